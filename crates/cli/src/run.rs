@@ -270,7 +270,7 @@ fn start(
     mut phases: Vec<Phase>,
 ) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
-    let places = resolved.places();
+    let (places, growth) = (resolved.places(), resolved.growth());
     let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
     // A file that cannot be written is reported before the job has run.
     let profile = match resolved.profile.clone().map(|path| (File::create(&path), path)) {
@@ -280,6 +280,7 @@ fn start(
     };
     let config = RunConfig {
         places,
+        growth,
         job: resolved.job.clone(),
         reach,
         timeout_ns: resolved.timeout_ns,

@@ -6,6 +6,9 @@
 //!      3   4   5   6
 //! ```
 //!
+//! Agents from `count` on are beside these: each is a child of the root, without children. So agents can be added while those that are there
+//! keep their places and need not be told.
+//!
 //! A message from the root reaches `count` agents in `log_k count` hops; every agent sends it at most `k` times.
 
 use core::ops::Range;
@@ -82,16 +85,25 @@ impl Tree {
 
     /// `None` for the root.
     pub fn parent(&self, id: AgentId) -> Option<AgentId> {
-        id.0.checked_sub(1).map(|before| AgentId(before / self.fanout))
+        let before = id.0.checked_sub(1)?;
+        Some(AgentId(if self.is_beside(id) { 0 } else { before / self.fanout }))
     }
 
-    /// The ids of the children, empty for a leaf.
+    /// Whether it was added to the tree: a child of the root.
+    pub fn is_beside(&self, id: AgentId) -> bool {
+        id.0 >= self.count.max(1)
+    }
+
+    /// The ids of the children, empty for a leaf; without agents beside the tree.
     pub fn children(&self, id: AgentId) -> Range<u32> {
         self.below(&(id.0..id.0.saturating_add(1)))
     }
 
     /// Hops from the root.
     pub fn depth(&self, id: AgentId) -> u32 {
+        if self.is_beside(id) {
+            return 1;
+        }
         if self.fanout == 1 {
             return id.0;
         }
@@ -106,13 +118,19 @@ impl Tree {
 
     /// Whether `id` is `root` or one of its descendants.
     pub fn subtree_contains(&self, root: AgentId, id: AgentId) -> bool {
-        id.0 < self.count && matches!(self.next_hop(root, id), Hop::Here | Hop::Child(_))
+        matches!(self.next_hop(root, id), Hop::Here | Hop::Child(_))
     }
 
     /// The first hop on the path `from` one agent `to` another.
     pub fn next_hop(&self, from: AgentId, to: AgentId) -> Hop {
         if from == to {
             return Hop::Here;
+        }
+        if self.is_beside(from) {
+            return Hop::Parent;
+        }
+        if self.is_beside(to) {
+            return if from.0 == 0 { Hop::Child(to) } else { Hop::Parent };
         }
         if self.fanout == 1 {
             return if to > from { Hop::Child(AgentId(from.0 + 1)) } else { Hop::Parent };
@@ -129,10 +147,9 @@ impl Tree {
         Hop::Parent
     }
 
-    /// `root` and its descendants, level by level.
+    /// `root` and its descendants, level by level; without agents beside the tree, unless it is one.
     pub fn subtree(&self, root: AgentId) -> Subtree {
-        let end = root.0.saturating_add(1).min(self.count);
-        Subtree { tree: *self, level: root.0.min(end)..end, at: root.0 }
+        Subtree { tree: *self, level: root.0..root.0.saturating_add(1), at: root.0 }
     }
 
     /// The children of all agents of `level`, which are one range of ids.
@@ -190,8 +207,22 @@ mod tests {
         assert!(tree.children(AgentId(u32::MAX)).is_empty());
         assert_eq!(tree.children(AgentId(0)), 1..u32::MAX);
         assert_eq!(Tree::new(u32::MAX, 1).depth(AgentId(4_000_000_000)), 4_000_000_000);
-        assert_eq!(Tree::new(0, 2).subtree(AgentId(0)).count(), 0);
-        assert_eq!(Tree::new(3, 2).subtree(AgentId(7)).count(), 0);
+        assert_eq!(Tree::new(0, 2).subtree(AgentId(0)).count(), 1);
+    }
+
+    #[test]
+    fn agents_beside_the_tree_are_children_of_the_root() {
+        for fanout in [1, 2, 7] {
+            let tree = Tree::new(3, fanout);
+            let added = AgentId(7);
+            assert_eq!((tree.parent(added), tree.depth(added)), (Some(AgentId(0)), 1));
+            assert_eq!(tree.next_hop(AgentId(0), added), Hop::Child(added));
+            for other in [AgentId(1), AgentId(2), AgentId(8)] {
+                assert_eq!((tree.next_hop(other, added), tree.next_hop(added, other)), (Hop::Parent, Hop::Parent));
+                assert!(!tree.subtree_contains(other, added) && !tree.subtree_contains(added, other));
+            }
+            assert!(tree.subtree_contains(AgentId(0), added) && tree.subtree(added).eq([added]));
+        }
     }
 
     proptest! {

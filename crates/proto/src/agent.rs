@@ -642,6 +642,13 @@ impl Agent {
             Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
             Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
             Act::Names(Asked::Ask { agent, asker, from, ask: Ask::Spawn(request) }) => {
+                // Its launcher places the processes on other nodes.
+                let lost = match self.policy.survives_losses() {
+                    true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
+                    false => self.starter.lost(self.tree),
+                };
+                let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: String::new() });
+                fx.push(Effect::Up(id, Control::Missing(missing.collect())));
                 fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
             }
             Act::Names(Asked::Ask { agent, asker, ask: Ask::Join(joint), .. }) => {
@@ -674,6 +681,11 @@ impl Agent {
         fx.push(Effect::Across(across::Input::JobOver(id)));
         fx.push(Effect::RankPorts(rank_ports::Input::JobGone(id)));
         fx.push(Effect::ForgetDirect(vec![id]));
+        if self.me == AgentId(0) {
+            // Hosts that were added for this job alone.
+            let added = job.agents().into_iter().filter(|agent| self.tree.is_beside(*agent));
+            added.for_each(|agent| fx.child(agent, Control::Shutdown));
+        }
         let traces = job.leaves_traces().then(|| job.agents());
         fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));
     }

@@ -310,6 +310,7 @@ pub enum Output {
     StartAgent {
         shell: ShellId,
         agent: AgentId,
+        host: String,
         how: How,
         bootstrap: Option<Box<Bootstrap>>,
     },

@@ -4,7 +4,7 @@ use crate::io::{LinkId, Stream};
 use crate::output::{Next, Origin};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::JobId;
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
 
 /// An event.
@@ -85,7 +85,8 @@ pub enum Notice {
     Note(Note),
     Interrupt {
         signal: i32,
-        again: bool,
+        /// An earlier one, which has asked for the same: it ends the job.
+        first: Option<i32>,
     },
     Trace(Box<TracePart>),
     Ended(Ended),
@@ -98,6 +99,11 @@ pub enum Notice {
     NotStarted {
         job: JobId,
         failure: Failure,
+    },
+    /// A host is added for a job that a rank has asked for.
+    Added {
+        agent: AgentId,
+        host: String,
     },
     /// A rank has asked for processes that cannot be placed or described.
     NotSpawned {

@@ -249,7 +249,7 @@ impl World {
 
     fn do_for_agent(&mut self, agent: u32, output: Output) {
         match output {
-            Output::StartAgent { shell, agent: child, how, bootstrap } => {
+            Output::StartAgent { shell, agent: child, how, bootstrap, .. } => {
                 self.call_shell(agent, shell, child, how, bootstrap);
             }
             Output::StartStep { shell, agents, how, bootstrap } => {

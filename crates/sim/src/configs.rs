@@ -3,7 +3,7 @@
 use crate::agents::RANK_PORTS;
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
-use wireup_proto::{AgentConfig, Born, LauncherConfig};
+use wireup_proto::{AgentConfig, Born, Growth, LauncherConfig};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
@@ -37,7 +37,14 @@ pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) 
 /// The configuration of the launcher of a job.
 pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> LauncherConfig {
     let relay_stdin = job.options.stdin != StdinTarget::None;
-    LauncherConfig { job, timeout_ns, one_shot, relay_stdin, places: Vec::new() }
+    LauncherConfig {
+        job,
+        timeout_ns,
+        one_shot,
+        relay_stdin,
+        places: Vec::new(),
+        growth: Growth::Fixed("which is simulated"),
+    }
 }
 
 /// The name of a node for users.

@@ -260,7 +260,7 @@ pub enum Control {
     UseTransport {
         yes: bool,
     },
-    /// ↑ Agents of the subtree that are missing.
+    /// ↑ Agents of the subtree that are missing. Root to launcher, before each `Spawn`: all that are lost.
     Missing(Vec<MissingAgent>),
     /// ↑ Forwarded to the launcher unchanged.
     Note(Note),

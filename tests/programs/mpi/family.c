@@ -4,7 +4,7 @@
    spawn N [KEY VALUE]...     N children, with these info keys
    multiple A B               A and B children of two commands
    chain N                    a child that does the same with N-1
-   repeat COUNT               COUNT times one child, one after the other
+   repeat COUNT [KEY VALUE]...  COUNT times one child, one after the other
    missing PROGRAM            asks for PROGRAM, which cannot be started, and goes on
    fail                       two children that exit with code 9 while the parents wait for them
    late                       the parents end first; the children write a second later */
@@ -68,6 +68,7 @@ static void child(MPI_Comm parents, char **argv)
            getcwd(cwd, sizeof cwd), mark ? ", mark " : "", mark ? mark : "");
     fflush(stdout);
     if (strcmp(argv[0], "late") == 0) {
+        MPI_Barrier(parents);
         MPI_Comm_disconnect(&parents);
         sleep(1);
         printf("child %d is the last\n", rank);
@@ -116,7 +117,7 @@ int main(int argc, char **argv)
         char *args[] = { "repeat", NULL };
         int sum = 0;
         for (int round = atoi(argv[2]); round > 0; round--) {
-            between = spawn(self, 1, args, MPI_INFO_NULL);
+            between = spawn(self, 1, args, info_of(argv + 3));
             sum += count_all(between, 0);
             MPI_Comm_disconnect(&between);
         }
@@ -135,6 +136,8 @@ int main(int argc, char **argv)
     } else if (strcmp(word, "late") == 0) {
         char *args[] = { "late", NULL };
         between = spawn(self, 2, args, MPI_INFO_NULL);
+        /* MPICH's parents would not wait until the children have connected to all of them. */
+        MPI_Barrier(between);
         MPI_Comm_disconnect(&between);
         printf("parent %d ends\n", rank);
     }

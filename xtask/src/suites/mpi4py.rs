@@ -13,8 +13,8 @@ const PACKAGE: &str = "mpi4py==4.1.2";
 const RANKS: u32 = 2;
 /// Ten times what it needs on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Files of tests that run by themselves: they start many processes, and what MPICH cannot do across nodes.
-const APART: [&str; 2] = ["test_spawn", "test_comm_topo"];
+/// Files of tests that run by themselves: they start many processes, connect, and what MPICH cannot do across nodes.
+const APART: [&str; 3] = ["test_spawn", "test_dynproc", "test_comm_topo"];
 /// Across nodes one of them ends only at its limit.
 const TOPOLOGY_LIMIT: Duration = Duration::from_secs(40);
 

@@ -114,6 +114,7 @@ fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
         local: false,
         shell: setting.shell.clone(),
         agents: cases.iter().map(|case| case.host.to_owned()).collect(),
+        added: Default::default(),
     };
     let told = missing_lines(&missing, &setting).into_iter().flat_map(|told| {
         let finding = Finding { cure: told.cure, ..Finding::problem(told.problem, "") };

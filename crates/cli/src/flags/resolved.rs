@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
 use wireup_node::launcher::Output;
 use wireup_os::bind::Machine;
-use wireup_proto::Place;
+use wireup_proto::{Growth, Place};
 use wireup_stage::gather::Rule;
-use wireup_wire::ids::JobId;
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{Block, JobOptions, JobSpec};
 use wireup_wire::peer::SessionSpec;
 
@@ -74,6 +74,24 @@ impl Resolved {
         let slots = |index: usize| self.slots.get(index).copied().or(self.slots_each);
         let nodes = self.job.nodes.iter().enumerate();
         nodes.map(|(index, node)| Place { node: node.clone(), slots: slots(index) }).collect()
+    }
+
+    /// Whether ranks can ask for processes on further hosts.
+    pub fn growth(&self) -> Growth {
+        let starter = self.session.remote_shell.starter();
+        if self.in_session {
+            Growth::Fixed(
+                "which is a session's; start the session with all hosts (wireup up --hosts), or run with --no-session",
+            )
+        } else if starter.same_machine {
+            Growth::Fixed("which runs on this machine only; start it with --hosts, of which this machine may be one")
+        } else if starter.by_step() {
+            Growth::Fixed(
+                "whose agents the batch system starts; ask for more nodes, or start them with --remote-shell=ssh",
+            )
+        } else {
+            Growth::From(AgentId(self.session.agents.len() as u32))
+        }
     }
 
     /// How many ranks could run at once, if that was stated.

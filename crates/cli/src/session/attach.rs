@@ -95,7 +95,7 @@ fn interrupt(session: &str, job: JobId, again: bool) {
     let signal = (!again).then_some(SIGINT);
     let result = attach_to(session).and_then(|mut session| kill(&mut session, job, signal, "Ctrl-C in wireup attach"));
     match result {
-        Ok(()) => out::tell(&words::interrupt(SIGINT, again)),
+        Ok(()) => out::tell(&words::interrupt(SIGINT, again.then_some(SIGINT))),
         Err(problem) => out::tell(&problem),
     }
 }

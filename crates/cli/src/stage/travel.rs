@@ -13,6 +13,7 @@ use wireup_node::launcher::{self, Next, Output, Program, Reach, RunConfig};
 use wireup_node::session::Attached;
 use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
+use wireup_proto::Growth;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
 use wireup_wire::ids::{NodeId, Rank};
@@ -169,6 +170,7 @@ pub(super) fn run(
         job,
         reach: Reach::Session(Box::new(attached)),
         places: Vec::new(),
+        growth: Growth::Fixed("which only stages files"),
         timeout_ns,
         output: Output::default(),
         spool: None,

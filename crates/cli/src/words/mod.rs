@@ -16,6 +16,7 @@ pub use signals::{interrupt, number as signal_number};
 use crate::flags::remote_shell::SSH;
 use notes::Notes;
 use stall::Stalls;
+use std::collections::BTreeMap;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
@@ -34,6 +35,8 @@ pub struct Setting {
     pub shell: String,
     /// Host names by agent.
     pub agents: Vec<String>,
+    /// Those of agents that were added later.
+    pub added: BTreeMap<AgentId, String>,
 }
 
 impl Setting {
@@ -46,6 +49,7 @@ impl Setting {
             local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
             shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
+            added: BTreeMap::new(),
         }
     }
 
@@ -59,11 +63,13 @@ impl Setting {
             local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
             shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
+            added: BTreeMap::new(),
         }
     }
 
     fn host(&self, agent: AgentId) -> &str {
-        self.agents.get(agent.index()).map_or("a node", String::as_str)
+        let host = self.agents.get(agent.index()).or_else(|| self.added.get(&agent));
+        host.map_or("a node", String::as_str)
     }
 }
 
@@ -123,7 +129,7 @@ impl Voice {
             Notice::Note(note) => self.notes.lines(note, &self.setting).iter().map(|line| one_line(line)).collect(),
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
-            Notice::Interrupt { signal, again } => vec![signals::interrupt(*signal, *again)],
+            Notice::Interrupt { signal, first } => vec![signals::interrupt(*signal, *first)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");
                 self.lines(notice).into_iter().map(of_job).collect()
@@ -133,6 +139,11 @@ impl Voice {
                     "job {job}, for which a rank has asked, cannot start: {}",
                     failure::line(failure, &self.setting)
                 )]
+            }
+            Notice::Added { agent, host } => {
+                self.setting.added.insert(*agent, host.clone());
+                let line = || format!("{host} is added to the nodes of this run");
+                self.setting.verbose.then(line).into_iter().collect()
             }
             Notice::NotSpawned { from, problem } => {
                 let of_job = from.job.map(|job| format!("job {job}: ")).unwrap_or_default();
@@ -190,6 +201,7 @@ impl Setting {
             local: true,
             shell: "sh -c".into(),
             agents: vec!["node0".into(), "node1".into()],
+            added: BTreeMap::new(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Processes that ranks ask for (MPI_Comm_spawn): jobs of one family.
 
+use crate::harness::machines::Machines;
 use crate::harness::peers::program;
 use crate::harness::sessions::Session;
 use crate::harness::{Outcome, Run, machines};
@@ -19,6 +20,12 @@ fn family((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str)
     // With its default on one node Intel MPI would not even ask.
     let run = Run::job(placement).arg(program).args(words.split_whitespace()).envs(environment(*flavour));
     run.env("I_MPI_FABRICS", "shm:ofi")
+}
+
+/// The same on hosts. All of them have the address of a bridge, which Open MPI must not use.
+fn on_hosts(machines: &Machines, line: &str, (flavour, program): (Flavour, &Path), words: &str) -> Run {
+    let run = machines.job(line).arg(program).args(words.split(' ')).envs(environment(flavour));
+    run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16")
 }
 
 fn is_open_mpi(flavour: Flavour) -> bool {
@@ -199,7 +206,8 @@ fn in_a_session(program: &Path) {
         shown = session.wireup("jobs").succeed().out();
         shown.contains("\n  ")
     });
-    assert!(run.finish().out().contains(" is the last"), "{shown}");
+    let outcome = run.finish().expect_code(0);
+    assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
     // Or what Open MPI 5 makes of it, as above.
     assert!([9, 14].contains(&outcome.code()), "{outcome}");
@@ -211,15 +219,84 @@ fn in_a_session(program: &Path) {
 
 #[test]
 fn children_run_on_hosts() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+        let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
+        // The first job leaves hosts free: their agents start with the children.
+        let outcome = job("--hosts n[0-3]:1 -n 2 --label", "spawn 2");
+        assert_eq!(count(&outcome, "[1:", " counts 4"), 2, "{outcome}");
+        assert_eq!(count(&outcome, "[", " counts 4, universe 4"), 2, "{outcome}");
+        let outcome = job("--hosts n[0-1] -n 2", "spawn 1 host n1");
+        let universe = if is_open_mpi(flavour) { 2 } else { -1 };
+        assert_eq!(count(&outcome, "parent ", &format!("counts 3, universe {universe}")), 2, "{outcome}");
+    }
+}
+
+/// Hosts that the run does not have, one after the other and again.
+#[test]
+fn children_run_on_hosts_that_are_added() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+        let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
+        let outcome = job("--hosts n[0-1] -n 2 --verbose", "spawn 3 add-host n2,n3,n1");
+        assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
+        for host in ["n2", "n3"] {
+            outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
+        }
+        let outcome = job("--hosts n0 -n 1 --verbose", "repeat 3 add-host n2");
+        assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
+        assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
+    }
+}
+
+#[test]
+fn added_hosts_are_released_when_their_job_has_ended() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
     let Some(machines) = machines::by_ssh() else { return };
-    // The first job leaves hosts free: their agents start with the children.
-    let run = machines.job("--hosts n[0-3]:1 -n 2 --label").arg(&program).args(["spawn", "2"]);
-    let outcome = run.succeed();
-    assert_eq!(count(&outcome, "[1:", " counts 4"), 2, "{outcome}");
-    assert_eq!(count(&outcome, "[", " counts 4, universe 4"), 2, "{outcome}");
-    let run = machines.job("--hosts n[0-1] -n 2").arg(&program).args(["spawn", "1", "host", "n1"]);
-    assert_eq!(count(&run.succeed(), "parent ", "counts 3, universe -1"), 2);
+    let testbed = machines.testbed();
+    let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
+    let mut run = machines.job("--hosts n0 -n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
+    run.await_out("over\n", 1);
+    run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
+    assert!(!testbed.processes(0).is_empty(), "the run goes on");
+    run.write(b"go on\n");
+    assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+}
+
+#[test]
+fn a_host_that_cannot_be_added_is_an_error_of_the_request() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let missing = ["missing", "hostname", "add-host", "moon"];
+    let refused = |run: Run, words: &[&str]| {
+        let outcome = run.arg(&program).args(missing).succeed();
+        assert_eq!(count(&outcome, "parent ", " is refused"), 1, "{outcome}");
+        outcome.expect_err_line(words);
+    };
+    refused(Run::job("-n 1"), &["moon cannot be added", "this machine only", "--hosts"]);
+    let session = Session::up("--virtual-nodes 2");
+    refused(session.job("-n 1"), &["moon cannot be added", "wireup up --hosts"]);
+    session.down("");
+    let Some(machines) = machines::plain() else { return };
+    refused(machines.job("--hosts n0 -n 1"), &["job 1", "cannot start", "moon"]);
+}
+
+/// The node is lost while the parent runs elsewhere.
+#[test]
+fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(machines) = machines::own(4, |_| ()) else { return };
+    let session = Session::on(&machines, "--node-timeout 1 --hosts n[0-3]");
+    let script = "echo ready; read line; exec \"$0\" spawn 3";
+    let run = session.job("--hosts n0,n1,n2,n3 -n 1 --ppn 1").args(["sh", "-c", script]).arg(&program).stdin_open();
+    let mut run = run.start();
+    run.await_out("ready\n", 1);
+    machines.power_off(3).expect("switch a node off");
+    session.await_that("the loss of the node", || session.wireup("status").finish().out().contains("lost      n3"));
+    run.write(b"go on\n");
+    assert_eq!(count(&run.finish().expect_code(0), "child ", " counts 4"), 3);
+    let outcome = session.job("-n 1").arg(&program).args(["missing", "hostname", "host", "n3"]).succeed();
+    assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
+    session.down("");
 }
 
 #[test]

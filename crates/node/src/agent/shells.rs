@@ -44,12 +44,12 @@ impl Shells {
         Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: OwnProgram::default() })
     }
 
-    /// Calls the session's remote shell for an agent, with the bootstrap message on standard input, or with an empty one as a
+    /// Calls the session's remote shell for the agent of a host, with the bootstrap message on standard input, or with an empty one as a
     /// probe whether the host answers.
     pub fn start(
         &mut self,
         shell: ShellId,
-        agent: AgentId,
+        host: &str,
         how: How,
         session: &SessionSpec,
         bootstrap: Option<&Bootstrap>,
@@ -60,7 +60,6 @@ impl Shells {
             How::Plain | How::Look => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
         let command = self.command(how, session)?;
-        let host = &session.agents[agent.index()].host;
         let program =
             starters::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
         self.request(shell, Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) }, program);

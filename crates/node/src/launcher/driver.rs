@@ -116,6 +116,7 @@ impl<'w> LauncherDriver<'w> {
                 one_shot,
                 relay_stdin,
                 places: config.places,
+                growth: config.growth,
             },
             Instant(stamps.begun_ns),
         );
@@ -227,7 +228,8 @@ impl<'w> LauncherDriver<'w> {
             | Notice::Note(_)
             | Notice::OfJob { .. }
             | Notice::NotStarted { .. }
-            | Notice::NotSpawned { .. } => {}
+            | Notice::NotSpawned { .. }
+            | Notice::Added { .. } => {}
         }
         if self.is_readers_end(&notice) {
             self.ended_by_reader = true;

@@ -14,8 +14,8 @@ use crate::session::spool::Spool;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wireup_proto::Place;
 use wireup_proto::launcher_io::Notice;
+use wireup_proto::{Growth, Place};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 
@@ -25,6 +25,7 @@ pub struct RunConfig {
     pub reach: Reach,
     /// The nodes on which ranks of further jobs may run.
     pub places: Vec<Place>,
+    pub growth: Growth,
     pub timeout_ns: Option<u64>,
     pub output: Output,
     /// Used instead of standard output and error if the job is detached.

@@ -4,9 +4,10 @@
 //! program is an entry of its own in the list of programs, so its position is its application number.
 
 use super::info::{BadInfo, Info};
-use super::seats::{NoSeats, Place, Seats, blocks};
+use super::seats::{Growth, NoSeats, Place, Seats, blocks};
 use crate::plan::app_of;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::mapping::{Mapping, MappingError};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, StdinTarget};
@@ -37,7 +38,16 @@ pub enum Refused {
     NoRank { rank: Rank },
 }
 
-/// The job with this number and name that rank `from` of `parent` asks for. `loads`: ranks on each node.
+/// The nodes of a run.
+pub struct Site<'a> {
+    pub places: &'a [Place],
+    /// How many ranks are on each.
+    pub loads: BTreeMap<AgentId, u32>,
+    pub lost: &'a BTreeSet<AgentId>,
+    pub growth: &'a mut Growth,
+}
+
+/// The job with this number and name that rank `from` of `parent` asks for.
 ///
 /// # Errors
 /// Why it cannot be.
@@ -45,20 +55,24 @@ pub fn job(
     (id, nspace): (JobId, String),
     (parent, from): (&JobSpec, Rank),
     request: &SpawnRequest,
-    places: &[Place],
-    loads: &BTreeMap<AgentId, u32>,
+    Site { places, loads, lost, growth }: Site<'_>,
 ) -> Result<JobSpec, Refused> {
     request.check()?;
     if from.0 >= parent.job_size() {
         return Err(Refused::NoRank { rank: from });
     }
     let model = &parent.apps[usize::from(app_of(parent, from))];
-    let mut seats = Seats::new(places, loads);
+    let infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
+    let added: Vec<String> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
+    let places = match added.is_empty() {
+        true => Cow::Borrowed(places),
+        false => Cow::Owned(growth.add(places, &added)?),
+    };
+    let mut seats = Seats::new(&places, &loads).without(lost);
     let (mut apps, mut given) = (Vec::new(), Vec::new());
     let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
-    for command in &request.commands {
-        let info = Info::of(command)?;
-        let app = app(command, &info, parent, model);
+    for (command, info) in request.commands.iter().zip(&infos) {
+        let app = app(command, info, parent, model);
         // Each program has the variables of the one that asks, which may have been many already.
         let words = app.argv.iter().chain(&app.env).chain([&app.cwd]);
         bytes += words.map(|word| word.len() + WORD_BYTES).sum::<usize>();
@@ -68,7 +82,7 @@ pub fn job(
         given.push(seats.give(app.ranks, info.hosts.as_deref(), info.layout)?);
         apps.push(app);
     }
-    let (nodes, blocks) = blocks(places, &given);
+    let (nodes, blocks) = blocks(&places, &given);
     let preput = request.preput.iter().map(|(key, value)| (key.clone().into(), value.clone().into())).collect();
     let spec = JobSpec {
         job: id,
@@ -164,7 +178,9 @@ mod tests {
         parent.options.stdin = StdinTarget::All;
         let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
         let names = (JobId(5), "child".to_owned());
-        job(names, (&parent, Rank(1)), &asked(commands), &places, &BTreeMap::new()).map_err(|error| error.to_string())
+        let (lost, mut growth) = (BTreeSet::new(), Growth::From(AgentId(9)));
+        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: &mut growth };
+        job(names, (&parent, Rank(1)), &asked(commands), site).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -202,6 +218,13 @@ mod tests {
         assert!(child_of(env.clone(), &[("a", 1, &[])]).is_ok());
         let refused = child_of(env, &vec![("a", 1, &[] as &[_]); 40]).expect_err("40 MiB of variables");
         assert!(refused.contains("take more than 33554432 bytes"), "{refused}");
+    }
+
+    #[test]
+    fn a_child_runs_on_hosts_that_are_added_for_it() {
+        let spec = child(&[("a", 1, &[("add-host", "moon:4,sun")]), ("b", 1, &[])]).expect("it is possible");
+        let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent.0, node.name.as_str())).collect();
+        assert_eq!(nodes, [(0, "n0"), (9, "moon")], "no rank runs on the other one");
     }
 
     #[test]

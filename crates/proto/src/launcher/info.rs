@@ -20,6 +20,8 @@ pub enum Layout {
 pub struct Info {
     /// Only on these nodes.
     pub hosts: Option<Vec<String>>,
+    /// Those of them that are added if the run does not have them.
+    pub added: Vec<String>,
     /// The working directory; relative: to that of the rank that asks.
     pub cwd: Option<Vec<u8>>,
     /// Where to look for the program before the usual places.
@@ -70,7 +72,11 @@ impl Info {
             let text = String::from_utf8_lossy(value);
             let bad = || BadInfo::Value { key: key.clone().into_owned(), value: text.clone().into_owned() };
             match &*key {
-                "host" | "hosts" | "add-host" => info.hosts.get_or_insert_default().extend(names(&text)),
+                "host" | "hosts" => info.hosts.get_or_insert_default().extend(names(&text)),
+                "add-host" | "add-hosts" => {
+                    info.hosts.get_or_insert_default().extend(names(&text));
+                    info.added.extend(names(&text));
+                }
                 "wdir" | "wd" if !value.is_empty() => info.cwd = Some(value.clone()),
                 "path" if !value.is_empty() => info.path = Some(value.clone()),
                 "ppn" | "ppr" | "npernode" => info.layout = Layout::PerNode(per_node(&text).ok_or_else(bad)?),

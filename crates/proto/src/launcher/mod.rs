@@ -27,10 +27,10 @@ use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
 use family::{Family, Start};
-pub use seats::Place;
-use std::collections::VecDeque;
+pub use seats::{Growth, Place};
+use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::frame::{Frame, FrameReader, Kind};
-use wireup_wire::ids::{JobId, Rank};
+use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::names::NewJob;
@@ -53,6 +53,7 @@ pub struct LauncherConfig {
     pub relay_stdin: bool,
     /// The nodes on which ranks of further jobs may run.
     pub places: Vec<Place>,
+    pub growth: Growth,
 }
 
 pub struct Launcher {
@@ -65,13 +66,16 @@ pub struct Launcher {
     family: Family,
     /// Jobs that ranks have asked for.
     children: u32,
+    /// Agents on whose nodes no job can start.
+    lost: BTreeSet<AgentId>,
     /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their jobs.
     unwritten: [VecDeque<(JobId, u64)>; 2],
     /// Output is dropped; credit is returned immediately.
     discard: bool,
     stdin_credit: usize,
     stdin_ended: bool,
-    interrupts: u32,
+    /// The first signal that asked for the end.
+    interrupted: Option<i32>,
     timeout_at: Option<Instant>,
     /// The failure reported to the user: only the first one counts.
     failure: Option<Failure>,
@@ -103,11 +107,12 @@ impl Launcher {
             out: VecDeque::new(),
             family: Family::default(),
             children: 0,
+            lost: BTreeSet::new(),
             unwritten: Default::default(),
             discard: false,
             stdin_credit: STDIN_WINDOW_BYTES,
             stdin_ended: false,
-            interrupts: 0,
+            interrupted: None,
             timeout_at: config.timeout_ns.map(|timeout| now + timeout),
             failure: None,
             done: Done::default(),
@@ -222,6 +227,9 @@ impl Launcher {
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(job, ended),
             Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
+            // In a session of one run a lost node does not return.
+            Control::Missing(missing) if self.config.one_shot => self.note_lost(missing.iter().map(|lost| lost.agent)),
+            Control::Missing(missing) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
             Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
             // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
             _ => {}
@@ -241,6 +249,11 @@ impl Launcher {
 
     /// The first failure of a job, which its root has decided to end because of it, or which does not end it.
     fn on_failed(&mut self, job: JobId, failure: Failure) {
+        match &failure.cause {
+            Cause::AgentLost { agent, .. } => self.note_lost([*agent]),
+            Cause::AgentsMissing { missing } => self.note_lost(missing.iter().map(|missing| missing.agent)),
+            _ => {}
+        }
         match self.family.start_of(job) {
             Start::Failed => {}
             Start::Open if failure.cause.is_of_start() => {
@@ -260,6 +273,10 @@ impl Launcher {
             }
             Start::Open | Start::Over => {}
         }
+    }
+
+    fn note_lost(&mut self, agents: impl IntoIterator<Item = AgentId>) {
+        self.lost.extend(agents);
     }
 
     /// A job ends because of a failure: ends those that belong to it and were not told so.
@@ -313,7 +330,13 @@ impl Launcher {
     fn on_spawn(&mut self, job: JobId, child: JobId, from: Rank, request: SpawnRequest) {
         self.children += 1;
         match self.child(job, child, from, &request) {
-            Ok(spec) => self.launch(spec),
+            Ok(spec) => {
+                let last = self.config.places.iter().map(|place| place.node.agent).max();
+                for node in spec.nodes.iter().filter(|node| Some(node.agent) > last) {
+                    self.notice(Notice::Added { agent: node.agent, host: node.name.clone() });
+                }
+                self.launch(spec);
+            }
             Err(problem) => {
                 let from = Origin { job: (job != self.job).then_some(job), rank: from };
                 self.notice(Notice::NotSpawned { from, problem: problem.clone() });
@@ -322,14 +345,15 @@ impl Launcher {
         }
     }
 
-    fn child(&self, job: JobId, child: JobId, from: Rank, request: &SpawnRequest) -> Result<JobSpec, String> {
+    fn child(&mut self, job: JobId, child: JobId, from: Rank, request: &SpawnRequest) -> Result<JobSpec, String> {
         if self.is_ending {
             return Err("the jobs are being ended".into());
         }
         let parent = self.family.to_grow(job)?;
         let names = (child, child::nspace(&self.config.job.nspace, self.children));
-        let loads = self.family.loads();
-        child::job(names, (parent, from), request, &self.config.places, &loads).map_err(|refused| refused.to_string())
+        let LauncherConfig { places, growth, .. } = &mut self.config;
+        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth };
+        child::job(names, (parent, from), request, site).map_err(|refused| refused.to_string())
     }
 
     fn on_output(&mut self, now: Instant, frame: Frame) {
@@ -398,15 +422,17 @@ impl Launcher {
 
     /// The first interrupt is forwarded; the second one ends the job, whatever the ranks do.
     fn on_interrupt(&mut self, now: Instant, signal: i32) {
-        self.interrupts += 1;
         self.be_impatient(now);
-        let again = self.interrupts > 1;
-        self.notice(Notice::Interrupt { signal, again });
-        if again {
-            self.discard_output();
-            self.end_job(Cause::Interrupted { signal }, 0);
-        } else {
-            self.control_all(&Control::Signal { signal });
+        self.notice(Notice::Interrupt { signal, first: self.interrupted });
+        match self.interrupted {
+            Some(first) => {
+                self.discard_output();
+                self.end_job(Cause::Interrupted { signal: first }, 0);
+            }
+            None => {
+                self.interrupted = Some(signal);
+                self.control_all(&Control::Signal { signal });
+            }
         }
     }
 

@@ -18,12 +18,55 @@ pub struct Place {
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum NoSeats {
-    #[error("{host} is not a node of this run; name it with --hosts when you start the first program")]
+    #[error(
+        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key add-host"
+    )]
     UnknownHost { host: String },
+    #[error("{host} cannot be added to the nodes of this run, {reason}")]
+    Fixed { host: String, reason: &'static str },
+    #[error("{host} cannot be added: a host is named without spaces or control characters, and begins with no dash")]
+    BadName { host: String },
     #[error("{ranks} ranks do not fit on {nodes} nodes with {per_node} on each")]
     PerNode { ranks: u32, nodes: usize, per_node: u32 },
+    #[error("{host} is lost; start the processes on other nodes")]
+    Lost { host: String },
     #[error("there is no node for them")]
     NoNodes,
+}
+
+/// Whether hosts can be added to the nodes of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    /// Their agents get numbers from this one on.
+    From(AgentId),
+    /// Why not, and what to do: goes on after a comma.
+    Fixed(&'static str),
+}
+
+impl Growth {
+    /// The places, with hosts that are not among them yet. An added host serves one job; so its agent ends with this job, and the same host
+    /// gets another agent for the next.
+    ///
+    /// # Errors
+    /// Why they cannot be added.
+    pub fn add(&mut self, places: &[Place], hosts: &[String]) -> Result<Vec<Place>, NoSeats> {
+        let mut all = places.to_vec();
+        for host in hosts {
+            if Names::of(&all).find(host).is_some() {
+                continue;
+            }
+            let next = match self {
+                Growth::From(next) => next,
+                Growth::Fixed(reason) => return Err(NoSeats::Fixed { host: host.clone(), reason }),
+            };
+            if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+                return Err(NoSeats::BadName { host: host.clone() });
+            }
+            all.push(Place { node: NodeSpec { agent: *next, name: host.clone(), shared: false }, slots: None });
+            next.0 += 1;
+        }
+        Ok(all)
+    }
 }
 
 /// The nodes of a run while seats on them are being given away.
@@ -31,12 +74,21 @@ pub struct Seats<'p> {
     places: &'p [Place],
     /// Ranks on each place.
     taken: Vec<u32>,
+    /// Places where no rank can start.
+    lost: BTreeSet<usize>,
 }
 
 impl<'p> Seats<'p> {
     pub fn new(places: &'p [Place], loads: &BTreeMap<AgentId, u32>) -> Seats<'p> {
         let taken = places.iter().map(|place| loads.get(&place.node.agent).copied().unwrap_or(0)).collect();
-        Seats { places, taken }
+        Seats { places, taken, lost: BTreeSet::new() }
+    }
+
+    /// The same without the places of these agents, which are lost.
+    pub fn without(mut self, lost: &BTreeSet<AgentId>) -> Seats<'p> {
+        let places = self.places.iter().enumerate().filter(|(_, place)| lost.contains(&place.node.agent));
+        self.lost = places.map(|(at, _)| at).collect();
+        self
     }
 
     /// Gives seats to ranks: how many on each place.
@@ -74,7 +126,7 @@ impl<'p> Seats<'p> {
     fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoSeats> {
         let all = 0..self.places.len();
         let allowed: Vec<usize> = match hosts {
-            None => all.collect(),
+            None => all.filter(|at| !self.lost.contains(at)).collect(),
             Some(hosts) => {
                 let names = Names::of(self.places);
                 let named = hosts
@@ -82,6 +134,9 @@ impl<'p> Seats<'p> {
                     .map(|host| names.find(host).ok_or_else(|| NoSeats::UnknownHost { host: host.clone() }));
                 let named: BTreeSet<usize> =
                     named.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().copied().collect();
+                if let Some(lost) = named.intersection(&self.lost).next() {
+                    return Err(NoSeats::Lost { host: self.places[*lost].node.name.clone() });
+                }
                 named.into_iter().collect()
             }
         };
@@ -214,6 +269,36 @@ mod tests {
         assert_eq!(full.to_string(), "7 ranks do not fit on 3 nodes with 2 on each");
         let unknown = seats.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
         assert!(unknown.to_string().starts_with("n9 is not a node of this run"));
+    }
+
+    #[test]
+    fn no_rank_goes_to_a_lost_node() {
+        let places = places(&[None, None, None]);
+        let mut seats = Seats::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
+        assert_eq!(seats.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
+        assert_eq!(seats.give(1, Some(&["n1".to_owned()]), Layout::Slots), Err(NoSeats::Lost { host: "n1".into() }));
+    }
+
+    #[test]
+    fn each_host_that_is_not_there_is_added_once() {
+        let (places, mut growth) = (places(&[Some(4), Some(2)]), Growth::From(AgentId(7)));
+        let hosts = ["n1", "m0", "m0", "m1"].map(str::to_owned);
+        let all = growth.add(&places, &hosts).expect("they can be added");
+        let agents: Vec<_> = all.iter().map(|place| (place.node.agent.0, place.node.name.as_str())).collect();
+        assert_eq!(agents, [(0, "n0"), (1, "n1"), (7, "m0"), (8, "m1")]);
+        assert_eq!(growth, Growth::From(AgentId(9)));
+        assert!(growth.add(&places, &["-oProxyCommand=x".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_run_that_takes_no_hosts_says_why() {
+        let mut growth = Growth::Fixed("whose nodes are virtual; use --hosts");
+        assert!(growth.add(&places(&[None]), &["n0".to_owned()]).is_ok());
+        let refused = growth.add(&places(&[None]), &["m0".to_owned()]).expect_err("it cannot be added");
+        assert_eq!(
+            refused.to_string(),
+            "m0 cannot be added to the nodes of this run, whose nodes are virtual; use --hosts"
+        );
     }
 
     #[test]

@@ -19,7 +19,8 @@ impl Bench {
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
         let places = job.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
-        let config = LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places };
+        let growth = Growth::From(AgentId(2));
+        let config = LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places, growth };
         let launcher = Launcher::new(config, Instant(0));
         let mut bench = Bench { launcher, sent: Vec::new(), credit: Vec::new(), notices: Vec::new(), code: None };
         bench.input(LauncherInput::LinkUp { link: LINK });
@@ -102,6 +103,17 @@ fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
     let sent = bench.take_sent();
     assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("moon is not")));
     assert!(matches!(&bench.notices[..], [Notice::NotSpawned { from: Origin { job: None, rank: Rank(1) }, .. }]));
+}
+
+#[test]
+fn no_job_is_launched_on_a_lost_node() {
+    let mut bench = Bench::new();
+    bench.says(1, Control::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: String::new() }]));
+    bench.asks(1, 2, "n1");
+    let sent = bench.take_sent();
+    assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("n1 is lost")));
+    bench.asks(1, 3, "n0");
+    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::Launch(_))]));
 }
 
 #[test]

@@ -16,7 +16,9 @@ pub fn placement(session: &SessionSpec, spec: &JobSpec) -> Result<Mapping, Strin
     if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty() || app.ranks == 0) {
         return Err("a program of the job has no ranks or no name".into());
     }
-    if spec.nodes.iter().any(|node| node.agent.index() >= session.agents.len()) {
+    // In one run, hosts may be added for jobs that ranks have asked for.
+    let may_add = session.standing.is_none() && spec.spawned.is_some();
+    if !may_add && spec.nodes.iter().any(|node| node.agent.index() >= session.agents.len()) {
         return Err("the job names a node that the session does not have".into());
     }
     let mut agents_seen = BTreeSet::new();

@@ -39,7 +39,7 @@ impl Routes {
     /// Whether a routed frame may come from this neighbour and continue towards its receiver. `branch`: the child that forwarded it.
     pub fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
         let below = |top, agent| self.tree.subtree_contains(top, agent);
-        if from.0 >= self.tree.count() || to.0 >= self.tree.count() {
+        if self.policy.survives_losses() && [from, to].into_iter().any(|end| self.tree.is_beside(end)) {
             return false;
         }
         match (self.policy.survives_losses(), branch) {

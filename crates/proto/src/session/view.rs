@@ -38,7 +38,14 @@ impl View<'_> {
 
     /// The name of this agent's host.
     pub fn host(&self) -> &str {
-        self.session.agents.get(self.me.index()).map_or("its parent", |agent| agent.host.as_str())
+        self.host_of(self.me).unwrap_or("its parent")
+    }
+
+    /// The name of an agent's host, which may have been added for a job.
+    pub fn host_of(&self, agent: AgentId) -> Option<&str> {
+        let added = || self.jobs.specs().flat_map(|spec| &spec.nodes).find(|node| node.agent == agent);
+        let host = self.session.agents.get(agent.index()).map(|agent| &agent.host);
+        host.or_else(|| added().map(|node| &node.name)).map(String::as_str)
     }
 
     pub fn is_strictly_below(&self, branch: AgentId, agent: AgentId) -> bool {

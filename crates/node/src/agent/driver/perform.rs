@@ -45,8 +45,8 @@ impl AgentDriver {
         }
         let Self { reactor, links, jobs, further, inputs, buffer, memory, .. } = self;
         match output {
-            Output::StartAgent { shell, agent, how, bootstrap } => {
-                if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
+            Output::StartAgent { shell, host, how, bootstrap, .. } => {
+                if let Err(error) = self.start_agent(shell, &host, how, bootstrap) {
                     self.inputs.push(shell_failed(shell, error));
                 }
             }
@@ -260,7 +260,7 @@ impl AgentDriver {
     fn start_agent(
         &mut self,
         shell: ShellId,
-        agent: AgentId,
+        host: &str,
         how: How,
         mut bootstrap: Option<Box<Bootstrap>>,
     ) -> Result<(), SpawnError> {
@@ -268,7 +268,7 @@ impl AgentDriver {
             self.complete(bootstrap)?;
         }
         let Self { shells, keepers, reactor, agent: machine, .. } = self;
-        shells_of(shells, keepers, reactor)?.start(shell, agent, how, machine.session(), bootstrap.as_deref())
+        shells_of(shells, keepers, reactor)?.start(shell, host, how, machine.session(), bootstrap.as_deref())
     }
 
     fn start_step(

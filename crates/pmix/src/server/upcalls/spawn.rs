@@ -127,7 +127,8 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
     if let Some(translated) = named(&NAMES) {
         push(translated, value.text_bytes().ok_or(status::BAD_PARAM)?);
     } else if name == key::HOSTFILE || name == key::ADD_HOSTFILE {
-        push("host", &hosts_in(value.text().ok_or(status::BAD_PARAM)?)?);
+        let host = if name == key::HOSTFILE { "host" } else { "add-host" };
+        push(host, &hosts_in(value.text().ok_or(status::BAD_PARAM)?)?);
     } else if name == key::SET_ENVAR || name == key::ADD_ENVAR {
         let (variable, value) = value.variable().ok_or(status::BAD_PARAM)?;
         command.env.push([variable, b"=", value].concat());

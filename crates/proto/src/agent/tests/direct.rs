@@ -221,12 +221,18 @@ fn routed_frames_are_forwarded_on_the_path_or_dropped() {
     let [up, to_four, to_three] = [(5, 3), (4, 3), (3, 6)].map(|(to, from)| vec![(to, offer(from), Some((9, from)))]);
     assert_eq!(on, [up, to_four, to_three]);
     // Routed frames from impossible senders or to impossible receivers are dropped.
-    for (link, from, to) in
-        [(three, 4, 5), (three, 3, 3), (three, 3, 99), (UP, 4, 3), (UP, 6, 5), (UP, 99, 3), (UP, 2, 0)]
-    {
+    for (link, from, to) in [(three, 4, 5), (three, 3, 3), (UP, 4, 3), (UP, 6, 5), (UP, 2, 0), (UP, 99, 98)] {
         one.receive_frame(link, routed(from, to, offer(from), None));
     }
     assert!(one.outputs().is_empty());
+    // Whether an agent was added to the tree, only the root knows.
+    one.receive_frame(three, routed(3, 99, offer(3), None));
+    assert_eq!(through_tree(&one.outputs(), UP).len(), 1);
+    let mut root = with_job(TestAgent::new(0, session(7)));
+    let child = root.link_child(1);
+    root.outputs();
+    root.receive_frame(child, routed(3, 99, offer(3), None));
+    assert!(root.outputs().is_empty());
 }
 
 #[test]

@@ -98,12 +98,20 @@ impl Children {
             .is_some_and(|child| std::mem::replace(&mut child.state, State::Lost) != State::Lost)
     }
 
+    pub fn forget(&mut self, agent: AgentId) {
+        self.children.remove(&agent);
+    }
+
     pub fn is_starting(&self, agent: AgentId) -> bool {
         self.children.get(&agent).is_some_and(|child| matches!(child.state, State::Starting { .. }))
     }
 
     pub fn is_lost(&self, agent: AgentId) -> bool {
         self.children.get(&agent).is_some_and(|child| child.state == State::Lost)
+    }
+
+    pub fn lost(&self) -> impl Iterator<Item = AgentId> {
+        self.children.iter().filter(|(_, child)| child.state == State::Lost).map(|(agent, _)| *agent)
     }
 
     /// Children that have not linked yet.

@@ -17,6 +17,10 @@ impl Starter {
         if !self.children.on_lost(child) || view.is_leaving {
             return;
         }
+        if view.tree.is_beside(child) && view.jobs.of_child(child).is_empty() {
+            // It was added for a job that is over, and was told to leave.
+            self.children.forget(child);
+        }
         fx.push(Effect::Forget(child));
         self.forget_wishes_below(child, fx);
         let is_missed = view.policy.survives_losses() || !view.jobs.of_child(child).is_empty();

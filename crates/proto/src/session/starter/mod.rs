@@ -96,6 +96,11 @@ impl Starter {
         self.children.is_starting(child)
     }
 
+    /// Children that are lost, with the agents below them: in a session of one run they are lost too.
+    pub fn lost(&self, tree: Tree) -> Vec<AgentId> {
+        self.children.lost().flat_map(|child| tree.subtree(child)).collect()
+    }
+
     pub fn handle(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, input: Input, fx: &mut Effects) {
         match input {
             Input::Launch { begin, children } => self.launch(view, snapshot, begin, children, fx),
@@ -194,7 +199,8 @@ impl Starter {
     fn call_shells(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, fx: &mut Effects) {
         while let Some((shell, wish, how)) = self.starts.next(view.now) {
             let bootstrap = self.bootstrap(view, snapshot, &wish).map(Box::new);
-            fx.push(Effect::Output(Output::StartAgent { shell, agent: wish.agent, how, bootstrap }));
+            let host = view.host_of(wish.agent).unwrap_or_default().to_owned();
+            fx.push(Effect::Output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap }));
         }
     }
 
