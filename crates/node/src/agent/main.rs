@@ -104,6 +104,7 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
     let Bootstrap { secret, sealed, agent: _, parent, by_parent, session, jobs, snapshot } = bootstrap;
     let secret = if sealed.is_empty() { secret } else { munge::open(&sealed).map_err(AgentError::Sealed)? };
+    wireup_os::c_library::keep_freed_memory();
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());

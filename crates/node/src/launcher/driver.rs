@@ -75,6 +75,7 @@ impl<'w> LauncherDriver<'w> {
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
         let one_shot = matches!(config.reach, Reach::OneShot { .. });
+        wireup_os::c_library::keep_freed_memory();
         let root = match config.reach {
             Reach::Session(session) => Root::session(*session).map_err(system("watching the session's socket"))?,
             Reach::OneShot { session, keeper } => {

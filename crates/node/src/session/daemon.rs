@@ -174,6 +174,7 @@ impl<'p> Daemon<'p> {
         // A new socket has room for it.
         warden.flush().map_err(system("speaking to a process of our own"))?;
         let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
+        wireup_os::c_library::keep_freed_memory();
         let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None, None)?;
         agent.begin_standing();
         let reactor = agent.reactor();
