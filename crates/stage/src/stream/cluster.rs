@@ -8,6 +8,8 @@ use std::ops::Range;
 pub(crate) const CLUSTER_LEN: usize = 64 << 10;
 /// What is stored begins at a block's boundary (bytes).
 pub(crate) const BLOCK: u64 = 4096;
+/// Longer contents are not packed (chosen): the image of a set has eight bytes for each of their blocks, which each job writes down.
+const PACKED_LEN_MAX: u64 = 16 << 30;
 /// Small files in a piece.
 pub(super) const CLUSTERS_MAX: usize = 1024;
 
@@ -73,13 +75,13 @@ impl Packer {
         Packer(vec![0; get_maximum_output_size(CLUSTER_LEN)])
     }
 
-    /// What is to be stored of a cluster.
-    pub fn pack<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
+    /// What is to be stored of a cluster of a content of `len` bytes.
+    pub fn pack<'a>(&'a mut self, bytes: &'a [u8], len: u64) -> &'a [u8] {
         if bytes.iter().all(|byte| *byte == 0) {
             return &[];
         }
         // What takes one block cannot take less.
-        if bytes.len() as u64 <= BLOCK {
+        if bytes.len() as u64 <= BLOCK || len > PACKED_LEN_MAX {
             return bytes;
         }
         match compress_into(bytes, &mut self.0) {
@@ -163,10 +165,11 @@ mod tests {
             (&[0; 9_000], Stored::Hole),
             (b"\0", Stored::Hole),
         ] {
-            let stored = packer.pack(bytes);
+            let stored = packer.pack(bytes, PACKED_LEN_MAX);
             assert_eq!(Stored::of(bytes.len(), stored), Some(form));
             assert!(unpack(bytes.len(), stored, &mut Vec::new()) == Some(bytes));
         }
+        assert!(packer.pack(&words[..5_000], PACKED_LEN_MAX + 1) == &words[..5_000]);
         for (len, stored) in [(3, &b"four"[..]), (5_000, &[1; 4_999]), (5_000, b"\0as it begins")] {
             assert_eq!(Stored::of(len, stored), None);
             assert_eq!(unpack(len, stored, &mut Vec::new()), None);

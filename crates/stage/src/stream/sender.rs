@@ -153,7 +153,7 @@ impl Wanted {
         for cluster in clusters {
             let (content, bytes) = (&contents[cluster.content as usize], &mut buffer[..cluster.len]);
             self.read(content, cluster.offset, bytes)?;
-            let stored = packer.pack(bytes);
+            let stored = packer.pack(bytes, content.len);
             body[lens..lens + 4].copy_from_slice(&(stored.len() as u32).to_le_bytes());
             lens += 4;
             body.extend_from_slice(stored);
