@@ -12,6 +12,7 @@ pub mod c_library;
 pub mod clock;
 pub mod cpu;
 pub mod files;
+pub mod host_file;
 pub mod inherit;
 pub mod interfaces;
 pub mod local;

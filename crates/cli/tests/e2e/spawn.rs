@@ -4,6 +4,7 @@ use crate::harness::machines::Machines;
 use crate::harness::peers::program;
 use crate::harness::sessions::Session;
 use crate::harness::{Outcome, Run, machines};
+use std::fs;
 use std::path::{Path, PathBuf};
 use xtask::programs::{Flavour, environment};
 
@@ -236,6 +237,8 @@ fn children_run_on_hosts() {
 #[test]
 fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::by_ssh() else { return };
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hosts-{}", std::process::id()));
+    fs::write(&file, "# of one\nn2 slots=2\n").unwrap();
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         let outcome = job("--hosts n[0-1] -n 2 --verbose", "spawn 3 add-host n2,n3,n1");
@@ -246,7 +249,11 @@ fn children_run_on_hosts_that_are_added() {
         let outcome = job("--hosts n0 -n 1 --verbose", "repeat 3 add-host n2");
         assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
         assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
+        let outcome = job("--hosts n0 -n 1 --verbose", &format!("spawn 2 add-hostfile {}", file.display()));
+        assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{outcome}");
+        outcome.expect_err_line(&["n2 is added to the nodes of this run"]);
     }
+    fs::remove_file(&file).unwrap();
 }
 
 #[test]

@@ -9,6 +9,9 @@ use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
 use bytes::Bytes;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
@@ -118,6 +121,10 @@ impl<'w> LauncherDriver<'w> {
                 relay_stdin,
                 places: config.places,
                 growth: config.growth,
+                host_file: |path| {
+                    let path = Path::new(OsStr::from_bytes(path));
+                    wireup_os::host_file::names(path).map_err(|error| error.to_string())
+                },
             },
             Instant(stamps.begun_ns),
         );

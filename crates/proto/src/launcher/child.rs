@@ -3,7 +3,7 @@
 //! It gets the environment, the limits and the options of the job of the rank that asks, without standard input, terminal and profile. Each
 //! program is an entry of its own in the list of programs, so its position is its application number.
 
-use super::info::{BadInfo, Info};
+use super::info::{BadInfo, HostFile, Info};
 use super::seats::{Growth, NoSeats, Place, Seats, blocks};
 use crate::plan::app_of;
 use std::borrow::Cow;
@@ -45,6 +45,7 @@ pub struct Site<'a> {
     pub loads: BTreeMap<AgentId, u32>,
     pub lost: &'a BTreeSet<AgentId>,
     pub growth: &'a mut Growth,
+    pub host_file: HostFile,
 }
 
 /// The job with this number and name that rank `from` of `parent` asks for.
@@ -55,14 +56,15 @@ pub fn job(
     (id, nspace): (JobId, String),
     (parent, from): (&JobSpec, Rank),
     request: &SpawnRequest,
-    Site { places, loads, lost, growth }: Site<'_>,
+    Site { places, loads, lost, growth, host_file }: Site<'_>,
 ) -> Result<JobSpec, Refused> {
     request.check()?;
     if from.0 >= parent.job_size() {
         return Err(Refused::NoRank { rank: from });
     }
     let model = &parent.apps[usize::from(app_of(parent, from))];
-    let infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
+    let mut infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
+    infos.iter_mut().try_for_each(|info| info.read_host_files(host_file, &model.cwd))?;
     let added: Vec<String> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
     let places = match added.is_empty() {
         true => Cow::Borrowed(places),
@@ -179,7 +181,11 @@ mod tests {
         let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
         let names = (JobId(5), "child".to_owned());
         let (lost, mut growth) = (BTreeSet::new(), Growth::From(AgentId(9)));
-        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: &mut growth };
+        let host_file = |path: &[u8]| match path {
+            b"/w/hosts" => Ok(vec!["n0".to_owned(), "moon:2".to_owned()]),
+            _ => Err("there is none".to_owned()),
+        };
+        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: &mut growth, host_file };
         job(names, (&parent, Rank(1)), &asked(commands), site).map_err(|error| error.to_string())
     }
 
@@ -225,6 +231,15 @@ mod tests {
         let spec = child(&[("a", 1, &[("add-host", "moon:4,sun")]), ("b", 1, &[])]).expect("it is possible");
         let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent.0, node.name.as_str())).collect();
         assert_eq!(nodes, [(0, "n0"), (9, "moon")], "no rank runs on the other one");
+    }
+
+    #[test]
+    fn files_name_hosts_too() {
+        let spec = child(&[("a", 2, &[("add-hostfile", "hosts"), ("map_by", "node")])]).expect("it is possible");
+        assert_eq!(spec.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["n0", "moon"]);
+        let refused = |key: &str, path: &str| child(&[("a", 1, &[(key, path)])]).expect_err("impossible");
+        assert!(refused("hostfile", "hosts").starts_with("moon is not a node of this run"));
+        assert!(refused("hostfile", "/none").starts_with("the file of hosts /none cannot be read"));
     }
 
     #[test]

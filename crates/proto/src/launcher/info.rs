@@ -22,6 +22,8 @@ pub struct Info {
     pub hosts: Option<Vec<String>>,
     /// Those of them that are added if the run does not have them.
     pub added: Vec<String>,
+    /// Files that name more of them, and whether these hosts are added.
+    pub host_files: Vec<(Vec<u8>, bool)>,
     /// The working directory; relative: to that of the rank that asks.
     pub cwd: Option<Vec<u8>>,
     /// Where to look for the program before the usual places.
@@ -41,10 +43,15 @@ pub struct Triplet {
     step: u32,
 }
 
+/// Reads the names in a file of hosts, or says why it cannot.
+pub type HostFile = fn(&[u8]) -> Result<Vec<String>, String>;
+
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum BadInfo {
     #[error("the value of the info key {key} cannot be used: {value}")]
     Value { key: String, value: String },
+    #[error("the file of hosts {path} cannot be read where the launcher runs: {problem}")]
+    HostFile { path: String, problem: String },
     #[error("the info key {key} is not offered; run without it")]
     NotOffered { key: String },
 }
@@ -77,6 +84,7 @@ impl Info {
                     info.hosts.get_or_insert_default().extend(names(&text));
                     info.added.extend(names(&text));
                 }
+                "hostfile" | "add-hostfile" => info.host_files.push((value.clone(), key == "add-hostfile")),
                 "wdir" | "wd" if !value.is_empty() => info.cwd = Some(value.clone()),
                 "path" if !value.is_empty() => info.path = Some(value.clone()),
                 "ppn" | "ppr" | "npernode" => info.layout = Layout::PerNode(per_node(&text).ok_or_else(bad)?),
@@ -89,6 +97,26 @@ impl Info {
             }
         }
         Ok(info)
+    }
+
+    /// Reads the files of hosts.
+    ///
+    /// # Errors
+    /// The path of one that cannot be read, and why.
+    pub fn read_host_files(&mut self, read: HostFile, cwd: &[u8]) -> Result<(), BadInfo> {
+        for (path, is_added) in std::mem::take(&mut self.host_files) {
+            let path = if path.starts_with(b"/") { path } else { [cwd, b"/", &path].concat() };
+            let found = read(&path).map_err(|problem| {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                BadInfo::HostFile { path, problem }
+            })?;
+            let found: Vec<String> = found.iter().flat_map(|name| names(name)).collect();
+            if is_added {
+                self.added.extend(found.iter().cloned());
+            }
+            self.hosts.get_or_insert_default().extend(found);
+        }
+        Ok(())
     }
 
     /// The number of ranks to start, if the program asks for `most`: the largest of those that will do.

@@ -27,6 +27,7 @@ use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
 use family::{Family, Start};
+pub use info::HostFile;
 pub use seats::{Growth, Place};
 use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::frame::{Frame, FrameReader, Kind};
@@ -42,7 +43,7 @@ use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 /// time. Chosen: a person who pressed Ctrl-C waits for a prompt.
 const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct LauncherConfig {
     pub job: JobSpec,
     /// End the job after this time.
@@ -54,6 +55,7 @@ pub struct LauncherConfig {
     /// The nodes on which ranks of further jobs may run.
     pub places: Vec<Place>,
     pub growth: Growth,
+    pub host_file: HostFile,
 }
 
 pub struct Launcher {
@@ -351,8 +353,8 @@ impl Launcher {
         }
         let parent = self.family.to_grow(job)?;
         let names = (child, child::nspace(&self.config.job.nspace, self.children));
-        let LauncherConfig { places, growth, .. } = &mut self.config;
-        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth };
+        let LauncherConfig { places, growth, host_file, .. } = &mut self.config;
+        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth, host_file: *host_file };
         child::job(names, (parent, from), request, site).map_err(|refused| refused.to_string())
     }
 

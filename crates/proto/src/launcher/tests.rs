@@ -20,7 +20,15 @@ impl Bench {
         let job = job_on(1, 0..2, 2);
         let places = job.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
         let growth = Growth::From(AgentId(2));
-        let config = LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places, growth };
+        let config = LauncherConfig {
+            job,
+            timeout_ns: None,
+            one_shot: true,
+            relay_stdin: false,
+            places,
+            growth,
+            host_file: |_| Ok(Vec::new()),
+        };
         let launcher = Launcher::new(config, Instant(0));
         let mut bench = Bench { launcher, sent: Vec::new(), credit: Vec::new(), notices: Vec::new(), code: None };
         bench.input(LauncherInput::LinkUp { link: LINK });

@@ -9,15 +9,12 @@ use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};
 use crate::sys::types::{PmixApp, PmixInfo, PmixProc, SpawnCallback, Status};
 use std::ffi::{CStr, c_void};
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use wireup_os::host_file;
 use wireup_wire::ids::Rank;
 use wireup_wire::names;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::pmix::Ask;
-
-/// Longest file of hosts (chosen: some ten thousand names).
-const HOSTFILE_LEN_MAX: u64 = 1 << 20;
 
 /// An info that must be honoured (`PMIX_INFO_REQD`).
 const REQUIRED: u32 = 1;
@@ -147,21 +144,13 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
     Ok(())
 }
 
-/// The names in a file of hosts: the first word of each line.
+/// The names in a file of hosts, as a list.
 fn hosts_in(path: &str) -> Result<Vec<u8>, Status> {
-    let read = || {
-        // A pipe would not let us wait for its other end.
-        let file = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let mut text = String::new();
-        file.take(HOSTFILE_LEN_MAX).read_to_string(&mut text)?;
-        std::io::Result::Ok(text)
-    };
-    let text = read().map_err(|error| {
+    let names = host_file::names(Path::new(path)).map_err(|error| {
         eprintln!("the file of hosts {path} of a rank that asks for processes cannot be read: {error}");
         status::NOT_FOUND
     })?;
-    let names = text.lines().filter_map(|line| line.split('#').next()?.split_whitespace().next());
-    Ok(names.collect::<Vec<_>>().join(",").into_bytes())
+    Ok(names.join(",").into_bytes())
 }
 
 #[cfg(test)]
