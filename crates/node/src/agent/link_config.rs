@@ -74,7 +74,7 @@ impl LinkConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::peer::RemoteShell;
+    use wireup_wire::peer::{AgentSpec, RemoteShell};
 
     fn config(shell: RemoteShell, me: u32) -> LinkConfig {
         let session = SessionSpec {
@@ -84,6 +84,7 @@ mod tests {
             shells_max: 1,
             start_timeout_ns: 1,
             node_timeout_ns: 1,
+            agents: vec![AgentSpec { host: "h".into() }; 6],
             ..SessionSpec::default()
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))
