@@ -6,8 +6,11 @@ use crate::step::{self, Result};
 use crate::structure;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
-/// Of what a failed test printed, that much is shown again at the end.
+/// Lines of a failed test's output that are shown again at the end.
 const LAST_LINES: usize = 60;
 
 /// The last part is cargo's own report on the tests, and what the failed ones printed. The end-to-end tests run the release binary.
@@ -32,18 +35,26 @@ pub fn run() -> Result {
     step::step("cargo test --workspace", || show_failures_last(&mut tests))
 }
 
-/// Failures of the first of many test programs would otherwise be far above the last line.
+/// Shows what failed tests printed once more at the end; the output of many test programs may lie between.
 fn show_failures_last(tests: &mut Command) -> Result {
     let shown = step::show(tests);
     let failed = |error: io::Error| format!("{shown}: {error}");
     let mut child = tests.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut failures = Failures::default();
-    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-        io::stdout().write_all(&line).map_err(failed)?;
-        failures.line(String::from_utf8_lossy(&line).trim_end());
-        line.clear();
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || output.split(b'\n').map_while(io::Result::ok).all(|line| sender.send(line).is_ok()));
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(mut line) => {
+                failures.line(&String::from_utf8_lossy(&line));
+                line.push(b'\n');
+                io::stdout().write_all(&line).map_err(failed)?;
+            }
+            // A process that a test has left behind may keep the pipe open.
+            Err(RecvTimeoutError::Timeout) if child.try_wait().map_err(failed)?.is_none() => {}
+            Err(_) => break,
+        }
     }
     let status = child.wait().map_err(failed)?;
     if status.success() {

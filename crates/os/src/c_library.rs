@@ -12,7 +12,7 @@ pub fn glibc() -> Option<String> {
     None
 }
 
-/// Memory freed at the end of the heap that is kept, and allocations that come from the heap (bytes; chosen: some parts of a stream).
+/// How much freed memory at the end of the heap is kept (bytes; chosen: several parts of a stream).
 #[cfg(target_env = "gnu")]
 const KEPT: i32 = 4 << 20;
 

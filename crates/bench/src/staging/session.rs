@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
         let peaks = hosts.peaks(&agents)?;
         let before =
             |agent: Agent| self.agents.iter().find(|(other, _)| *other == agent).map_or(0, |(_, bytes)| *bytes);
-        // A process that an agent had just forked looked like one.
+        // The list may contain processes that an agent had just forked, which look like agents and end soon.
         let still: BTreeSet<usize> = peaks.iter().filter_map(|((host, _), _)| *host).collect();
         match still.len() == hosts.count() {
             true => Ok(peaks.iter().map(|(agent, peak)| peak.saturating_sub(before(*agent))).max().unwrap_or(0)),

@@ -74,7 +74,7 @@ fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mut
     }
 }
 
-/// Does something, and says for how long at most no thread of this process ran meanwhile, as if the machine had been halted.
+/// Does some work, and measures the longest time for which this process got no processor meanwhile, as if the machine had been halted.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let (working, is_over) = mpsc::channel::<()>();
     thread::scope(|scope| {

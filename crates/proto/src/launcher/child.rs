@@ -140,10 +140,10 @@ fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -
 
 /// The namespace of the `number`th job, from 1 on, that ranks of a family have asked for.
 ///
-/// Open MPI knows a job by 32 bits: 16 of a hash of what is before the `@`, and the lower 16 of the number behind it, which is 0 for the job
-/// that the user has launched. Names that differ before the `@` only would be one for it by chance.
+/// Open MPI identifies a job by 32 bits: a 16-bit hash of the text before the `@`, and the lower 16 bits of the number after it (0 without a
+/// number, as in the name of the job that the user launched). Names that differ only before the `@` can therefore collide.
 pub(super) fn nspace(of_family: &str, number: u32) -> String {
-    // Every 65,536th number is left out.
+    // Numbers whose lower 16 bits are 0 are left out.
     let number = u64::from(number) + (u64::from(number) - 1) / 0xffff;
     format!("{of_family}@{number}")
 }

@@ -79,11 +79,8 @@ impl Info {
             let text = String::from_utf8_lossy(value);
             let bad = || BadInfo::Value { key: key.clone().into_owned(), value: text.clone().into_owned() };
             match &*key {
-                "host" | "hosts" => info.hosts.get_or_insert_default().extend(names(&text)),
-                "add-host" | "add-hosts" => {
-                    info.hosts.get_or_insert_default().extend(names(&text));
-                    info.added.extend(names(&text));
-                }
+                "host" | "hosts" => info.name_hosts(names(&text), false),
+                "add-host" | "add-hosts" => info.name_hosts(names(&text), true),
                 "hostfile" | "add-hostfile" => info.host_files.push((value.clone(), key == "add-hostfile")),
                 "wdir" | "wd" if !value.is_empty() => info.cwd = Some(value.clone()),
                 "path" if !value.is_empty() => info.path = Some(value.clone()),
@@ -110,13 +107,18 @@ impl Info {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 BadInfo::HostFile { path, problem }
             })?;
-            let found: Vec<String> = found.iter().flat_map(|name| names(name)).collect();
-            if is_added {
-                self.added.extend(found.iter().cloned());
-            }
-            self.hosts.get_or_insert_default().extend(found);
+            self.name_hosts(found.iter().flat_map(|name| names(name)), is_added);
         }
         Ok(())
+    }
+
+    fn name_hosts(&mut self, names: impl Iterator<Item = String>, is_added: bool) {
+        let hosts = self.hosts.get_or_insert_default();
+        let before = hosts.len();
+        hosts.extend(names);
+        if is_added {
+            self.added.extend_from_slice(&hosts[before..]);
+        }
     }
 
     /// The number of ranks to start, if the program asks for `most`: the largest of those that will do.

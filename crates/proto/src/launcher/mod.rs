@@ -230,7 +230,9 @@ impl Launcher {
             Control::Ended(ended) => self.on_ended(job, ended),
             Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
             // In a session of one run a lost node does not return.
-            Control::Missing(missing) if self.config.one_shot => self.note_lost(missing.iter().map(|lost| lost.agent)),
+            Control::Missing(missing) if self.config.one_shot => {
+                self.lost.extend(missing.iter().map(|lost| lost.agent));
+            }
             Control::Missing(missing) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
             Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
             // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
@@ -252,8 +254,8 @@ impl Launcher {
     /// The first failure of a job, which its root has decided to end because of it, or which does not end it.
     fn on_failed(&mut self, job: JobId, failure: Failure) {
         match &failure.cause {
-            Cause::AgentLost { agent, .. } => self.note_lost([*agent]),
-            Cause::AgentsMissing { missing } => self.note_lost(missing.iter().map(|missing| missing.agent)),
+            Cause::AgentLost { agent, .. } => self.lost.extend([*agent]),
+            Cause::AgentsMissing { missing } => self.lost.extend(missing.iter().map(|missing| missing.agent)),
             _ => {}
         }
         match self.family.start_of(job) {
@@ -275,10 +277,6 @@ impl Launcher {
             }
             Start::Open | Start::Over => {}
         }
-    }
-
-    fn note_lost(&mut self, agents: impl IntoIterator<Item = AgentId>) {
-        self.lost.extend(agents);
     }
 
     /// A job ends because of a failure: ends those that belong to it and were not told so.

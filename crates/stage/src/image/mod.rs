@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A folder's names are sorted, in blocks that are sorted too, so that the kernel finds one by bisection. An inode's number is its place in
-//! units of 32 bytes. Places of packed files know no packs: the blocks of all packs are numbered behind those of the image.
+//! units of 32 bytes. The index of a packed file names no packs: it numbers the blocks of the image and of all packs consecutively.
 //! Layout: Linux, `fs/erofs/erofs_fs.h`.
 
 pub(crate) mod mounted;
@@ -32,7 +32,7 @@ const SUPER_LEN: usize = 128;
 /// Where the slots of the packs begin, from the superblock on (slots).
 const SLOTS_AT: usize = 2;
 const MAGIC: u32 = 0xE0F5_E1E2;
-/// What is packed ends with its last block; how it is packed is said behind the superblock.
+/// A packed cluster ends where its last block ends; the method is described behind the superblock.
 const PADDED: u32 = 0x1;
 const PACKED_FILES: u32 = 0x2;
 const CHUNKED_FILES: u32 = 0x4;
@@ -166,7 +166,7 @@ impl Layout {
         let rest = data % BLOCK_LEN;
         let beside = if INODE_LEN + rest <= BLOCK_LEN { rest } else { 0 };
         let len = INODE_LEN + beside + chunk;
-        // What lies behind an inode lies in the same block, but for places.
+        // What lies behind an inode lies in the same block, except for the index of a packed file.
         let together = if is_packed { INODE_LEN } else { len };
         if self.at / BLOCK_LEN != (self.at + together - 1) / BLOCK_LEN {
             self.at = self.at.next_multiple_of(BLOCK_LEN);
@@ -229,7 +229,7 @@ fn chunk_bits(len: u64) -> u32 {
     blocks(len).next_power_of_two().trailing_zeros()
 }
 
-/// Returns the first block of each pack where blocks are numbered through.
+/// Returns the number of each pack's first block, where all blocks are numbered consecutively.
 fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Option<Vec<u32>> {
     let mut end = u32::try_from(out.len() / BLOCK_LEN).ok()?;
     let at = &mut out[SUPER_AT..];
@@ -240,7 +240,7 @@ fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Optio
     put(at, 36, &end.to_le_bytes());
     let features = PADDED | PACKED_FILES | CHUNKED_FILES | if packs.is_empty() { 0 } else { DEVICE_TABLE };
     put(at, 80, &features.to_le_bytes());
-    // Of the ways to pack the first one, which is LZ4: its length, and how many blocks a cluster has.
+    // LZ4 is the first method: a description of 14 bytes, with the number of blocks of a cluster.
     put(at, 84, &1u16.to_le_bytes());
     put(at, SUPER_LEN, &14u16.to_le_bytes());
     put(at, SUPER_LEN + 4, &((CLUSTER_LEN / BLOCK_LEN) as u16).to_le_bytes());

@@ -1,18 +1,18 @@
-//! A file with packed clusters: a header, then eight bytes for each block of its content. A cluster's first block has the place of what is stored,
-//! its second one how many blocks that takes; each of the others has its distance from the first and to the end. Blocks of a plain cluster
-//! have places of their own.
+//! The index of a packed file: a header, then eight bytes for each block of its content. In a packed cluster, the entry of the first block says
+//! where the cluster is stored, the entry of the second one in how many blocks; from the second on, entries have the distances to the first
+//! block and to the end of the cluster. In a plain cluster, each entry says where its block is stored.
 
 use super::put;
 use crate::stream::{CLUSTER_LEN, blocks};
 
 const HEAD_LEN: usize = 16;
 const INDEX_LEN: usize = 8;
-/// Clusters of several blocks; plain blocks as they are.
+/// Packed clusters take several blocks; plain blocks are stored unchanged.
 const ADVICE: u16 = 0x2 | 0x10;
-/// Kinds of blocks: the first of a packed cluster, another one; plain ones are 0.
+/// Kinds of entries: the first block of a packed cluster, and the others. That of a plain block is 0.
 const FIRST: u16 = 1;
 const OTHER: u16 = 2;
-/// In place of the distance to the first block, which is 1: the blocks that are stored.
+/// Marks the number of stored blocks, which the second entry has in place of its distance to the first block.
 const COUNT: u16 = 1 << 11;
 
 /// Bytes behind the inode of a file of this length.
@@ -20,7 +20,7 @@ pub(super) fn packed_len(len: u64) -> usize {
     HEAD_LEN + INDEX_LEN * blocks(len) as usize
 }
 
-/// Writes what belongs behind the inode; how many blocks are stored. `None`: a content of this length has not these clusters.
+/// Writes the index behind the inode, and returns the number of stored blocks. `None`: these clusters do not fit a content of this length.
 pub(super) fn write_packed(out: &mut [u8], start: u32, len: u64, clusters: &[u8]) -> Option<u32> {
     put(out, 4, &ADVICE.to_le_bytes());
     if clusters.len() as u64 != len.div_ceil(CLUSTER_LEN as u64) {

@@ -1,4 +1,4 @@
-//! The contents of a set in packs: what arrives becomes one new pack, as it is stored, one behind the other; what is here stays where it is.
+//! The contents of a set in packs: those that arrive are appended to one new pack; those that the node has stay where they are.
 
 use super::Arrived;
 use crate::image::Place;
@@ -54,8 +54,7 @@ impl Packing {
             for held in &pack.index {
                 let Some(content) = numbers.get(&held.digest) else { continue };
                 if places[*content].is_none() && contents[*content].len == held.len {
-                    let clusters = held.clusters.clone();
-                    places[*content] = Some(Place { pack: number, block: held.block, clusters });
+                    places[*content] = Some(held.place(number));
                     is_used = true;
                 }
             }
@@ -91,7 +90,7 @@ impl Packing {
                     from = end * BLOCK;
                 }
                 Stored::Plain => parts.extend([IoSlice::new(part.stored), zeros(rest)]),
-                // The kernel looks for it at the end of its blocks.
+                // The kernel expects it at the end of its blocks, with zeros before it.
                 Stored::Packed => parts.extend([zeros(rest), IoSlice::new(part.stored)]),
             }
             if parts.len() + 2 > PARTS_MAX {
@@ -111,8 +110,7 @@ impl Packing {
         let own = packs.len() as u16;
         packs.extend(self.keep(store)?);
         for (number, held) in self.new.iter().flat_map(|new| &new.whole) {
-            let place = Place { pack: own, block: held.block, clusters: held.clusters.clone() };
-            self.places[*number as usize] = Some(place);
+            self.places[*number as usize] = Some(held.place(own));
         }
         // All are there now.
         let places = Places { packs, contents: std::mem::take(&mut self.places).into_iter().flatten().collect() };

@@ -30,6 +30,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// `pack`: the number of the pack that it is in.
+    pub fn place(&self, pack: u16) -> Place {
+        Place { pack, block: self.block, clusters: self.clusters.clone() }
+    }
+
     /// How many it takes.
     fn blocks(&self) -> u64 {
         match &self.clusters[..] {

@@ -4,13 +4,13 @@ use crate::set::PIECE_LEN;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use std::ops::Range;
 
-/// Reading one byte of a file unpacks a cluster of it (bytes).
+/// To read one byte of a file, the kernel unpacks the cluster that contains it (bytes).
 pub(crate) const CLUSTER_LEN: usize = 64 << 10;
-/// What is stored begins at a block's boundary (bytes).
+/// Stored clusters begin at the boundary of a block (bytes).
 pub(crate) const BLOCK: u64 = 4096;
-/// Longer contents are not packed (chosen): the image of a set has eight bytes for each of their blocks, which each job writes down.
+/// Longer contents are not packed (bytes; chosen): the image, which is written for each job, has eight bytes for each block of a packed file.
 const PACKED_LEN_MAX: u64 = 16 << 30;
-/// Small files in a piece.
+/// At most so many clusters in a piece: it may have many small files.
 pub(super) const CLUSTERS_MAX: usize = 1024;
 
 pub(crate) fn blocks(len: u64) -> u64 {
@@ -39,12 +39,12 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
-    /// Its length tells. `None`: nobody stores it so.
+    /// Determined by the length of what is stored. `None`: no sender stores it like this.
     pub fn of(len: usize, stored: &[u8]) -> Option<Stored> {
         match stored {
             [] => Some(Stored::Hole),
             _ if stored.len() == len => Some(Stored::Plain),
-            // A block's zeros before it are not part of it.
+            // A packed cluster does not begin with 0: zeros are the padding before it.
             [1..=u8::MAX, ..] if blocks(stored.len() as u64) < blocks(len as u64) => Some(Stored::Packed),
             _ => None,
         }
@@ -67,7 +67,7 @@ pub(crate) fn unpack<'a>(len: usize, stored: &'a [u8], buffer: &'a mut Vec<u8>) 
     Some(buffer)
 }
 
-/// Stores clusters.
+/// Packs clusters, where that saves a block.
 pub(super) struct Packer(Vec<u8>);
 
 impl Packer {
@@ -80,7 +80,7 @@ impl Packer {
         if bytes.iter().all(|byte| *byte == 0) {
             return &[];
         }
-        // What takes one block cannot take less.
+        // One block is the least that a cluster takes.
         if bytes.len() as u64 <= BLOCK || len > PACKED_LEN_MAX {
             return bytes;
         }
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(Stored::of(len, stored), None);
             assert_eq!(unpack(len, stored, &mut Vec::new()), None);
         }
-        // It can be packed so, but is not.
+        // The length would do, but it is not LZ4.
         assert_eq!(unpack(9_000, b"\x11no", &mut Vec::new()), None);
     }
 
