@@ -81,10 +81,10 @@ impl Resolved {
         let starter = self.session.remote_shell.starter();
         if self.in_session {
             Growth::Fixed(
-                "which is a session's; start the session with all hosts (wireup up --hosts), or run with --no-session",
+                "which belongs to a session; start the session with all hosts (wireup up --hosts), or run with --no-session",
             )
         } else if starter.same_machine {
-            Growth::Fixed("which runs on this machine only; start it with --hosts, of which this machine may be one")
+            Growth::Fixed("which runs on this machine only; start it with --hosts (this machine may be one of them)")
         } else if starter.by_step() {
             Growth::Fixed(
                 "whose agents the batch system starts; ask for more nodes, or start them with --remote-shell=ssh",
