@@ -18,8 +18,10 @@ use std::slice;
 use std::sync::OnceLock;
 
 mod arena;
+mod ring;
 
 pub use arena::ArenaMemory;
+pub use ring::{Incoming, RingReader, RingWriter, incoming};
 
 /// The step of getting memory that failed, and why.
 #[derive(thiserror::Error, Debug)]

@@ -4,8 +4,8 @@
 use crate::answer::Answer;
 use crate::receiving::Receiving;
 use crate::store::{Store, StoreError};
-use crate::stream::{Damaged, Piece, Receiver};
-use std::io::{self, Read, Write};
+use crate::stream::{Damaged, Input, Piece, Receiver};
+use std::io::{self, Write};
 use thiserror::Error;
 
 #[derive(Error, Debug)]
@@ -26,7 +26,7 @@ enum Problem {
 ///
 /// # Errors
 /// Nobody takes the answers.
-pub fn receive(store: &Store, input: impl Read, mut output: impl Write) -> io::Result<()> {
+pub fn receive(store: &Store, input: impl Input, mut output: impl Write) -> io::Result<()> {
     let end = match take(store, input, &mut output) {
         Ok(()) => Answer::Kept,
         Err(Problem::Output(error)) => return Err(error),
@@ -36,41 +36,39 @@ pub fn receive(store: &Store, input: impl Read, mut output: impl Write) -> io::R
     output.flush()
 }
 
-fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<(), Problem> {
+fn take(store: &Store, mut input: impl Input, output: &mut impl Write) -> Result<(), Problem> {
     let (mut receiver, mut receiving) = (Receiver::default(), None::<Receiving>);
     let mut say = |answer: Answer| {
         output.write_all(answer.line().as_bytes()).and_then(|()| output.flush()).map_err(Problem::Output)
     };
     loop {
-        match input.read(receiver.room()) {
-            Ok(0) => return Err(Problem::BrokeOff),
-            Ok(count) => receiver.fill(count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Problem::Input(error)),
-        }
-        while let Some(piece) = receiver.next_piece()? {
-            match (piece, &mut receiving) {
-                (Piece::Name(name), None) => match store.touch(&name)? {
-                    true => return Ok(()),
-                    false => say(Answer::Lacks)?,
-                },
-                (Piece::Set(set), None) => {
-                    let begun = store.receive(set)?;
-                    say(Answer::Missing(begun.missing().clone()))?;
-                    receiving = Some(begun);
-                }
-                (Piece::Clusters { clusters, bytes }, Some(receiving)) => receiving.write(&clusters, bytes)?,
-                (Piece::Damaged(clusters), Some(receiving)) => receiving.spoil(&clusters)?,
-                (Piece::End, Some(begun)) if !begun.missing().is_empty() => {
-                    say(Answer::Missing(begun.missing().clone()))?;
-                }
-                (Piece::End, receiving) => {
-                    return receiving.take().map_or(Ok(()), |begun| begun.finish().map_err(Into::into));
-                }
-                (_, _) => {
-                    return Err(Damaged::Malformed.into());
-                }
+        let mut rest = input.bytes();
+        let (len, piece) = (rest.len(), receiver.next_piece(&mut rest)?);
+        let (used, needs_more) = (len - rest.len(), piece.is_none());
+        match (piece, &mut receiving) {
+            (None, _) => {}
+            (Some(Piece::Name(name)), None) => match store.touch(&name)? {
+                true => return Ok(()),
+                false => say(Answer::Lacks)?,
+            },
+            (Some(Piece::Set(set)), None) => {
+                let begun = store.receive(set)?;
+                say(Answer::Missing(begun.missing().clone()))?;
+                receiving = Some(begun);
             }
+            (Some(Piece::Clusters { clusters, bytes }), Some(receiving)) => receiving.write(&clusters, bytes)?,
+            (Some(Piece::Damaged(clusters)), Some(receiving)) => receiving.spoil(&clusters)?,
+            (Some(Piece::End), Some(begun)) if !begun.missing().is_empty() => {
+                say(Answer::Missing(begun.missing().clone()))?;
+            }
+            (Some(Piece::End), receiving) => {
+                return receiving.take().map_or(Ok(()), |begun| begun.finish().map_err(Into::into));
+            }
+            (Some(_), _) => return Err(Damaged::Malformed.into()),
+        }
+        input.consume(used);
+        if needs_more && !input.wait().map_err(Problem::Input)? {
+            return Err(Problem::BrokeOff);
         }
     }
 }
@@ -80,6 +78,7 @@ mod tests {
     use super::*;
     use crate::send::{Next, Sending};
     use crate::set::Set;
+    use crate::stream::Buffered;
     use crate::testing::look;
     use std::fs;
 
@@ -94,7 +93,7 @@ mod tests {
     /// What a node says when it has had this much of the stream.
     fn said(store: &Store, stream: &[u8]) -> String {
         let mut answers = Vec::new();
-        receive(store, stream, &mut answers).unwrap();
+        receive(store, Buffered::new(stream), &mut answers).unwrap();
         String::from_utf8(answers).unwrap()
     }
 

@@ -46,9 +46,8 @@ pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
     sender.want(receiving.missing());
     let (bytes, mut receiver) = (sender.bytes_left(), Receiver::default());
     pull(&mut sender, |part| {
-        receiver.room()[..part.len()].copy_from_slice(&part);
-        receiver.fill(part.len());
-        while let Some(piece) = receiver.next_piece().unwrap() {
+        let mut rest = &part[..];
+        while let Some(piece) = receiver.next_piece(&mut rest).unwrap() {
             if let Piece::Clusters { clusters, bytes } = piece {
                 receiving.write(&clusters, bytes).unwrap();
             }

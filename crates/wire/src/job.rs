@@ -79,6 +79,14 @@ pub enum StdinTarget {
     None,
     All,
     One(Rank),
+    /// All, through memory that each shares with its agent, for programs of ours: its standard input is a socket then.
+    AllByMemory,
+}
+
+impl StdinTarget {
+    pub fn is_all(self) -> bool {
+        matches!(self, StdinTarget::All | StdinTarget::AllByMemory)
+    }
 }
 
 /// The CPUs on which a rank's threads may run.

@@ -60,7 +60,7 @@ pub fn may_inherit_stdin(
     is_terminal: bool,
 ) -> bool {
     match stdin {
-        StdinTarget::None | StdinTarget::All => false,
+        StdinTarget::None | StdinTarget::All | StdinTarget::AllByMemory => false,
         StdinTarget::One(rank) => {
             let surroundings =
                 mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));

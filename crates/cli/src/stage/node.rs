@@ -2,16 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use wireup_os::shm::{Incoming, RingReader, incoming};
 use wireup_proto::exit_code::OURS;
 use wireup_stage::Store;
 use wireup_stage::answer::Answer;
 use wireup_stage::gather::sending::gather;
 use wireup_stage::receive::receive;
+use wireup_stage::stream::{Buffered, Input};
 
-/// What the pipe to a receiver holds (bytes): four pieces.
+/// What the pipe from a node's rank holds (bytes): four pieces.
 const PIPE_LEN: usize = 1 << 20;
 
 /// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`, `gather`.
@@ -39,19 +41,40 @@ fn say(line: &str) -> io::Result<()> {
 fn take(store: &Path, room_mib: u64) -> io::Result<()> {
     match Store::open(store, room_mib << 20) {
         Ok(store) => {
-            // The agent then writes more at once. It is not permitted beyond a limit of the user's pipes.
-            let _ = rustix::pipe::fcntl_setpipe_size(rustix::stdio::stdin(), PIPE_LEN);
-            // Without the buffer of the standard library, which would copy everything once more.
-            let input = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
-            receive(&store, input, io::stdout().lock())
+            let output = io::stdout().lock();
+            match incoming(rustix::stdio::stdin())? {
+                Incoming::Ring(ring) => receive(&store, FromAgent(ring), output),
+                Incoming::Plain(first) => {
+                    // Without the buffer of the standard library, which would copy everything once more.
+                    let rest = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
+                    receive(&store, Buffered::new(Cursor::new(first).chain(rest)), output)
+                }
+            }
         }
         Err(problem) => say(&Answer::Failed(problem.to_string()).line()),
     }
 }
 
+/// Memory that the agent fills.
+struct FromAgent(RingReader);
+
+impl Input for FromAgent {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.0.consume(count);
+    }
+
+    fn wait(&mut self) -> io::Result<bool> {
+        self.0.wait(rustix::stdio::stdin())
+    }
+}
+
 /// Sends files of this node.
 fn give() -> io::Result<()> {
-    // As for standard input.
+    // More is read at once then. It is not permitted beyond a limit of the user's pipes.
     let _ = rustix::pipe::fcntl_setpipe_size(rustix::stdio::stdout(), PIPE_LEN);
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse().ok());
     let own = own.ok_or(io::ErrorKind::InvalidInput)?;

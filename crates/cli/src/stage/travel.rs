@@ -72,7 +72,7 @@ pub fn send(
         times: Times { asked_ns: 0, ended_ns: vec![0; stores.len()] },
         progress: Progress::new(),
     };
-    let outcome = run(nodes.session, &stores, (&argv, StdinTarget::All), timeout_ns, &mut courier)?;
+    let outcome = run(nodes.session, &stores, (&argv, StdinTarget::AllByMemory), timeout_ns, &mut courier)?;
     courier.progress.end();
     if outcome.interrupted || outcome.code == TIMED_OUT {
         return Ok(Outcome::Interrupted(outcome.code));

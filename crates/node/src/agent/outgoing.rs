@@ -4,17 +4,24 @@ use super::memory::Shared;
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::reactor::Interest;
+use wireup_os::shm::RingWriter;
 use wireup_os::socket;
 
 /// Most descriptors in one message: as many as our clients accept in one read.
 pub const SHARES_PER_SEND_MAX: usize = 32;
+/// What a rank that is given its input through memory may be behind (bytes): four pieces of a staged set.
+const RING_LEN: usize = 1 << 20;
 
 /// Bytes to be written to a rank.
 #[derive(Default)]
 pub struct Outgoing {
     pub fd: Option<OwnedFd>,
     queue: VecDeque<Piece>,
+    /// The bytes go through it; the descriptor is a socket.
+    ring: Option<Box<RingWriter>>,
     /// Close when the queue is empty.
     pub closing: bool,
     /// The reactor is watching for room.
@@ -61,11 +68,23 @@ impl Piece {
         // If there are more descriptors than one message takes, each message but the last carries one byte. A reply is long
         // enough for that, so the descriptors arrive in time.
         let bytes = if count < self.shares.len() { &self.bytes[..1] } else { &self.bytes[..] };
-        let sent = socket::send(fd, bytes, &fds);
-        let written = sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let written = socket::send(fd, bytes, &fds).map_err(errno)?;
         self.shares.drain(..count);
         self.bytes.advance(written);
         Ok(written)
+    }
+
+    fn write_to(&mut self, ring: &mut RingWriter, fd: &OwnedFd) -> Result<usize, Errno> {
+        let written = ring.write(fd, &self.bytes).map_err(errno)?;
+        self.bytes.advance(written);
+        Ok(written)
+    }
+}
+
+fn errno(error: io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Errno::AGAIN,
+        _ => Errno::from_io_error(&error).unwrap_or(Errno::IO),
     }
 }
 
@@ -77,6 +96,16 @@ impl Outgoing {
 
     pub fn to(fd: OwnedFd) -> Self {
         Outgoing { fd: Some(fd), ..Outgoing::default() }
+    }
+
+    /// Through memory that the rank maps; through the socket itself if there is no such memory.
+    pub fn by_memory() -> Self {
+        Outgoing { ring: RingWriter::new(RING_LEN).ok().map(Box::new), ..Outgoing::default() }
+    }
+
+    /// What tells of room.
+    pub fn room(&self) -> Interest {
+        if self.ring.is_some() { Interest::READABLE } else { Interest::WRITABLE }
     }
 
     pub fn push(&mut self, bytes: Bytes) {
@@ -108,7 +137,11 @@ impl Outgoing {
             return Wrote { bytes, state: WriteState::Idle };
         };
         while let Some(front) = self.queue.front_mut() {
-            match front.write(fd) {
+            let wrote = match &mut self.ring {
+                Some(ring) => front.write_to(ring, fd),
+                None => front.write(fd),
+            };
+            match wrote {
                 Ok(written) => {
                     bytes += written;
                     if front.bytes.is_empty() {

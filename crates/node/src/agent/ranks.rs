@@ -34,7 +34,7 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
-use wireup_wire::job::RankPorts;
+use wireup_wire::job::{RankPorts, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
@@ -140,6 +140,7 @@ impl JobRanks {
         let ranks = plan.ranks.iter().map(|rank| RankIo {
             terminal: rank.pty.is_some(),
             pmi: vec![PmiSocket::default()],
+            stdin: if plan.stdin == StdinTarget::AllByMemory { Outgoing::by_memory() } else { Outgoing::default() },
             ..RankIo::default()
         });
         self.ranks = ranks.collect();

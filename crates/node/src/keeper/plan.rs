@@ -54,6 +54,7 @@ pub fn cpus_of_ranks(binding: &Binding, ranks: usize) -> io::Result<Vec<Option<S
 fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
     match plan.stdin {
         StdinTarget::All => StdinKind::Pipe,
+        StdinTarget::AllByMemory => StdinKind::Socket,
         StdinTarget::One(one) if one == rank.rank && plan.stdin_inherit => StdinKind::Inherit,
         StdinTarget::One(one) if one == rank.rank => StdinKind::Pipe,
         StdinTarget::One(_) | StdinTarget::None => StdinKind::Null,

@@ -32,7 +32,7 @@ impl Stdio {
         };
         let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
         // All other nodes read the same input.
-        let drains = !facts.root && options.stdin == StdinTarget::All;
+        let drains = !facts.root && options.stdin.is_all();
         let input = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
         Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
     }
@@ -160,7 +160,7 @@ fn sinks(facts: &Facts) -> Vec<Sink> {
     match options.stdin {
         StdinTarget::None => Vec::new(),
         StdinTarget::One(_) if options.stdin_inherit => Vec::new(),
-        StdinTarget::All => {
+        StdinTarget::All | StdinTarget::AllByMemory => {
             let locals = (0..facts.local_size()).map(|local| Sink::Local(LocalRank(local as u16)));
             locals.chain((0..facts.below.len()).map(Sink::Child)).collect()
         }

@@ -15,6 +15,7 @@
 //! noticed where it arrives, and the contents in it can be sent again.
 
 mod cluster;
+mod input;
 mod receiver;
 mod sender;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 
 pub use cluster::Cluster;
 pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Stored, blocks, unpack};
+pub use input::{Buffered, Input};
 pub use receiver::Receiver;
 pub use sender::{Part, Sender};
 

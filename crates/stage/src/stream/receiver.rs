@@ -1,18 +1,11 @@
-//! Takes a stream apart, however it is cut. It is read straight into the receiver's buffer, and pieces are used there.
+//! Takes a stream apart, however it is cut. Pieces are used where they lie.
 
 use super::cluster::{Cluster, Cut, Stored};
 use super::{BODY_LEN_MAX, CLUSTERS, Damaged, END, FOLLOWING, HEAD_LEN, MANIFEST, MANIFEST_END, NAME, Piece, check};
 use crate::set::{MANIFEST_LEN_MAX, Set};
-use std::ops::Range;
 
-/// Room for a few pieces, so that little is moved.
-const BUFFER_LEN: usize = 4 * (HEAD_LEN + BODY_LEN_MAX);
-const READ_LEN_MIN: usize = 128 << 10;
-
+#[derive(Default)]
 pub struct Receiver {
-    buffer: Vec<u8>,
-    /// The part of the buffer that has been filled and not used.
-    filled: Range<usize>,
     manifest: Vec<u8>,
     /// The lengths of the contents, once the manifest is whole.
     lens: Option<Vec<u64>>,
@@ -20,61 +13,31 @@ pub struct Receiver {
     following: Cut,
 }
 
-impl Default for Receiver {
-    fn default() -> Receiver {
-        Receiver {
-            buffer: vec![0; BUFFER_LEN],
-            filled: 0..0,
-            manifest: Vec::new(),
-            lens: None,
-            following: Cut::default(),
-        }
-    }
-}
-
 impl Receiver {
-    /// Where the next bytes of the stream go; call [`Receiver::fill`] then.
-    pub fn room(&mut self) -> &mut [u8] {
-        if self.filled.is_empty() {
-            self.filled = 0..0;
-        } else if self.buffer.len() - self.filled.end < READ_LEN_MIN {
-            self.buffer.copy_within(self.filled.clone(), 0);
-            self.filled = 0..self.filled.len();
-        }
-        &mut self.buffer[self.filled.end..]
-    }
-
-    /// This many bytes of [`Receiver::room`] have been filled.
-    pub fn fill(&mut self, count: usize) {
-        self.filled.end += count;
-    }
-
-    /// What is whole now.
+    /// The next piece of the stream, whose next bytes are these; what was used of them is removed. `None`: more are needed.
     ///
     /// # Errors
     /// The bytes are no stream of a set. Nothing is to follow.
-    pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, Damaged> {
+    pub fn next_piece<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Damaged> {
         loop {
-            let Some((head, rest)) = self.buffer[self.filled.clone()].split_first_chunk::<HEAD_LEN>() else {
+            let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
                 return Ok(None);
             };
             let (len, kind) = (u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize, head[4]);
             if len > BODY_LEN_MAX {
                 return Err(Damaged::Malformed);
             }
-            if rest.len() < len {
+            let Some((body, rest)) = rest.split_at_checked(len) else {
                 return Ok(None);
-            }
-            let from = self.filled.start + HEAD_LEN;
-            self.filled.start = from + len;
-            let body = from..from + len;
+            };
+            *bytes = rest;
             match (kind, &self.lens) {
                 (NAME, None) => {
-                    let name = self.buffer[body].try_into().map_err(|_| Damaged::Malformed)?;
+                    let name = body.try_into().map_err(|_| Damaged::Malformed)?;
                     return Ok(Some(Piece::Name(name)));
                 }
                 (MANIFEST, None) => {
-                    self.manifest.extend_from_slice(&self.buffer[body]);
+                    self.manifest.extend_from_slice(body);
                     if self.manifest.len() > MANIFEST_LEN_MAX {
                         return Err(Damaged::Malformed);
                     }
@@ -85,8 +48,8 @@ impl Receiver {
                     self.lens = Some(set.contents().into_iter().map(|content| content.len).collect());
                     return Ok(Some(Piece::Set(set)));
                 }
-                (FOLLOWING, Some(lens)) => announce(&mut self.following, &self.buffer[body], lens)?,
-                (CLUSTERS, Some(_)) => return piece(&mut self.following, &self.buffer[body]).map(Some),
+                (FOLLOWING, Some(lens)) => announce(&mut self.following, body, lens)?,
+                (CLUSTERS, Some(_)) => return piece(&mut self.following, body).map(Some),
                 (END, Some(_)) if body.is_empty() && self.following.left() == 0 => {
                     self.following = Cut::default();
                     return Ok(Some(Piece::End));

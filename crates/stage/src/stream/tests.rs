@@ -3,7 +3,7 @@
 use super::*;
 use crate::set::Problem;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 
 fn folder() -> (tempfile::TempDir, Set) {
@@ -39,35 +39,50 @@ enum Taken {
     End,
 }
 
-fn take(receiver: &mut Receiver, mut bytes: &[u8]) -> Result<Vec<Taken>, Damaged> {
-    let mut pieces = Vec::new();
-    while !bytes.is_empty() {
-        let room = receiver.room();
-        let count = room.len().min(bytes.len());
-        room[..count].copy_from_slice(&bytes[..count]);
-        receiver.fill(count);
-        bytes = &bytes[count..];
-        while let Some(piece) = receiver.next_piece()? {
-            pieces.push(match piece {
-                Piece::Clusters { clusters, bytes } => {
-                    let part = |cluster: &Cluster| {
-                        let stored = &bytes[cluster.stored.clone()];
-                        (
-                            cluster.content,
-                            cluster.offset,
-                            unpack(cluster.len, stored, &mut Vec::new()).unwrap().to_vec(),
-                        )
-                    };
-                    Taken::Bytes(clusters.iter().map(part).collect())
-                }
-                Piece::Name(name) => Taken::Name(name),
-                Piece::Set(set) => Taken::Set(set),
-                Piece::Damaged(clusters) => Taken::Damaged(clusters.iter().map(|cluster| cluster.content).collect()),
-                Piece::End => Taken::End,
-            });
+/// A stream that comes in parts.
+struct Parts {
+    receiver: Receiver,
+    input: Buffered<VecDeque<u8>>,
+}
+
+impl Parts {
+    fn new() -> Parts {
+        Parts { receiver: Receiver::default(), input: Buffered::new(VecDeque::new()) }
+    }
+
+    /// What is whole with these bytes.
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Taken>, Damaged> {
+        self.input.get_mut().extend(bytes);
+        let mut pieces = Vec::new();
+        loop {
+            let mut rest = self.input.bytes();
+            let len = rest.len();
+            let taken = self.receiver.next_piece(&mut rest)?.map(taken);
+            let used = len - rest.len();
+            self.input.consume(used);
+            match taken {
+                Some(taken) => pieces.push(taken),
+                None if self.input.wait().unwrap() => {}
+                None => return Ok(pieces),
+            }
         }
     }
-    Ok(pieces)
+}
+
+fn taken(piece: Piece) -> Taken {
+    match piece {
+        Piece::Clusters { clusters, bytes } => {
+            let part = |cluster: &Cluster| {
+                let stored = &bytes[cluster.stored.clone()];
+                (cluster.content, cluster.offset, unpack(cluster.len, stored, &mut Vec::new()).unwrap().to_vec())
+            };
+            Taken::Bytes(clusters.iter().map(part).collect())
+        }
+        Piece::Name(name) => Taken::Name(name),
+        Piece::Set(set) => Taken::Set(set),
+        Piece::Damaged(clusters) => Taken::Damaged(clusters.iter().map(|cluster| cluster.content).collect()),
+        Piece::End => Taken::End,
+    }
 }
 
 fn contents(pieces: &[Taken]) -> BTreeMap<u32, Vec<u8>> {
@@ -91,8 +106,8 @@ fn contents_arrive_once_each_and_only_those_that_are_wanted() {
     let wanted = |numbers: &[u32]| numbers.iter().copied().collect::<BTreeSet<u32>>();
     for numbers in [wanted(&[0, 1, 2]), wanted(&[1]), wanted(&[])] {
         let parts = stream(&set, &numbers);
-        let mut receiver = Receiver::default();
-        let pieces: Vec<Taken> = parts.iter().flat_map(|part| take(&mut receiver, part).unwrap()).collect();
+        let mut receiver = Parts::new();
+        let pieces: Vec<Taken> = parts.iter().flat_map(|part| receiver.take(part).unwrap()).collect();
         assert_eq!(pieces[..2], [Taken::Name(set.digest()), Taken::Set(set.clone())]);
         assert_eq!(pieces.last(), Some(&Taken::End));
         let arrived = contents(&pieces);
@@ -100,7 +115,7 @@ fn contents_arrive_once_each_and_only_those_that_are_wanted() {
         for (number, bytes) in arrived {
             assert_eq!(*blake3::hash(&bytes).as_bytes(), all[number as usize].digest);
         }
-        assert!(take(&mut receiver, &[0; 5]).is_err());
+        assert!(receiver.take(&[0; 5]).is_err());
     }
     let packed: usize = stream(&set, &wanted(&[0, 1, 2])).iter().map(Vec::len).sum();
     assert!(packed < 2 * PIECE_LEN, "zeros are packed: {packed}");
@@ -110,11 +125,11 @@ fn contents_arrive_once_each_and_only_those_that_are_wanted() {
 fn contents_wait_until_it_is_known_what_is_wanted() {
     let (_folder, set) = folder();
     let mut sender = Sender::new(&set);
-    let mut receiver = Receiver::default();
+    let mut receiver = Parts::new();
     let mut pull = |sender: &mut Sender| {
         let mut pieces = Vec::new();
         while let Part::Bytes(part) = sender.next_part().unwrap() {
-            pieces.extend(take(&mut receiver, &part).unwrap());
+            pieces.extend(receiver.take(&part).unwrap());
         }
         pieces
     };
@@ -154,9 +169,9 @@ fn every_changed_byte_of_a_piece_is_noticed() {
         for at in 0..parts[part].len() {
             let mut changed = parts[parts.len() - 3..].to_vec();
             changed[part + 3 - parts.len()][at] ^= 1;
-            let mut receiver = Receiver::default();
-            take(&mut receiver, &before).unwrap();
-            let arrived = take(&mut receiver, &changed.concat());
+            let mut receiver = Parts::new();
+            receiver.take(&before).unwrap();
+            let arrived = receiver.take(&changed.concat());
             assert!(arrived.is_err() || contents(&arrived.unwrap()).is_empty(), "part {part} byte {at}");
         }
     }
@@ -170,8 +185,8 @@ fn the_contents_of_a_damaged_piece_are_named_and_the_others_arrive() {
     let mut parts = stream(&set, &all);
     let first = parts.len() - 6;
     parts[first][HEAD_LEN + 20] ^= 1;
-    let mut receiver = Receiver::default();
-    let pieces = take(&mut receiver, &parts.concat()).unwrap();
+    let mut receiver = Parts::new();
+    let pieces = receiver.take(&parts.concat()).unwrap();
     let damaged: BTreeSet<u32> = pieces
         .iter()
         .flat_map(|piece| if let Taken::Damaged(contents) = piece { contents.clone() } else { Vec::new() })
@@ -180,7 +195,7 @@ fn the_contents_of_a_damaged_piece_are_named_and_the_others_arrive() {
     assert_eq!(pieces.last(), Some(&Taken::End));
     // The stream goes on with another round.
     let again = stream(&set, &damaged)[3..].concat();
-    let pieces = take(&mut receiver, &again).unwrap();
+    let pieces = receiver.take(&again).unwrap();
     assert!(contents(&pieces).keys().eq(&damaged));
 }
 
@@ -189,14 +204,14 @@ proptest! {
     fn any_cut_gives_the_same_pieces(step in 1usize..70_000) {
         let (_folder, set) = folder();
         let bytes = stream(&set, &(0..3).collect()).concat();
-        let whole = take(&mut Receiver::default(), &bytes).unwrap();
-        let mut receiver = Receiver::default();
-        let cut: Vec<Taken> = bytes.chunks(step).flat_map(|part| take(&mut receiver, part).unwrap()).collect();
+        let whole = Parts::new().take(&bytes).unwrap();
+        let mut receiver = Parts::new();
+        let cut: Vec<Taken> = bytes.chunks(step).flat_map(|part| receiver.take(part).unwrap()).collect();
         prop_assert!(cut == whole);
     }
 
     #[test]
     fn any_bytes_are_taken_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = take(&mut Receiver::default(), &bytes);
+        let _ = Parts::new().take(&bytes);
     }
 }

@@ -1,50 +1,64 @@
 //! The decoders of staging, and what must hold for any input. Shared by the fuzz target and by `corpus.rs`, as those of `wireup-wire`.
 
+use std::io::{self, Read};
 use wireup_stage::answer::Answer;
 use wireup_stage::set::{PIECE_LEN, Set};
-use wireup_stage::stream::{Cluster, Content, Piece, Receiver};
+use wireup_stage::stream::{Buffered, Cluster, Content, Input, Piece, Receiver};
 
 /// The first byte gives the length of the parts in which the rest arrives; 0: at once.
 pub fn stream(input: &[u8]) {
-    let Some((&first, mut bytes)) = input.split_first() else { return };
+    let Some((&first, bytes)) = input.split_first() else { return };
     let part = if first == 0 { usize::MAX } else { usize::from(first) };
     answer(bytes);
     // What a node sends to the launcher when a job is over.
     let _ = wireup_stage::gather::take_apart(bytes);
+    let mut input = Buffered::new(InParts { bytes, part });
     let (mut receiver, mut contents) = (Receiver::default(), None);
-    while !bytes.is_empty() {
-        let room = receiver.room();
-        let count = room.len().min(bytes.len()).min(part);
-        room[..count].copy_from_slice(&bytes[..count]);
-        receiver.fill(count);
-        bytes = &bytes[count..];
-        loop {
-            match receiver.next_piece() {
-                Ok(None) => break,
-                Err(_) => return,
-                Ok(Some(Piece::Set(set))) => {
-                    // What was accepted is what a launcher would send.
-                    assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
-                    assert!(contents.replace(set.contents()).is_none(), "two sets");
-                }
-                Ok(Some(Piece::Clusters { clusters, bytes })) => {
-                    let contents = contents.as_ref().expect("after the set");
-                    let mut at = 0;
-                    for cluster in &clusters {
-                        assert!(cluster.stored.start == at && cluster.stored.len() <= cluster.len);
-                        at = cluster.stored.end;
-                    }
-                    assert_eq!(at, bytes.len());
-                    assert!(all_lie_in(contents, &clusters));
-                }
-                Ok(Some(Piece::Damaged(clusters))) => {
-                    let contents = contents.as_ref().expect("after the set");
-                    assert!(all_lie_in(contents, &clusters));
-                }
-                Ok(Some(Piece::Name(_))) => assert!(contents.is_none(), "after the set"),
-                Ok(Some(Piece::End)) => assert!(contents.is_some(), "before the set"),
+    loop {
+        let mut rest = input.bytes();
+        let len = rest.len();
+        let Ok(piece) = receiver.next_piece(&mut rest) else { return };
+        let (used, is_whole) = (len - rest.len(), piece.is_some());
+        match piece {
+            None => {}
+            Some(Piece::Set(set)) => {
+                // What was accepted is what a launcher would send.
+                assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
+                assert!(contents.replace(set.contents()).is_none(), "two sets");
             }
+            Some(Piece::Clusters { clusters, bytes }) => {
+                let contents = contents.as_ref().expect("after the set");
+                let mut at = 0;
+                for cluster in &clusters {
+                    assert!(cluster.stored.start == at && cluster.stored.len() <= cluster.len);
+                    at = cluster.stored.end;
+                }
+                assert_eq!(at, bytes.len());
+                assert!(all_lie_in(contents, &clusters));
+            }
+            Some(Piece::Damaged(clusters)) => {
+                let contents = contents.as_ref().expect("after the set");
+                assert!(all_lie_in(contents, &clusters));
+            }
+            Some(Piece::Name(_)) => assert!(contents.is_none(), "after the set"),
+            Some(Piece::End) => assert!(contents.is_some(), "before the set"),
         }
+        input.consume(used);
+        if !is_whole && !input.wait().expect("bytes in memory") {
+            return;
+        }
+    }
+}
+
+struct InParts<'a> {
+    bytes: &'a [u8],
+    part: usize,
+}
+
+impl Read for InParts<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.part.min(buffer.len());
+        self.bytes.read(&mut buffer[..count])
     }
 }
 

@@ -5,7 +5,6 @@ use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
 use bytes::Bytes;
-use wireup_os::reactor::Interest;
 use wireup_proto::io::Input;
 use wireup_wire::ids::LocalRank;
 
@@ -44,7 +43,7 @@ impl JobRanks {
         };
         match wrote.state {
             WriteState::Full if !std::mem::replace(&mut stdin.watched, true) => {
-                let _ = turn.reactor.add(fd, token, Interest::WRITABLE);
+                let _ = turn.reactor.add(fd, token, stdin.room());
             }
             WriteState::Idle if std::mem::replace(&mut stdin.watched, false) => {
                 let _ = turn.reactor.remove(fd);

@@ -1,0 +1,379 @@
+//! A stream of bytes from one process to another through memory that both map, beside a Unix socket that tells how far each has come.
+//!
+//! ```text
+//!   writer                                     socket                                  reader
+//!   copies bytes into the ring                 4 bytes: so many are there  ->          uses them where they lie
+//!                                          <-  4 bytes: so many have been used
+//!   closes it: there are no more
+//! ```
+//!
+//! The memory's descriptor comes with the first message. A writer without such memory sends the bytes themselves; then no descriptor comes
+//! with the first of them. The reader cannot change the memory; all that the writer believes it is how much it has used, as far as that is
+//! possible.
+
+use super::{ArenaMemory, ShmError};
+use crate::socket;
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+
+/// The name shown in `/proc/*/fd`.
+const NAME: &str = "wireup-stream";
+const COUNT_LEN: usize = 4;
+/// Counts that are read at once.
+const COUNTS: usize = 16;
+/// The reader tells what it has used when that is such a part of the ring.
+const TOLD_PART: u64 = 4;
+/// Or when it has come in so many messages: the socket holds many more, and a writer for which it is full waits for this.
+const MESSAGES: u64 = 4;
+
+/// Counts of bytes that the other end has told, of which one may have arrived in part.
+#[derive(Debug, Default)]
+struct Counts {
+    part: [u8; COUNT_LEN],
+    len: usize,
+    /// How many have come.
+    messages: u64,
+}
+
+impl Counts {
+    /// The sum of those that are whole.
+    fn sum(&mut self, bytes: &[u8]) -> u64 {
+        self.messages += bytes.len().div_ceil(COUNT_LEN) as u64;
+        let mut sum = 0;
+        for byte in bytes {
+            self.part[self.len] = *byte;
+            self.len += 1;
+            if self.len == COUNT_LEN {
+                sum += u64::from(u32::from_le_bytes(self.part));
+                self.len = 0;
+            }
+        }
+        sum
+    }
+}
+
+/// The writer's end. It does not own the socket.
+#[derive(Debug)]
+pub struct RingWriter {
+    memory: ArenaMemory,
+    len: usize,
+    /// Bytes since the beginning.
+    written: u64,
+    used: u64,
+    counts: Counts,
+    is_shared: bool,
+}
+
+impl RingWriter {
+    /// # Errors
+    /// Those of [`ArenaMemory::new`].
+    ///
+    /// # Panics
+    /// If the length is no power of two.
+    pub fn new(len: usize) -> Result<RingWriter, ShmError> {
+        assert!(len.is_power_of_two() && len <= 1 << 30, "places in a ring are found by a mask");
+        let memory = ArenaMemory::new(NAME, len)?;
+        Ok(RingWriter { memory, len, written: 0, used: 0, counts: Counts::default(), is_shared: false })
+    }
+
+    /// Takes as many bytes as there is room for, and tells the reader. Never blocks.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is no room, in the ring or in the socket; the socket becomes readable when there is. Other errors: the reader is gone or has told nonsense, or
+    /// there is no memory.
+    pub fn write(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+        self.hear(&socket)?;
+        let at = (self.written % self.len as u64) as usize;
+        let room = self.len - (self.written - self.used) as usize;
+        let count = room.min(self.len - at).min(bytes.len());
+        if count == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let place = self.memory.bytes_mut(at, count).map_err(|failed| failed.error)?;
+        place.copy_from_slice(&bytes[..count]);
+        let shared = [self.memory.as_fd()];
+        let fds = if self.is_shared { &[][..] } else { &shared[..] };
+        // A few bytes are never sent in part.
+        socket::send(&socket, &(count as u32).to_le_bytes(), fds)?;
+        self.is_shared = true;
+        self.written += count as u64;
+        Ok(count)
+    }
+
+    /// Notes what the reader has used.
+    fn hear(&mut self, socket: &impl AsFd) -> io::Result<()> {
+        let mut buffer = [0; COUNTS * COUNT_LEN];
+        let sum = match socket::receive(socket, &mut buffer, &mut VecDeque::new()) {
+            Ok(0) => return Err(Errno::PIPE.into()),
+            Ok(len) => self.counts.sum(&buffer[..len]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        if sum > self.written - self.used {
+            return Err(Errno::PROTO.into());
+        }
+        self.used += sum;
+        Ok(())
+    }
+}
+
+/// The reader's end of a socket: through memory, or without.
+pub enum Incoming {
+    Ring(RingReader),
+    /// The bytes themselves come; these are the first of them.
+    Plain(Vec<u8>),
+}
+
+/// Waits for the first message of a writer.
+///
+/// # Errors
+/// The socket or the memory cannot be used.
+pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
+    let (mut first, mut fds) = ([0; COUNT_LEN], VecDeque::new());
+    socket::wait(&socket, true, false, None)?;
+    let len = match socket::receive(&socket, &mut first, &mut fds) {
+        // It was closed with bytes in it that nobody has read.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+        received => received?,
+    };
+    match fds.pop_front() {
+        Some(memory) => RingReader::new(&memory, &first[..len]).map(Incoming::Ring),
+        None => Ok(Incoming::Plain(first[..len].to_vec())),
+    }
+}
+
+/// The reader's end. It does not own the socket.
+pub struct RingReader {
+    view: Twice,
+    written: u64,
+    used: u64,
+    /// What the writer has been told of it.
+    told: u64,
+    counts: Counts,
+}
+
+impl RingReader {
+    fn new(memory: &OwnedFd, first: &[u8]) -> io::Result<RingReader> {
+        let len = usize::try_from(fstat(memory)?.st_size).unwrap_or(0);
+        if !len.is_power_of_two() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut counts = Counts::default();
+        let written = counts.sum(first);
+        Ok(RingReader { view: Twice::new(memory, len)?, written, used: 0, told: 0, counts })
+    }
+
+    /// What has come and was not used, in one piece.
+    pub fn bytes(&self) -> &[u8] {
+        let at = (self.used % self.view.len as u64) as usize;
+        self.view.bytes(at, (self.written - self.used) as usize)
+    }
+
+    /// So many of these bytes are not needed any more.
+    ///
+    /// # Panics
+    /// There are not so many.
+    pub fn consume(&mut self, count: usize) {
+        self.used += count as u64;
+        assert!(self.used <= self.written, "only what has come is used");
+    }
+
+    /// Waits for more bytes; at most half of what the ring holds may be left unused, or more may never come.
+    /// `false`: the writer has closed the socket.
+    ///
+    /// # Errors
+    /// The socket cannot be used, or the writer has told nonsense.
+    pub fn wait(&mut self, socket: impl AsFd) -> io::Result<bool> {
+        let untold = self.used - self.told;
+        if untold >= self.view.len as u64 / TOLD_PART || self.counts.messages >= MESSAGES {
+            match socket::send(&socket, &(untold as u32).to_le_bytes(), &[]) {
+                Ok(_) => (self.told, self.counts.messages) = (self.used, 0),
+                // A writer that has gone has left its last bytes.
+                Err(error) if [io::ErrorKind::BrokenPipe, io::ErrorKind::WouldBlock].contains(&error.kind()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut buffer = [0; COUNTS * COUNT_LEN];
+        loop {
+            socket::wait(&socket, true, false, None)?;
+            let len = match socket::receive(&socket, &mut buffer, &mut VecDeque::new()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+                received => received?,
+            };
+            if len == 0 {
+                return Ok(false);
+            }
+            let sum = self.counts.sum(&buffer[..len]);
+            if self.written + sum - self.used > self.view.len as u64 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.written += sum;
+            if sum > 0 {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// A file that is mapped twice, one behind the other, so that bytes that go over its end lie in one piece.
+struct Twice {
+    start: NonNull<c_void>,
+    /// Of the file.
+    len: usize,
+}
+
+impl Twice {
+    fn new(file: &OwnedFd, len: usize) -> Result<Twice, Errno> {
+        // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it.
+        let start = unsafe { mmap_anonymous(null_mut(), 2 * len, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+        let twice = Twice { start: NonNull::new(start).ok_or(Errno::NOMEM)?, len };
+        for half in [0, len] {
+            // SAFETY: it replaces a half of what has just been mapped.
+            let at = unsafe { twice.start.as_ptr().byte_add(half) };
+            // SAFETY: as above. The mapping is private for the reasons given for all readers of sealed memory.
+            unsafe { mmap(at, len, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED, file, 0) }?;
+        }
+        Ok(twice)
+    }
+
+    fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at < self.len && len <= self.len, "a view of the ring has at most its length");
+        // SAFETY: both halves are mapped as long as `self` lives. The file cannot be shortened. Its writer does not change bytes that it has
+        // told until it is told that they have been used, which is not before this slice is gone.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast::<u8>().add(at), len) }
+    }
+}
+
+impl Drop for Twice {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped; slices of it borrow `self`.
+        let _ = unsafe { munmap(self.start.as_ptr(), 2 * self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MappedRegion;
+    use super::*;
+    use crate::files::set_nonblocking;
+    use std::thread;
+
+    fn ends() -> (OwnedFd, OwnedFd) {
+        let (ours, theirs) = socket::pair().unwrap();
+        set_nonblocking(&ours, true).unwrap();
+        (ours, theirs)
+    }
+
+    fn reader(socket: &OwnedFd) -> RingReader {
+        match incoming(socket).unwrap() {
+            Incoming::Ring(reader) => reader,
+            Incoming::Plain(_) => panic!("the memory was sent"),
+        }
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    }
+
+    /// Writes all of it, in parts of odd lengths.
+    fn write_all(socket: &OwnedFd, bytes: &[u8], part: usize) {
+        let mut ring = RingWriter::new(1 << 14).unwrap();
+        let mut left = bytes;
+        while !left.is_empty() {
+            match ring.write(socket, &left[..part.min(left.len())]) {
+                Ok(count) => left = &left[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket::wait(socket, true, false, None).unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn all_bytes_come_in_order_however_they_are_cut() {
+        let sent = noise(1_000_003);
+        for (part, unit) in [(1_000, 1), (16_384, 5_000), (7, 8_192), (40_000, 8_191)] {
+            let (ours, theirs) = ends();
+            let bytes = sent.clone();
+            let writing = thread::spawn(move || write_all(&ours, &bytes, part));
+            let mut reader = reader(&theirs);
+            let mut seen = Vec::new();
+            loop {
+                while reader.bytes().len() >= unit {
+                    seen.extend_from_slice(&reader.bytes()[..unit]);
+                    reader.consume(unit);
+                }
+                if !reader.wait(&theirs).unwrap() {
+                    break;
+                }
+            }
+            seen.extend_from_slice(reader.bytes());
+            writing.join().unwrap();
+            assert!(seen == sent, "{part} {unit}");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_until_some_of_it_has_been_used() {
+        let (ours, theirs) = ends();
+        let mut ring = RingWriter::new(4096).unwrap();
+        assert_eq!(ring.write(&ours, &[1; 5_000]).unwrap(), 4096);
+        assert_eq!(ring.write(&ours, &[2; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let waiting = thread::spawn(move || {
+            let mut reader = reader(&theirs);
+            assert_eq!(reader.bytes(), [1; 4096]);
+            reader.consume(1_024);
+            reader.wait(&theirs).unwrap();
+            (reader.bytes().to_vec(), theirs)
+        });
+        socket::wait(&ours, true, false, None).unwrap();
+        assert_eq!(ring.write(&ours, &[2; 10]).unwrap(), 10);
+        let (seen, theirs) = waiting.join().unwrap();
+        assert_eq!(seen, [&[1; 3_072][..], &[2; 10]].concat());
+        drop(theirs);
+        assert_eq!(ring.write(&ours, &[2; 10]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_reader_that_lies_is_given_up() {
+        let (ours, theirs) = ends();
+        let mut ring = RingWriter::new(4096).unwrap();
+        ring.write(&ours, &[1; 100]).unwrap();
+        socket::send(&theirs, &101_u32.to_le_bytes(), &[]).unwrap();
+        let error = ring.write(&ours, &[1; 100]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::PROTO.raw_os_error()));
+    }
+
+    #[test]
+    fn a_reader_cannot_change_the_memory_and_a_short_file_is_refused() {
+        let (ours, theirs) = ends();
+        RingWriter::new(4096).unwrap().write(&ours, &[1; 100]).unwrap();
+        let mut fds = VecDeque::new();
+        socket::receive(&theirs, &mut [0; 8], &mut fds).unwrap();
+        let memory = fds.pop_front().unwrap();
+        assert_eq!(rustix::fs::ftruncate(&memory, 0), Err(Errno::PERM));
+        assert_eq!(MappedRegion::writable(&memory, 4096).map(|_| ()), Err(Errno::PERM));
+        let (ours, theirs) = ends();
+        socket::send(&ours, &[0; 4], &[crate::files::sealed_memory(b"odd").unwrap().as_fd()]).unwrap();
+        assert!(incoming(&theirs).is_err());
+    }
+
+    #[test]
+    fn bytes_come_without_memory_too() {
+        let (ours, theirs) = ends();
+        socket::send(&ours, b"plain bytes", &[]).unwrap();
+        assert!(matches!(incoming(&theirs).unwrap(), Incoming::Plain(first) if first == b"plai"));
+        let (ours, theirs) = ends();
+        drop(ours);
+        assert!(matches!(incoming(&theirs).unwrap(), Incoming::Plain(first) if first.is_empty()));
+    }
+}
