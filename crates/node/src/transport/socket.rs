@@ -2,6 +2,7 @@
 
 use super::carrier::{Came, Carrier};
 use bytes::{Buf, Bytes};
+use rustix::buffer::spare_capacity;
 use rustix::io::retry_on_intr;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,11 +14,15 @@ use wireup_os::socket::{self, Unacknowledged};
 
 /// Most pieces in one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_PIECES_MAX: usize = 64;
+/// So many bytes at once are worth memory of their own, of the length of the caller's buffer (chosen: a quarter of it).
+const LARGE: usize = 64 << 10;
 
 pub struct Socket {
     fd: OwnedFd,
     connecting: bool,
     watched: bool,
+    /// Where the next bytes go, if those before were many.
+    large: Option<Vec<u8>>,
     /// Both ends are on this machine.
     local: bool,
 }
@@ -30,7 +35,7 @@ impl Socket {
 
     /// For a socket that was accepted.
     pub fn accepted(fd: OwnedFd) -> Socket {
-        Socket { fd, connecting: false, watched: false, local: false }
+        Socket { fd, connecting: false, watched: false, large: None, local: false }
     }
 
     /// For a socket to a process on this machine.
@@ -84,11 +89,27 @@ impl Carrier for Socket {
     }
 
     fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
-        match rustix::io::read(&self.fd, &mut *buffer) {
-            Ok(0) => Ok(Came::End),
-            Ok(length) => Ok(Came::Read(&buffer[..length])),
-            Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error.into()),
+        // What is read into memory of its own need not be copied to be kept.
+        let (length, own) = match self.large.take() {
+            Some(mut own) => (rustix::io::read(&self.fd, spare_capacity(&mut own)), own),
+            None => (rustix::io::read(&self.fd, &mut *buffer), Vec::new()),
+        };
+        let length = match length {
+            Ok(0) => return Ok(Came::End),
+            Ok(length) => length,
+            Err(rustix::io::Errno::INTR) => return Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => return Err(error.into()),
+        };
+        if length >= LARGE {
+            self.large = Some(Vec::with_capacity(buffer.len()));
+        }
+        match own.len() {
+            0 => Ok(Came::Read(&buffer[..length])),
+            LARGE.. => Ok(Came::Whole(own.into())),
+            _ => {
+                buffer[..length].copy_from_slice(&own);
+                Ok(Came::Read(&buffer[..length]))
+            }
         }
     }
 
