@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use wireup_stage::digests::{Identity, Known};
+use wireup_stage::known::{Identity, Known};
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! multiarch {
@@ -120,8 +120,8 @@ impl<'a> Search<'a> {
 #[derive(Default)]
 pub struct Memo {
     contents: RefCell<BTreeMap<PathBuf, Content>>,
-    /// By files that have not changed since an earlier search.
-    known: RefCell<Known<Content>>,
+    /// Of files that have not changed since an earlier search, encoded.
+    known: RefCell<Known>,
     found: RefCell<HashMap<Sought, Found>>,
     /// The folders for certain processors below a folder.
     variants: RefCell<BTreeMap<PathBuf, Vec<PathBuf>>>,
@@ -150,11 +150,14 @@ impl Memo {
     fn look(&self, path: &Path) -> Content {
         let Ok(stat) = rustix::fs::stat(path) else { return Content::Other };
         let file = Identity::of(&stat);
-        if let Some(known) = self.known.borrow().find(&file) {
-            return known.clone();
+        let mut known = self.known.borrow_mut();
+        if let Some(content) = known.find(&file).and_then(|known| postcard::from_bytes(known).ok()) {
+            return content;
         }
         let content = Content::of(path);
-        self.known.borrow_mut().add(file, content.clone());
+        if let Ok(encoded) = postcard::to_allocvec(&content) {
+            known.add(file, &encoded);
+        }
         content
     }
 

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Cut, Stored};
 use super::{BODY_LEN_MAX, CLUSTERS, Damaged, END, FOLLOWING, HEAD_LEN, MANIFEST, MANIFEST_END, NAME, Piece, check};
-use crate::set::{MANIFEST_LEN_MAX, Set};
+use crate::set::{Digest, MANIFEST_LEN_MAX, Set};
 use std::ops::Range;
 
 /// Room for a few pieces, so that little is moved.
@@ -13,6 +13,8 @@ pub struct Receiver {
     buffer: Vec<u8>,
     /// The part of the buffer that has been filled and not used.
     filled: Range<usize>,
+    /// The digest of the manifest that follows.
+    name: Option<Digest>,
     manifest: Vec<u8>,
     /// The lengths of the contents, once the manifest is whole.
     lens: Option<Vec<u64>>,
@@ -25,6 +27,7 @@ impl Default for Receiver {
         Receiver {
             buffer: vec![0; BUFFER_LEN],
             filled: 0..0,
+            name: None,
             manifest: Vec::new(),
             lens: None,
             following: Cut::default(),
@@ -71,6 +74,7 @@ impl Receiver {
             match (kind, &self.lens) {
                 (NAME, None) => {
                     let name = self.buffer[body].try_into().map_err(|_| Damaged::Malformed)?;
+                    self.name = Some(name);
                     return Ok(Some(Piece::Name(name)));
                 }
                 (MANIFEST, None) => {
@@ -80,9 +84,12 @@ impl Receiver {
                     }
                 }
                 (MANIFEST_END, None) if body.is_empty() => {
-                    let set = Set::from_manifest(&std::mem::take(&mut self.manifest));
+                    let set = Set::from_manifest(std::mem::take(&mut self.manifest));
                     let set = set.map_err(|problem| Damaged::Manifest(problem.to_string()))?;
-                    self.lens = Some(set.contents().into_iter().map(|content| content.len).collect());
+                    if self.name != Some(set.digest()) {
+                        return Err(Damaged::OtherSet);
+                    }
+                    self.lens = Some(set.contents().iter().map(|content| content.len).collect());
                     return Ok(Some(Piece::Set(set)));
                 }
                 (FOLLOWING, Some(lens)) => announce(&mut self.following, &self.buffer[body], lens)?,

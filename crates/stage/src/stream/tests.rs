@@ -3,7 +3,7 @@
 use super::*;
 use crate::set::Problem;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 fn folder() -> (tempfile::TempDir, Set) {
@@ -120,7 +120,7 @@ fn contents_wait_until_it_is_known_what_is_wanted() {
     };
     assert_eq!(pull(&mut sender), [Taken::Name(set.digest())]);
     sender.want_set();
-    assert_eq!(pull(&mut sender), [Taken::Set(set)]);
+    assert_eq!(pull(&mut sender), [Taken::Set(set.clone())]);
     sender.want(&[1].into());
     assert!(sender.bytes_left() > 0 && matches!(sender.next_part().unwrap(), Part::Bytes(_)));
 }

@@ -1,8 +1,8 @@
 //! The decoders of staging, and what must hold for any input. Shared by the fuzz target and by `corpus.rs`, as those of `wireup-wire`.
 
 use wireup_stage::answer::Answer;
-use wireup_stage::set::{PIECE_LEN, Set};
-use wireup_stage::stream::{Cluster, Content, Piece, Receiver};
+use wireup_stage::set::{Content, PIECE_LEN, Set};
+use wireup_stage::stream::{Cluster, Piece, Receiver};
 
 /// The first byte gives the length of the parts in which the rest arrives; 0: at once.
 pub fn stream(input: &[u8]) {
@@ -11,6 +11,9 @@ pub fn stream(input: &[u8]) {
     answer(bytes);
     // What a node sends to the launcher when a job is over.
     let _ = wireup_stage::gather::take_apart(bytes);
+    if let Ok(set) = Set::from_manifest(bytes.to_vec()) {
+        is_of_a_launcher(&set);
+    }
     let (mut receiver, mut contents) = (Receiver::default(), None);
     while !bytes.is_empty() {
         let room = receiver.room();
@@ -23,9 +26,8 @@ pub fn stream(input: &[u8]) {
                 Ok(None) => break,
                 Err(_) => return,
                 Ok(Some(Piece::Set(set))) => {
-                    // What was accepted is what a launcher would send.
-                    assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
-                    assert!(contents.replace(set.contents()).is_none(), "two sets");
+                    is_of_a_launcher(&set);
+                    assert!(contents.replace(set.contents().to_vec()).is_none(), "two sets");
                 }
                 Ok(Some(Piece::Clusters { clusters, bytes })) => {
                     let contents = contents.as_ref().expect("after the set");
@@ -46,6 +48,11 @@ pub fn stream(input: &[u8]) {
             }
         }
     }
+}
+
+/// What was accepted is what a launcher would send.
+fn is_of_a_launcher(set: &Set) {
+    assert_eq!(&Set::of(set.entries()).expect("not too much"), set);
 }
 
 fn all_lie_in(contents: &[Content], clusters: &[Cluster]) -> bool {
