@@ -28,12 +28,13 @@ pub fn contents(folder: &Path, listing: &Listing, with_programs: bool) -> Conten
     let mut found = Contents { is_cut: listing.len() > ENTRIES_MAX, ..Contents::default() };
     let Ok(()) = listing.each(|path, seen| {
         match seen.kind() {
+            FileType::Directory => return Ok(path == folder || !PASSED_OVER.iter().any(|name| path.ends_with(name))),
             FileType::Symlink => found.links.push(path.to_owned()),
             FileType::RegularFile if is_library(path) => found.libraries.push(path.to_owned()),
             FileType::RegularFile if with_programs && seen.mode & 0o111 != 0 => found.programs.push(path.to_owned()),
             _ => {}
         }
-        Ok::<_, Infallible>(path == folder || !PASSED_OVER.iter().any(|passed| path.ends_with(passed)))
+        Ok::<_, Infallible>(true)
     });
     found.unreadable = listing.problems.iter().map(|(path, _)| path.clone()).collect();
     found.unreadable.sort();
