@@ -16,7 +16,7 @@ impl Set {
     /// The different contents, numbered in the order of the entries. Empty files have none.
     pub fn contents(&self) -> &[Content] {
         self.contents.get_or_init(|| {
-            let mut seen = HashSet::new();
+            let mut seen = HashSet::with_capacity(self.begins.len());
             let new = |(entry, found)| match found {
                 Kind::File { len: len @ 1.., digest } => seen.insert(digest).then_some(Content { digest, len, entry }),
                 _ => None,

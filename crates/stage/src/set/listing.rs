@@ -3,6 +3,7 @@
 //! A thread keeps what it has found in a few large pieces of memory: folders of programs have tens of thousands of files.
 
 use super::ENTRIES_MAX;
+use crate::file_system::FileSystem;
 use crate::known::Identity;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, lstat, openat, statat};
 use rustix::io::Errno;
@@ -13,8 +14,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 
-/// Folders that are looked at at once (chosen: what a file server answers without more waiting).
+/// Folders or files that are looked at at once (chosen: what a file server answers without more waiting).
 pub(super) const THREADS: usize = 8;
 /// Names that the kernel gives at once (bytes; chosen: that of the C library).
 const NAMES_LEN: usize = 32 << 10;
@@ -117,8 +119,9 @@ pub fn list(root: &Path) -> Listing {
         Ok(stat) => all.root = Some(Seen::new(&stat)),
         Err(error) => all.problems.push((root.to_owned(), error)),
     }
+    let threads = threads(root);
     let shared = Shared {
-        work: Mutex::new(Work { folders: vec![(0, root.to_owned())], busy: THREADS }),
+        work: Mutex::new(Work { folders: vec![(0, root.to_owned())], busy: threads }),
         changed: Condvar::new(),
         waiting: AtomicUsize::new(0),
         count: AtomicUsize::new(1),
@@ -126,7 +129,7 @@ pub fn list(root: &Path) -> Listing {
     };
     let run = || take_folders(&shared);
     all.parts = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(run)).collect();
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
         std::iter::once(run()).chain(others.into_iter().filter_map(|other| other.join().ok())).collect()
     });
     all.folders = vec![(0, 0..0); shared.folders.into_inner() as usize];
@@ -135,6 +138,16 @@ pub fn list(root: &Path) -> Listing {
         all.problems.append(&mut part.problems);
     }
     all
+}
+
+/// More than there are processors are of use only if each waits for a file server.
+fn threads(root: &Path) -> usize {
+    match FileSystem::of(root) {
+        Some(FileSystem { is_network: false, .. }) => {
+            available_parallelism().map_or(THREADS, |cpus| THREADS.min(cpus.get()))
+        }
+        _ => THREADS,
+    }
 }
 
 struct Shared {
