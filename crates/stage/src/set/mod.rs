@@ -289,6 +289,39 @@ mod tests {
     }
 
     #[test]
+    fn what_has_changed_since_digests_were_kept_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tree, digests) = (folder.path().join("tree"), Digests::in_folder(folder.path().join("kept")));
+        let collect =
+            || Set::collect_with([&*tree, &*folder.path().join("single")], &Listings::new(), &digests).unwrap();
+        let fresh = || Set::collect([&*tree, &*folder.path().join("single")]).unwrap();
+        for name in ["single", "tree/a/one", "tree/a/two", "tree/a.b", "tree/z"] {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, name).unwrap();
+        }
+        // Before that nothing is kept of them.
+        std::thread::sleep(std::time::Duration::from_millis(3_000));
+        assert_eq!((collect(), collect().digest()), (fresh(), fresh().digest()));
+        let kept = || fs::read_dir(folder.path().join("kept")).unwrap().count();
+        assert_eq!(kept(), 2);
+        let changes: [&dyn Fn(); 5] = [
+            &|| fs::write(tree.join("a/one"), "TREE/A/ONE").unwrap(),
+            &|| fs::write(tree.join("a/new"), "new").unwrap(),
+            &|| fs::remove_file(tree.join("a.b")).unwrap(),
+            &|| fs::rename(tree.join("z"), tree.join("y")).unwrap(),
+            &|| fs::write(folder.path().join("single"), "SINGLE").unwrap(),
+        ];
+        for change in changes {
+            let before = collect();
+            change();
+            assert_eq!(collect(), fresh());
+            assert_ne!(collect().digest(), before.digest());
+        }
+        assert_eq!(kept(), 2);
+    }
+
+    #[test]
     fn privileged_programs_and_relative_names_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
@@ -321,7 +354,25 @@ mod tests {
         fn paths_are_ordered_as_the_library_orders_them(one in "(/[a.!-]{1,3}){1,4}", other in "(/[a.!-]{1,3}){1,4}") {
             let is_plain = |path: &str| path.split('/').all(|part| part != "." && part != "..");
             prop_assume!(is_plain(&one) && is_plain(&other));
-            prop_assert_eq!(order(one.as_bytes(), other.as_bytes()), Path::new(&one).cmp(Path::new(&other)));
+            for before in ["", "/a folder with a long name"] {
+                let [one, other] = [&one, &other].map(|path| format!("{before}{path}"));
+                prop_assert_eq!(order(one.as_bytes(), other.as_bytes()), Path::new(&one).cmp(Path::new(&other)));
+            }
+        }
+
+        /// What a path has in common with the one before it is not looked at again.
+        #[test]
+        fn names_that_lead_elsewhere_are_refused_behind_any_other(
+            paths in proptest::collection::vec("(/[ab.\\x00/]{0,3}){0,4}", 1..4)
+        ) {
+            let is_plain = |path: &String| {
+                let part = |part: &str| !["", ".", ".."].contains(&part) && !part.contains('\0');
+                path.strip_prefix('/').is_some_and(|inside| inside.split('/').all(part))
+            };
+            let is_fine = paths.iter().all(is_plain) && paths.is_sorted_by(|one, other| Path::new(one) < Path::new(other));
+            let mut manifest = Vec::new();
+            paths.iter().for_each(|path| entry(path, Kind::Folder).encode(&mut manifest));
+            prop_assert_eq!(Set::from_manifest(manifest).is_ok(), is_fine);
         }
 
         #[test]

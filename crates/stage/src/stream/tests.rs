@@ -162,6 +162,23 @@ fn every_changed_byte_of_a_piece_is_noticed() {
     }
 }
 
+#[test]
+fn every_changed_byte_of_a_manifest_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("one"), b"one").unwrap();
+    let set = Set::collect([folder.path()]).unwrap();
+    let parts = stream(&set, &BTreeSet::new());
+    // After the name.
+    let (name, manifest) = (&parts[0], &parts[1]);
+    for at in HEAD_LEN..manifest.len() {
+        let mut changed = manifest.clone();
+        changed[at] ^= 1;
+        let all = [name, &changed, &parts[2]].map(Vec::as_slice).concat();
+        assert!(take(&mut Receiver::default(), &all).is_err(), "byte {at}");
+    }
+    assert!(take(&mut Receiver::default(), &[manifest, &parts[2]].map(Vec::as_slice).concat()).is_err());
+}
+
 /// A piece contains many small files, and a large one lies in many pieces.
 #[test]
 fn the_contents_of_a_damaged_piece_are_named_and_the_others_arrive() {
