@@ -4,7 +4,7 @@
 //!   launcher                                                   each node
 //!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, an image or a tree for each set
 //!        ▲ needed to send                  ◄── answer: what is missing ──┘                          │
-//!   digests: of files that have not changed                                  view: its files over the originals, for the ranks of a job
+//!   digests, known: files that have not changed                              view: its files over the originals, for the ranks of a job
 //! ```
 //!
 //! Nothing here knows agents: a stream is bytes, answers are lines.
@@ -14,6 +14,7 @@ pub mod digests;
 pub mod file_system;
 pub mod gather;
 mod image;
+pub mod known;
 pub mod receive;
 pub mod receiving;
 pub mod send;

@@ -20,8 +20,8 @@ const LINE_LEN_MAX: usize = 16 << 20;
 /// Rounds of answers: to the name, to the manifest, and after contents, which are sent again if they were damaged (chosen).
 const ROUNDS_MAX: u32 = 5;
 
-pub struct Sending {
-    sender: Sender,
+pub struct Sending<'a> {
+    sender: Sender<'a>,
     /// The part that is being sent, and how much of it has been.
     part: (Vec<u8>, usize),
     nodes: Vec<Node>,
@@ -52,8 +52,8 @@ pub enum Next {
     Over,
 }
 
-impl Sending {
-    pub fn new(set: &Set, nodes: u32) -> Sending {
+impl<'a> Sending<'a> {
+    pub fn new(set: &'a Set, nodes: u32) -> Sending<'a> {
         let nodes: Vec<Node> = std::iter::repeat_with(Node::default).take(nodes as usize).collect();
         Sending {
             sender: Sender::new(set),

@@ -1,7 +1,7 @@
 //! What tests of several parts share: sending a set to a store, and looking at what is there then.
 
 use crate::image::mounted::may_mount;
-use crate::set::Set;
+use crate::set::{Entry, Set};
 use crate::store::{Form, InUse, Result, Store};
 use crate::stream::{Part, Piece, Receiver, Sender};
 use std::path::Path;
@@ -75,10 +75,7 @@ pub(crate) fn look<T: Send>(kept: &InUse, form: Form, look: impl FnOnce(&Path) -
 /// The set that lies there, under the names of the original.
 pub(crate) fn set_of(kept: &InUse, form: Form, folder: &Path) -> Set {
     look(kept, form, |root| {
-        let mut there = Set::collect([&*root.join(folder.strip_prefix("/").unwrap())]).unwrap();
-        for entry in &mut there.entries {
-            entry.path.drain(..root.as_os_str().len());
-        }
-        there
+        let there = Set::collect([&*root.join(folder.strip_prefix("/").unwrap())]).unwrap();
+        Set::of(there.entries().map(|entry| Entry { path: &entry.path[root.as_os_str().len()..], ..entry })).unwrap()
     })
 }

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use wireup_stage::digests::{Identity, Known};
+use wireup_stage::known::{Identity, Known};
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! multiarch {
@@ -119,9 +119,9 @@ impl<'a> Search<'a> {
 /// What was read from files already, for searches with many objects.
 #[derive(Default)]
 pub struct Memo {
-    contents: RefCell<BTreeMap<PathBuf, Content>>,
-    /// By files that have not changed since an earlier search.
-    known: RefCell<Known<Content>>,
+    contents: RefCell<HashMap<PathBuf, Content>>,
+    /// Of files that have not changed since an earlier search, encoded.
+    known: RefCell<Known>,
     found: RefCell<HashMap<Sought, Found>>,
     /// The folders for certain processors below a folder.
     variants: RefCell<BTreeMap<PathBuf, Vec<PathBuf>>>,
@@ -144,17 +144,24 @@ impl Memo {
     }
 
     pub fn content(&self, path: &Path) -> Content {
-        self.contents.borrow_mut().entry(path.to_path_buf()).or_insert_with(|| self.look(path)).clone()
+        let mut contents = self.contents.borrow_mut();
+        if let Some(content) = contents.get(path) {
+            return content.clone();
+        }
+        contents.entry(path.to_path_buf()).or_insert_with(|| self.look(path)).clone()
     }
 
     fn look(&self, path: &Path) -> Content {
         let Ok(stat) = rustix::fs::stat(path) else { return Content::Other };
         let file = Identity::of(&stat);
-        if let Some(known) = self.known.borrow().find(&file) {
-            return known.clone();
+        let mut known = self.known.borrow_mut();
+        if let Some(content) = known.find(&file).and_then(|known| postcard::from_bytes(known).ok()) {
+            return content;
         }
         let content = Content::of(path);
-        self.known.borrow_mut().add(file, content.clone());
+        if let Ok(encoded) = postcard::to_allocvec(&content) {
+            known.add(file, &encoded);
+        }
         content
     }
 
@@ -182,14 +189,14 @@ struct Object {
     name: String,
     /// The folder that `$ORIGIN` is replaced by.
     origin: PathBuf,
-    dynamic: Dynamic,
+    dynamic: Rc<Dynamic>,
     /// Its own, then that of the objects that needed it; `$ORIGIN` is replaced.
     rpath: Vec<PathBuf>,
     runpath: Vec<PathBuf>,
 }
 
 impl Object {
-    fn new(path: &Path, dynamic: Dynamic, inherited: &[PathBuf]) -> Object {
+    fn new(path: &Path, dynamic: Rc<Dynamic>, inherited: &[PathBuf]) -> Object {
         let origin = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         let expand =
             |paths: &[String]| -> Vec<PathBuf> { paths.iter().flat_map(|path| expand(path, &origin)).collect() };
@@ -217,20 +224,20 @@ pub fn expand(path: &str, origin: &Path) -> Vec<PathBuf> {
 }
 
 /// The `RPATH` of the program at `path`, for `Search::rpath`.
-pub fn rpath(path: &Path, dynamic: &Dynamic) -> Vec<PathBuf> {
+pub fn rpath(path: &Path, dynamic: &Rc<Dynamic>) -> Vec<PathBuf> {
     Object::new(path, dynamic.clone(), &[]).rpath
 }
 
 /// All libraries of the program at `path`, whose dynamic section is `dynamic`.
-pub fn closure(path: &Path, dynamic: Dynamic, search: &Search) -> Closure {
+pub fn closure(path: &Path, dynamic: Rc<Dynamic>, search: &Search) -> Closure {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mut program = Object::new(&path, dynamic, &[]);
-    program.dynamic.needed.splice(0..0, search.preload.iter().cloned());
+    Rc::make_mut(&mut program.dynamic).needed.splice(0..0, search.preload.iter().cloned());
     of_object(program, search)
 }
 
 /// All libraries of a library that a program opens itself.
-pub fn closure_of_library(path: &Path, dynamic: Dynamic, search: &Search) -> Closure {
+pub fn closure_of_library(path: &Path, dynamic: Rc<Dynamic>, search: &Search) -> Closure {
     of_object(Object::new(path, dynamic, &search.rpath), search)
 }
 
@@ -344,10 +351,9 @@ mod tests {
 
     #[test]
     fn a_runpath_hides_rpaths_and_is_not_inherited() {
-        let dynamic = |rpath: &[&str], runpath: &[&str]| Dynamic {
-            rpath: rpath.iter().map(|path| (*path).to_owned()).collect(),
-            runpath: runpath.iter().map(|path| (*path).to_owned()).collect(),
-            ..Dynamic::default()
+        let dynamic = |rpath: &[&str], runpath: &[&str]| {
+            let [rpath, runpath] = [rpath, runpath].map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
+            Rc::new(Dynamic { rpath, runpath, ..Dynamic::default() })
         };
         let program = Object::new(Path::new("/a/b"), dynamic(&["/r"], &[]), &[]);
         assert_eq!(program.rpath, [PathBuf::from("/r")]);
@@ -368,7 +374,8 @@ mod tests {
             preload: vec!["libown.so.1".into()],
             ..Search::new(&cache)
         };
-        let dynamic = Dynamic { needed: vec!["libc.so.6".into(), "libown.so.1".into()], ..Dynamic::default() };
+        let needed = vec!["libc.so.6".into(), "libown.so.1".into()];
+        let dynamic = Rc::new(Dynamic { needed, ..Dynamic::default() });
         let names = |library_path| {
             let found = closure(Path::new("/bin/true"), dynamic.clone(), &search(library_path));
             found.libraries.into_iter().map(|library| (library.name, library.path)).collect::<Vec<_>>()

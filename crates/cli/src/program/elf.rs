@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Functions that start a program. Names with the same ending (`fexecve`) match as well.
 const STARTS: &[&[u8]] = &[
@@ -41,7 +42,8 @@ const TABLE_LEN_MAX: u64 = 64 << 20;
 /// The kind of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Content {
-    Dynamic(Dynamic),
+    /// Shared, since the libraries of many are searched for again and again.
+    Dynamic(Rc<Dynamic>),
     Static(Static),
     /// It begins with `#!`.
     Script,
@@ -121,7 +123,7 @@ fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
         return Ok(Content::Static(read_static(endian, data, &sections)));
     }
     found.starts_others = has_any(table, STARTS) || has_any(table, LOADS);
-    Ok(Content::Dynamic(found))
+    Ok(Content::Dynamic(Rc::new(found)))
 }
 
 type Sections<'data, R> = SectionTable<'data, FileHeader64<Endianness>, R>;

@@ -22,6 +22,7 @@ use super::{path, variable};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use wireup_wire::job::{AppSpec, PmiFlavour};
 
 /// What was decided, and why.
@@ -134,7 +135,7 @@ fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
 fn of_libraries(
     name: &str,
     path: &Path,
-    dynamic: Dynamic,
+    dynamic: Rc<Dynamic>,
     app: &AppSpec,
     context: &Context,
     cache: &LdCache,

@@ -58,9 +58,9 @@ impl LdCache {
             let hwcap = u64::from(self.number(at + 16)?) | u64::from(self.number(at + 20)?) << 32;
             Some((self.number(at)?, self.number(at + 4)?, self.number(at + 8)?, hwcap))
         };
-        let named = entries.map_while(numbers).filter(move |&(flags, key, ..)| {
-            flags >> 8 & 0xff == ARCHITECTURE && self.text(key).is_some_and(|key| key == name.as_bytes())
-        });
+        let named = entries
+            .map_while(numbers)
+            .filter(move |&(flags, key, ..)| flags >> 8 & 0xff == ARCHITECTURE && self.is_text(key, name));
         named.filter_map(|(_, _, value, hwcap)| {
             let path = std::str::from_utf8(self.text(value)?).ok()?;
             Some((PathBuf::from(path), hwcap)).filter(|(path, _)| path.is_absolute())
@@ -70,6 +70,11 @@ impl LdCache {
     fn number(&self, at: usize) -> Option<u32> {
         let bytes = self.bytes.get(self.head + at..)?.first_chunk()?;
         Some(u32::from_ne_bytes(*bytes))
+    }
+
+    fn is_text(&self, at: u32, text: &str) -> bool {
+        let from = self.bytes.get(self.head.saturating_add(at as usize)..).unwrap_or_default();
+        from.strip_prefix(text.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
     }
 
     fn text(&self, at: u32) -> Option<&[u8]> {

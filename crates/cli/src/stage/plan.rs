@@ -94,14 +94,9 @@ impl Plan {
         let Needs { mut needs, mut left_out, remarks, listings } = found;
         let library = if by_library { Some(library()?) } else { None };
         needs.extend(library.filter(|library| needs.iter().all(|need| need.path != library.path)));
-        let cache = cache_file("digests");
-        let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
-        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &mut digests);
+        let digests = cache_file("staged").map(Digests::in_folder).unwrap_or_default();
+        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &digests);
         let set = set.map_err(|problem| format!("cannot stage {problem}"))?;
-        if let Some(cache) = cache {
-            // Without them the next run reads the files once more.
-            let _ = digests.write(&cache);
-        }
         left_out
             .extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));
         Ok(Plan { set, needs, left_out, remarks })
@@ -149,7 +144,7 @@ fn library() -> Result<Need, String> {
 pub fn listing(plan: &Plan) -> String {
     let mut text = format!("staged on each node: {}\n", plan.amount());
     for need in &plan.needs {
-        let inside = plan.set.entries.iter().filter(|entry| entry.path().starts_with(&need.path));
+        let inside = plan.set.entries().filter(|entry| entry.path().starts_with(&need.path));
         let (mut count, mut len) = (0, 0);
         for entry in inside {
             if let Kind::File { len: one, .. } = entry.kind {

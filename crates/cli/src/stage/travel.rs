@@ -221,7 +221,7 @@ fn variable(name: &str) -> Option<Vec<u8>> {
 
 /// Carries the stream to the nodes and their answers back.
 struct Courier<'a> {
-    sending: Sending,
+    sending: Sending<'a>,
     /// Why the stream has broken off.
     problem: Option<String>,
     nodes: &'a [NodeSpec],

@@ -121,7 +121,7 @@ fn sanitizer(program: &OsStr) -> Option<String> {
             .find(|path| path.is_file())?,
     };
     let Content::Dynamic(found) = Content::of(&path) else { return None };
-    found.needed.into_iter().find(|library| NAMES.iter().any(|name| library.starts_with(name)))
+    found.needed.iter().find(|library| NAMES.iter().any(|name| library.starts_with(name))).cloned()
 }
 
 impl Settings {

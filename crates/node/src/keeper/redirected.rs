@@ -62,7 +62,7 @@ impl Redirected {
         if !kept.is_tree() {
             return Err("they are kept as an image, which only mounts can show".into());
         }
-        let libraries = || kept.set.entries.iter().filter(|entry| is_library(entry.path()));
+        let libraries = || kept.set.entries().filter(|entry| is_library(entry.path()));
         let library = libraries().find(|entry| matches!(entry.kind, wireup_stage::Kind::File { .. }));
         let Some(library) = library else {
             return Err("libwireup-staged.so.0 was not beside wireup when they were staged, nor in ../lib".into());
@@ -70,7 +70,7 @@ impl Redirected {
         let tree = kept.tree().canonicalize().map_err(|error| format!("{}: {error}", kept.tree().display()))?;
         let ways = ways(&kept.set, keep);
         all_exist(ways.keys())?;
-        let library = kept.library(library).map_err(|error| error.to_string())?;
+        let library = kept.library(&library).map_err(|error| error.to_string())?;
         let shown = kept.protect().map_err(|error| error.to_string())?;
         let made = make(names(&kept.set, &ways, &tree), &tree, shown.folder(), &library);
         if made.is_err() {
@@ -209,24 +209,24 @@ fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     let links: Vec<&PathBuf> = ways.keys().filter(|way| way.is_symlink()).collect();
     let is_behind_link = |path: &Path| links.iter().any(|link| path.starts_with(link));
     names.add(Kind::Tree, &bytes(tree), b"");
-    let roots: Vec<&Entry> =
+    let roots: Vec<Entry> =
         set.roots().filter(|root| !is_library(root.path()) && !is_behind_link(root.path())).collect();
     for root in &roots {
-        match &root.kind {
-            wireup_stage::Kind::Folder => names.add(Kind::Folder, &root.path, b""),
-            wireup_stage::Kind::File { .. } => names.add(Kind::File, &root.path, b""),
+        match root.kind {
+            wireup_stage::Kind::Folder => names.add(Kind::Folder, root.path, b""),
+            wireup_stage::Kind::File { .. } => names.add(Kind::File, root.path, b""),
             wireup_stage::Kind::Link(_) | wireup_stage::Kind::Original => {}
         }
     }
-    for entry in set.entries.iter().filter(|entry| !is_behind_link(entry.path())) {
-        match &entry.kind {
-            wireup_stage::Kind::Link(target) => names.add(Kind::Link, &entry.path, target),
-            wireup_stage::Kind::Original => names.add(Kind::Original, &entry.path, b""),
+    for entry in set.entries().filter(|entry| !is_behind_link(entry.path())) {
+        match entry.kind {
+            wireup_stage::Kind::Link(target) => names.add(Kind::Link, entry.path, target),
+            wireup_stage::Kind::Original => names.add(Kind::Original, entry.path, b""),
             wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. } => {}
         }
     }
-    let copied = |entry: &&Entry| matches!(entry.kind, wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. });
-    names.add_bits(set.entries.iter().filter(copied).map(|entry| (&entry.path[..], entry.mode)));
+    let copied = |entry: &Entry| matches!(entry.kind, wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. });
+    names.add_bits(set.entries().filter(copied).map(|entry| (entry.path, entry.mode)));
     for (folder, way) in ways.iter().filter(|(folder, _)| !is_behind_link(folder)) {
         match way {
             Way::Open => names.add(Kind::Open, &bytes(folder), b""),

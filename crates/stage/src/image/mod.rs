@@ -76,10 +76,10 @@ pub(crate) fn image<'a>(
     let mut out = vec![0; len];
     let starts = write_super(&mut out, nodes.len(), number(&places[0]), packs)?;
     for (node, laid) in nodes.iter().zip(&places) {
-        let entry = node.entry.map(|index| &set.entries[index]);
-        let (kind, data) = match entry.map(|entry| &entry.kind) {
+        let entry = node.entry.map(|index| set.entry(index));
+        let (kind, data) = match entry.map(|entry| entry.kind) {
             None | Some(Kind::Folder) => (FOLDER, names(node, &places, &nodes)),
-            Some(Kind::Link(target)) => (LINK, target.clone()),
+            Some(Kind::Link(target)) => (LINK, target.to_vec()),
             Some(Kind::File { .. } | Kind::Original) => (FILE, Vec::new()),
         };
         let content = node.entry.zip(entry).and_then(|(index, entry)| match entry.kind {
@@ -156,10 +156,10 @@ impl Layout {
 
     fn lay<'a>(&mut self, set: &Set, node: &Node, place: &impl Fn(usize) -> Option<&'a Place>) -> Laid {
         let is_packed = node.entry.and_then(place).is_some_and(|place| !place.clusters.is_empty());
-        let (data, chunk) = match node.entry.map(|index| &set.entries[index].kind) {
+        let (data, chunk) = match node.entry.map(|index| set.entry(index).kind) {
             None | Some(Kind::Folder) => (names_len(node), 0),
             Some(Kind::Link(target)) => (target.len(), 0),
-            Some(Kind::File { len, .. }) if is_packed => (0, packed_len(*len)),
+            Some(Kind::File { len, .. }) if is_packed => (0, packed_len(len)),
             Some(Kind::File { len: 1.., .. }) => (0, CHUNK_LEN),
             Some(Kind::File { .. } | Kind::Original) => (0, 0),
         };

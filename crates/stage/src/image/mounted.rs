@@ -117,9 +117,10 @@ pub(crate) fn may_mount(over: &Path) -> bool {
         let mut pack = tempfile::tempfile_in(over)?;
         io::Write::write_all(&mut pack, &bytes)?;
         let kind = Kind::File { len: content.len() as u64, digest: Digest::default() };
-        let entry = Entry { path: b"/a".to_vec(), mode: 0o400, modified: (0, 0), kind };
+        let entry = Entry { path: b"/a", mode: 0o400, modified: (0, 0), kind };
         let place = Place { pack: 0, block: 0, clusters: vec![1] };
-        let image = image(&Set { entries: vec![entry] }, |_| Some(&place), &[BLOCK], owner()).unwrap_or_default();
+        let set = Set::of([entry]).map_err(io::Error::other)?;
+        let image = image(&set, |_| Some(&place), &[BLOCK], owner()).unwrap_or_default();
         crate::view::own_mounts(false).map_err(|error| error.error)?;
         let files = Files::of_image(&image, &[pack], over)?;
         Ok(fs::read(files.path().join("a"))? == content)

@@ -27,7 +27,7 @@ pub(super) fn nodes(set: &Set) -> Vec<Node<'_>> {
     let mut all = vec![Node { entry: None, names: Vec::new(), file_type: FOLDER, links: 2 }];
     // The folders on the way to the last entry.
     let mut way: Vec<(&[u8], usize)> = Vec::new();
-    for (index, entry) in set.entries.iter().enumerate() {
+    for (index, entry) in set.entries().enumerate() {
         let parts: Vec<&[u8]> = entry.path().iter().skip(1).map(OsStrExt::as_bytes).collect();
         let shared = way.iter().zip(&parts).take_while(|((name, _), part)| name == *part).count();
         way.truncate(shared);

@@ -10,9 +10,9 @@
 mod packing;
 mod tree;
 
-use crate::set::{Digest, Set};
+use crate::set::Set;
 use crate::store::{Form, Result, Store, StoreError, at, remove_tree};
-use crate::stream::{Cluster, Content};
+use crate::stream::Cluster;
 use packing::Packing;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
@@ -22,9 +22,7 @@ use tree::Tree;
 /// A set that is being received. If it is not finished, contents that have arrived stay until somebody needs the room.
 pub struct Receiving<'a> {
     store: &'a Store,
-    name: Digest,
     set: Set,
-    contents: Vec<Content>,
     missing: BTreeSet<u32>,
     folder: tempfile::TempDir,
     copies: Copies,
@@ -57,18 +55,17 @@ impl<'a> Receiving<'a> {
         let lock = at(folder.path(), File::open(folder.path()))?;
         at(folder.path(), flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
         drop(making);
-        let contents = set.contents();
         let (copies, missing) = match form {
             Form::Image => {
-                let (packing, missing) = Packing::begin(store, &contents, folder.path())?;
+                let (packing, missing) = Packing::begin(store, &set, folder.path())?;
                 (Copies::Packs(packing), missing)
             }
             Form::Tree => {
-                let (tree, missing) = Tree::begin(store, &set, &contents, folder.path())?;
+                let (tree, missing) = Tree::begin(store, &set, folder.path())?;
                 (Copies::Tree(tree), missing)
             }
         };
-        Ok(Receiving { store, name: set.digest(), set, contents, missing, folder, copies, open: None, _lock: lock })
+        Ok(Receiving { store, set, missing, folder, copies, open: None, _lock: lock })
     }
 
     /// The contents that are to be sent.
@@ -112,7 +109,7 @@ impl<'a> Receiving<'a> {
     pub fn write(&mut self, clusters: &[Cluster], bytes: &[u8]) -> Result<()> {
         let mut arrived = Vec::with_capacity(clusters.len());
         for cluster in clusters {
-            let Some(content) = self.contents.get(cluster.content as usize) else { continue };
+            let Some(content) = self.set.contents().get(cluster.content as usize) else { continue };
             if !self.missing.contains(&cluster.content) {
                 continue;
             }
@@ -134,10 +131,8 @@ impl<'a> Receiving<'a> {
             arrived.push(Arrived { content, offset, len, stored, is_last });
         }
         match &mut self.copies {
-            Copies::Packs(packing) => packing.write(&arrived, &self.contents),
-            Copies::Tree(tree) => {
-                arrived.iter().try_for_each(|part| tree.write(&self.set, &self.contents[part.content as usize], part))
-            }
+            Copies::Packs(packing) => packing.write(&arrived, &self.set),
+            Copies::Tree(tree) => arrived.iter().try_for_each(|part| tree.write(&self.set, part)),
         }
     }
 
@@ -147,10 +142,10 @@ impl<'a> Receiving<'a> {
     /// Something is missing, or cannot be made.
     pub fn finish(mut self) -> Result<()> {
         if let Some(number) = self.missing.first() {
-            return Err(StoreError::Damaged(self.contents[*number as usize].path.clone()));
+            return Err(damaged(&self.set, *number));
         }
         // Another receiver may be faster.
-        if self.store.touch(&self.name)? {
+        if self.store.touch(&self.set.digest())? {
             if let Copies::Packs(packing) = &mut self.copies {
                 packing.discard();
             }
@@ -163,8 +158,13 @@ impl<'a> Receiving<'a> {
         }
         let manifest = folder.join("manifest");
         at(&manifest, fs::write(&manifest, self.set.manifest()))?;
-        self.store.put(&self.name, folder)
+        self.store.put(&self.set.digest(), folder)
     }
+}
+
+/// A content of a set is not what was announced.
+fn damaged(set: &Set, content: u32) -> StoreError {
+    StoreError::Damaged(set.path_of(&set.contents()[content as usize]).to_owned())
 }
 
 impl Drop for Receiving<'_> {

@@ -1,11 +1,11 @@
 //! The contents of a set in packs: those that arrive are appended to one new pack; those that the node has stay where they are.
 
-use super::Arrived;
+use super::{Arrived, damaged};
 use crate::image::Place;
-use crate::set::Digest;
+use crate::set::{Content, Digest, Set};
 use crate::store::packs::{Held, Pack, Places, write_index};
 use crate::store::{Result, Store, StoreError, at};
-use crate::stream::{BLOCK, Content, Stored, blocks};
+use crate::stream::{BLOCK, Stored, blocks};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pwritev};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -42,7 +42,8 @@ struct NewPack {
 
 impl Packing {
     /// Looks which contents are here; the others are missing.
-    pub fn begin(store: &Store, contents: &[Content], folder: &Path) -> Result<(Packing, BTreeSet<u32>)> {
+    pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Packing, BTreeSet<u32>)> {
+        let contents = set.contents();
         let numbers: HashMap<Digest, usize> =
             contents.iter().enumerate().map(|(number, content)| (content.digest, number)).collect();
         let found = store.packs_with(|digest| numbers.contains_key(digest))?;
@@ -74,13 +75,12 @@ impl Packing {
         self.wanted
     }
 
-    pub fn write(&mut self, arrived: &[Arrived], contents: &[Content]) -> Result<()> {
+    pub fn write(&mut self, arrived: &[Arrived], set: &Set) -> Result<()> {
         let Some(new) = &mut self.new else { return Ok(()) };
         let mut parts: Vec<IoSlice> = Vec::new();
         let mut from = new.end * BLOCK;
         for part in arrived {
-            let content = &contents[part.content as usize];
-            let (stored, end) = new.add(part, content)?;
+            let (stored, end) = new.add(part, set)?;
             let zeros = |len: u64| IoSlice::new(&ZEROS[..len as usize]);
             let rest = blocks(part.stored.len() as u64) * BLOCK - part.stored.len() as u64;
             match stored {
@@ -146,12 +146,13 @@ impl NewPack {
     }
 
     /// Gives a cluster its blocks; how it is stored, and where they end.
-    fn add(&mut self, part: &Arrived, content: &Content) -> Result<(Stored, u64)> {
-        let damaged = || StoreError::Damaged(content.path.clone());
+    fn add(&mut self, part: &Arrived, set: &Set) -> Result<(Stored, u64)> {
+        let damaged = || damaged(set, part.content);
         let stored = Stored::of(part.len, part.stored).ok_or_else(damaged)?;
         if part.offset == 0 {
             let block = u32::try_from(self.end).map_err(|_| StoreError::TooLarge)?;
-            self.open = Some(Held { digest: content.digest, block, len: content.len, clusters: Vec::new() });
+            let Content { digest, len, .. } = set.contents()[part.content as usize];
+            self.open = Some(Held { digest, block, len, clusters: Vec::new() });
         }
         let count = blocks(if stored == Stored::Packed { part.stored.len() } else { part.len } as u64);
         self.open.as_mut().ok_or_else(damaged)?.clusters.push(count as u8);

@@ -3,16 +3,16 @@
 //! A Python environment has tens of thousands of small files, and what takes time is not their bytes but the system calls for each. So names are
 //! looked up relative to open folders, and a file gets its bits, its time and its second name (that of its content) while it is open.
 
-use super::Arrived;
+use super::{Arrived, damaged};
 use crate::set::{Digest, Entry, Kind, Set};
-use crate::store::{Result, Store, StoreError, at, digest, object};
-use crate::stream::{CLUSTER_LEN, Content, Stored, unpack};
+use crate::store::{Result, Store, at, digest, object};
+use crate::stream::{CLUSTER_LEN, Stored, unpack};
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, chmodat, fchmod, ftruncate, futimens, linkat, mkdirat, open, openat,
     symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -42,20 +42,20 @@ struct Part {
 
 impl Tree {
     /// Makes the folders, and links the contents that are here; the others are missing.
-    pub fn begin(store: &Store, set: &Set, contents: &[Content], folder: &Path) -> Result<(Tree, BTreeSet<u32>)> {
+    pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Tree, BTreeSet<u32>)> {
         let path = folder.join("tree");
         at(&path, fs::create_dir(&path))?;
         let objects = store.root().join("objects");
-        let numbers: BTreeMap<Digest, usize> =
-            contents.iter().enumerate().map(|(number, content)| (content.digest, number)).collect();
-        let mut users = vec![Vec::new(); contents.len()];
-        for (index, entry) in set.entries.iter().enumerate() {
-            if let Some(number) = digest(entry).and_then(|digest| numbers.get(&digest)) {
+        let numbers = set.contents().iter().enumerate().map(|(number, content)| (content.digest, number));
+        let numbers: HashMap<Digest, usize> = numbers.collect();
+        let mut users = vec![Vec::new(); set.contents().len()];
+        for (index, entry) in set.entries().enumerate() {
+            if let Some(number) = digest(&entry).and_then(|digest| numbers.get(&digest)) {
                 users[*number].push(index);
             }
         }
         let mut tree = Tree {
-            is_there: vec![false; set.entries.len()],
+            is_there: vec![false; set.entries().len()],
             users,
             folders: Folders { root: folder_fd(&path)?, path, last: None },
             objects: folder_fd(&objects)?,
@@ -70,7 +70,7 @@ impl Tree {
     /// Bytes that the files which are not there will take: those with the same content, bits and time are one.
     pub fn wanted(&self, set: &Set) -> u64 {
         let mut seen = HashSet::new();
-        let left = set.entries.iter().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
+        let left = set.entries().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
         let files = left.filter_map(|(entry, _)| match entry.kind {
             Kind::File { len: len @ 1.., digest } => seen.insert((digest, entry.mode, entry.modified)).then_some(len),
             _ => None,
@@ -80,8 +80,8 @@ impl Tree {
 
     fn make_folders(&mut self, set: &Set) -> Result<()> {
         let mut made: HashSet<&[u8]> = HashSet::new();
-        for entry in &set.entries {
-            let (folder, name) = parts(entry);
+        for entry in set.entries() {
+            let (folder, name) = parts(&entry);
             if made.insert(folder) {
                 // Above what was named; folders of the set come before what is in them.
                 let path = self.folders.path.join(inside(folder));
@@ -94,7 +94,7 @@ impl Tree {
                     entry.path(),
                     result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error.into()) }),
                 )?;
-                made.insert(&entry.path);
+                made.insert(entry.path);
             }
         }
         Ok(())
@@ -108,10 +108,10 @@ impl Tree {
         let mut missing = BTreeSet::new();
         for number in 0..self.users.len() {
             for index in self.users[number].clone() {
-                let entry = &set.entries[index];
-                let Some(object) = object(entry) else { continue };
+                let entry = set.entry(index);
+                let Some(object) = object(&entry) else { continue };
                 let is_here = present.contains(OsStr::new(&object)) && {
-                    let (folder, name) = parts(entry);
+                    let (folder, name) = parts(&entry);
                     linkat(&self.objects, object, self.folders.folder(folder)?, name, AtFlags::empty()).is_ok()
                 };
                 self.is_there[index] = is_here;
@@ -126,37 +126,38 @@ impl Tree {
     /// Removes the file that was arriving.
     pub fn discard(&mut self, set: &Set) -> Result<()> {
         let Some(part) = self.open.take() else { return Ok(()) };
-        let (folder, name) = parts(&set.entries[part.entry]);
+        let entry = set.entry(part.entry);
+        let (folder, name) = parts(&entry);
         let removed = unlinkat(self.folders.folder(folder)?, name, AtFlags::empty());
-        at(set.entries[part.entry].path(), removed.map_err(Into::into))
+        at(entry.path(), removed.map_err(Into::into))
     }
 
     /// The next cluster of a content.
-    pub fn write(&mut self, set: &Set, content: &Content, arrived: &Arrived) -> Result<()> {
+    pub fn write(&mut self, set: &Set, arrived: &Arrived) -> Result<()> {
         if arrived.offset == 0 {
             // One of which not everything has come.
             self.discard(set)?;
-            self.open = Some(self.create(set, content, arrived.content)?);
+            self.open = Some(self.create(set, arrived.content)?);
         }
-        let Some(part) = &mut self.open else { return Err(StoreError::Damaged(content.path.clone())) };
-        let damaged = || StoreError::Damaged(content.path.clone());
+        let damaged = || damaged(set, arrived.content);
+        let part = self.open.as_mut().ok_or_else(damaged)?;
         // Holes stay holes.
         if Stored::of(arrived.len, arrived.stored) != Some(Stored::Hole) {
             let bytes = unpack(arrived.len, arrived.stored, &mut self.buffer).ok_or_else(damaged)?;
-            at(set.entries[part.entry].path(), part.file.write_all_at(bytes, arrived.offset))?;
+            at(set.entry(part.entry).path(), part.file.write_all_at(bytes, arrived.offset))?;
             part.written = arrived.offset + bytes.len() as u64;
         }
         match arrived.is_last {
-            true => self.complete(set, content, arrived.content),
+            true => self.complete(set, arrived.content),
             false => Ok(()),
         }
     }
 
     /// Makes the first file that has this content and is not in the tree.
-    fn create(&mut self, set: &Set, content: &Content, number: u32) -> Result<Part> {
+    fn create(&mut self, set: &Set, number: u32) -> Result<Part> {
         let first = self.users[number as usize].iter().copied().find(|index| !self.is_there[*index]);
-        let Some(entry) = first else { return Err(StoreError::Damaged(content.path.clone())) };
-        let file = self.create_file(&set.entries[entry])?;
+        let entry = first.ok_or_else(|| damaged(set, number))?;
+        let file = self.create_file(&set.entry(entry))?;
         Ok(Part { entry, file, written: 0 })
     }
 
@@ -168,28 +169,29 @@ impl Tree {
     }
 
     /// A whole content: it gets its name among the contents, and its other files.
-    fn complete(&mut self, set: &Set, content: &Content, number: u32) -> Result<()> {
+    fn complete(&mut self, set: &Set, number: u32) -> Result<()> {
         let Some(part) = self.open.take() else { return Ok(()) };
-        if part.written < content.len {
-            at(set.entries[part.entry].path(), ftruncate(&part.file, content.len).map_err(Into::into))?;
+        let (len, made) = (set.contents()[number as usize].len, set.entry(part.entry));
+        if part.written < len {
+            at(made.path(), ftruncate(&part.file, len).map_err(Into::into))?;
         }
-        dress(&set.entries[part.entry], &part.file)?;
+        dress(&made, &part.file)?;
         for index in self.users[number as usize].clone() {
             if self.is_there[index] {
                 continue;
             }
-            let Some(object) = object(&set.entries[index]) else { continue };
-            let (folder, name) = parts(&set.entries[index]);
+            let entry = set.entry(index);
+            let Some(object) = object(&entry) else { continue };
+            let (folder, name) = parts(&entry);
             let within = self.folders.folder(folder)?;
             // Another file with the same bits and the same time has just been made.
             if linkat(&self.objects, &object, within, name, AtFlags::empty()).is_err() {
                 if index != part.entry {
-                    let from = self.folders.path.join(inside(&set.entries[part.entry].path));
-                    let file = self.create_file(&set.entries[index])?;
+                    let from = self.folders.path.join(inside(made.path));
+                    let file = self.create_file(&entry)?;
                     at(&from, io::copy(&mut at(&from, File::open(&from))?, &mut &file))?;
-                    dress(&set.entries[index], &file)?;
+                    dress(&entry, &file)?;
                 }
-                let (folder, name) = parts(&set.entries[index]);
                 // Another receiver may be faster.
                 let _ = linkat(self.folders.folder(folder)?, name, &self.objects, &object, AtFlags::empty());
             }
@@ -200,26 +202,25 @@ impl Tree {
 
     /// Makes the rest: links, empty files, and the bits and times of folders.
     pub fn finish(&mut self, set: &Set) -> Result<()> {
-        for index in 0..set.entries.len() {
-            match &set.entries[index].kind {
+        for entry in set.entries() {
+            match entry.kind {
                 Kind::Link(target) => {
-                    let entry = &set.entries[index];
-                    let (folder, name) = parts(entry);
+                    let (folder, name) = parts(&entry);
                     let made = symlinkat(OsStr::from_bytes(target), self.folders.folder(folder)?, name);
                     at(entry.path(), made.map_err(Into::into))?;
                 }
                 Kind::File { len: 0, .. } | Kind::Original => {
-                    let file = self.create_file(&set.entries[index])?;
-                    dress(&set.entries[index], &file)?;
+                    let file = self.create_file(&entry)?;
+                    dress(&entry, &file)?;
                 }
                 Kind::Folder | Kind::File { .. } => {}
             }
         }
         // The innermost first: what is made in a folder changes its time, and it may be read-only.
-        for entry in set.entries.iter().rev().filter(|entry| entry.kind == Kind::Folder) {
-            let path = inside(&entry.path);
+        for entry in set.entries().rev().filter(|entry| entry.kind == Kind::Folder) {
+            let path = inside(entry.path);
             let done = chmodat(&self.folders.root, path, Mode::from_raw_mode(entry.mode), AtFlags::empty())
-                .and_then(|()| utimensat(&self.folders.root, path, &times(entry), AtFlags::SYMLINK_NOFOLLOW));
+                .and_then(|()| utimensat(&self.folders.root, path, &times(&entry), AtFlags::SYMLINK_NOFOLLOW));
             at(entry.path(), done.map_err(Into::into))?;
         }
         Ok(())
@@ -257,7 +258,7 @@ fn folder_fd(path: &Path) -> Result<OwnedFd> {
 }
 
 /// The folder and the name of an entry.
-fn parts(entry: &Entry) -> (&[u8], &OsStr) {
+fn parts<'a>(entry: &Entry<'a>) -> (&'a [u8], &'a OsStr) {
     let slash = entry.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     (&entry.path[..slash], OsStr::from_bytes(&entry.path[slash + 1..]))
 }

@@ -30,7 +30,7 @@ impl InUse {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => at(&folder, made)?,
         }
-        let from = self.tree().join(OsStr::from_bytes(entry.path.strip_prefix(b"/").unwrap_or(&entry.path)));
+        let from = self.tree().join(OsStr::from_bytes(entry.path.strip_prefix(b"/").unwrap_or(entry.path)));
         let mut new = at(&folder, tempfile::NamedTempFile::new_in(&folder))?;
         at(&from, File::open(&from).and_then(|mut file| io::copy(&mut file, &mut new)))?;
         at(new.path(), new.as_file().set_permissions(Permissions::from_mode(0o555)))?;
@@ -55,13 +55,13 @@ mod tests {
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
         stage(&store, &set).unwrap();
         let kept = store.take(&set.digest()).unwrap().unwrap();
-        let entry = kept.set.entries.iter().find(|entry| entry.path() == file).unwrap();
-        let library = kept.library(entry).unwrap();
-        assert_eq!(kept.library(entry).unwrap(), library);
+        let entry = kept.set.entries().find(|entry| entry.path() == file).unwrap();
+        let library = kept.library(&entry).unwrap();
+        assert_eq!(kept.library(&entry).unwrap(), library);
         // One that was cut off is made again.
         fs::remove_file(&library).unwrap();
         fs::write(&library, b"con").unwrap();
-        assert_eq!(kept.library(entry).unwrap(), library);
+        assert_eq!(kept.library(&entry).unwrap(), library);
         drop(kept);
         assert!(store.drop_set(&store.sets().unwrap()[0].name).unwrap());
         assert_eq!(fs::read(&library).unwrap(), b"content");

@@ -117,9 +117,9 @@ impl InUse {
         };
         let packs = places.packs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let (lens, packs): (Vec<u64>, Vec<File>) = packs.into_iter().unzip();
-        let numbers = self.set.contents().into_iter().map(|content| content.digest).zip(places.contents);
+        let numbers = self.set.contents().iter().map(|content| content.digest).zip(places.contents);
         let numbers: BTreeMap<Digest, Place> = numbers.collect();
-        let place = |index: usize| numbers.get(&digest(&self.set.entries[index])?);
+        let place = |index: usize| numbers.get(&digest(&self.set.entry(index))?);
         let image = image(&self.set, place, &lens, owner()).ok_or(StoreError::TooLarge)?;
         at(&self.folder, Files::of_image(&image, &packs, &self.root))
     }
@@ -138,7 +138,7 @@ pub struct Kept {
 }
 
 /// The version of what is in a store.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const FOLDERS: [&str; 5] = ["packs", "objects", "libraries", "sets", "new"];
 /// How long to wait for one that removes sets, or looks which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);
@@ -267,7 +267,7 @@ impl Store {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
         let manifest = folder.join("manifest");
-        let set = Set::from_manifest(&at(&manifest, fs::read(&manifest))?)?;
+        let set = Set::from_manifest(at(&manifest, fs::read(&manifest))?)?;
         Ok(Some(InUse { set, folder, root: self.root.clone(), _lock: lock }))
     }
 
@@ -341,7 +341,7 @@ impl Store {
             let path = folder.join("manifest");
             let Ok(manifest) = File::open(&path) else { continue };
             // What cannot be read can be dropped like any other.
-            let set = fs::read(&path).ok().and_then(|bytes| Set::from_manifest(&bytes).ok()).unwrap_or_default();
+            let set = fs::read(&path).ok().and_then(|bytes| Set::from_manifest(bytes).ok()).unwrap_or_default();
             let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
             let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

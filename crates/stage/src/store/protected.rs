@@ -49,8 +49,8 @@ impl InUse {
     fn remove_bits(&self) -> Result<()> {
         let tree = self.tree();
         let mut above = BTreeSet::new();
-        for entry in self.set.entries.iter().filter(|entry| !matches!(entry.kind, Kind::Link(_))) {
-            let path = in_tree(&tree, entry);
+        for entry in self.set.entries().filter(|entry| !matches!(entry.kind, Kind::Link(_))) {
+            let path = in_tree(&tree, &entry);
             set_mode(&path, entry.mode & !WRITE)?;
             above.extend(path.ancestors().skip(1).take_while(|folder| folder.starts_with(&tree)).map(Path::to_owned));
         }
@@ -76,8 +76,8 @@ impl InUse {
             return Ok(());
         }
         let tree = self.tree();
-        let entries = self.set.entries.iter().filter(|entry| !matches!(entry.kind, Kind::Link(_)));
-        entries.into_iter().try_for_each(|entry| set_mode(&in_tree(&tree, entry), entry.mode))
+        let entries = self.set.entries().filter(|entry| !matches!(entry.kind, Kind::Link(_)));
+        entries.into_iter().try_for_each(|entry| set_mode(&in_tree(&tree, &entry), entry.mode))
     }
 
     /// Whether any set of this store is shown without mounts.
@@ -95,7 +95,7 @@ impl InUse {
 }
 
 fn in_tree(tree: &Path, entry: &Entry) -> PathBuf {
-    tree.join(OsStr::from_bytes(entry.path.strip_prefix(b"/").unwrap_or(&entry.path)))
+    tree.join(OsStr::from_bytes(entry.path.strip_prefix(b"/").unwrap_or(entry.path)))
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {

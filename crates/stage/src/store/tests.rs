@@ -112,7 +112,7 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
         stage(&store, &bench.set()).unwrap();
         assert!(store.take(&sets[1].digest()).unwrap().is_none());
         let read = |kept: &InUse, set: &Set| {
-            look(kept, bench.form, |root| fs::read(root.join(&set.entries[1].path().to_str().unwrap()[1..])).unwrap())
+            look(kept, bench.form, |root| fs::read(root.join(&set.entry(1).path().to_str().unwrap()[1..])).unwrap())
         };
         assert_eq!(read(&first, &sets[0]), noise(1, 8_000));
         drop(first);

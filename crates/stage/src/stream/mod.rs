@@ -27,9 +27,7 @@ pub use input::{Buffered, Input};
 pub use receiver::Receiver;
 pub use sender::{Part, Sender};
 
-use crate::set::{Digest, Kind, PIECE_LEN, Set};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use crate::set::{Digest, PIECE_LEN, Set};
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
@@ -45,30 +43,6 @@ const END: u8 = 4;
 const MANIFEST_END: u8 = 5;
 const NAME: u8 = 6;
 const FOLLOWING: u8 = 7;
-
-/// One content of a set; several files may have it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Content {
-    pub digest: Digest,
-    pub len: u64,
-    /// A file that has it.
-    pub path: PathBuf,
-}
-
-impl Set {
-    /// The different contents, numbered in the order of the entries. Empty files have none.
-    pub fn contents(&self) -> Vec<Content> {
-        let mut seen = BTreeSet::new();
-        let mut all = Vec::new();
-        for entry in &self.entries {
-            let Kind::File { len, digest } = entry.kind else { continue };
-            if len > 0 && seen.insert(digest) {
-                all.push(Content { digest, len, path: entry.path().to_owned() });
-            }
-        }
-        all
-    }
-}
 
 /// What arrives.
 #[derive(PartialEq, Eq, Debug)]
@@ -93,6 +67,8 @@ pub enum Damaged {
     Malformed,
     #[error("{0}")]
     Manifest(String),
+    #[error("the list of staged files was damaged on its way; stage them again")]
+    OtherSet,
 }
 
 fn framed(kind: u8, body: &[&[u8]]) -> Vec<u8> {

@@ -2,10 +2,12 @@
 
 use super::cluster::{Cluster, Cut, Stored};
 use super::{BODY_LEN_MAX, CLUSTERS, Damaged, END, FOLLOWING, HEAD_LEN, MANIFEST, MANIFEST_END, NAME, Piece, check};
-use crate::set::{MANIFEST_LEN_MAX, Set};
+use crate::set::{Digest, MANIFEST_LEN_MAX, Set};
 
 #[derive(Default)]
 pub struct Receiver {
+    /// The digest of the manifest that follows.
+    name: Option<Digest>,
     manifest: Vec<u8>,
     /// The lengths of the contents, once the manifest is whole.
     lens: Option<Vec<u64>>,
@@ -34,6 +36,7 @@ impl Receiver {
             match (kind, &self.lens) {
                 (NAME, None) => {
                     let name = body.try_into().map_err(|_| Damaged::Malformed)?;
+                    self.name = Some(name);
                     return Ok(Some(Piece::Name(name)));
                 }
                 (MANIFEST, None) => {
@@ -43,9 +46,12 @@ impl Receiver {
                     }
                 }
                 (MANIFEST_END, None) if body.is_empty() => {
-                    let set = Set::from_manifest(&std::mem::take(&mut self.manifest));
+                    let set = Set::from_manifest(std::mem::take(&mut self.manifest));
                     let set = set.map_err(|problem| Damaged::Manifest(problem.to_string()))?;
-                    self.lens = Some(set.contents().into_iter().map(|content| content.len).collect());
+                    if self.name != Some(set.digest()) {
+                        return Err(Damaged::OtherSet);
+                    }
+                    self.lens = Some(set.contents().iter().map(|content| content.len).collect());
                     return Ok(Some(Piece::Set(set)));
                 }
                 (FOLLOWING, Some(lens)) => announce(&mut self.following, body, lens)?,

@@ -1,20 +1,21 @@
 //! Makes the stream of a set, one part after the other.
 
 use super::cluster::{CLUSTER_LEN, Cut, Packer};
-use super::{CLUSTERS, Content, END, FOLLOWING, MANIFEST, MANIFEST_END, NAME, ROWS_MAX, check, framed};
-use crate::set::{Digest, PIECE_LEN, Problem, Set, open_file};
+use super::{CLUSTERS, END, FOLLOWING, MANIFEST, MANIFEST_END, NAME, ROWS_MAX, check, framed};
+use crate::set::{Content, PIECE_LEN, Problem, Set, open_file};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
-pub struct Sender {
-    /// What comes first.
-    name: Option<Digest>,
+pub struct Sender<'a> {
+    set: &'a Set,
+    /// The set's name comes first.
+    name_sent: bool,
     /// Somebody lacks the set.
     is_wanted: bool,
-    manifest: Vec<u8>,
-    manifest_sent: bool,
-    contents: Vec<Content>,
+    /// What is left of the manifest, and then its end; `None`: both have been sent.
+    manifest: Option<&'a [u8]>,
     /// What is wanted; `None`: it is not known yet.
     wanted: Option<Wanted>,
     packer: Packer,
@@ -40,17 +41,13 @@ pub enum Part {
     Waits,
 }
 
-impl Sender {
-    pub fn new(set: &Set) -> Sender {
-        let mut manifest = set.manifest();
-        let name = Some(*blake3::hash(&manifest).as_bytes());
-        manifest.reverse();
+impl<'a> Sender<'a> {
+    pub fn new(set: &'a Set) -> Sender<'a> {
         Sender {
-            name,
+            set,
+            name_sent: false,
             is_wanted: false,
-            manifest,
-            manifest_sent: false,
-            contents: set.contents(),
+            manifest: Some(set.manifest()),
             wanted: None,
             packer: Packer::new(),
         }
@@ -65,7 +62,7 @@ impl Sender {
     pub fn want(&mut self, numbers: &BTreeSet<u32>) {
         let (mut announce, mut cut) = (Vec::new(), Cut::default());
         for number in numbers {
-            let content = self.contents.get(*number as usize);
+            let content = self.set.contents().get(*number as usize);
             if content.and_then(|content| cut.push(*number, content.len)).is_some() {
                 announce.push(*number);
             }
@@ -83,35 +80,26 @@ impl Sender {
     /// # Errors
     /// A file cannot be read, or is not what it was when the set was made.
     pub fn next_part(&mut self) -> Result<Part, Problem> {
-        if let Some(name) = self.name.take() {
-            return Ok(Part::Bytes(framed(NAME, &[&name])));
+        if !std::mem::replace(&mut self.name_sent, true) {
+            return Ok(Part::Bytes(framed(NAME, &[&self.set.digest()])));
         }
         if !self.is_wanted {
             return Ok(Part::Waits);
         }
-        if !self.manifest_sent {
-            return Ok(Part::Bytes(self.manifest_part()));
+        if let Some(manifest) = self.manifest {
+            let (part, rest) = manifest.split_at(manifest.len().min(PIECE_LEN));
+            self.manifest = (!part.is_empty()).then_some(rest);
+            return Ok(Part::Bytes(framed(if part.is_empty() { MANIFEST_END } else { MANIFEST }, &[part])));
         }
         let Some(wanted) = &mut self.wanted else { return Ok(Part::Waits) };
         if !wanted.announce.is_empty() {
             return Ok(Part::Bytes(following(&mut wanted.announce)));
         }
-        let piece = wanted.next_piece(&self.contents, &mut self.packer)?;
+        let piece = wanted.next_piece(self.set, &mut self.packer)?;
         if piece.is_none() {
             self.wanted = None;
         }
         Ok(Part::Bytes(piece.unwrap_or_else(|| framed(END, &[]))))
-    }
-
-    fn manifest_part(&mut self) -> Vec<u8> {
-        let at = self.manifest.len().saturating_sub(PIECE_LEN);
-        let mut part = self.manifest.split_off(at);
-        if part.is_empty() {
-            self.manifest_sent = true;
-            return framed(MANIFEST_END, &[]);
-        }
-        part.reverse();
-        framed(MANIFEST, &[&part])
     }
 }
 
@@ -141,7 +129,7 @@ fn following(numbers: &mut Vec<u32>) -> Vec<u8> {
 
 impl Wanted {
     /// `None`: there is nothing left.
-    fn next_piece(&mut self, contents: &[Content], packer: &mut Packer) -> Result<Option<Vec<u8>>, Problem> {
+    fn next_piece(&mut self, set: &Set, packer: &mut Packer) -> Result<Option<Vec<u8>>, Problem> {
         let offset = self.cut.done();
         let clusters = self.cut.next_piece();
         if clusters.is_empty() {
@@ -151,8 +139,8 @@ impl Wanted {
         let mut lens = 0;
         let mut body = vec![0; 4 * clusters.len()];
         for cluster in clusters {
-            let (content, bytes) = (&contents[cluster.content as usize], &mut buffer[..cluster.len]);
-            self.read(content, cluster.offset, bytes)?;
+            let (content, bytes) = (&set.contents()[cluster.content as usize], &mut buffer[..cluster.len]);
+            self.read(content, set.path_of(content), cluster.offset, bytes)?;
             let stored = packer.pack(bytes, content.len);
             body[lens..lens + 4].copy_from_slice(&(stored.len() as u32).to_le_bytes());
             lens += 4;
@@ -162,12 +150,12 @@ impl Wanted {
     }
 
     /// Reads the next bytes of a content.
-    fn read(&mut self, content: &Content, offset: u64, bytes: &mut [u8]) -> Result<(), Problem> {
+    fn read(&mut self, content: &Content, path: &Path, offset: u64, bytes: &mut [u8]) -> Result<(), Problem> {
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => Open::new(content)?,
+            None => Open::new(path)?,
         };
-        let changes = || Problem::Changes(content.path.clone());
+        let changes = || Problem::Changes(path.to_owned());
         open.file.read_exact(bytes).map_err(|_| changes())?;
         open.hasher.update(bytes);
         if offset + (bytes.len() as u64) < content.len {
@@ -180,9 +168,8 @@ impl Wanted {
 }
 
 impl Open {
-    fn new(content: &Content) -> Result<Open, Problem> {
-        let path = &content.path;
-        let file = open_file(path).map_err(|error| Problem::Io { path: path.clone(), error })?;
+    fn new(path: &Path) -> Result<Open, Problem> {
+        let file = open_file(path).map_err(|error| Problem::Io { path: path.to_owned(), error })?;
         Ok(Open { file, hasher: blake3::Hasher::new() })
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::set::Problem;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 
 fn folder() -> (tempfile::TempDir, Set) {
@@ -135,7 +135,7 @@ fn contents_wait_until_it_is_known_what_is_wanted() {
     };
     assert_eq!(pull(&mut sender), [Taken::Name(set.digest())]);
     sender.want_set();
-    assert_eq!(pull(&mut sender), [Taken::Set(set)]);
+    assert_eq!(pull(&mut sender), [Taken::Set(set.clone())]);
     sender.want(&[1].into());
     assert!(sender.bytes_left() > 0 && matches!(sender.next_part().unwrap(), Part::Bytes(_)));
 }
@@ -175,6 +175,23 @@ fn every_changed_byte_of_a_piece_is_noticed() {
             assert!(arrived.is_err() || contents(&arrived.unwrap()).is_empty(), "part {part} byte {at}");
         }
     }
+}
+
+#[test]
+fn every_changed_byte_of_a_manifest_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("one"), b"one").unwrap();
+    let set = Set::collect([folder.path()]).unwrap();
+    let parts = stream(&set, &BTreeSet::new());
+    // After the name.
+    let (name, manifest) = (&parts[0], &parts[1]);
+    for at in HEAD_LEN..manifest.len() {
+        let mut changed = manifest.clone();
+        changed[at] ^= 1;
+        let all = [name, &changed, &parts[2]].map(Vec::as_slice).concat();
+        assert!(Parts::new().take(&all).is_err(), "byte {at}");
+    }
+    assert!(Parts::new().take(&[manifest, &parts[2]].map(Vec::as_slice).concat()).is_err());
 }
 
 /// A piece contains many small files, and a large one lies in many pieces.

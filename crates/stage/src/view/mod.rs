@@ -143,12 +143,12 @@ impl Planned<'_> {
 /// The names of what is staged, from the root down.
 #[derive(Default)]
 struct Node<'a> {
-    staged: Option<&'a Entry>,
+    staged: Option<Entry<'a>>,
     children: BTreeMap<OsString, Node<'a>>,
 }
 
 impl<'a> Node<'a> {
-    fn add(&mut self, entry: &'a Entry) {
+    fn add(&mut self, entry: Entry<'a>) {
         let parts = entry.path().components().filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_owned()),
             _ => None,
@@ -172,7 +172,7 @@ impl Closing<'_> {
 }
 
 enum Plan<'a> {
-    Staged(&'a Entry),
+    Staged(Entry<'a>),
     /// A folder of node memory.
     Closed {
         bits: Permissions,
@@ -221,7 +221,7 @@ impl<'a> Plan<'a> {
         }
         for (name, child) in &node.children {
             if let Some(entry) = child.staged {
-                has_place(&path.join(name), entry)?;
+                has_place(&path.join(name), &entry)?;
             }
         }
         if node.children.values().any(|child| child.staged.is_some()) {
@@ -234,7 +234,7 @@ impl<'a> Plan<'a> {
     /// `within`: the folder around it is one of node memory, in which it is to be made.
     fn build(self, path: &Path, within: bool, tree: BorrowedFd<'_>) -> Result<()> {
         let children = match self {
-            Plan::Staged(entry) => return show(entry, path, within, tree),
+            Plan::Staged(entry) => return show(&entry, path, within, tree),
             Plan::Open { original, children } => {
                 if let Some(original) = original {
                     at(path, "make a place", fs::create_dir(path))?;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 use wireup_stage::answer::Answer;
-use wireup_stage::set::{PIECE_LEN, Set};
-use wireup_stage::stream::{Buffered, Cluster, Content, Input, Piece, Receiver};
+use wireup_stage::set::{Content, PIECE_LEN, Set};
+use wireup_stage::stream::{Buffered, Cluster, Input, Piece, Receiver};
 
 /// The first byte gives the length of the parts in which the rest arrives; 0: at once.
 pub fn stream(input: &[u8]) {
@@ -12,6 +12,9 @@ pub fn stream(input: &[u8]) {
     answer(bytes);
     // What a node sends to the launcher when a job is over.
     let _ = wireup_stage::gather::take_apart(bytes);
+    if let Ok(set) = Set::from_manifest(bytes.to_vec()) {
+        is_of_a_launcher(&set);
+    }
     let mut input = Buffered::new(InParts { bytes, part });
     let (mut receiver, mut contents) = (Receiver::default(), None);
     loop {
@@ -22,9 +25,8 @@ pub fn stream(input: &[u8]) {
         match piece {
             None => {}
             Some(Piece::Set(set)) => {
-                // What was accepted is what a launcher would send.
-                assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
-                assert!(contents.replace(set.contents()).is_none(), "two sets");
+                is_of_a_launcher(&set);
+                assert!(contents.replace(set.contents().to_vec()).is_none(), "two sets");
             }
             Some(Piece::Clusters { clusters, bytes }) => {
                 let contents = contents.as_ref().expect("after the set");
@@ -60,6 +62,11 @@ impl Read for InParts<'_> {
         let count = self.part.min(buffer.len());
         self.bytes.read(&mut buffer[..count])
     }
+}
+
+/// What was accepted is what a launcher would send.
+fn is_of_a_launcher(set: &Set) {
+    assert_eq!(&Set::of(set.entries()).expect("not too much"), set);
 }
 
 fn all_lie_in(contents: &[Content], clusters: &[Cluster]) -> bool {

@@ -3,7 +3,9 @@
 use super::super::closure::{Closure, Search, closure, closure_of_library, rpath};
 use super::super::elf::{Content, Dynamic};
 use super::super::path;
-use super::{Error, Kind, Need, Needs, OF_THE_NODE, RIGHTS, folder, links, python, script};
+use super::links::Links;
+use super::{Error, Kind, Need, Needs, OF_THE_NODE, RIGHTS, folder, python, script};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -34,6 +36,9 @@ pub struct Collector<'a> {
     pub(super) real_cwd: PathBuf,
     search: Search<'a>,
     is_network: &'a dyn Fn(&Path) -> bool,
+    /// What it has said of the paths that were asked.
+    on_network: RefCell<HashMap<PathBuf, bool>>,
+    pub(super) links: Links,
     pub(super) needs: BTreeMap<PathBuf, Need>,
     /// Paths that were followed, and their ends.
     added: HashMap<PathBuf, Option<PathBuf>>,
@@ -64,6 +69,8 @@ impl<'a> Collector<'a> {
             real_cwd: cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()),
             search,
             is_network,
+            on_network: RefCell::default(),
+            links: Links::default(),
             needs: BTreeMap::new(),
             added: HashMap::new(),
             listings: Listings::new(),
@@ -153,7 +160,7 @@ impl<'a> Collector<'a> {
     }
 
     fn add_new_way(&mut self, path: &Path, why: &str, by_user: bool) -> Result<Option<PathBuf>, Error> {
-        let way = match links::follow(path) {
+        let way = match self.links.follow(path) {
             Ok(way) => way,
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
                 return Err(Error::Links(path.to_path_buf()));
@@ -195,7 +202,15 @@ impl<'a> Collector<'a> {
 
     /// Whether a path is part of the system that each node has; `asked` is the path whose file system counts.
     pub(super) fn is_of_the_node(&self, path: &Path, asked: &Path) -> bool {
-        is_system(path) && !(self.is_network)(asked)
+        is_system(path) && !self.is_on_network(asked)
+    }
+
+    fn is_on_network(&self, path: &Path) -> bool {
+        let mut known = self.on_network.borrow_mut();
+        match known.get(path) {
+            Some(is_network) => *is_network,
+            None => *known.entry(path.to_owned()).or_insert_with(|| (self.is_network)(path)),
+        }
     }
 
     fn add_needs_of(

@@ -3,7 +3,7 @@
 use super::super::variable;
 use super::collector::{Collector, name_of};
 use super::python::{self, Python};
-use super::{Error, folder, links};
+use super::{Error, folder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ impl Collector<'_> {
         }
         for link in contents.links {
             // Links to nothing are copied as they are.
-            let Ok(way) = links::follow(&link) else { continue };
+            let Ok(way) = self.links.follow(&link) else { continue };
             if way.end.starts_with(folder) {
                 self.in_folders.insert(name_of(&link));
             } else if way.end.is_dir() {

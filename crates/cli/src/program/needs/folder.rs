@@ -1,6 +1,7 @@
 //! What lies in a folder that is staged whole, as far as files outside may follow from it: libraries, links, programs.
 
 use rustix::fs::FileType;
+use std::convert::Infallible;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_stage::set::{ENTRIES_MAX, Listing};
@@ -24,25 +25,19 @@ pub struct Contents {
 
 /// What is of interest in the listing of a folder.
 pub fn contents(folder: &Path, listing: &Listing, with_programs: bool) -> Contents {
-    let mut found = Contents { is_cut: listing.seen.len() > ENTRIES_MAX, ..Contents::default() };
-    for seen in &listing.seen {
-        let inside = seen.path.strip_prefix(folder).unwrap_or(&seen.path);
-        let mut above = inside.parent().into_iter().flat_map(Path::iter);
-        if above.any(|name| PASSED_OVER.iter().any(|passed| name == *passed)) {
-            continue;
-        }
-        let path = || seen.path.clone();
+    let mut found = Contents { is_cut: listing.len() > ENTRIES_MAX, ..Contents::default() };
+    let Ok(()) = listing.each(|path, seen| {
         match seen.kind() {
-            FileType::Symlink => found.links.push(path()),
-            FileType::RegularFile if is_library(inside) => found.libraries.push(path()),
-            FileType::RegularFile if with_programs && seen.mode & 0o111 != 0 => found.programs.push(path()),
+            FileType::Directory => return Ok(path == folder || !PASSED_OVER.iter().any(|name| path.ends_with(name))),
+            FileType::Symlink => found.links.push(path.to_owned()),
+            FileType::RegularFile if is_library(path) => found.libraries.push(path.to_owned()),
+            FileType::RegularFile if with_programs && seen.mode & 0o111 != 0 => found.programs.push(path.to_owned()),
             _ => {}
         }
-    }
+        Ok::<_, Infallible>(true)
+    });
     found.unreadable = listing.problems.iter().map(|(path, _)| path.clone()).collect();
-    for list in [&mut found.libraries, &mut found.links, &mut found.programs, &mut found.unreadable] {
-        list.sort();
-    }
+    found.unreadable.sort();
     found
 }
 

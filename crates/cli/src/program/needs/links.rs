@@ -1,6 +1,6 @@
-//! Follows a path as the kernel does, with the symbolic links on the way.
+//! Follows paths as the kernel does, with the symbolic links on the way.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -17,38 +17,54 @@ pub struct Way {
     pub end: PathBuf,
 }
 
-/// The way to `path`, which is absolute. An error if there is nothing at its end, or too many links on the way (`ELOOP`).
-pub fn follow(path: &Path) -> io::Result<Way> {
-    let mut links = Vec::new();
-    let mut end = PathBuf::from("/");
-    let mut left: VecDeque<OsString> = components(path).collect();
-    while let Some(name) = left.pop_front() {
-        if name == ".." {
-            end.pop();
-            continue;
-        }
-        let next = end.join(&name);
-        let target = match std::fs::read_link(&next) {
-            Ok(target) => target,
-            // Not a link.
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
-                end = next;
+/// What was at the paths on the way to others: many files lie in the same folders.
+#[derive(Default)]
+pub struct Links {
+    /// Where a link leads; `None`: it is none.
+    known: HashMap<PathBuf, Option<PathBuf>>,
+}
+
+impl Links {
+    /// The way to `path`, which is absolute. An error if there is nothing at its end, or too many links on the way (`ELOOP`).
+    pub fn follow(&mut self, path: &Path) -> io::Result<Way> {
+        let mut links = Vec::new();
+        let mut end = PathBuf::from("/");
+        let mut left: VecDeque<OsString> = components(path).collect();
+        while let Some(name) = left.pop_front() {
+            if name == ".." {
+                end.pop();
                 continue;
             }
-            Err(error) => return Err(error),
-        };
-        if links.len() == LINKS_MAX {
-            return Err(io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()));
+            end.push(&name);
+            let Some(target) = self.target(&end)? else { continue };
+            if links.len() == LINKS_MAX {
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()));
+            }
+            let mut names: VecDeque<OsString> = components(target).collect();
+            names.append(&mut left);
+            left = names;
+            let is_absolute = target.is_absolute();
+            links.push(end.clone());
+            match is_absolute {
+                true => end = PathBuf::from("/"),
+                false => drop(end.pop()),
+            }
         }
-        links.push(next);
-        if target.is_absolute() {
-            end = PathBuf::from("/");
-        }
-        let mut names: VecDeque<OsString> = components(&target).collect();
-        names.append(&mut left);
-        left = names;
+        Ok(Way { links, end })
     }
-    Ok(Way { links, end })
+
+    /// Where the link at a path leads; `None`: there is something else.
+    fn target(&mut self, path: &Path) -> io::Result<Option<&Path>> {
+        if !self.known.contains_key(path) {
+            let target = match std::fs::read_link(path) {
+                Ok(target) => Some(target),
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => None,
+                Err(error) => return Err(error),
+            };
+            self.known.insert(path.to_owned(), target);
+        }
+        Ok(self.known.get(path).and_then(Option::as_deref))
+    }
 }
 
 /// The names in a path, with `..`.
@@ -75,15 +91,19 @@ mod tests {
         link("app-1.2", "app");
         link("x", "app-1.2/bin/y");
         link("../app/bin/y", "app-1.2/z");
-        let way = |path: &str| follow(&folder.join(path)).expect("it exists");
+        let mut followed = Links::default();
+        let mut way = |path: &str| followed.follow(&folder.join(path)).expect("it exists");
         let paths = |names: &[&str]| names.iter().map(|name| folder.join(name)).collect::<Vec<_>>();
         let end = folder.join("app-1.2/bin/x");
         assert_eq!(way("app/bin/x"), Way { links: paths(&["app"]), end: end.clone() });
         assert_eq!(way("app/../app/./bin/y"), Way { links: paths(&["app", "app", "app-1.2/bin/y"]), end: end.clone() });
         assert_eq!(way("app/z"), Way { links: paths(&["app", "app-1.2/z", "app", "app-1.2/bin/y"]), end });
-        assert_eq!(follow(&folder.join("app/none")).expect_err("no such file").kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            followed.follow(&folder.join("app/none")).expect_err("no such file").kind(),
+            io::ErrorKind::NotFound
+        );
         link("loop", "loop");
-        let error = follow(&folder.join("loop")).expect_err("a loop");
+        let error = followed.follow(&folder.join("loop")).expect_err("a loop");
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::LOOP.raw_os_error()));
         std::fs::remove_dir_all(folder).expect("remove the folder");
     }

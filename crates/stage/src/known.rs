@@ -1,0 +1,281 @@
+//! What is known of files that have not changed since they were last read: it is kept in a file, so that a second run need not read them.
+//!
+//! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed only just now may change
+//! again within the resolution of its times, so nothing of it is kept.
+//!
+//! ```text
+//!   check u64 | count u64 | of each file, sorted: identity (seven u64), where its value ends u64 | the values
+//! ```
+//!
+//! All numbers are little-endian. The check is XXH3 of all that follows it: a damaged file counts as empty.
+
+use rustix::fs::Stat;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use twox_hash::XxHash3_64;
+
+/// A file must be at least this old (s): file systems keep times to 2 s or better.
+const AGE_MIN_S: i64 = 2;
+const KEPT_LEN_MAX: u64 = 256 << 20;
+/// Files that were not asked for are forgotten if there are more of them than of those that were, and than this (chosen: the libraries of a
+/// large environment).
+const UNUSED_MAX: usize = 4096;
+
+const HEAD_LEN: usize = 16;
+const IDENTITY_LEN: usize = 56;
+const RECORD_LEN: usize = IDENTITY_LEN + 8;
+
+/// What a file has had as long as it has not changed: device, number, length, seconds and nanoseconds of its two times.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Identity([u64; IDENTITY_LEN / 8]);
+
+impl Identity {
+    pub fn of(stat: &Stat) -> Identity {
+        let (modified, changed) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
+        let (len, [modified_s, changed_s]) =
+            (stat.st_size as u64, [modified.0, changed.0].map(|seconds| seconds as u64));
+        Identity([stat.st_dev, stat.st_ino, len, modified_s, modified.1, changed_s, changed.1])
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.0[2]
+    }
+
+    pub(crate) fn modified(&self) -> (i64, u32) {
+        (self.0[3] as i64, self.0[4] as u32)
+    }
+
+    /// When it was changed last, in whichever way (s).
+    fn time_s(&self) -> i64 {
+        (self.0[3] as i64).max(self.0[5] as i64)
+    }
+}
+
+/// What is kept of files, and what was added.
+#[derive(Default)]
+pub struct Known {
+    /// As read: whole, or empty.
+    bytes: Vec<u8>,
+    /// Which of the files in it were asked for.
+    used: Vec<bool>,
+    /// The one that was asked for last.
+    last: usize,
+    new: BTreeMap<Identity, Vec<u8>>,
+}
+
+impl Known {
+    /// What is in a file; nothing if there is no such file, or a damaged one.
+    pub fn read(path: &Path) -> Known {
+        let is_small = fs::metadata(path).is_ok_and(|meta| meta.len() <= KEPT_LEN_MAX);
+        let bytes = if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() };
+        match count(&bytes) {
+            Some(count) => Known { bytes, used: vec![false; count], ..Known::default() },
+            None => Known::default(),
+        }
+    }
+
+    /// Writes it, if there is something new. Only the user may read or change the file: who could change it could exchange staged files.
+    /// `false`: there is nothing new.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> io::Result<bool> {
+        if self.new.is_empty() {
+            return Ok(false);
+        }
+        let folder = path.parent().unwrap_or(Path::new("."));
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // It has the mode 0600.
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&self.kept())?;
+        file.persist(path)?;
+        Ok(true)
+    }
+
+    fn kept(&self) -> Vec<u8> {
+        let asked = self.new.len() + self.used.iter().filter(|is_used| **is_used).count();
+        let all_stay = self.new.len() + self.used.len() - asked <= asked.max(UNUSED_MAX);
+        let old = self.used.iter().enumerate().filter(|(_, is_used)| all_stay || **is_used);
+        let old = old.filter_map(|(index, _)| Some((identity(self.records().get(index)?), self.value(index)?)));
+        let mut all: BTreeMap<Identity, &[u8]> = old.collect();
+        all.extend(self.new.iter().map(|(file, value)| (*file, &value[..])));
+        let values: usize = all.values().map(|value| value.len()).sum();
+        let mut out = Vec::with_capacity(HEAD_LEN + RECORD_LEN * all.len() + values);
+        out.extend([0; 8]);
+        out.extend((all.len() as u64).to_le_bytes());
+        let mut end = 0;
+        for (file, value) in &all {
+            file.0.iter().for_each(|number| out.extend(number.to_le_bytes()));
+            end += value.len() as u64;
+            out.extend(end.to_le_bytes());
+        }
+        all.values().for_each(|value| out.extend_from_slice(value));
+        let check = XxHash3_64::oneshot(&out[8..]).to_le_bytes();
+        out[..8].copy_from_slice(&check);
+        out
+    }
+
+    pub fn find(&mut self, file: &Identity) -> Option<&[u8]> {
+        let Some(index) = self.index(file) else { return self.new.get(file).map(Vec::as_slice) };
+        self.last = index;
+        self.used[index] = true;
+        self.value(index)
+    }
+
+    pub fn add(&mut self, file: Identity, value: &[u8]) {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+        if now_s - file.time_s() >= AGE_MIN_S {
+            self.new.insert(file, value.to_owned());
+        }
+    }
+
+    fn records(&self) -> &[[u8; RECORD_LEN]] {
+        let (records, _) = self.bytes.get(HEAD_LEN..).unwrap_or_default().as_chunks();
+        &records[..self.used.len()]
+    }
+
+    fn index(&self, file: &Identity) -> Option<usize> {
+        // Files that were made one after the other are often asked for in this order.
+        let next = self.last + 1;
+        if self.records().get(next).is_some_and(|record| identity(record) == *file) {
+            return Some(next);
+        }
+        // Most differ in their first numbers, and the others are not looked at.
+        self.records().binary_search_by(|record| numbers(record).cmp(file.0)).ok()
+    }
+
+    fn value(&self, index: usize) -> Option<&[u8]> {
+        let end = |record: &[u8; RECORD_LEN]| number(record, IDENTITY_LEN) as usize;
+        let from = index.checked_sub(1).map_or(0, |before| end(&self.records()[before]));
+        self.bytes[HEAD_LEN + RECORD_LEN * self.used.len()..].get(from..end(&self.records()[index]))
+    }
+}
+
+/// How many files there are; `None`: it is damaged.
+fn count(bytes: &[u8]) -> Option<usize> {
+    let (check, rest) = bytes.split_first_chunk()?;
+    let (count, records) = rest.split_first_chunk()?;
+    let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+    let is_whole = u64::from_le_bytes(*check) == XxHash3_64::oneshot(rest);
+    (is_whole && records.len() / RECORD_LEN >= count).then_some(count)
+}
+
+fn identity(record: &[u8; RECORD_LEN]) -> Identity {
+    Identity(std::array::from_fn(|at| number(record, 8 * at)))
+}
+
+fn numbers(record: &[u8; RECORD_LEN]) -> impl Iterator<Item = u64> {
+    (0..IDENTITY_LEN).step_by(8).map(|at| number(record, at))
+}
+
+fn number(record: &[u8; RECORD_LEN], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&record[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, stat, utimensat};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn file(number: u64) -> Identity {
+        Identity([1, number, 0, 0, 0, 0, 0])
+    }
+
+    #[test]
+    fn a_file_is_known_until_it_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, kept) = (folder.path().join("file"), folder.path().join("cache/known"));
+        fs::write(&file, b"content").unwrap();
+        let now = stat(&file).unwrap();
+        let with = |change: fn(&mut Stat)| {
+            let mut other = now;
+            (other.st_mtime, other.st_ctime) = (1, 1);
+            change(&mut other);
+            Identity::of(&other)
+        };
+        let old = with(|_| {});
+        let mut known = Known::read(&kept);
+        known.add(Identity::of(&now), b"value");
+        assert_eq!(known.find(&Identity::of(&now)), None, "it may change again");
+        assert!(!known.write(&kept).unwrap(), "there is nothing to keep");
+        known.add(old, b"value");
+        assert_eq!(known.find(&old), Some(&b"value"[..]));
+        assert!(known.write(&kept).unwrap());
+        assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut read = Known::read(&kept);
+        assert_eq!(read.find(&old), Some(&b"value"[..]));
+        assert_eq!(read.find(&with(|stat| stat.st_size = 8)), None);
+        assert_eq!(read.find(&with(|stat| stat.st_ctime = 2)), None);
+        // A time that was set back changes the other time.
+        let time = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+        assert_eq!(read.find(&Identity::of(&stat(&file).unwrap())), None);
+    }
+
+    #[test]
+    fn a_damaged_file_counts_as_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("known");
+        let mut known = Known::default();
+        (0..3).for_each(|number| known.add(file(number), b"value"));
+        known.write(&kept).unwrap();
+        let whole = fs::read(&kept).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&kept, damaged).unwrap();
+            assert_eq!(Known::read(&kept).find(&file(1)), None, "byte {at}");
+            fs::write(&kept, &whole[..at]).unwrap();
+            assert_eq!(Known::read(&kept).find(&file(1)), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten_when_it_is_much() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("known");
+        let add = |numbers: std::ops::Range<u64>| {
+            let mut known = Known::read(&kept);
+            numbers.for_each(|number| known.add(file(number), b""));
+            known.write(&kept).unwrap();
+            Known::read(&kept).used.len()
+        };
+        let many = UNUSED_MAX as u64;
+        assert_eq!(add(0..many), UNUSED_MAX);
+        assert_eq!(add(many..many + 1), UNUSED_MAX + 1, "so many are nothing");
+        assert_eq!(add(many + 1..many + 2), 1);
+        let mut known = Known::read(&kept);
+        assert_eq!(known.find(&file(0)), None);
+        assert_eq!(known.find(&file(many + 1)), Some(&b""[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_was_added_is_found(
+            first in proptest::collection::btree_map(0u64..200, proptest::collection::vec(any::<u8>(), 0..9), 0..60),
+            second in proptest::collection::btree_map(0u64..200, proptest::collection::vec(any::<u8>(), 0..9), 0..60),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let kept = folder.path().join("known");
+            for some in [&first, &second] {
+                let mut known = Known::read(&kept);
+                some.iter().for_each(|(number, value)| known.add(file(*number), value));
+                known.write(&kept).unwrap();
+            }
+            let mut known = Known::read(&kept);
+            for number in 0..200 {
+                let expected = second.get(&number).or(first.get(&number)).map(Vec::as_slice);
+                prop_assert_eq!(known.find(&file(number)), expected);
+            }
+        }
+    }
+}

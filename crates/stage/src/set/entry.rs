@@ -1,0 +1,106 @@
+//! The entries of a manifest: each is read in place, without a copy.
+//!
+//! ```text
+//!   kind u8 | bits u16 | seconds i64 | nanoseconds u32 | length u32, path | a file: length u64, digest | a link: length u32, target
+//! ```
+//!
+//! All numbers are little-endian.
+
+use super::Digest;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const FOLDER: u8 = 0;
+const LINK: u8 = 1;
+const FILE: u8 = 2;
+const ORIGINAL: u8 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind<'a> {
+    Folder,
+    /// Where it leads, as written.
+    Link(&'a [u8]),
+    File {
+        len: u64,
+        digest: Digest,
+    },
+    /// A file with rights that a copy would not have: the original is shown.
+    Original,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// Absolute, without `.` and `..`; any bytes but zero.
+    pub path: &'a [u8],
+    /// The permission bits.
+    pub mode: u32,
+    /// Of the original, in seconds and nanoseconds: Python compares it with that of its compiled files.
+    pub modified: (i64, u32),
+    pub kind: Kind<'a>,
+}
+
+impl<'a> Entry<'a> {
+    pub fn path(&self) -> &'a Path {
+        Path::new(OsStr::from_bytes(self.path))
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let kind = match self.kind {
+            Kind::Folder => FOLDER,
+            Kind::Link(_) => LINK,
+            Kind::File { .. } => FILE,
+            Kind::Original => ORIGINAL,
+        };
+        let (seconds, nanoseconds) = self.modified;
+        out.push(kind);
+        out.extend_from_slice(&(self.mode as u16).to_le_bytes());
+        out.extend_from_slice(&seconds.to_le_bytes());
+        out.extend_from_slice(&nanoseconds.to_le_bytes());
+        put(self.path, out);
+        match self.kind {
+            Kind::File { len, digest } => {
+                out.extend_from_slice(&len.to_le_bytes());
+                out.extend_from_slice(&digest);
+            }
+            Kind::Link(target) => put(target, out),
+            Kind::Folder | Kind::Original => {}
+        }
+    }
+
+    /// The first entry, and what follows it; `None`: there is none, or not all of it.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
+        let (&[kind], rest) = bytes.split_first_chunk()?;
+        let (&mode, rest) = rest.split_first_chunk()?;
+        let (&seconds, rest) = rest.split_first_chunk()?;
+        let (&nanoseconds, rest) = rest.split_first_chunk()?;
+        let (path, rest) = take(rest)?;
+        let (kind, rest) = match kind {
+            FOLDER => (Kind::Folder, rest),
+            LINK => {
+                let (target, rest) = take(rest)?;
+                (Kind::Link(target), rest)
+            }
+            FILE => {
+                let (&len, rest) = rest.split_first_chunk()?;
+                let (&digest, rest) = rest.split_first_chunk()?;
+                (Kind::File { len: u64::from_le_bytes(len), digest }, rest)
+            }
+            ORIGINAL => (Kind::Original, rest),
+            _ => return None,
+        };
+        let modified = (i64::from_le_bytes(seconds), u32::from_le_bytes(nanoseconds));
+        Some((Entry { path, mode: u16::from_le_bytes(mode).into(), modified, kind }, rest))
+    }
+}
+
+/// Bytes behind their length.
+fn put(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
