@@ -1,22 +1,27 @@
 /* spawning TIMES CHILDREN STAMPS WRAPPER
  *
- * Starts CHILDREN children of itself, TIMES times one after the other, by WRAPPER, which puts the time of the child's own start into its
- * environment. Rank 0 appends a line to STAMPS for each call of MPI_Comm_spawn, with times in nanoseconds of the machine's clock:
+ * Starts CHILDREN children of itself, TIMES times one after the other, by WRAPPER (`from_exec`), which puts the time of the child's own start into
+ * its environment. Rank 0 appends a line to STAMPS for each call of MPI_Comm_spawn, with times in nanoseconds of the machine's clock:
  *
- *   call return, and for each child: start main initialised
+ *   call return, and for each child: start waited main initialised
  *
- * `initialised` is the return of MPI_Init. */
+ * `waited` is how long the child has waited for a cpu until `start`, `initialised` the return of MPI_Init. */
 #include <mpi.h>
 #include <string.h>
 
 #include "../../../crates/bench/programs/first_stamps.h"
 
-enum { START, MAIN, INITIALISED, TIMES };
+enum { START, WAITED, MAIN, INITIALISED, TIMES };
+
+static uint64_t noted(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
 
 static int child(MPI_Comm parents, uint64_t main_ns, uint64_t initialised_ns)
 {
-    const char *start = getenv(EXEC_NS);
-    uint64_t times[TIMES] = {start ? strtoull(start, NULL, 10) : 0, main_ns, initialised_ns};
+    uint64_t times[TIMES] = {noted(EXEC_NS), noted(WAITED_NS), main_ns, initialised_ns};
     MPI_Send(times, TIMES, MPI_UINT64_T, 0, 0, parents);
     /* All have received everything before anybody closes a connection. */
     MPI_Barrier(parents);
@@ -50,7 +55,7 @@ int main(int argc, char **argv)
     if (argc != 5)
         MPI_Abort(MPI_COMM_WORLD, 2);
     int times = atoi(argv[1]), children = atoi(argv[2]);
-    char *words[] = {argv[0], NULL};
+    char *words[] = {"--waited", argv[0], NULL};
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     FILE *stamps = rank == 0 ? fopen(argv[3], "a") : NULL;
     if (rank == 0 && !stamps)
