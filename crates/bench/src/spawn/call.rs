@@ -2,23 +2,25 @@
 //!
 //! ```text
 //! call        first child's   last child's      last child's    return
-//!             process         process           MPI_Init ends
+//!             process runs    process runs      MPI_Init ends
 //!  |---first------|               |                  |            |
 //!  |--------------last------------|----children------|            |
-//!  |--------------------------- call -----------------------------|
+//!  |-----ready-------|.waiting....|                  |---after----|
 //! ```
 //!
-//! The launcher's part is the call without the children's: it lasts until the last child's process runs, and begins again when all children
-//! have returned from MPI_Init. A launcher that starts the first child early and the last one late gains nothing by it. In between
-//! the children load their libraries and use the launcher's PMI server, which this split cannot tell apart.
+//! A child that exists may have to wait for a cpu, since the parents poll while they wait for the call: *ready* is when the last child would
+//! have run without that. The launcher's part of the call is until then, and from the moment at which all children have returned from
+//! MPI_Init. A launcher that starts the first child early and the last one late gains nothing by it. In between the children wait for a cpu,
+//! load their libraries, and use the launcher's PMI server, which this split cannot tell apart.
 use crate::stats;
 
 /// The figures of a call (seconds).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Call {
     pub call_s: f64,
     pub first_s: f64,
     pub last_s: f64,
+    pub ready_s: f64,
     pub children_s: f64,
     pub launcher_s: f64,
 }
@@ -27,12 +29,13 @@ pub struct Call {
 pub type Figure = (&'static str, fn(&Call) -> f64);
 
 /// Every figure by its name, the judged one last.
-pub const FIGURES: [Figure; 5] = [
+pub const FIGURES: [Figure; 6] = [
     ("call", |call| call.call_s),
-    ("to the first child's process", |call| call.first_s),
-    ("to the last child's process", |call| call.last_s),
+    ("until the first child runs", |call| call.first_s),
+    ("until the last child runs", |call| call.last_s),
+    ("until all could run", |call| call.ready_s),
     ("children: load, MPI_Init", |call| call.children_s),
-    ("call without the children's part", |call| call.launcher_s),
+    ("the launcher's part", |call| call.launcher_s),
 ];
 
 /// A line for each call; a line that is still being written has no end yet and does not count.
@@ -44,22 +47,26 @@ pub fn read(text: &str) -> Result<Vec<Call>, String> {
 fn one(line: &str) -> Option<Call> {
     let times: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let ([call, end], children) = times.split_first_chunk()?;
-    let children = children.chunks_exact(3);
-    if !children.remainder().is_empty() || children.clone().any(|child| !child.is_sorted() || child[0] < *call) {
+    let (children, rest) = children.as_chunks::<4>();
+    let is_right = |[run, waited, main, initialised]: &[u64; 4]| {
+        run.checked_sub(*waited).is_some_and(|ready| ready >= *call) && run <= main && main <= initialised
+    };
+    if !rest.is_empty() || !children.iter().all(is_right) {
         return None;
     }
     let since = |later: u64, earlier: u64| later.saturating_sub(earlier) as f64 / 1e9;
-    let first = children.clone().map(|child| child[0]).min()?;
-    let last = children.clone().map(|child| child[0]).max()?;
-    let initialised = children.map(|child| child[2]).max()?;
-    let last_s = since(last, *call);
+    let runs = || children.iter().map(|[run, ..]| *run);
+    let last = runs().max()?;
+    let ready_s = since(children.iter().map(|[run, waited, ..]| run - waited).max()?, *call);
+    let initialised = children.iter().map(|[.., initialised]| *initialised).max()?;
     Some(Call {
         call_s: since(*end, *call),
-        first_s: since(first, *call),
-        last_s,
+        first_s: since(runs().min()?, *call),
+        last_s: since(last, *call),
+        ready_s,
         children_s: since(initialised, last),
         // The parents may return while a child is still on its way out of MPI_Init.
-        launcher_s: last_s + since(*end, initialised),
+        launcher_s: ready_s + since(*end, initialised),
     })
 }
 
@@ -73,24 +80,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_split_at_the_last_childs_process_and_at_the_end_of_its_initialisation() {
-        let calls =
-            read("1000000000 1150000000 1002000000 1040000000 1140000000 1010000000 1050000000 1145000000\n1 2");
+    fn a_call_is_split_at_the_last_child_and_at_the_end_of_its_initialisation() {
+        let children = "1002000000 500000 1040000000 1140000000 1010000000 7000000 1050000000 1145000000";
+        let calls = read(&format!("1000000000 1150000000 {children}\n1 2"));
         let [call] = calls.unwrap()[..] else { panic!("the second line is not finished") };
         let ms = FIGURES.map(|(_, of)| (of(&call) * 1e6).round() / 1e3);
-        assert_eq!(ms, [150.0, 2.0, 10.0, 135.0, 15.0]);
+        assert_eq!(ms, [150.0, 2.0, 10.0, 3.0, 135.0, 8.0]);
     }
 
     #[test]
     fn a_child_that_initialises_after_the_return_adds_nothing() {
-        let call = one("1000 2000 1100 1200 2500").unwrap();
-        assert_eq!((call.launcher_s, call.children_s), (100.0 / 1e9, 1400.0 / 1e9));
+        let call = one("1000 2000 1100 40 1200 2500").unwrap();
+        assert_eq!((call.launcher_s, call.children_s), (60.0 / 1e9, 1400.0 / 1e9));
     }
 
     #[test]
     fn wrong_lines_are_refused() {
-        // No child, half a child, a child before the call, a child without the time of its process, no numbers.
-        for line in ["1 2\n", "1 2 3 4\n", "5 9 4 6 7\n", "5 9 0 6 7\n", "5 9 8 6 7\n", "a b\n", "\n"] {
+        // No child, half a child, a child before the call, one that existed before it, one without the time of its process, no numbers.
+        for line in
+            ["1 2\n", "1 2 3 0 4\n", "5 9 4 0 6 7\n", "5 9 6 2 6 7\n", "5 9 0 0 6 7\n", "5 9 8 0 6 7\n", "a b\n", "\n"]
+        {
             assert!(read(line).is_err(), "{line}");
         }
         assert_eq!(read("").unwrap(), []);

@@ -196,8 +196,7 @@ mod tests {
     use super::*;
 
     fn many(bytes: impl Fn(usize) -> u64) -> Many {
-        let call =
-            |number: usize| Call { call_s: number as f64, first_s: 0.0, last_s: 0.0, children_s: 0.0, launcher_s: 0.0 };
+        let call = |number: usize| Call { call_s: number as f64, ..Call::default() };
         let readings = (0..100).map(|calls| Reading { calls, bytes: bytes(calls) }).collect();
         Many { calls: (0..100).map(call).collect(), readings, failure: None }
     }

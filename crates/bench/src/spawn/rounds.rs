@@ -16,7 +16,7 @@ use crate::table;
 use crate::turns::turn;
 use crate::verdict::{Verdict, ratio};
 
-/// The call without the children's part may take this many times as long as under the other launcher.
+/// The launcher's part of a call may take this many times as long as under the other launcher.
 const TARGET: f64 = 0.5;
 
 /// One launcher's jobs, without the one that warmed up.
@@ -96,11 +96,7 @@ fn shown(flags: &Flags, contests: &[Contest], all: &[[Series; 2]]) -> Shown {
         let verdict = judge(series);
         missed += usize::from(matches!(verdict, Verdict::Missed(_)));
         let other = &contest.launchers[1].name;
-        notes += &format!(
-            "{}, call without the children's part <= {TARGET} x {other}: {}\n",
-            contest.mpi.name(),
-            say(&verdict)
-        );
+        notes += &format!("{}, the launcher's part <= {TARGET} x {other}: {}\n", contest.mpi.name(), say(&verdict));
         for (who, of) in series.iter().enumerate() {
             if let Some(first) = of.failures().next() {
                 notes += &format!("  ! {}: {} jobs failed: {first}\n", contest.name(who), of.failures().count());
@@ -174,7 +170,7 @@ mod tests {
     use super::*;
 
     fn series(launcher_ms: &[f64]) -> Series {
-        let call = |ms: &f64| Call { call_s: 1.0, first_s: 0.0, last_s: 0.0, children_s: 0.9, launcher_s: ms / 1e3 };
+        let call = |ms: &f64| Call { call_s: 1.0, launcher_s: ms / 1e3, ..Call::default() };
         Series { rounds: launcher_ms.iter().map(|ms| Ok(vec![call(ms)])).collect() }
     }
 
