@@ -41,7 +41,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 15] = [
+const MPI: [&str; 16] = [
     "sessions",
     "resession",
     "hello",
@@ -57,6 +57,7 @@ const MPI: [&str; 15] = [
     "family",
     "names",
     "lateexit",
+    "spawning",
 ];
 const PMIX: [&str; 14] = [
     "brief",

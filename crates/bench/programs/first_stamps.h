@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define EXEC_NS "WIREUP_BENCH_EXEC_NS"
+#define WAITED_NS "WIREUP_BENCH_WAITED_NS"
 
 static inline uint64_t now_ns(void) {
     struct timespec ts;

@@ -3,7 +3,7 @@ use std::ffi::OsString;
 
 use wireup_flags::{Command, Error, Line, Value, Words};
 
-use crate::{launch_flags, links, modex, s4, staging, startup, steps, tap};
+use crate::{launch_flags, links, modex, s4, spawn, staging, startup, steps, tap};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
 const BENCH: Command = Command {
@@ -13,6 +13,7 @@ const BENCH: Command = Command {
   wireup bench launch|start|jobs        launchers side by side
   wireup bench exchange|init|overlap    startup exchanges
   wireup bench modex                    the start of PMIx ranks
+  wireup bench spawn                    MPI_Comm_spawn
   wireup bench s4                       the start of processes until all are connected
   wireup bench steps                    its phases, by the steps that made it faster
   wireup bench stage                    copies of files to the nodes of a session
@@ -27,11 +28,12 @@ wireup help bench BENCHMARK lists the flags of one.
 };
 
 /// All tables of flags.
-pub const COMMANDS: [&Command; 9] = [
+pub const COMMANDS: [&Command; 10] = [
     &BENCH,
     &launch_flags::COMMAND,
     &startup::COMMAND,
     &modex::COMMAND,
+    &spawn::COMMAND,
     &s4::COMMAND,
     &steps::COMMAND,
     &staging::COMMAND,
@@ -45,13 +47,14 @@ enum Benchmark {
     Startup(startup::Benchmark),
     Links(links::Benchmark),
     Modex,
+    Spawn,
     S4,
     Steps,
     Stage,
     Tap,
 }
 
-const BENCHMARKS: [(&str, Benchmark); 13] = [
+const BENCHMARKS: [(&str, Benchmark); 14] = [
     ("launch", Benchmark::Launch(launch_flags::Benchmark::Launch)),
     ("start", Benchmark::Launch(launch_flags::Benchmark::Start)),
     ("jobs", Benchmark::Launch(launch_flags::Benchmark::Jobs)),
@@ -59,6 +62,7 @@ const BENCHMARKS: [(&str, Benchmark); 13] = [
     ("init", Benchmark::Startup(startup::Benchmark::Init)),
     ("overlap", Benchmark::Startup(startup::Benchmark::Overlap)),
     ("modex", Benchmark::Modex),
+    ("spawn", Benchmark::Spawn),
     ("s4", Benchmark::S4),
     ("steps", Benchmark::Steps),
     ("stage", Benchmark::Stage),
@@ -73,6 +77,7 @@ pub enum Wish {
     Startup(Box<startup::Flags>),
     Links(Box<links::Flags>),
     Modex(Box<modex::Flags>),
+    Spawn(Box<spawn::Flags>),
     S4(Box<s4::Flags>),
     Steps(Box<steps::Flags>),
     Stage(Box<staging::Flags>),
@@ -91,6 +96,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, Error> {
         Benchmark::Startup(_) => startup::COMMAND,
         Benchmark::Links(_) => links::COMMAND,
         Benchmark::Modex => modex::COMMAND,
+        Benchmark::Spawn => spawn::COMMAND,
         Benchmark::S4 => s4::COMMAND,
         Benchmark::Steps => steps::COMMAND,
         Benchmark::Stage => staging::COMMAND,
@@ -106,6 +112,7 @@ fn read(benchmark: Benchmark, line: &Line) -> Result<Wish, Error> {
         Benchmark::Startup(which) => Wish::Startup(Box::new(startup::read(which, line)?)),
         Benchmark::Links(which) => Wish::Links(Box::new(links::read(which, line)?)),
         Benchmark::Modex => Wish::Modex(Box::new(modex::read(line)?)),
+        Benchmark::Spawn => Wish::Spawn(Box::new(spawn::read(line)?)),
         Benchmark::S4 => Wish::S4(Box::new(s4::read(line)?)),
         Benchmark::Steps => Wish::Steps(Box::new(steps::read(line)?)),
         Benchmark::Stage => Wish::Stage(Box::new(staging::read(line)?)),

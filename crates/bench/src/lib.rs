@@ -6,7 +6,8 @@
 //! has the cases for which a session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
 //! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
 //! `modex` the start of PMIx ranks, `s4` the start of processes until all are connected, `steps`
-//! the phases of such a start, `tap` the cost of `wireup tap`, `staging` the copies of files to the nodes of a session.
+//! the phases of such a start, `tap` the cost of `wireup tap`, `staging` the copies of files to the nodes of a session,
+//! `spawn` calls of MPI_Comm_spawn.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -45,6 +46,7 @@ mod s4;
 mod sample;
 mod setup;
 mod soak;
+mod spawn;
 mod staging;
 mod stamps;
 mod startup;
@@ -90,6 +92,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
         Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Modex(flags)) => (false, modex::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::S4(flags)) => (flags.strict, s4::run(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Spawn(flags)) => (flags.strict, spawn::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Steps(flags)) => (false, steps::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Stage(flags)) => (flags.strict, staging::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Tap(flags)) => (flags.strict, tap::run(&flags).map_err(|e| e.to_string())),

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks at the folder.
-const LOOK_FIRST: Duration = Duration::from_millis(2);
+/// The time between two looks at the folder: this part of the time that has been waited, so that the last wait adds little to a short one.
+const LOOK_PART: u32 = 4;
+const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// Without a known number of ranks: so long nothing new has come.
 const QUIET: Duration = Duration::from_millis(500);
@@ -82,16 +83,16 @@ impl Folder {
     pub fn collect(&self, own: &Record, deadline: Instant) -> Gathered {
         // It may have been taken for one that is left behind.
         let _ = self.create();
-        let mut pause = LOOK_FIRST;
-        let (mut gathered, mut changed) = (self.look(own), Instant::now());
+        let begin = Instant::now();
+        let (mut gathered, mut changed) = (self.look(own), begin);
         loop {
             let now = Instant::now();
             let is_quiet = own.size == 0 && now.duration_since(changed) >= QUIET;
             if gathered.is_complete(own.size) || is_quiet || now >= deadline {
                 break;
             }
+            let pause = (now.duration_since(begin) / LOOK_PART).clamp(LOOK_MIN, LOOK_MAX);
             thread::sleep(pause.min(deadline - now));
-            pause = (pause * 2).min(LOOK_MAX);
             let before = gathered.records.len();
             gathered = self.look(own);
             if gathered.records.len() > before {

@@ -37,6 +37,7 @@ mod shared_memory;
 mod signals;
 mod slurm;
 mod spawn;
+mod spawn_bench;
 mod ssh;
 mod stage_auto;
 mod stage_bench;
