@@ -1,6 +1,7 @@
 //! What the same start would cost under wireup.
 //!
-//! The program's own time stays as it was measured; the launcher's parts are replaced. Constants are fitted to the tables of
+//! The program's own time stays as it was measured; the launcher's parts are replaced. If ranks outnumber the cores, what the first of them
+//! have computed while others were being started is work that the cores have to do all the same, so it is added to the program's time. Constants are fitted to the tables of
 //! docs/explanation/benchmarks.md and docs/explanation/startup-benchmarks.md, whose machine has two cores: work that cores share is in
 //! milliseconds of one core.
 
@@ -32,6 +33,8 @@ pub struct Start {
     pub whole_ms: f64,
     /// Of that: until the last rank's program was executed.
     pub launch_ms: f64,
+    /// Core time of all programs in that part.
+    pub computed_core_ms: f64,
     /// In fences after the last rank had entered.
     pub moving_ms: f64,
     /// The median rank's time in other requests.
@@ -49,7 +52,7 @@ pub struct Forecast {
     pub launch_ms: f64,
     pub moving_ms: f64,
     pub requests_ms: f64,
-    /// The program's own time, as measured.
+    /// The program's own time, as measured, with what it has computed during the launch if there are more ranks than cores.
     pub program_ms: f64,
 }
 
@@ -60,11 +63,14 @@ impl Forecast {
         let on_a_node = f64::from(start.ranks) / nodes;
         let levels = if start.nodes > 1 { nodes.log(FANOUT).ceil().max(1.0) } else { 0.0 };
         let fence_ms = FENCE_CORE_MS * on_a_node / cores + levels * HOP_MS + start.put_bytes as f64 * BYTE_MS;
+        let is_crowded = on_a_node > cores;
+        let computed_ms = if is_crowded { start.computed_core_ms / nodes / cores } else { 0.0 };
+        let own_ms = (start.whole_ms - start.launch_ms - start.moving_ms - start.requests_ms).max(0.0);
         Forecast {
             launch_ms: FIXED_MS + PROCESS_CORE_MS * on_a_node / cores + levels * HOP_MS,
             moving_ms: start.fences as f64 * fence_ms,
             requests_ms: REQUEST_CORE_MS * start.requests as f64 / nodes / cores,
-            program_ms: (start.whole_ms - start.launch_ms - start.moving_ms - start.requests_ms).max(0.0),
+            program_ms: own_ms + computed_ms.min(start.launch_ms),
         }
     }
 
@@ -94,6 +100,17 @@ mod tests {
             let start = Start { ranks, nodes: 1, cores: 2, fences: 1, ..Start::default() };
             near(Forecast::of(&start).moving_ms, published);
         }
+    }
+
+    #[test]
+    fn work_during_the_launch_stays_if_ranks_outnumber_the_cores() {
+        let start =
+            Start { nodes: 2, cores: 2, whole_ms: 90.0, launch_ms: 20.0, computed_core_ms: 40.0, ..Start::default() };
+        let program_ms = |ranks| Forecast::of(&Start { ranks, ..start }).program_ms;
+        assert_eq!((program_ms(4), program_ms(8)), (70.0, 80.0));
+        // Never more than the launch has taken.
+        let much = Start { ranks: 8, computed_core_ms: 400.0, ..start };
+        assert_eq!(Forecast::of(&much).program_ms, 90.0);
     }
 
     #[test]

@@ -275,6 +275,13 @@ fn of_start(fences: &[Fence], from_ns: u64) -> &[Fence] {
     &fences[..end]
 }
 
+/// What a program that was executed at `exec_ns` has computed before `until_ns`: an even part of its time on a core, `cpu_ns`, until its
+/// first request.
+fn computed_ns(cpu_ns: u64, exec_ns: u64, first_ns: u64, until_ns: u64) -> f64 {
+    let took = first_ns.saturating_sub(exec_ns).max(1) as f64;
+    cpu_ns as f64 * (until_ns.saturating_sub(exec_ns) as f64 / took).min(1.0)
+}
+
 fn start(
     records: &BTreeMap<u32, Record>,
     fences: &[Fence],
@@ -291,6 +298,7 @@ fn start(
     let fenced = of_start.iter().map(|fence| fence.last_out_ns).max();
     let answered = records.values().map(before_the_end).max().unwrap_or(0);
     let launched = records.values().map(|record| record.exec_ns).max().unwrap_or(0);
+    let computed = records.values().map(|of| computed_ns(of.effort.cpu_ns, of.exec_ns, of.tally.first_ns, launched));
     let to_ns = fenced.unwrap_or(answered).max(launched);
     let mut in_requests: Vec<u64> = records.values().map(in_requests_ns).collect();
     in_requests.sort_unstable();
@@ -301,6 +309,7 @@ fn start(
         cores,
         whole_ms: ms(to_ns.saturating_sub(from_ns)),
         launch_ms: ms(launched.saturating_sub(from_ns)),
+        computed_core_ms: computed.sum::<f64>() / 1e6,
         moving_ms: ms(sum(of_start.iter().map(|fence| fence.last_out_ns.saturating_sub(fence.last_in_ns)))),
         requests_ms: ms(in_requests.get(in_requests.len() / 2).copied().unwrap_or(0)),
         fences: of_start.len() as u64,
@@ -317,6 +326,12 @@ mod tests {
     fn missing_ranks_are_stretches() {
         assert_eq!(missing([0, 3, 4].into_iter(), 1 << 20), [(1, 2), (5, (1 << 20) - 1)]);
         assert_eq!(missing([0, 3, 4].into_iter(), 5), [(1, 2)]);
+    }
+
+    #[test]
+    fn a_program_computes_evenly_until_its_first_request() {
+        let computed = [90, 150, 200, 400].map(|until| computed_ns(30, 100, 200, until));
+        assert_eq!(computed, [0.0, 15.0, 30.0, 30.0]);
     }
 
     #[test]
