@@ -2,7 +2,6 @@
 //!
 //! Keys of MPI, MPICH and Open MPI; others are ignored, as MPI demands.
 
-use super::seats::Added;
 use wireup_wire::pmi::SpawnCommand;
 
 /// How ranks are laid out on the nodes.
@@ -15,6 +14,13 @@ pub enum Layout {
     Nodes,
     /// So many on each node, node by node.
     PerNode(u32),
+}
+
+/// A host that a request adds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Added {
+    pub name: String,
+    pub slots: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

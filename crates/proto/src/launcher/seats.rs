@@ -3,7 +3,7 @@
 //! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots there are, are spread
 //! evenly beside the others: where there are fewer ranks, one more.
 
-use super::info::Layout;
+use super::info::{Added, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, NodeSpec};
@@ -41,13 +41,6 @@ pub enum Growth {
     From(AgentId),
     /// Why not, and what to do: goes on after a comma.
     Fixed(&'static str),
-}
-
-/// A host that a request adds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Added {
-    pub name: String,
-    pub slots: Option<u32>,
 }
 
 impl Growth {
