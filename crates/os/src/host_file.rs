@@ -8,7 +8,7 @@ use std::path::Path;
 /// What is read of one (chosen: some ten thousand names).
 const LEN_MAX: u64 = 1 << 20;
 
-/// The names in it: the first word of each line. What is behind a `#` is a comment.
+/// The names in it: the first word of each line, with the number of `slots=` behind a colon. What is behind a `#` is a comment.
 ///
 /// # Errors
 /// It cannot be read, or is no text.
@@ -17,8 +17,13 @@ pub fn names(path: &Path) -> io::Result<Vec<String>> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut text = String::new();
     file.take(LEN_MAX).read_to_string(&mut text)?;
-    let names = text.lines().filter_map(|line| line.split('#').next()?.split_whitespace().next());
-    Ok(names.map(str::to_owned).collect())
+    let name = |line: &str| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let name = words.next()?;
+        let slots = words.find_map(|word| word.strip_prefix("slots="));
+        Some(slots.map_or_else(|| name.to_owned(), |slots| format!("{name}:{slots}")))
+    };
+    Ok(text.lines().filter_map(name).collect())
 }
 
 #[cfg(test)]
@@ -31,7 +36,7 @@ mod tests {
         std::fs::write(&path, "n0 slots=4\n# n1\n\n  n2:3 # the last one\n").unwrap();
         let found = names(&path);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(found.unwrap(), ["n0", "n2:3"]);
+        assert_eq!(found.unwrap(), ["n0:4", "n2:3"]);
         assert!(names(&path).is_err());
     }
 }

@@ -63,21 +63,25 @@ pub fn main(words: Vec<OsString>) -> u8 {
         client::main(words)
     } else {
         let verb = if words.is_empty() { OsString::from("--help") } else { words.remove(0) };
+        let asks = words.first().is_some_and(|word| word == "--help" || word == "-h");
         match verb.to_str().unwrap_or_default() {
+            "run" | "slowfs" if asks => help(),
             "run" => run(words),
             "serve" => serve(words),
             "inside" => inside(&words),
             "slowfs" => run_beside_slowfs(words),
             "slowfs-serve" => serve_slowfs(words),
             "plainsh" => client::main(words),
-            "--help" | "-h" | "help" => {
-                print!("{HELP}");
-                0
-            }
+            "--help" | "-h" | "help" => help(),
             other => fail(&format!("{other}: no such command; see wireup-testbed --help"), FAILED),
         }
     };
     u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+fn help() -> i32 {
+    print!("{HELP}");
+    0
 }
 
 fn fail(text: &str, code: i32) -> i32 {

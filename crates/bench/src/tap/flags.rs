@@ -1,5 +1,6 @@
 //! The flags of `wireup bench tap`.
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
 
@@ -11,6 +12,11 @@ const UNDER: Flag = Flag::value(
     &["--under"],
     "WORDS",
     "Start it by wireup run with these words, too, and compare with the tap's forecast: --under '-n 16'.",
+);
+const SHARED: Flag = Flag::value(
+    &["--shared"],
+    "DIR",
+    "Where all nodes see the records of the ranks. Default: the folder for temporary files of this machine.",
 );
 const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Rounds that count, after one that warms up.").or("20");
 const LIMIT: Flag = common_flags::LIMIT.or("120");
@@ -28,7 +34,7 @@ the wall times of a round is at most 1.05.
     words: Words::Program,
     sections: &[Section {
         title: "Flags",
-        flags: &[LAUNCHER, UNDER, ROUNDS, WIREUP, LIMIT, STRICT, DRY_RUN, JSON, CSV],
+        flags: &[LAUNCHER, UNDER, SHARED, ROUNDS, WIREUP, LIMIT, STRICT, DRY_RUN, JSON, CSV],
     }],
     end: "",
 };
@@ -37,6 +43,7 @@ the wall times of a round is at most 1.05.
 pub struct Flags {
     pub launcher: String,
     pub under: Option<String>,
+    pub shared: Option<PathBuf>,
     pub rounds: u32,
     pub program: Vec<OsString>,
     pub strict: bool,
@@ -50,6 +57,7 @@ pub fn read(line: &Line) -> Result<Flags, Error> {
     Ok(Flags {
         launcher: line.one(LAUNCHER, Value::text)?,
         under: line.last(UNDER, Value::text)?,
+        shared: line.last(SHARED, Value::path)?,
         rounds: line.one(ROUNDS, Value::at_least_one)?,
         program: line.words.clone(),
         strict: line.has(STRICT),

@@ -43,7 +43,7 @@ struct Measured {
 
 pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let wireup = flags.common_flags.program()?;
-    let setup = Setup::prepare(&[], None)?;
+    let setup = Setup::prepare_in(flags.shared.as_deref())?;
     let kinds: &[Kind] = match flags.under {
         None => &[Kind::Plain, Kind::Tapped],
         Some(_) => &[Kind::Plain, Kind::Tapped, Kind::Wireup],
@@ -70,12 +70,14 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     // The first round warms up.
     'all: for round in 0..=flags.rounds {
         for at in turn(round, kinds.len()) {
+            // That of another start would be taken for this one's.
+            let _ = fs::remove_file(&profile);
             let begin = Instant::now();
             match invocation(kinds[at]).run(&setup.interrupt) {
                 Ok(_) if round == 0 => {}
-                Ok(_) => {
-                    measured.take(kinds[at], begin.elapsed().as_secs_f64(), &profile).map_err(io("the profile"))?
-                }
+                Ok(_) => measured
+                    .take(kinds[at], begin.elapsed().as_secs_f64(), &profile)
+                    .map_err(io("no profile of the start; see --shared"))?,
                 Err(Failure::Interrupted) => break 'all,
                 Err(failure) => return Err(BenchError::Unmeasured(failure.to_string())),
             }

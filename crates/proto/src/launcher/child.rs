@@ -65,7 +65,7 @@ pub fn job(
     let model = &parent.apps[usize::from(app_of(parent, from))];
     let mut infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
     infos.iter_mut().try_for_each(|info| info.read_host_files(host_file, &model.cwd))?;
-    let added: Vec<String> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
+    let added: Vec<_> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
     let places = match added.is_empty() {
         true => Cow::Borrowed(places),
         false => Cow::Owned(growth.add(places, &added)?),
@@ -228,9 +228,12 @@ mod tests {
 
     #[test]
     fn a_child_runs_on_hosts_that_are_added_for_it() {
-        let spec = child(&[("a", 1, &[("add-host", "moon:4,sun")]), ("b", 1, &[])]).expect("it is possible");
+        let spec = child(&[("a", 1, &[("add-host", "moon,sun")]), ("b", 1, &[])]).expect("it is possible");
         let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent.0, node.name.as_str())).collect();
         assert_eq!(nodes, [(0, "n0"), (9, "moon")], "no rank runs on the other one");
+        let spec = child(&[("a", 4, &[("add-host", "moon:3,sun")])]).expect("it is possible");
+        let nodes: Vec<_> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(nodes, ["moon", "sun"], "slots first");
     }
 
     #[test]

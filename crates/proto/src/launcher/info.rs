@@ -16,12 +16,19 @@ pub enum Layout {
     PerNode(u32),
 }
 
+/// A host that a request adds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Added {
+    pub name: String,
+    pub slots: Option<u32>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Info {
     /// Only on these nodes.
     pub hosts: Option<Vec<String>>,
     /// Those of them that are added if the run does not have them.
-    pub added: Vec<String>,
+    pub added: Vec<Added>,
     /// Files that name more of them, and whether these hosts are added.
     pub host_files: Vec<(Vec<u8>, bool)>,
     /// The working directory; relative: to that of the rank that asks.
@@ -112,12 +119,11 @@ impl Info {
         Ok(())
     }
 
-    fn name_hosts(&mut self, names: impl Iterator<Item = String>, is_added: bool) {
+    fn name_hosts(&mut self, named: impl Iterator<Item = Added>, is_added: bool) {
         let hosts = self.hosts.get_or_insert_default();
-        let before = hosts.len();
-        hosts.extend(names);
-        if is_added {
-            self.added.extend_from_slice(&hosts[before..]);
+        for host in named {
+            hosts.push(host.name.clone());
+            self.added.extend(is_added.then_some(host));
         }
     }
 
@@ -133,9 +139,12 @@ impl Info {
 }
 
 /// Host names, which may have a number of slots behind a colon.
-fn names(text: &str) -> impl Iterator<Item = String> {
+fn names(text: &str) -> impl Iterator<Item = Added> {
     let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-    words.map(|word| word.rsplit_once(':').map_or(word, |(name, _)| name).to_owned())
+    words.map(|word| {
+        let (name, slots) = word.rsplit_once(':').unwrap_or((word, ""));
+        Added { name: name.to_owned(), slots: slots.parse().ok() }
+    })
 }
 
 /// `4`, `ppr:4:node`, `4:node`; `4:n`, as Open MPI 4 makes of `npernode`.

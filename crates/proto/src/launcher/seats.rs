@@ -3,7 +3,7 @@
 //! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots there are, are spread
 //! evenly beside the others: where there are fewer ranks, one more.
 
-use super::info::Layout;
+use super::info::{Added, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, NodeSpec};
@@ -49,9 +49,9 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(&mut self, places: &[Place], hosts: &[String]) -> Result<Vec<Place>, NoSeats> {
+    pub fn add(&mut self, places: &[Place], hosts: &[Added]) -> Result<Vec<Place>, NoSeats> {
         let mut all = places.to_vec();
-        for host in hosts {
+        for Added { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
                 continue;
             }
@@ -62,7 +62,7 @@ impl Growth {
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
                 return Err(NoSeats::BadName { host: host.clone() });
             }
-            all.push(Place { node: NodeSpec { agent: *next, name: host.clone(), shared: false }, slots: None });
+            all.push(Place { node: NodeSpec { agent: *next, name: host.clone(), shared: false }, slots: *slots });
             next.0 += 1;
         }
         Ok(all)
@@ -279,22 +279,29 @@ mod tests {
         assert_eq!(seats.give(1, Some(&["n1".to_owned()]), Layout::Slots), Err(NoSeats::Lost { host: "n1".into() }));
     }
 
+    fn added(name: &str, slots: Option<u32>) -> Added {
+        Added { name: name.to_owned(), slots }
+    }
+
     #[test]
     fn each_host_that_is_not_there_is_added_once() {
         let (places, mut growth) = (places(&[Some(4), Some(2)]), Growth::From(AgentId(7)));
-        let hosts = ["n1", "m0", "m0", "m1"].map(str::to_owned);
+        let hosts =
+            [("n1", None), ("m0", Some(3)), ("m0", Some(1)), ("m1", None)].map(|(name, slots)| added(name, slots));
         let all = growth.add(&places, &hosts).expect("they can be added");
         let agents: Vec<_> = all.iter().map(|place| (place.node.agent.0, place.node.name.as_str())).collect();
         assert_eq!(agents, [(0, "n0"), (1, "n1"), (7, "m0"), (8, "m1")]);
         assert_eq!(growth, Growth::From(AgentId(9)));
-        assert!(growth.add(&places, &["-oProxyCommand=x".to_owned()]).is_err());
+        let slots: Vec<_> = all.iter().map(|place| place.slots).collect();
+        assert_eq!(slots, [Some(4), Some(2), Some(3), None], "of the added ones as first named");
+        assert!(growth.add(&places, &[added("-oProxyCommand=x", None)]).is_err());
     }
 
     #[test]
     fn a_run_that_takes_no_hosts_says_why() {
         let mut growth = Growth::Fixed("whose nodes are virtual; use --hosts");
-        assert!(growth.add(&places(&[None]), &["n0".to_owned()]).is_ok());
-        let refused = growth.add(&places(&[None]), &["m0".to_owned()]).expect_err("it cannot be added");
+        assert!(growth.add(&places(&[None]), &[added("n0", None)]).is_ok());
+        let refused = growth.add(&places(&[None]), &[added("m0", None)]).expect_err("it cannot be added");
         assert_eq!(
             refused.to_string(),
             "m0 cannot be added to the nodes of this run, whose nodes are virtual; use --hosts"

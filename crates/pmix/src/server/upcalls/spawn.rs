@@ -9,8 +9,6 @@ use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};
 use crate::sys::types::{PmixApp, PmixInfo, PmixProc, SpawnCallback, Status};
 use std::ffi::{CStr, c_void};
-use std::path::Path;
-use wireup_os::host_file;
 use wireup_wire::ids::Rank;
 use wireup_wire::names;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
@@ -104,8 +102,15 @@ unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Statu
 }
 
 /// Keys of the library with their names in MPI, or those under which the launcher refuses them.
-const NAMES: [(&CStr, &str); 5] =
-    [(key::HOST, "host"), (key::ADD_HOST, "add-host"), (key::WDIR, "wdir"), (key::PPR, "ppr"), (key::MAPBY, "map_by")];
+const NAMES: [(&CStr, &str); 7] = [
+    (key::HOST, "host"),
+    (key::ADD_HOST, "add-host"),
+    (key::HOSTFILE, "hostfile"),
+    (key::ADD_HOSTFILE, "add-hostfile"),
+    (key::WDIR, "wdir"),
+    (key::PPR, "ppr"),
+    (key::MAPBY, "map_by"),
+];
 const REFUSED: [(&CStr, &str); 9] = [
     (key::PREFIX, "PMIX_PREFIX"),
     (key::PRELOAD_BIN, "PMIX_PRELOAD_BIN"),
@@ -123,9 +128,6 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
     let mut push = |name: &str, value: &[u8]| command.info.push((name.as_bytes().to_vec(), value.to_vec()));
     if let Some(translated) = named(&NAMES) {
         push(translated, value.text_bytes().ok_or(status::BAD_PARAM)?);
-    } else if name == key::HOSTFILE || name == key::ADD_HOSTFILE {
-        let host = if name == key::HOSTFILE { "host" } else { "add-host" };
-        push(host, &hosts_in(value.text().ok_or(status::BAD_PARAM)?)?);
     } else if name == key::SET_ENVAR || name == key::ADD_ENVAR {
         let (variable, value) = value.variable().ok_or(status::BAD_PARAM)?;
         command.env.push([variable, b"=", value].concat());
@@ -142,15 +144,6 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
         push("PMIX_REQUIRED", name.to_bytes());
     }
     Ok(())
-}
-
-/// The names in a file of hosts, as a list.
-fn hosts_in(path: &str) -> Result<Vec<u8>, Status> {
-    let names = host_file::names(Path::new(path)).map_err(|error| {
-        eprintln!("the file of hosts {path} of a rank that asks for processes cannot be read: {error}");
-        status::NOT_FOUND
-    })?;
-    Ok(names.join(",").into_bytes())
 }
 
 #[cfg(test)]
@@ -174,21 +167,17 @@ mod tests {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<_> {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
-        let told = added(|infos| infos.text(key::HOST, "n1,n2").text(key::WDIR, "/w").text(key::MAPBY, "PPR:2:NODE"));
-        assert_eq!(told, pairs(&[("host", "n1,n2"), ("wdir", "/w"), ("map_by", "PPR:2:NODE")]));
+        let told = added(|infos| {
+            infos
+                .text(key::HOST, "n1,n2")
+                .text(key::ADD_HOSTFILE, "f")
+                .text(key::WDIR, "/w")
+                .text(key::MAPBY, "PPR:2:NODE")
+        });
+        assert_eq!(told, pairs(&[("host", "n1,n2"), ("add-hostfile", "f"), ("wdir", "/w"), ("map_by", "PPR:2:NODE")]));
         let told =
             added(|infos| infos.text(key::PREFIX, "/p").flag(key::PRELOAD_BIN, false).flag(key::SPAWN_TOOL, true));
         assert_eq!(told, pairs(&[("PMIX_PREFIX", ""), ("PMIX_SPAWN_TOOL", "")]));
         assert_eq!(added(|infos| infos.text(c"soft", "1:4").text(c"pmix.pers", "ompi")), pairs(&[("soft", "1:4")]));
-    }
-
-    #[test]
-    fn a_file_of_hosts_has_one_in_each_line() {
-        let path = std::env::temp_dir().join(format!("wireup-hosts-{}", std::process::id()));
-        std::fs::write(&path, "n0 slots=2\n# none\n\n  n1 # the second\n").unwrap();
-        let hosts = hosts_in(path.to_str().unwrap());
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(hosts.as_deref(), Ok(&b"n0,n1"[..]));
-        assert_eq!(hosts_in("/no/such/file"), Err(status::NOT_FOUND));
     }
 }
