@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Isolated, PidNamespace, Reaped, Scheduling, SignalFd};
+use wireup_os::process::{self, Isolated, PidNamespace, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
@@ -87,8 +87,6 @@ struct Serve {
     /// The PID namespace of this process, if it is not the agent's.
     isolated: Option<Isolated>,
     spawner: Spawner,
-    /// Of the processes, and of this one when it does not start any.
-    scheduling: Option<Scheduling>,
     queue: VecDeque<Waiting>,
     /// By slot.
     living: HashMap<u32, Living>,
@@ -136,11 +134,6 @@ impl Serve {
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Serve {
             terminal,
-            // The agent may have a short one.
-            scheduling: Scheduling::own().and_then(|of_agent| {
-                of_agent.with_usual_slice().apply();
-                Scheduling::own()
-            }),
             spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))?,
             socket,
             reactor,
@@ -248,7 +241,7 @@ impl Serve {
                 }
                 Request::Spawn(batch) => {
                     if batch.processes.iter().any(|process| process.shares_session) {
-                        self.scheduling = self.scheduling.map(Scheduling::with_short_slice);
+                        process::shorten_slice();
                     }
                     self.on_batch(batch);
                 }
@@ -364,20 +357,13 @@ impl Serve {
     }
 
     fn fill_seats(&mut self) {
-        if !self.can_start() {
-            return;
-        }
-        if let Some(scheduling) = self.scheduling {
-            self.spawner.begin_burst(scheduling);
-        }
         while self.can_start() {
-            let Some(waiting) = self.queue.pop_front() else { break };
+            let Some(waiting) = self.queue.pop_front() else { return };
             let slot = waiting.process.slot;
             if let Err(error) = self.start(waiting) {
                 self.outbox.push(&Report::StartFailed { slot, error }, Vec::new());
             }
         }
-        self.spawner.end_burst();
     }
 
     fn start(&mut self, waiting: Waiting) -> Result<(), wireup_wire::peer::SpawnError> {

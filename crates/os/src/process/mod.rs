@@ -5,19 +5,19 @@ mod bound;
 mod descendants;
 mod isolated;
 mod memory;
-mod scheduling;
 mod signals;
+mod slice;
 
 pub use arguments::Argv;
 pub use bound::{Inherited, start_bound};
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};
 pub use memory::ran_out_of_memory;
-pub use scheduling::{Scheduling, shorten_slice};
 pub use signals::{
     SavedMask, SignalFd, block_all_signals, end_by, ignore, ignore_write_errors, is_ignored, reset_dispositions,
     restore_write_errors, unblock,
 };
+pub use slice::shorten_slice;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};

@@ -6,7 +6,6 @@
 use super::limits::One;
 use super::raw::syscall;
 use super::{Session, Step};
-use crate::process::Scheduling;
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -31,8 +30,6 @@ pub(super) struct Task {
     /// (source, target); a negative source means none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
-    /// Null: keep the parent's.
-    pub scheduling: *const Scheduling,
     /// Null: keep the parent's CPUs.
     pub cpus: *const u64,
     pub cpus_bytes: usize,
@@ -88,9 +85,6 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     call(Step::Limit, libc::SYS_umask, [task.umask as usize, 0, 0, 0])?;
     if !task.cwd.is_null() {
         call(Step::Directory, libc::SYS_chdir, [task.cwd as usize, 0, 0, 0])?;
-    }
-    if !task.scheduling.is_null() {
-        call(Step::Group, libc::SYS_sched_setattr, [0, task.scheduling as usize, 0, 0])?;
     }
     let none = 0u64;
     let mask: *const u64 = &none;

@@ -5,7 +5,6 @@ use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
 use super::{Command, EXTRA_TARGETS, Failure, LOWEST_SOURCE, Program, Session, Step};
-use crate::process::Scheduling;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
 use std::collections::VecDeque;
@@ -26,8 +25,6 @@ pub struct Spawner {
     /// Seats of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
-    /// During a burst: what its children have, and this thread after it.
-    after_burst: Option<Scheduling>,
 }
 
 /// The result of a start: the child runs its program, or it failed.
@@ -50,7 +47,6 @@ struct Slot {
     environment: Environment,
     cpus: Vec<u64>,
     limits: Vec<One>,
-    scheduling: Option<Scheduling>,
 }
 
 impl Spawner {
@@ -65,7 +61,6 @@ impl Spawner {
             flying: VecDeque::with_capacity(slots.len()),
             slots,
             own_pid: rustix::process::getpid().as_raw_nonzero().get(),
-            after_burst: None,
         })
     }
 
@@ -77,20 +72,6 @@ impl Spawner {
     /// The number of children that have been started and not yet polled.
     pub fn under_way(&self) -> usize {
         self.flying.len()
-    }
-
-    /// Starts follow: until [`Spawner::end_burst`], this thread is scheduled as one that starts processes
-    /// ([`Scheduling::of_starter`]). `after`: the children's scheduling, and this thread's after it.
-    pub fn begin_burst(&mut self, after: Scheduling) {
-        if after.of_starter().apply() {
-            self.after_burst = Some(after);
-        }
-    }
-
-    pub fn end_burst(&mut self) {
-        if let Some(after) = self.after_burst.take() {
-            after.apply();
-        }
     }
 
     /// Starts a child and returns its pid. [`Spawner::poll`] later reports the result under `token`; the caller may
@@ -145,7 +126,6 @@ impl Spawner {
         slot.cpus.extend(command.cpus.iter().flat_map(|set| set.words()));
         slot.limits.clear();
         slot.limits.extend_from_slice(command.limits.list());
-        slot.scheduling = self.after_burst;
         *slot.task = Task {
             running: AtomicU32::new(1),
             step: AtomicU32::new(0),
@@ -158,7 +138,6 @@ impl Spawner {
             cwd: command.program.directory(),
             fds: places(command),
             session: command.session,
-            scheduling: slot.scheduling.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
             cpus: if slot.cpus.is_empty() { std::ptr::null() } else { slot.cpus.as_ptr() },
             cpus_bytes: slot.cpus.len() * 8,
             umask: command.umask as libc::mode_t,
@@ -207,7 +186,6 @@ impl Slot {
             cwd: std::ptr::null(),
             fds: [(-1, -1); TARGETS],
             session: Session::Own,
-            scheduling: std::ptr::null(),
             cpus: std::ptr::null(),
             cpus_bytes: 0,
             umask: 0,
@@ -223,7 +201,6 @@ impl Slot {
             environment: Environment::default(),
             cpus: Vec::new(),
             limits: Vec::new(),
-            scheduling: None,
         })
     }
 
@@ -231,7 +208,7 @@ impl Slot {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = &mut *self.task;
         // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task
-        // and all that it points into (program, environment, CPUs, limits, scheduling, in this seat) is neither changed, moved nor
+        // and all that it points into (program, environment, CPUs, limits, in this seat) is neither changed, moved nor
         // dropped before `running` is 0: a seat in use is not in `free`, and `Spawner::drop` waits. The child
         // shares our memory without being a thread of ours; `child::run` reads the task, writes only its
         // atomics, calls neither the allocator nor the C library, and never returns. `running` is in the task

@@ -32,17 +32,10 @@ fn finish(spawner: &mut Spawner) -> Executed {
 
 /// Runs one program to its end: (its output, the result of its start, how it ended).
 fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String, Executed, Ended) {
-    run_by(&mut Spawner::new(1).unwrap(), program, change)
-}
-
-fn run_by(
-    spawner: &mut Spawner,
-    program: &Rc<Program>,
-    change: impl FnOnce(&mut Command<'_>),
-) -> (String, Executed, Ended) {
     let null = high(null().unwrap());
     let (reader, writer) = pipe().unwrap();
     let (reader, writer) = (high(reader), high(writer));
+    let mut spawner = Spawner::new(1).unwrap();
     let mut command = Command {
         program,
         environment: &strings(&["OWN=1"]),
@@ -58,7 +51,7 @@ fn run_by(
     drop(writer);
     let mut output = String::new();
     std::fs::File::from(reader).read_to_string(&mut output).unwrap();
-    let executed = finish(spawner);
+    let executed = finish(&mut spawner);
     assert_eq!((executed.token, executed.pid), (5, pid));
     (output, executed, wait_for(pid).unwrap())
 }
@@ -67,24 +60,6 @@ fn shell(script: &str, change: impl FnOnce(&mut Command<'_>)) -> String {
     let (output, executed, ended) = run(&program("/bin/sh", &["sh", "-c", script], None), change);
     assert_eq!((executed.result, ended), (Ok(()), Ended::Exited(0)));
     output.trim().to_owned()
-}
-
-#[test]
-fn in_a_burst_only_the_starting_thread_changes_its_policy() {
-    // The policy belongs to a thread; it is the 41st word.
-    let thread = std::thread::spawn(|| {
-        let program = program("/bin/sh", &["sh", "-c", "cut -d' ' -f41 /proc/self/stat"], None);
-        let own = || std::fs::read_to_string("/proc/thread-self/stat").unwrap().split(' ').nth(40).map(str::to_owned);
-        let mut spawner = Spawner::new(2).unwrap();
-        spawner.begin_burst(crate::process::Scheduling::own().unwrap());
-        let during = own();
-        let (output, ..) = run_by(&mut spawner, &program, |_| {});
-        spawner.end_burst();
-        (during, output, own())
-    });
-    let (during, output, after) = thread.join().unwrap();
-    let [other, batch] = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy.to_string());
-    assert_eq!((during, output.trim(), after), (Some(batch), &*other, Some(other.clone())));
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! The time slice that a process requests from the scheduler (EEVDF, Linux 6.12 and later; needs no privilege).
+//!
+//! A process with a short slice gets no more CPU time in total than others, but gets it sooner and in shorter turns. Also, `sched_yield`
+//! gives up one slice: with the usual 3 ms, a rank that polls and yields waits until every busy process in its scheduling group has had
+//! as much.
+//!
+//! Measured with 4 ranks on 2 CPUs that synchronize 2,000 times beside two busy processes, all in one group: 5.8 s with the usual slice,
+//! 0.29 s with the shortest.
+
+use libc::{SCHED_BATCH, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr};
+
+/// The shortest slice that Linux grants (ns).
+const SLICE_NS: u64 = 100_000;
+
+/// The first version of Linux's `struct sched_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// For the policies `OTHER` and `BATCH`: the slice. Older kernels report 0.
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+impl Attributes {
+    /// Those of the calling thread; `None`: a sandbox denies the call.
+    fn own() -> Option<Attributes> {
+        let mut attributes = Attributes::default();
+        // SAFETY: the kernel writes at most `size_of::<Attributes>()` bytes there, and any bytes are a valid value.
+        let told = unsafe { libc::syscall(SYS_sched_getattr, 0, &raw mut attributes, size_of::<Attributes>(), 0) };
+        (told == 0).then_some(attributes)
+    }
+
+    /// Returns `false` if the kernel refuses.
+    fn apply(&self) -> bool {
+        // SAFETY: the kernel reads `size` bytes, the size that it reported itself in `own`.
+        unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const *self, 0) == 0 }
+    }
+
+    fn has_slice(&self) -> bool {
+        [SCHED_OTHER, SCHED_BATCH].contains(&(self.policy as i32))
+    }
+}
+
+/// Shortens the slice of the calling thread and of threads and processes that it starts from now on. Policy and niceness stay the
+/// same. If the kernel refuses, everything still works, but more slowly on a loaded machine.
+pub fn shorten_slice() {
+    if let Some(now) = Attributes::own().filter(|now| now.has_slice() && now.runtime_ns > SLICE_NS) {
+        Attributes { runtime_ns: SLICE_NS, ..now }.apply();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a test in its own thread, since scheduling attributes belong to a thread.
+    fn alone(test: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn only_the_slice_changes_and_threads_inherit_it() {
+        alone(|| {
+            let before = Attributes::own().unwrap();
+            shorten_slice();
+            let inherited = || Attributes::own().unwrap();
+            for after in [inherited(), std::thread::spawn(inherited).join().unwrap()] {
+                // Linux before 6.12 reports 0 and has no slice to change.
+                assert_eq!(after.runtime_ns, before.runtime_ns.min(SLICE_NS));
+                assert_eq!((after.policy, after.flags, after.nice), (before.policy, before.flags, before.nice));
+            }
+        });
+    }
+
+    #[test]
+    fn another_scheduling_policy_is_left_unchanged() {
+        alone(|| {
+            let before = Attributes::own().unwrap();
+            assert!(Attributes { policy: libc::SCHED_IDLE as u32, ..before }.apply());
+            let idle = Attributes::own().unwrap();
+            shorten_slice();
+            let after = Attributes::own().unwrap();
+            assert_eq!((after.policy, after.runtime_ns), (libc::SCHED_IDLE as u32, idle.runtime_ns));
+        });
+    }
+}
