@@ -12,8 +12,7 @@
 //!
 //! `length` counts only the payload. `kind` is a [`Kind`]; `class` is the [`Class`], which gives the priority of frames on a congested
 //! link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely within one chunk is returned as a slice of
-//! that chunk, without a copy. So are the parts of a payload of [`Kind::Input`], each as a frame of its own: only the order of its bytes
-//! matters.
+//! that chunk, without a copy.
 //!
 //! ```text
 //!          possible  in use  free
@@ -256,12 +255,6 @@ impl FrameReader {
                 let missing = body.need - body.partial.len();
                 if body.partial.is_empty() && chunk.len() >= missing {
                     body.frame.payload = chunk.split_to(missing);
-                } else if body.frame.kind == Kind::Input {
-                    if chunk.is_empty() {
-                        return Ok(None);
-                    }
-                    body.need -= chunk.len();
-                    return Ok(Some(Frame { payload: core::mem::take(chunk), ..body.frame.clone() }));
                 } else {
                     let take = missing.min(chunk.len());
                     if body.partial.is_empty() && take > 0 {
@@ -315,23 +308,6 @@ mod tests {
         proptest::collection::vec(one, 0..8)
     }
 
-    /// With the parts of input in one frame.
-    fn joined(frames: Vec<Frame>) -> Vec<Frame> {
-        let mut all: Vec<Frame> = Vec::new();
-        for frame in frames {
-            let is_more = |last: &Frame| {
-                Frame { payload: Bytes::new(), ..last.clone() } == Frame { payload: Bytes::new(), ..frame.clone() }
-            };
-            match all.last_mut() {
-                Some(last) if frame.kind == Kind::Input && is_more(last) => {
-                    last.payload = [&last.payload[..], &frame.payload].concat().into();
-                }
-                _ => all.push(frame),
-            }
-        }
-        all
-    }
-
     proptest! {
         #[test]
         fn any_split_of_the_bytes_gives_the_same_frames(frames in frames(), cuts in proptest::collection::vec(1usize..40, 1..20)) {
@@ -353,7 +329,7 @@ mod tests {
                 }
                 prop_assert!(chunk.is_empty());
             }
-            prop_assert_eq!(joined(seen), joined(frames));
+            prop_assert_eq!(seen, frames);
         }
 
         #[test]
