@@ -79,7 +79,7 @@ pub enum StdinTarget {
     None,
     All,
     One(Rank),
-    /// All, through memory that each shares with its agent, for programs of ours: its standard input is a socket then.
+    /// All, through memory that each rank shares with its agent. Only for wireup's own programs: their standard input is a socket.
     AllByMemory,
 }
 

@@ -12,7 +12,7 @@ use wireup_os::socket;
 
 /// Most descriptors in one message: as many as our clients accept in one read.
 pub const SHARES_PER_SEND_MAX: usize = 32;
-/// What a rank that is given its input through memory may be behind (bytes): four pieces of a staged set.
+/// The length of the memory through which a rank gets its input (bytes): four pieces of a staged set.
 const RING_LEN: usize = 1 << 20;
 
 /// Bytes to be written to a rank.
@@ -20,7 +20,7 @@ const RING_LEN: usize = 1 << 20;
 pub struct Outgoing {
     pub fd: Option<OwnedFd>,
     queue: VecDeque<Piece>,
-    /// The bytes go through it; the descriptor is a socket.
+    /// If present, the bytes go through this memory, and the descriptor is its socket.
     ring: Option<Box<RingWriter>>,
     /// Close when the queue is empty.
     pub closing: bool,
@@ -98,12 +98,12 @@ impl Outgoing {
         Outgoing { fd: Some(fd), ..Outgoing::default() }
     }
 
-    /// Through memory that the rank maps; through the socket itself if there is no such memory.
+    /// Writes through memory that the rank maps, or over the socket if no such memory can be made.
     pub fn by_memory() -> Self {
         Outgoing { ring: RingWriter::new(RING_LEN).ok().map(Box::new), ..Outgoing::default() }
     }
 
-    /// What tells of room.
+    /// The event that reports room.
     pub fn room(&self) -> Interest {
         if self.ring.is_some() { Interest::READABLE } else { Interest::WRITABLE }
     }

@@ -14,14 +14,14 @@ use wireup_os::socket::{self, Unacknowledged};
 
 /// Most pieces in one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_PIECES_MAX: usize = 64;
-/// So many bytes at once are worth memory of their own, of the length of the caller's buffer (chosen: a quarter of it).
+/// After a read of at least this many bytes, the next read goes into a buffer of its own (chosen: a quarter of the caller's buffer).
 const LARGE: usize = 64 << 10;
 
 pub struct Socket {
     fd: OwnedFd,
     connecting: bool,
     watched: bool,
-    /// Where the next bytes go, if those before were many.
+    /// The buffer for the next read, if the last one was large.
     large: Option<Vec<u8>>,
     /// Both ends are on this machine.
     local: bool,
@@ -89,7 +89,7 @@ impl Carrier for Socket {
     }
 
     fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
-        // What is read into memory of its own need not be copied to be kept.
+        // Bytes in a buffer of their own need no copy to be kept. A link without bytes keeps no such buffer.
         let (length, own) = match self.large.take() {
             Some(mut own) => (rustix::io::read(&self.fd, spare_capacity(&mut own)), own),
             None => (rustix::io::read(&self.fd, &mut *buffer), Vec::new()),

@@ -1,15 +1,15 @@
-//! A stream of bytes from one process to another through memory that both map, beside a Unix socket that tells how far each has come.
+//! A stream of bytes from one process to another through memory that both map. A Unix socket between them carries counts of bytes.
 //!
 //! ```text
 //!   writer                                     socket                                  reader
-//!   copies bytes into the ring                 4 bytes: so many are there  ->          uses them where they lie
-//!                                          <-  4 bytes: so many have been used
-//!   closes it: there are no more
+//!   copies bytes into the ring             ->  u32: bytes added                        reads them in place
+//!                                          <-  u32: bytes consumed
+//!   closes the socket: end of the stream
 //! ```
 //!
-//! The memory's descriptor comes with the first message. A writer without such memory sends the bytes themselves; then no descriptor comes
-//! with the first of them. The reader cannot change the memory; all that the writer believes it is how much it has used, as far as that is
-//! possible.
+//! The writer sends the memory's descriptor with the first count. If it cannot make such memory, it sends the bytes themselves over the
+//! socket, without a descriptor. The reader cannot change the memory, and the writer checks its counts: a reader that claims to have consumed
+//! more than was added is given up.
 
 use super::{ArenaMemory, ShmError};
 use crate::socket;
@@ -28,24 +28,24 @@ const NAME: &str = "wireup-stream";
 const COUNT_LEN: usize = 4;
 /// Counts that are read at once.
 const COUNTS: usize = 16;
-/// The reader tells what it has used when that is such a part of the ring.
-const TOLD_PART: u64 = 4;
-/// Or when it has come in so many messages: the socket holds many more, and a writer for which it is full waits for this.
-const MESSAGES: u64 = 4;
+/// The reader reports what it has consumed when that is a quarter of the ring.
+const REPORTED_PART: u64 = 4;
+/// It also reports after this many counts. A writer whose socket is full waits for a report, and a socket holds many more counts than this.
+const UNREPORTED_MAX: u64 = 4;
 
-/// Counts of bytes that the other end has told, of which one may have arrived in part.
+/// Counts from the other end; the last one may have arrived in part.
 #[derive(Debug, Default)]
 struct Counts {
     part: [u8; COUNT_LEN],
     len: usize,
-    /// How many have come.
-    messages: u64,
+    /// How many have arrived since the last report.
+    received: u64,
 }
 
 impl Counts {
     /// The sum of those that are whole.
     fn sum(&mut self, bytes: &[u8]) -> u64 {
-        self.messages += bytes.len().div_ceil(COUNT_LEN) as u64;
+        self.received += bytes.len().div_ceil(COUNT_LEN) as u64;
         let mut sum = 0;
         for byte in bytes {
             self.part[self.len] = *byte;
@@ -83,11 +83,11 @@ impl RingWriter {
         Ok(RingWriter { memory, len, written: 0, used: 0, counts: Counts::default(), is_shared: false })
     }
 
-    /// Takes as many bytes as there is room for, and tells the reader. Never blocks.
+    /// Adds as many bytes as there is room for. Never blocks.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room, in the ring or in the socket; the socket becomes readable when there is. Other errors: the reader is gone or has told nonsense, or
-    /// there is no memory.
+    /// `WouldBlock`: there is no room in the ring or in the socket; the socket becomes readable when there is. Other errors: the reader is
+    /// gone or has sent a wrong count, or no memory is left.
     pub fn write(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         self.hear(&socket)?;
         let at = (self.written % self.len as u64) as usize;
@@ -139,7 +139,7 @@ pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     let (mut first, mut fds) = ([0; COUNT_LEN], VecDeque::new());
     socket::wait(&socket, true, false, None)?;
     let len = match socket::receive(&socket, &mut first, &mut fds) {
-        // It was closed with bytes in it that nobody has read.
+        // The writer closed it before it had read all reports.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
         received => received?,
     };
@@ -154,8 +154,8 @@ pub struct RingReader {
     view: Twice,
     written: u64,
     used: u64,
-    /// What the writer has been told of it.
-    told: u64,
+    /// How much of it has been reported.
+    reported: u64,
     counts: Counts,
 }
 
@@ -167,35 +167,34 @@ impl RingReader {
         }
         let mut counts = Counts::default();
         let written = counts.sum(first);
-        Ok(RingReader { view: Twice::new(memory, len)?, written, used: 0, told: 0, counts })
+        Ok(RingReader { view: Twice::new(memory, len)?, written, used: 0, reported: 0, counts })
     }
 
-    /// What has come and was not used, in one piece.
+    /// The bytes that have arrived and were not consumed, in one piece.
     pub fn bytes(&self) -> &[u8] {
         let at = (self.used % self.view.len as u64) as usize;
         self.view.bytes(at, (self.written - self.used) as usize)
     }
 
-    /// So many of these bytes are not needed any more.
+    /// Gives the room of this many bytes back to the writer.
     ///
     /// # Panics
-    /// There are not so many.
+    /// If fewer have arrived.
     pub fn consume(&mut self, count: usize) {
         self.used += count as u64;
         assert!(self.used <= self.written, "only what has come is used");
     }
 
-    /// Waits for more bytes; at most half of what the ring holds may be left unused, or more may never come.
-    /// `false`: the writer has closed the socket.
+    /// Waits for more bytes. If more than half of the ring is left unconsumed, it may wait for ever. `false`: the stream has ended.
     ///
     /// # Errors
-    /// The socket cannot be used, or the writer has told nonsense.
+    /// The socket cannot be used, or the writer has sent a wrong count.
     pub fn wait(&mut self, socket: impl AsFd) -> io::Result<bool> {
-        let untold = self.used - self.told;
-        if untold >= self.view.len as u64 / TOLD_PART || self.counts.messages >= MESSAGES {
-            match socket::send(&socket, &(untold as u32).to_le_bytes(), &[]) {
-                Ok(_) => (self.told, self.counts.messages) = (self.used, 0),
-                // A writer that has gone has left its last bytes.
+        let unreported = self.used - self.reported;
+        if unreported >= self.view.len as u64 / REPORTED_PART || self.counts.received >= UNREPORTED_MAX {
+            match socket::send(&socket, &(unreported as u32).to_le_bytes(), &[]) {
+                Ok(_) => (self.reported, self.counts.received) = (self.used, 0),
+                // A writer that is gone may have left bytes.
                 Err(error) if [io::ErrorKind::BrokenPipe, io::ErrorKind::WouldBlock].contains(&error.kind()) => {}
                 Err(error) => return Err(error),
             }
@@ -223,7 +222,7 @@ impl RingReader {
     }
 }
 
-/// A file that is mapped twice, one behind the other, so that bytes that go over its end lie in one piece.
+/// A file mapped twice in a row, so that bytes that wrap around its end are contiguous.
 struct Twice {
     start: NonNull<c_void>,
     /// Of the file.
@@ -246,8 +245,8 @@ impl Twice {
 
     fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at < self.len && len <= self.len, "a view of the ring has at most its length");
-        // SAFETY: both halves are mapped as long as `self` lives. The file cannot be shortened. Its writer does not change bytes that it has
-        // told until it is told that they have been used, which is not before this slice is gone.
+        // SAFETY: both halves are mapped as long as `self` lives. The file cannot be shortened. Its writer does not change bytes that
+        // it has added before they are reported as consumed, which needs `&mut` and therefore the end of this borrow.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast::<u8>().add(at), len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a stream comes from: its bytes are used where they lie.
+//! The source of a stream, whose bytes are read in place.
 
 use super::{BODY_LEN_MAX, HEAD_LEN};
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ const BUFFER_LEN: usize = 4 * (HEAD_LEN + BODY_LEN_MAX);
 const READ_LEN_MIN: usize = 128 << 10;
 
 pub trait Input {
-    /// What has come and was not used.
+    /// The bytes that have arrived and were not consumed.
     fn bytes(&self) -> &[u8];
 
-    /// So many of these bytes are not needed any more.
+    /// Marks this many of these bytes as consumed.
     fn consume(&mut self, count: usize);
 
     /// Waits for more. `false`: the stream has ended.
