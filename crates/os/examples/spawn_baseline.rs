@@ -112,6 +112,7 @@ fn spawner(program: &Rc<Program>, count: u32, at_once: usize, full: bool) -> f64
             cpus: None,
             umask: 0o22,
             limits: &Limits::default(),
+            more_follow: false,
         };
         spawner.start(&command, token).expect("clone");
         if freight.len() >= FREIGHT {

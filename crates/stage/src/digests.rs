@@ -1,5 +1,5 @@
 //! Digests of files that have not changed since an earlier run: in a file for each folder that was staged, so that what is read is in
-//! proportion to what is staged now, and in one for all single files.
+//! proportion to what is staged now, and in one for all single files. Beside them lies what was in each folder.
 
 use crate::known::{Identity, Known};
 use crate::set::Digest;
@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Folders of which digests are kept (chosen); beyond that, the one that was not used for the longest time is removed.
-const FILES_MAX: usize = 64;
+/// Files that are kept, two for each folder (chosen); beyond that, the one that was not used for the longest time is removed.
+const FILES_MAX: usize = 128;
 /// How exactly it is known when they were used (chosen).
 const USE: Duration = Duration::from_secs(24 * 3600);
 
@@ -27,7 +27,14 @@ impl Digests {
 
     /// What is known of all that is in a folder.
     pub(crate) fn of_folder(&self, folder: &Path) -> DigestsOf {
-        self.of(blake3::hash(folder.as_os_str().as_bytes()).to_hex().as_str())
+        self.of(&name_of(folder))
+    }
+
+    /// Where it is kept what was in a folder.
+    pub(crate) fn listing_of(&self, folder: &Path) -> Option<PathBuf> {
+        let path = self.folder.as_ref()?.join(name_of(folder) + ".names");
+        note_use(&path);
+        Some(path)
     }
 
     /// What is known of single files.
@@ -39,6 +46,10 @@ impl Digests {
         let path = self.folder.as_ref().map(|folder| folder.join(name));
         DigestsOf { known: path.as_deref().map(Known::read).unwrap_or_default(), path }
     }
+}
+
+fn name_of(folder: &Path) -> String {
+    blake3::hash(folder.as_os_str().as_bytes()).to_hex().to_string()
 }
 
 /// Those of some files.

@@ -19,7 +19,7 @@ const NETWORK: &[(u32, &str)] = &[
     (0x2003_0528, "PVFS2"),
     (0xAAD7_AAEA, "PanFS"),
 ];
-/// Those of one machine, for messages only.
+/// Those of one machine.
 const LOCAL: &[(u32, &str)] = &[
     (0xEF53, "ext4"),
     (0x5846_5342, "XFS"),
@@ -38,7 +38,12 @@ pub struct FileSystem {
     pub name: String,
     /// Many nodes may read from it at once. FUSE counts: what is behind it is unknown.
     pub is_network: bool,
+    /// The times of a folder change with every name in it, on all nodes.
+    pub folders_have_times: bool,
 }
+
+/// Network file systems that change the times of a folder with every name in it; others may be gateways to what has no folders.
+const WITH_TIMES: [&str; 4] = ["NFS", "Lustre", "GPFS", "Ceph"];
 
 impl FileSystem {
     /// `None` if the path cannot be reached. Symbolic links are followed.
@@ -51,10 +56,15 @@ impl FileSystem {
         let name =
             |list: &[(u32, &str)]| list.iter().find(|(own, _)| *own == number).map(|(_, name)| (*name).to_owned());
         match name(NETWORK) {
-            Some(name) => FileSystem { name, is_network: true },
+            Some(name) => {
+                let folders_have_times = WITH_TIMES.contains(&name.as_str());
+                FileSystem { name, is_network: true, folders_have_times }
+            }
             None => {
-                let name = name(LOCAL).unwrap_or_else(|| format!("type {number:#x}"));
-                FileSystem { name, is_network: false }
+                let known = name(LOCAL);
+                let folders_have_times = known.is_some();
+                let name = known.unwrap_or_else(|| format!("type {number:#x}"));
+                FileSystem { name, is_network: false, folders_have_times }
             }
         }
     }
@@ -68,12 +78,13 @@ mod tests {
     fn network_file_systems_are_told_from_local_ones() {
         let of = |number| {
             let found = FileSystem::of_number(number);
-            (found.name, found.is_network)
+            (found.name, found.is_network, found.folders_have_times)
         };
-        assert_eq!(of(0x6969), ("NFS".to_owned(), true));
-        assert_eq!(of(0xFF53_4D42), ("SMB".to_owned(), true));
-        assert_eq!(of(0xEF53), ("ext4".to_owned(), false));
-        assert_eq!(of(0x1234), ("type 0x1234".to_owned(), false));
+        assert_eq!(of(0x6969), ("NFS".to_owned(), true, true));
+        assert_eq!(of(0xFF53_4D42), ("SMB".to_owned(), true, false));
+        assert_eq!(of(0x6573_5546), ("FUSE".to_owned(), true, false));
+        assert_eq!(of(0xEF53), ("ext4".to_owned(), false, true));
+        assert_eq!(of(0x1234), ("type 0x1234".to_owned(), false, false));
     }
 
     #[test]

@@ -26,7 +26,7 @@ const KEPT_LEN_MAX: u64 = 256 << 20;
 const UNUSED_MAX: usize = 4096;
 
 const HEAD_LEN: usize = 16;
-const IDENTITY_LEN: usize = 56;
+pub(crate) const IDENTITY_LEN: usize = 56;
 const RECORD_LEN: usize = IDENTITY_LEN + 8;
 
 /// What a file has had as long as it has not changed: device, number, length, seconds and nanoseconds of its two times.
@@ -49,10 +49,38 @@ impl Identity {
         (self.0[3] as i64, self.0[4] as u32)
     }
 
-    /// When it was changed last, in whichever way (s).
-    fn time_s(&self) -> i64 {
-        (self.0[3] as i64).max(self.0[5] as i64)
+    pub(crate) fn device(&self) -> u64 {
+        self.0[0]
     }
+
+    /// Whether any change after `at_s` gives it other times.
+    pub(crate) fn is_settled(&self, at_s: i64) -> bool {
+        at_s - (self.0[3] as i64).max(self.0[5] as i64) >= AGE_MIN_S
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.0.iter().for_each(|number| out.extend(number.to_le_bytes()));
+    }
+
+    pub(crate) fn decode(bytes: &[u8; IDENTITY_LEN]) -> Identity {
+        Identity(std::array::from_fn(|at| number(bytes, 8 * at)))
+    }
+}
+
+/// The wall clock (s).
+pub(crate) fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
+}
+
+/// Only the user may read or change the file: who could change it could exchange staged files.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // It has the mode 0600.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// What is kept of files, and what was added.
@@ -78,8 +106,7 @@ impl Known {
         }
     }
 
-    /// Writes it, if there is something new. Only the user may read or change the file: who could change it could exchange staged files.
-    /// `false`: there is nothing new.
+    /// Writes it, if there is something new. `false`: there is not.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -87,12 +114,7 @@ impl Known {
         if self.new.is_empty() {
             return Ok(false);
         }
-        let folder = path.parent().unwrap_or(Path::new("."));
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        // It has the mode 0600.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&self.kept())?;
-        file.persist(path)?;
+        write(path, &self.kept())?;
         Ok(true)
     }
 
@@ -109,7 +131,7 @@ impl Known {
         out.extend((all.len() as u64).to_le_bytes());
         let mut end = 0;
         for (file, value) in &all {
-            file.0.iter().for_each(|number| out.extend(number.to_le_bytes()));
+            file.encode(&mut out);
             end += value.len() as u64;
             out.extend(end.to_le_bytes());
         }
@@ -127,8 +149,7 @@ impl Known {
     }
 
     pub fn add(&mut self, file: Identity, value: &[u8]) {
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        if now_s - file.time_s() >= AGE_MIN_S {
+        if file.is_settled(now_s()) {
             self.new.insert(file, value.to_owned());
         }
     }
@@ -172,7 +193,7 @@ fn numbers(record: &[u8; RECORD_LEN]) -> impl Iterator<Item = u64> {
     (0..IDENTITY_LEN).step_by(8).map(|at| number(record, at))
 }
 
-fn number(record: &[u8; RECORD_LEN], at: usize) -> u64 {
+fn number(record: &[u8], at: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&record[at..at + 8]);
     u64::from_le_bytes(bytes)

@@ -50,13 +50,13 @@ pub struct Place {
 
 impl Place {
     /// Reads the environment through `lookup`; `socket` says what is behind a descriptor, `launcher` the name of the launcher whose
-    /// process is visible, which may be none. `None`: there is no server.
+    /// process is visible, which may be none; it is asked only if the variables do not tell enough. `None`: there is no server.
     ///
     /// A live socket counts most, then PMIx: what the other variables say may be of an outer job.
     pub fn read(
         lookup: impl Fn(&str) -> Option<String>,
         socket: impl Fn(i32) -> Socket,
-        launcher: &str,
+        launcher: impl FnOnce() -> String,
     ) -> Option<Place> {
         let number = |name: &str| lookup(name).and_then(|value| value.trim().parse::<u32>().ok());
         let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
@@ -74,7 +74,8 @@ impl Place {
         let (rank, size) = match offers {
             Offers { fd: None, port: false, pmix: false } => return None,
             Offers { fd: None, port: false, .. } => {
-                let names = sizes(if launcher.is_empty() { named } else { launcher });
+                let visible = launcher();
+                let names = sizes(if visible.is_empty() { named } else { &visible });
                 (number("PMIX_RANK"), names.iter().find_map(|name| number(name)))
             }
             _ => (number("PMI_RANK").or_else(|| number("PMI_ID")), number("PMI_SIZE")),
@@ -112,7 +113,7 @@ mod tests {
 
     fn read_under(launcher: &str, socket: Socket, vars: &[(&str, &str)]) -> Option<Place> {
         let lookup = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Place::read(lookup, |_| socket, launcher)
+        Place::read(lookup, |_| socket, || launcher.to_owned())
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{
-    Inherited, SavedMask, SignalFd, block_all_signals, kill, shares_group_with_parent, start_bound,
+    Inherited, SavedMask, SignalFd, block_all_signals, kill, shares_group_with_parent, shorten_slice, start_bound,
 };
 use wireup_os::{files, inherit, socket};
 use wireup_wire::pmi::{Dialect, SERVER_NAME};
@@ -71,7 +71,7 @@ pub enum TapError {
 
 /// This rank's place, as far as the environment, the open descriptors and the visible processes tell. `None`: there is no server.
 pub fn place() -> Option<Place> {
-    Place::read(|name| std::env::var(name).ok(), socket_of, &process::launcher("").name)
+    Place::read(|name| std::env::var(name).ok(), socket_of, || process::launcher("").name)
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> TapError {
@@ -161,6 +161,8 @@ impl Watch {
                 return Err(error);
             }
         };
+        // A request should not wait until a rank that polls has used up its time on the CPU.
+        shorten_slice();
         let mut watch = Watch {
             passes_on: shares_group_with_parent(),
             launcher: process::launcher(tap.place.launcher),

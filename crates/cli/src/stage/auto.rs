@@ -160,7 +160,8 @@ mod tests {
         let needs = [need("local", Kind::File), need("net/program", Kind::File), need("net/env", Kind::Folder)];
         let kind_of = |path: &Path| {
             let is_network = path.starts_with(at("net"));
-            Some(FileSystem { name: if is_network { "NFS" } else { "ext4" }.into(), is_network })
+            let name = if is_network { "NFS" } else { "ext4" }.into();
+            Some(FileSystem { name, is_network, folders_have_times: true })
         };
         let found = Load::of(&needs, &kind_of);
         fs::remove_dir_all(&folder).expect("it is there");

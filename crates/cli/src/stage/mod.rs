@@ -28,6 +28,7 @@ pub use travel::{Nodes, Outcome, send};
 use crate::flags::parsed::Stage;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use wireup_stage::digests::Digests;
 use wireup_wire::job::Staged;
 
 impl Stage {
@@ -49,6 +50,11 @@ pub fn cache_file(name: &str) -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
     Some(folder.join("wireup").join(name))
+}
+
+/// What is kept of staged folders and files.
+pub fn digests() -> Digests {
+    cache_file("staged").map(Digests::in_folder).unwrap_or_default()
 }
 
 /// A number of bytes for a person.

@@ -1,7 +1,7 @@
 //! Which files travel: the programs of a job and what they need, and what the user names besides.
 
 use super::auto::Choice;
-use super::{bytes, cache_file};
+use super::{bytes, digests};
 use crate::flags::parsed::Stage;
 use crate::libraries;
 use crate::out;
@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wireup_stage::digests::Digests;
 use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
 use wireup_wire::job::JobSpec;
@@ -94,8 +93,7 @@ impl Plan {
         let Needs { mut needs, mut left_out, remarks, listings } = found;
         let library = if by_library { Some(library()?) } else { None };
         needs.extend(library.filter(|library| needs.iter().all(|need| need.path != library.path)));
-        let digests = cache_file("staged").map(Digests::in_folder).unwrap_or_default();
-        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &digests);
+        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &digests());
         let set = set.map_err(|problem| format!("cannot stage {problem}"))?;
         left_out
             .extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));

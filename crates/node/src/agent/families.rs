@@ -1,8 +1,10 @@
 //! Which jobs share a PID namespace on this node.
 //!
 //! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the keeper of a later job
-//! enters the namespace of the keeper that came first, a *guest* there. The first keeper stays until the last job of the family has ended
+//! is in the namespace of the keeper that came first, a *guest* there. The first keeper stays until the last job of the family has ended
 //! here, since the kernel would end all guests with it.
+//!
+//! Ranks that have started one job often start another, so guests are kept, and one is forked ahead.
 //!
 //! ```text
 //!   first job ──► Serving ── its job is over, others are here ──► Held ── the last one is over ──► given back
@@ -10,11 +12,17 @@
 //! ```
 
 use super::keeper_link::KeeperLink;
+use super::keeper_pool::KeeperPool;
 use super::token::Token;
-use crate::keeper::Request;
+use crate::keeper::{Keeper, Request};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use wireup_os::process::PidNamespace;
 use wireup_os::reactor::Reactor;
 use wireup_wire::ids::JobId;
+
+/// Idle guests of a family after a quiet time.
+const GUESTS: usize = 1;
 
 #[derive(Default)]
 pub struct Families {
@@ -29,14 +37,24 @@ struct Family {
     jobs: BTreeSet<JobId>,
     /// That keeper, if its own job is over.
     held: Option<KeeperLink>,
+    /// Guests without a job.
+    guests: KeeperPool,
+    /// It has had guests.
+    grows: bool,
 }
 
-/// Keepers that have no job any more.
-#[derive(Default)]
-pub struct Over {
-    /// In a namespace of its own.
-    pub own: Option<KeeperLink>,
-    pub guest: Option<KeeperLink>,
+impl Family {
+    fn fork(first: u32) -> io::Result<Keeper> {
+        Keeper::fork_isolated(&PidNamespace::of(first)?)?.settled()
+    }
+
+    /// Ends it here. Returns its first keeper, if that was held.
+    fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
+        for guest in self.guests.into_keepers(reactor) {
+            let _ = guest.close();
+        }
+        self.held
+    }
 }
 
 impl Families {
@@ -48,50 +66,86 @@ impl Families {
         self.of.get(&job).copied().unwrap_or(job)
     }
 
-    /// The process whose namespace the keeper of a new job must enter, if there is one. The job counts as there.
-    pub fn namespace_for(&mut self, job: JobId) -> Option<u32> {
+    /// A keeper for a job whose family is here: an idle guest, or one that is forked now. The job counts as here.
+    pub fn guest_for(&mut self, job: JobId, reactor: &Reactor) -> Option<io::Result<Keeper>> {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
-        Some(family.first)
+        family.grows = true;
+        // If the first keeper has just died, so will the family.
+        Some(family.guests.take(reactor).map_or_else(|| Family::fork(family.first), Ok))
     }
 
     /// A job is the first one of its family here; its keeper has a new namespace.
     pub fn begin(&mut self, job: JobId, first: u32) {
-        self.here.insert(self.family_of(job), Family { first, jobs: BTreeSet::from([job]), held: None });
+        let (jobs, guests) = (BTreeSet::from([job]), KeeperPool::default());
+        self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, grows: false });
     }
 
-    /// A job is over here.
-    pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) -> Over {
+    /// A job is over here. Returns the first keeper of a family that is over.
+    pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) -> Option<KeeperLink> {
         let id = self.family_of(job);
         self.of.remove(&job);
-        let Some(family) = self.here.get_mut(&id) else { return Over { own: Some(link), guest: None } };
+        let Some(family) = self.here.get_mut(&id) else { return Some(link) };
         family.jobs.remove(&job);
-        let is_first = link.pid() == family.first;
-        if is_first && !family.jobs.is_empty() && link.lost().is_none() {
-            let mut link = link.moved(Token::IdleKeeper(family.first), reactor);
-            link.request(&Request::Sweep);
-            link.flush(reactor);
-            family.held = Some(link);
-            return Over::default();
+        let (is_first, is_over) = (link.pid() == family.first, family.jobs.is_empty());
+        if is_over {
+            let held = self.here.remove(&id).and_then(|family| family.end(reactor));
+            if is_first {
+                return Some(link);
+            }
+            // It cannot serve a job outside of the family.
+            let _ = link.into_keeper(reactor).close();
+            return held;
         }
-        let held = if family.jobs.is_empty() { self.here.remove(&id).and_then(|family| family.held) } else { None };
-        match is_first {
-            true => Over { own: Some(link), guest: None },
-            false => Over { own: held, guest: Some(link) },
+        match (is_first, link.lost()) {
+            (true, None) => {
+                let mut link = link.moved(Token::IdleKeeper(family.first), reactor);
+                link.request(&Request::Sweep);
+                link.flush(reactor);
+                family.held = Some(link);
+                None
+            }
+            // Its guests are about to end.
+            (true, Some(_)) => Some(link),
+            (false, None) => {
+                family.guests.renew(link, reactor);
+                None
+            }
+            (false, Some(_)) => {
+                let _ = link.into_keeper(reactor).close();
+                None
+            }
         }
     }
 
     /// A job that has got no keeper is over here. Returns a keeper that was held for it.
-    pub fn leave(&mut self, job: JobId) -> Option<KeeperLink> {
+    pub fn leave(&mut self, job: JobId, reactor: &Reactor) -> Option<KeeperLink> {
         let id = self.family_of(job);
         self.of.remove(&job);
         let family = self.here.get_mut(&id)?;
         family.jobs.remove(&job);
-        if family.jobs.is_empty() { self.here.remove(&id)?.held } else { None }
+        if family.jobs.is_empty() { self.here.remove(&id)?.end(reactor) } else { None }
     }
 
-    /// A keeper that is held has sent something, or has ended; then the guests are about to end.
+    /// Forks a guest ahead for each family that has had one.
+    ///
+    /// # Errors
+    /// One cannot be forked.
+    pub fn fork_ahead(&mut self, reactor: &Reactor) -> io::Result<()> {
+        let mut growing = self.here.values_mut().filter(|family| family.grows);
+        growing.try_for_each(|family| family.guests.fill(GUESTS, || Family::fork(family.first), reactor))
+    }
+
+    /// Ends all idle guests but a few.
+    pub fn trim(&mut self, reactor: &Reactor) {
+        self.here.values_mut().for_each(|family| family.guests.trim(GUESTS, reactor));
+    }
+
+    /// A guest without a job, or a keeper that is held, has sent something or has ended; with the latter, the guests are about to end.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
+        if self.here.values_mut().any(|family| family.guests.on_event(pid, reactor)) {
+            return;
+        }
         let held = self.here.values_mut().find(|family| family.first == pid).and_then(|family| family.held.as_mut());
         if let Some(link) = held {
             // It is given back with the last guest even if it has ended.
@@ -101,10 +155,15 @@ impl Families {
     }
 
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.here.values().filter(|family| family.held.is_some()).map(|family| family.first)
+        let held = |family: &Family| family.held.is_some().then_some(family.first);
+        self.here.values().flat_map(move |family| family.guests.pids().chain(held(family)))
     }
 
-    pub fn into_links(self) -> impl Iterator<Item = KeeperLink> {
-        self.here.into_values().filter_map(|family| family.held)
+    /// All without a job, each behind its guests.
+    pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
+        self.here.into_values().flat_map(|family| {
+            let held = family.held.map(|link| link.into_keeper(reactor));
+            family.guests.into_keepers(reactor).chain(held)
+        })
     }
 }

@@ -1,37 +1,29 @@
-//! Keepers without a job: in a standing session each serves one job after another.
-//!
-//! ```text
-//!   forked ahead ──► idle ──► with a job ──► renewing ──► idle …
-//!                                              │ fails, or too many: ended
-//! ```
-//!
-//! A job takes an idle keeper, so that its ranks need not wait for a fork. When its ranks are gone the keeper is asked to renew itself:
-//! it kills leftovers of the job and returns to the pool. Idle keepers are watched, so that a killed one is not used. Their number
-//! follows the number of concurrent jobs, up to a bound; after a quiet time all but a few are ended.
+//! Where the keepers of jobs come from. In a standing session, and when ranks have started other jobs, each serves one job after another
+//! (`keeper_pool`); their number follows the number of concurrent jobs, and after a quiet time all but a few are ended.
 //!
 //! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host. Its first process
 //! is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and is killed when a job is over at the root.
 //!
-//! The same holds for the jobs of a family (`families`): keepers of the later ones enter the namespace of the first one's keeper.
+//! The same holds for the jobs of a family (`families`): keepers of the later ones are in the namespace of the first one's keeper.
 
 use super::families::Families;
 use super::keeper_link::KeeperLink;
-use super::token::Token;
-use crate::keeper::{Keeper, KeeperEvent, Request};
-use std::collections::BTreeMap;
+use super::keeper_pool::KeeperPool;
+use crate::keeper::{Keeper, Request};
 use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::PidNamespace;
-use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::reactor::Reactor;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::Containment;
 
-/// Most idle keepers kept after a burst of jobs. Chosen: as many concurrent jobs as a user starts by a script.
-const IDLE_MAX: usize = 32;
-/// Idle keepers kept after a quiet time.
-const IDLE_MIN: usize = 2;
+/// Idle keepers after a quiet time.
+const IDLE: usize = 2;
 /// The length of that quiet time (ns).
 const QUIET_NS: u64 = 1_000_000_000;
+/// When ranks have started a job, the keeper of the next one is forked so much later (ns): the processes of this one come first. They need
+/// ten times as long until they can start another one.
+const AHEAD_NS: u64 = 5_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
@@ -39,15 +31,16 @@ pub struct Keepers {
     namespace: Option<PidNamespace>,
     /// The first process of the namespace of all agents, at the root.
     first: Option<Keeper>,
+    /// Forked beforehand for the first job of a run.
+    spare: Option<Keeper>,
     families: Families,
     /// Keepers serve more than one job.
     standing: bool,
-    /// Idle keepers, by pid.
-    idle: BTreeMap<u32, Keeper>,
-    /// Keepers that are renewing themselves, by pid.
-    renewing: BTreeMap<u32, KeeperLink>,
-    /// When to check for too many or too few.
-    settle_ns: Option<u64>,
+    pool: KeeperPool,
+    /// When to fork keepers ahead.
+    ahead_ns: Option<u64>,
+    /// When to end all idle ones but a few, too.
+    quiet_ns: Option<u64>,
 }
 
 impl Keepers {
@@ -64,9 +57,9 @@ impl Keepers {
             Containment::Machine { process, .. } => keepers.namespace = PidNamespace::of(*process).ok(),
             Containment::EachNode { by_user } => {
                 keepers.namespace = Some(PidNamespace::New { by_user: *by_user });
-                keepers.idle.extend(spare.map(|keeper| (keeper.pid(), keeper)));
+                keepers.spare = spare;
             }
-            Containment::None => keepers.idle.extend(spare.map(|keeper| (keeper.pid(), keeper))),
+            Containment::None => keepers.spare = spare,
         }
         keepers
     }
@@ -84,7 +77,7 @@ impl Keepers {
             }
             (without, _) => {
                 *containment = Containment::None;
-                self.idle.extend(without.map(|keeper| (keeper.pid(), keeper)));
+                self.spare = without;
             }
         }
     }
@@ -92,11 +85,11 @@ impl Keepers {
     /// From now on keepers are kept; the next tick forks the first ones.
     pub fn stand(&mut self, now_ns: u64) {
         // One that could not have the namespace of all agents.
-        while let Some((_, keeper)) = self.idle.pop_first() {
+        if let Some(keeper) = self.spare.take() {
             let _ = keeper.close();
         }
         self.standing = true;
-        self.settle_ns = Some(now_ns);
+        self.ahead_ns = Some(now_ns);
     }
 
     /// A keeper for ranks: an idle one, or one that is forked now.
@@ -104,14 +97,13 @@ impl Keepers {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn for_ranks(&mut self, job: JobId, reactor: &Reactor) -> io::Result<Keeper> {
-        if let Some(first) = self.families.namespace_for(job) {
-            // If the first keeper has just died, so will the family.
-            let namespace = PidNamespace::of(first)?;
-            return Keeper::fork_isolated(&namespace)?.settled();
+        if let Some(guest) = self.families.guest_for(job, reactor) {
+            self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
+            return guest;
         }
-        let keeper = match self.idle.pop_first() {
-            Some((_, keeper)) => self.taken(keeper, reactor).settled(),
-            None => self.fork(),
+        let keeper = match self.take(reactor) {
+            Some(keeper) => keeper.settled(),
+            None => fork(self.namespace.as_ref()),
         }?;
         if matches!(self.namespace, Some(PidNamespace::New { .. })) && keeper.isolates() {
             self.families.begin(job, keeper.pid());
@@ -119,9 +111,10 @@ impl Keepers {
         Ok(keeper)
     }
 
-    /// A job that is about to start belongs to the family of another one.
+    /// A job that is about to start belongs to the family of another one: more such jobs are likely.
     pub fn join(&mut self, job: JobId, family: JobId) {
         self.families.join(job, family);
+        self.standing |= !matches!(self.namespace, Some(PidNamespace::New { .. }));
     }
 
     /// A keeper for remote shells. It has no namespace: what `ssh` leaves behind on purpose, such as a shared connection, stays, and agents
@@ -130,19 +123,16 @@ impl Keepers {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
-        match self.idle.first_entry() {
-            Some(idle) if !idle.get().isolates() => {
-                let keeper = idle.remove();
-                Ok(self.taken(keeper, reactor))
-            }
-            _ => Keeper::fork(),
-        }
+        let idle = if self.namespace.is_none() { self.take(reactor) } else { None };
+        idle.map_or_else(Keeper::fork, Ok)
     }
 
-    fn taken(&mut self, keeper: Keeper, reactor: &Reactor) -> Keeper {
+    fn take(&mut self, reactor: &Reactor) -> Option<Keeper> {
+        let keeper = self.spare.take().or_else(|| self.pool.take(reactor));
         if self.standing {
-            let _ = reactor.remove(keeper.fd());
-            self.settle_ns = Some(monotonic_ns() + QUIET_NS);
+            let now_ns = monotonic_ns();
+            self.quiet_ns = Some(now_ns + QUIET_NS);
+            self.ahead_ns = self.ahead_ns.or(keeper.is_none().then_some(now_ns + AHEAD_NS));
         }
         keeper
     }
@@ -152,25 +142,17 @@ impl Keepers {
         matches!(self.namespace, Some(PidNamespace::Of { .. })) && !keeper.isolates()
     }
 
-    fn fork(&self) -> io::Result<Keeper> {
-        self.namespace.as_ref().map_or_else(Keeper::fork, |namespace| Keeper::fork_isolated(namespace)?.settled())
-    }
-
     /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
     pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) {
-        let over = self.families.give_back(job, link, reactor);
-        if let Some(guest) = over.guest {
-            // It cannot serve a job outside of the family.
-            let _ = guest.into_keeper(reactor).close();
-        }
-        if let Some(own) = over.own {
+        let own = self.families.give_back(job, link, reactor);
+        if let Some(own) = own {
             self.retire(own, reactor);
         }
     }
 
     /// A job that has got no keeper is over.
     pub fn leave(&mut self, job: JobId, reactor: &Reactor) {
-        if let Some(held) = self.families.leave(job) {
+        if let Some(held) = self.families.leave(job, reactor) {
             self.retire(held, reactor);
         }
     }
@@ -181,78 +163,44 @@ impl Keepers {
             let _ = link.into_keeper(reactor).close();
             return;
         }
-        let pid = link.pid();
-        let mut link = link.moved(Token::IdleKeeper(pid), reactor);
-        link.request(&Request::Renew);
-        link.flush(reactor);
-        self.renewing.insert(pid, link);
-        self.settle_ns = Some(monotonic_ns() + QUIET_NS);
+        self.pool.renew(link, reactor);
+        self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
     }
 
     /// An idle or renewing keeper has sent something, or has ended.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
-        if self.idle.contains_key(&pid) {
-            // An idle keeper sends nothing, so it has ended.
-            return self.forget(pid, reactor);
+        if !self.pool.on_event(pid, reactor) {
+            self.families.on_event(pid, reactor);
         }
-        let Some(link) = self.renewing.get_mut(&pid) else { return self.families.on_event(pid, reactor) };
-        let mut events = Vec::new();
-        let alive = link.receive(&mut events, reactor);
-        let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed));
-        if alive && !renewed {
-            return link.flush(reactor);
-        }
-        if let Some(link) = self.renewing.remove(&pid) {
-            let keeper = link.into_keeper(reactor);
-            if alive && self.idle.len() < IDLE_MAX && watch(&keeper, reactor).is_ok() {
-                self.idle.insert(pid, keeper);
-            } else {
-                // It has nothing left to do, so closing it does not take long.
-                let _ = keeper.close();
-            }
-        }
-    }
-
-    fn forget(&mut self, pid: u32, reactor: &Reactor) {
-        if let Some(keeper) = self.idle.remove(&pid) {
-            let _ = reactor.remove(keeper.fd());
-            let _ = keeper.close();
-            self.settle_ns = Some(monotonic_ns());
-        }
+        // There may be too many, or one that has ended.
+        self.quiet_ns.get_or_insert_with(|| monotonic_ns() + QUIET_NS);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.settle_ns
+        self.ahead_ns.into_iter().chain(self.quiet_ns).min()
     }
 
-    /// Forks keepers ahead, or ends some, if nothing has happened for a while.
+    /// Forks keepers ahead, and ends some if nothing has happened for a while.
     pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
-        if self.settle_ns.is_none_or(|at| now_ns < at) {
+        let is_quiet = self.quiet_ns.take_if(|at| *at <= now_ns).is_some();
+        if self.ahead_ns.take_if(|at| *at <= now_ns).is_none() && !is_quiet {
             return;
         }
-        self.settle_ns = None;
-        while self.idle.len() > IDLE_MIN
-            && let Some((_, keeper)) = self.idle.pop_last()
-        {
-            let _ = reactor.remove(keeper.fd());
-            let _ = keeper.close();
+        if is_quiet {
+            self.families.trim(reactor);
+            self.pool.trim(IDLE, reactor);
         }
         // If none can be forked, the next job reports it.
-        let _ = self.fill(reactor);
-    }
-
-    fn fill(&mut self, reactor: &Reactor) -> io::Result<()> {
-        while self.idle.len() < IDLE_MIN {
-            let keeper = self.fork()?;
-            watch(&keeper, reactor)?;
-            self.idle.insert(keeper.pid(), keeper);
+        let _ = self.families.fork_ahead(reactor);
+        if self.standing {
+            let namespace = self.namespace.as_ref();
+            let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
         }
-        Ok(())
     }
 
     /// Their pids.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.idle.keys().chain(self.renewing.keys()).copied().chain(self.families.pids())
+        self.spare.iter().map(Keeper::pid).chain(self.pool.pids()).chain(self.families.pids())
     }
 
     /// A job is over at the root, so all that have become children of the namespace's first process are leftovers.
@@ -272,11 +220,10 @@ impl Keepers {
 
     /// All others, to be ended.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
-        let links = self.renewing.into_values().chain(self.families.into_links());
-        self.idle.into_values().chain(links.map(|link| link.into_keeper(reactor)))
+        self.spare.into_iter().chain(self.pool.into_keepers(reactor)).chain(self.families.into_keepers(reactor))
     }
 }
 
-fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
-    reactor.add(keeper.fd(), Token::IdleKeeper(keeper.pid()).pack(), Interest::READABLE)
+fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
+    namespace.map_or_else(Keeper::fork, |namespace| Keeper::fork_isolated(namespace)?.settled())
 }

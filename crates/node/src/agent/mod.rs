@@ -6,6 +6,7 @@ mod fd_backoff;
 mod further;
 mod jobs;
 mod keeper_link;
+mod keeper_pool;
 mod keepers;
 pub mod link_config;
 pub mod link_end;

@@ -18,8 +18,10 @@
 //! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session could continue the
 //! rank.
 //!
-//! Such ranks, their keepers and agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch
-//! system or of systemd) they share a group with any other busy process.
+//! Such ranks and their agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch system or of
+//! systemd) they share a group with any other busy process. A keeper has the usual one, and a rank shortens its own: a process that begins
+//! to run gets ahead of one whose short slice is over, and if all CPUs are busy with polling ranks, a keeper with a short slice would
+//! continue between two starts only at a tick of the kernel's clock.
 //!
 //! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the process, but it
 //! sends the agent's ends to the agent as soon as the process runs.

@@ -120,6 +120,8 @@ impl Serve {
         process::set_name(c"wireup-keeper");
         process::new_session()?;
         process::set_subreaper()?;
+        // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
+        process::restore_slice();
         let low = socket;
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // `settle` closes it together with all others.
@@ -239,12 +241,7 @@ impl Serve {
                     let count = (count as usize).min(self.inbox.fds.len());
                     self.listening.extend(self.inbox.fds.drain(..count));
                 }
-                Request::Spawn(batch) => {
-                    if batch.processes.iter().any(|process| process.shares_session) {
-                        process::shorten_slice();
-                    }
-                    self.on_batch(batch);
-                }
+                Request::Spawn(batch) => self.on_batch(batch),
                 Request::Signal { slot, signal } => {
                     self.stops.on_signal(slot, signal, monotonic_ns());
                     self.signal(slot, signal);
@@ -381,6 +378,7 @@ impl Serve {
             cpus: cpus.as_ref(),
             umask: waiting.umask,
             limits: &waiting.limits,
+            more_follow: !self.queue.is_empty(),
         };
         let slot = process.slot;
         let spawn_ns = monotonic_ns();

@@ -17,7 +17,7 @@ pub use signals::{
     SavedMask, SignalFd, block_all_signals, end_by, ignore, ignore_write_errors, is_ignored, reset_dispositions,
     restore_write_errors, unblock,
 };
-pub use slice::shorten_slice;
+pub use slice::{Attributes, restore_slice, shorten_slice};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};

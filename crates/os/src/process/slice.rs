@@ -12,10 +12,13 @@ use libc::{SCHED_BATCH, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr};
 /// The shortest slice that Linux grants (ns).
 const SLICE_NS: u64 = 100_000;
 
-/// The first version of Linux's `struct sched_attr`.
+/// Asks for the kernel's own slice.
+const USUAL: u64 = 0;
+
+/// How a thread is scheduled: the first version of Linux's `struct sched_attr`.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+pub struct Attributes {
     size: u32,
     policy: u32,
     flags: u64,
@@ -42,6 +45,12 @@ impl Attributes {
         unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const *self, 0) == 0 }
     }
 
+    /// Those of the calling thread with the shortest slice; `None`: it has that already, or there is no slice to change.
+    pub fn with_short_slice() -> Option<Attributes> {
+        let now = Attributes::own().filter(|now| now.has_slice() && now.runtime_ns > SLICE_NS)?;
+        Some(Attributes { runtime_ns: SLICE_NS, ..now })
+    }
+
     fn has_slice(&self) -> bool {
         [SCHED_OTHER, SCHED_BATCH].contains(&(self.policy as i32))
     }
@@ -50,8 +59,15 @@ impl Attributes {
 /// Shortens the slice of the calling thread and of threads and processes that it starts from now on. Policy and niceness stay the
 /// same. If the kernel refuses, everything still works, but more slowly on a loaded machine.
 pub fn shorten_slice() {
-    if let Some(now) = Attributes::own().filter(|now| now.has_slice() && now.runtime_ns > SLICE_NS) {
-        Attributes { runtime_ns: SLICE_NS, ..now }.apply();
+    if let Some(short) = Attributes::with_short_slice() {
+        short.apply();
+    }
+}
+
+/// Gives the calling thread the kernel's own slice again.
+pub fn restore_slice() {
+    if let Some(now) = Attributes::own().filter(Attributes::has_slice) {
+        Attributes { runtime_ns: USUAL, ..now }.apply();
     }
 }
 
@@ -75,6 +91,20 @@ mod tests {
                 assert_eq!(after.runtime_ns, before.runtime_ns.min(SLICE_NS));
                 assert_eq!((after.policy, after.flags, after.nice), (before.policy, before.flags, before.nice));
             }
+        });
+    }
+
+    #[test]
+    fn a_short_slice_is_replaced_by_the_usual_one() {
+        alone(|| {
+            let usual = || {
+                restore_slice();
+                Attributes::own().unwrap()
+            };
+            let before = usual();
+            shorten_slice();
+            let after = usual();
+            assert_eq!((after.runtime_ns, after.policy, after.nice), (before.runtime_ns, before.policy, before.nice));
         });
     }
 

@@ -6,6 +6,7 @@
 use super::limits::One;
 use super::raw::syscall;
 use super::{Session, Step};
+use crate::process::Attributes;
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -20,6 +21,8 @@ pub(super) struct Task {
     pub step: AtomicU32,
     pub errno: AtomicI32,
     pub parent: c_int,
+    /// The CPU on which the parent has more to start; -1: nothing follows.
+    pub parent_cpu: c_int,
     pub path: *const c_char,
     pub argv: *const *const c_char,
     /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
@@ -30,6 +33,8 @@ pub(super) struct Task {
     /// (source, target); a negative source means none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
+    /// Null: keep the parent's.
+    pub attributes: *const Attributes,
     /// Null: keep the parent's CPUs.
     pub cpus: *const u64,
     pub cpus_bytes: usize,
@@ -54,10 +59,17 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
+    if task.parent_cpu >= 0 && cpu() == task.parent_cpu {
+        call(Step::Group, libc::SYS_sched_yield, [0; 4])?;
+    }
     match task.session {
         Session::Shared => call(Step::Group, libc::SYS_setpgid, [0; 4])?,
         Session::Own | Session::OwnWithTerminal => call(Step::Group, libc::SYS_setsid, [0; 4])?,
     };
+    if !task.attributes.is_null() {
+        // If the kernel refuses, the child is only slower on a loaded machine.
+        let _ = call(Step::Group, libc::SYS_sched_setattr, [0, task.attributes as usize, 0, 0]);
+    }
     let kill = libc::SIGKILL as usize;
     call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {
@@ -90,6 +102,13 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     let mask: *const u64 = &none;
     call(Step::Group, libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask as usize, 0, size_of::<u64>()])?;
     Ok(())
+}
+
+/// The CPU on which this process runs; -1: the kernel does not say.
+fn cpu() -> c_int {
+    let mut cpu: u32 = 0;
+    let told = call(Step::Group, libc::SYS_getcpu, [(&raw mut cpu) as usize, 0, 0, 0]);
+    told.map_or(-1, |_| cpu as c_int)
 }
 
 /// Returns only if `exec` failed.

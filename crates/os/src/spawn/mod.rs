@@ -11,6 +11,9 @@
 //! `fork`, takes 80 ms). `clone` copies the descriptor table and `exec` closes what is
 //! close-on-exec, so a caller should keep its table small while it spawns.
 //!
+//! The kernel may let a child run in the parent's place at once, and if all CPUs are busy it returns to the parent only at a tick of its
+//! clock, milliseconds later. So a child that finds itself on its parent's CPU yields first if more children follow.
+//!
 //! Requirements on the caller (none concerns memory safety): signals are blocked and dispositions are default (the child
 //! empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
 //! spawner stays on one thread, whose end triggers the children's parent-death signal.
@@ -68,7 +71,7 @@ pub struct Failure {
 /// The session of a child, which with Linux's autogroups also sets its scheduling group. A child always leads a process group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Session {
-    /// The spawner's.
+    /// The spawner's. Such a child has the shortest time slice, if `Spawner::new` was called with the usual one.
     Shared,
     /// A new one.
     Own,
@@ -89,6 +92,8 @@ pub struct Command<'a> {
     pub cpus: Option<&'a CpuSet>,
     pub umask: u32,
     pub limits: &'a Limits,
+    /// The caller starts another one right after this one.
+    pub more_follow: bool,
 }
 
 /// The numbers that [`Command::extra`] has in the child.

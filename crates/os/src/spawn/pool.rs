@@ -5,6 +5,7 @@ use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
 use super::{Command, EXTRA_TARGETS, Failure, LOWEST_SOURCE, Program, Session, Step};
+use crate::process::Attributes;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ pub struct Spawner {
     /// Seats of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
+    /// Of children that share the session.
+    attributes: Option<Box<Attributes>>,
 }
 
 /// The result of a start: the child runs its program, or it failed.
@@ -61,6 +64,7 @@ impl Spawner {
             flying: VecDeque::with_capacity(slots.len()),
             slots,
             own_pid: rustix::process::getpid().as_raw_nonzero().get(),
+            attributes: Attributes::with_short_slice().map(Box::new),
         })
     }
 
@@ -119,6 +123,7 @@ impl Spawner {
     }
 
     fn start_in(&mut self, index: usize, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
+        let attributes = self.attributes.as_deref().filter(|_| command.session == Session::Shared);
         let slot = &mut self.slots[index];
         let invalid = Failure { step: Step::Execute, errno: libc::EINVAL };
         slot.environment.set(command.program, command.environment).map_err(|_| invalid)?;
@@ -131,6 +136,7 @@ impl Spawner {
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             parent: self.own_pid,
+            parent_cpu: if command.more_follow { own_cpu() } else { -1 },
             path: command.program.path(),
             argv: command.program.argv(),
             shell_argv: command.program.shell_argv(),
@@ -138,6 +144,7 @@ impl Spawner {
             cwd: command.program.directory(),
             fds: places(command),
             session: command.session,
+            attributes: attributes.map_or(std::ptr::null(), std::ptr::from_ref),
             cpus: if slot.cpus.is_empty() { std::ptr::null() } else { slot.cpus.as_ptr() },
             cpus_bytes: slot.cpus.len() * 8,
             umask: command.umask as libc::mode_t,
@@ -172,6 +179,12 @@ fn places(command: &Command<'_>) -> [(i32, i32); TARGETS] {
     [place(stdin, 0), place(stdout, 1), place(stderr, 2), extra(0), extra(1)]
 }
 
+/// The CPU on which this process runs; -1: the kernel does not say.
+fn own_cpu() -> i32 {
+    // SAFETY: it only returns a number.
+    unsafe { libc::sched_getcpu() }
+}
+
 impl Slot {
     fn new() -> io::Result<Slot> {
         let task = Task {
@@ -179,6 +192,7 @@ impl Slot {
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             parent: 0,
+            parent_cpu: -1,
             path: std::ptr::null(),
             argv: std::ptr::null(),
             shell_argv: std::ptr::null(),
@@ -186,6 +200,7 @@ impl Slot {
             cwd: std::ptr::null(),
             fds: [(-1, -1); TARGETS],
             session: Session::Own,
+            attributes: std::ptr::null(),
             cpus: std::ptr::null(),
             cpus_bytes: 0,
             umask: 0,
@@ -208,7 +223,7 @@ impl Slot {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = &mut *self.task;
         // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task
-        // and all that it points into (program, environment, CPUs, limits, in this seat) is neither changed, moved nor
+        // and all that it points into (program, environment, CPUs, limits, in this seat; the spawner's attributes) is neither changed, moved nor
         // dropped before `running` is 0: a seat in use is not in `free`, and `Spawner::drop` waits. The child
         // shares our memory without being a thread of ours; `child::run` reads the task, writes only its
         // atomics, calls neither the allocator nor the C library, and never returns. `running` is in the task

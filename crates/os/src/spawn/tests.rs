@@ -45,6 +45,7 @@ fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String,
         cpus: None,
         umask: 0o22,
         limits: &Limits::default(),
+        more_follow: false,
     };
     change(&mut command);
     let pid = spawner.start(&command, 5).unwrap();
@@ -134,6 +135,7 @@ fn many_concurrent_starts_are_each_reported_once() {
             cpus: None,
             umask: 0,
             limits: &Limits::default(),
+            more_follow: false,
         };
         pids.push(spawner.start(&command, token).unwrap());
     }
@@ -148,12 +150,14 @@ fn many_concurrent_starts_are_each_reported_once() {
 fn spawn_failures_name_their_step() {
     let directory = std::env::temp_dir().join(format!("wireup-spawn-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
+    // Written by another process: children of other tests may inherit descriptors of this one, and a file that somebody writes cannot be
+    // executed (ETXTBSY).
     let file = |name: &str, text: &str| {
-        use std::os::unix::fs::PermissionsExt;
-        let path = directory.join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        path.to_str().unwrap().to_owned()
+        let path = directory.join(name).to_str().unwrap().to_owned();
+        let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";
+        let written = std::process::Command::new("/bin/sh").args(["-c", write, "sh", text, &path]).status().unwrap();
+        assert!(written.success());
+        path
     };
     let failure = |path: &str, directory: Option<&str>| {
         let (_, executed, ended) = run(&program(path, &["x"], directory), |_| {});

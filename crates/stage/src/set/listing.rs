@@ -27,9 +27,9 @@ pub struct Seen {
     pub mode: u32,
     pub(super) identity: Identity,
     /// Where its name is.
-    name: Range<u32>,
+    pub(super) name: Range<u32>,
     /// The number of a folder.
-    folder: u32,
+    pub(super) folder: u32,
 }
 
 impl Seen {
@@ -45,11 +45,12 @@ impl Seen {
 /// A folder and all that is below it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Listing {
-    path: PathBuf,
-    root: Option<Seen>,
-    parts: Vec<Part>,
-    /// What is in each folder: the number of a part, and where it is there. The root has the number 0.
-    folders: Vec<(usize, Range<usize>)>,
+    pub(super) path: PathBuf,
+    pub(super) root: Option<Seen>,
+    pub(super) parts: Vec<Part>,
+    /// What is in each folder: the number of a part, and where it is there. The root has the number 0, the others a higher one than the
+    /// folder that they are in.
+    pub(super) folders: Vec<(usize, Range<usize>)>,
     /// What could not be looked at, and why.
     pub problems: Vec<(PathBuf, Errno)>,
 }
@@ -59,9 +60,9 @@ pub type Listings = BTreeMap<PathBuf, Listing>;
 
 /// What one thread has found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Part {
-    seen: Vec<Seen>,
-    names: Vec<u8>,
+pub(super) struct Part {
+    pub(super) seen: Vec<Seen>,
+    pub(super) names: Vec<u8>,
     /// The folders that it has read, by their numbers.
     folders: Vec<(u32, Range<usize>)>,
     problems: Vec<(PathBuf, Errno)>,
@@ -75,6 +76,11 @@ impl Listing {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Everything that is there could be looked at.
+    pub(super) fn is_whole(&self) -> bool {
+        self.problems.is_empty() && self.len() <= ENTRIES_MAX
     }
 
     /// Shows all, in the order of [`Path`]. What is in a folder is shown if `look` says so.
@@ -141,7 +147,7 @@ pub fn list(root: &Path) -> Listing {
 }
 
 /// More than there are processors are of use only if each waits for a file server.
-fn threads(root: &Path) -> usize {
+pub(super) fn threads(root: &Path) -> usize {
     match FileSystem::of(root) {
         Some(FileSystem { is_network: false, .. }) => {
             available_parallelism().map_or(THREADS, |cpus| THREADS.min(cpus.get()))
@@ -215,7 +221,11 @@ fn name<'a>(names: &'a [u8], seen: &Seen) -> &'a [u8] {
 }
 
 impl Part {
-    fn name(&self, seen: &Seen) -> &[u8] {
+    pub(super) fn of(seen: Vec<Seen>, names: Vec<u8>) -> Part {
+        Part { seen, names, ..Part::default() }
+    }
+
+    pub(super) fn name(&self, seen: &Seen) -> &[u8] {
         name(&self.names, seen)
     }
 

@@ -5,12 +5,14 @@
 
 mod contents;
 mod entry;
+mod kept;
 mod listing;
 mod order;
 mod walk;
 
 pub use contents::Content;
 pub use entry::{Entry, Kind};
+pub use kept::list_with;
 pub use listing::{Listing, Listings, Seen, list};
 pub use walk::open_file;
 

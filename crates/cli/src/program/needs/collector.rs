@@ -12,6 +12,7 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use wireup_stage::digests::Digests;
 use wireup_stage::set::Listings;
 use wireup_wire::job::AppSpec;
 
@@ -35,6 +36,8 @@ pub struct Collector<'a> {
     pub(super) cwd: &'a Path,
     pub(super) real_cwd: PathBuf,
     search: Search<'a>,
+    /// With what was in folders when they were staged before.
+    pub(super) digests: &'a Digests,
     is_network: &'a dyn Fn(&Path) -> bool,
     /// What it has said of the paths that were asked.
     on_network: RefCell<HashMap<PathBuf, bool>>,
@@ -59,6 +62,7 @@ impl<'a> Collector<'a> {
         app: &'a AppSpec,
         env: &'a [Vec<u8>],
         search: Search<'a>,
+        digests: &'a Digests,
         is_network: &'a dyn Fn(&Path) -> bool,
     ) -> Collector<'a> {
         let cwd = search.cwd;
@@ -68,6 +72,7 @@ impl<'a> Collector<'a> {
             cwd,
             real_cwd: cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()),
             search,
+            digests,
             is_network,
             on_network: RefCell::default(),
             links: Links::default(),

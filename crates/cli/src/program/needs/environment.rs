@@ -7,7 +7,7 @@ use super::{Error, folder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wireup_stage::set::list;
+use wireup_stage::set::list_with;
 
 const ENVIRONMENT: &str = "the Python environment";
 
@@ -87,7 +87,7 @@ impl Collector<'_> {
     }
 
     pub fn add_needs_of_folder(&mut self, folder: &Path, with_programs: bool) -> Result<(), Error> {
-        let listing = list(folder);
+        let listing = list_with(folder, self.digests);
         let contents = folder::contents(folder, &listing, with_programs);
         self.listings.insert(folder.to_owned(), listing);
         for unreadable in &contents.unreadable {

@@ -24,13 +24,14 @@ mod tests;
 use super::closure::{Memo, Search, expand};
 use super::ld_cache::LdCache;
 use super::{path, variable};
-use crate::stage::cache_file;
+use crate::stage::{cache_file, digests};
 use collector::Collector;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use thiserror::Error;
+use wireup_stage::digests::Digests;
 use wireup_stage::file_system::FileSystem;
 use wireup_stage::set::Listings;
 use wireup_wire::job::AppSpec;
@@ -91,7 +92,7 @@ pub fn needs(app: &AppSpec, env: &[Vec<u8>], also: &[PathBuf]) -> Result<Needs, 
     let file = cache_file("needs");
     let memo = Rc::new(file.as_deref().map(Memo::read).unwrap_or_default());
     let is_network = |path: &Path| FileSystem::of(path).is_some_and(|found| found.is_network);
-    let found = needs_on(app, env, also, &memo, is_network)?;
+    let found = needs_on(app, env, also, &memo, &digests(), is_network)?;
     file.inspect(|file| memo.write(file));
     Ok(found)
 }
@@ -112,12 +113,13 @@ fn needs_on(
     env: &[Vec<u8>],
     also: &[PathBuf],
     memo: &Rc<Memo>,
+    digests: &Digests,
     is_network: impl Fn(&Path) -> bool,
 ) -> Result<Needs, Error> {
     let cache = LdCache::read();
     let program = path(app, env);
     let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
-    let mut collector = Collector::new(app, env, search, &is_network);
+    let mut collector = Collector::new(app, env, search, digests, &is_network);
     match &program {
         Some(program) if program.is_dir() => collector.leave_out(program, "the program is a folder"),
         Some(program) => collector.add_program(program, "the program", &app.argv[1..], 0)?,

@@ -68,7 +68,8 @@ fn of(words: &[&str], variables: &[&str]) -> Needs {
 
 /// As if all files were on a network file system.
 fn all_of(words: &[&str], variables: &[&str]) -> Needs {
-    needs_on(&app(words, Path::new("/")), &env(variables), &[], &Rc::default(), |_| true).expect("no loops")
+    needs_on(&app(words, Path::new("/")), &env(variables), &[], &Rc::default(), &Digests::default(), |_| true)
+        .expect("no loops")
 }
 
 fn why<'a>(needs: &'a Needs, path: &Path) -> Option<(&'a str, Kind)> {
