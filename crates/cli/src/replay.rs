@@ -104,7 +104,7 @@ mod tests {
         let session = SessionSpec {
             name: "s".into(),
             fanout: 2,
-            agents: vec![AgentSpec { host: "a".into() }],
+            agents: vec![AgentSpec { host: "a".into() }].into(),
             shells_max: 1,
             program: "wireup".into(),
             start_timeout_ns: 1,

@@ -133,9 +133,9 @@ impl Agent {
     }
 
     /// Starts a job from the bootstrap message.
-    pub fn launch(&mut self, now: Instant, spec: JobSpec) {
+    pub fn launch(&mut self, now: Instant, spec: impl Into<Arc<JobSpec>>) {
         let mut fx = mem::take(&mut self.room.0);
-        fx.push(Effect::Launch(Box::new(spec)));
+        fx.push(Effect::Launch(spec.into()));
         self.run(now, fx);
     }
 
@@ -390,7 +390,7 @@ impl Agent {
             Effect::Leave => self.leaving.leave(fx),
 
             Effect::LookAround(step) => self.look_around(now, step, fx),
-            Effect::Launch(spec) => self.on_launch(now, *spec, fx),
+            Effect::Launch(spec) => self.on_launch(now, spec, fx),
             Effect::Begin(begin) => self.begin_job(now, *begin, fx),
             Effect::Job(id, input) => self.tell_job(now, id, input, fx),
             Effect::TickJobs => fx.jobs(self.jobs.ids(), || JobInput::Tick),
@@ -565,7 +565,7 @@ impl Agent {
     }
 
     /// Starts a job that runs on the whole session's tree: from the bootstrap message, or from the launcher of a one-shot run.
-    fn on_launch(&mut self, now: Instant, spec: JobSpec, fx: &mut Effects) {
+    fn on_launch(&mut self, now: Instant, spec: Arc<JobSpec>, fx: &mut Effects) {
         if self.jobs.spec(spec.job).is_some() {
             // An agent that was started by another ancestor got the job from it, and then again from its parent.
             return;
@@ -575,7 +575,6 @@ impl Agent {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem, fx),
         };
-        let spec = Arc::new(spec);
         self.jobs.announce(spec.clone());
         let tree = JobTree::whole(self.me, self.tree);
         let children = participants(&spec, &mapping, &tree);

@@ -2,6 +2,7 @@
 
 use crate::agents::RANK_PORTS;
 use crate::spec::WorldSpec;
+use std::sync::Arc;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Growth, LauncherConfig};
 use wireup_wire::ids::AgentId;
@@ -21,12 +22,12 @@ pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
 }
 
 /// The configuration of an agent that was started by a step: all tasks receive the same message, and each uses its own part.
-pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
+pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Vec<Arc<JobSpec>>) {
     child(Bootstrap { agent: me, ..bootstrap }, now)
 }
 
 /// The configuration of an agent that its parent started with this message, and the jobs that it begins with.
-pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
+pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<Arc<JobSpec>>) {
     let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
     let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
     let Bootstrap { agent, session, parent, snapshot, .. } = bootstrap;

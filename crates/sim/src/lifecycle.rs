@@ -3,6 +3,7 @@
 use crate::agents::{AgentProcess, ProcessState};
 use crate::replay::{Recorded, Recording};
 use crate::world::World;
+use std::sync::Arc;
 use wireup_coll::tree::Tree;
 use wireup_proto::io::ExitStatus;
 use wireup_proto::{Agent, AgentConfig};
@@ -14,7 +15,7 @@ const SSH_FAILED: ExitStatus = ExitStatus::Exited(255);
 
 impl World {
     /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
-    pub(crate) fn start_agent(&mut self, config: AgentConfig, jobs: Vec<JobSpec>) -> u32 {
+    pub(crate) fn start_agent(&mut self, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
         let host = config.agent.0;
         let now = self.local_now(host);
         let is_first = self.hosts[host as usize].processes.is_empty();
@@ -29,7 +30,7 @@ impl World {
         }
         for job in jobs {
             if let Some(recording) = &mut recording {
-                recording.push(Recorded::Launch(now, Box::new(job.clone())));
+                recording.push(Recorded::Launch(now, Box::new(JobSpec::clone(&job))));
             }
             machine.launch(now, job);
         }

@@ -25,6 +25,7 @@ use crate::pmi::SpawnRequest;
 use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SessionSnapshot, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -49,7 +50,8 @@ pub struct SessionSpec {
     pub name: String,
     pub fanout: u32,
     /// How to start each agent; the position is the `AgentId`. Position 0 is the root.
-    pub agents: Vec<AgentSpec>,
+    /// Shared, since each agent holds a copy of this for each agent that it starts.
+    pub agents: Arc<[AgentSpec]>,
     pub remote_shell: RemoteShell,
     /// Maximum number of remote shells in progress at once under one agent; each frees its slot when its agent has linked.
     pub shells_max: u32,

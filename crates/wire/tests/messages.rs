@@ -76,7 +76,7 @@ fn session() -> SessionSpec {
     SessionSpec {
         name: "s".into(),
         fanout: 2,
-        agents: vec![AgentSpec { host: "n0".into() }, AgentSpec { host: "n1".into() }],
+        agents: vec![AgentSpec { host: "n0".into() }, AgentSpec { host: "n1".into() }].into(),
         remote_shell: RemoteShell::Ssh(vec!["ssh".into(), "-q".into()]),
         shells_max: 64,
         program: "/bin/wireup".into(),
@@ -330,7 +330,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         parent: vec!["10.0.0.1:5000".into()],
         by_parent: true,
         session: session(),
-        jobs: vec![job()],
+        jobs: vec![job().into()],
         snapshot: snapshot(),
     };
     all.push(("bootstrap", "whole", bootstrap.encode()));

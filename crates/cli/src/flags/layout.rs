@@ -5,6 +5,7 @@
 
 use super::parsed::Start;
 use crate::hosts::Hosts;
+use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree;
 use wireup_wire::ids::{AgentId, NodeId};
@@ -17,7 +18,7 @@ const SHELLS_MAX: u32 = 64;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    pub agents: Vec<AgentSpec>,
+    pub agents: Arc<[AgentSpec]>,
     pub nodes: Vec<NodeSpec>,
 }
 
@@ -42,7 +43,7 @@ impl Layout {
             let agent = if host.is_local { AgentId(0) } else { add(&mut agents, &host.name) };
             nodes.push(NodeSpec { agent, name: host.name.clone(), shared: false });
         }
-        Layout { agents, nodes }
+        Layout { agents: agents.into(), nodes }
     }
 
     /// One agent per rank, each a node of its own on the host where the mapping has placed the rank. Those on this machine are started by
@@ -64,7 +65,7 @@ impl Layout {
             NodeSpec { agent: add(&mut agents, &name), name, shared: shared[place] }
         };
         let nodes = places.into_iter().map(node).collect();
-        Layout { agents, nodes }
+        Layout { agents: agents.into(), nodes }
     }
 
     /// Whether there is only the launcher's own agent.

@@ -26,6 +26,7 @@ use std::env::consts::ARCH;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::Input;
@@ -164,9 +165,9 @@ impl AgentDriver {
     }
 
     /// Launches a job that came with the bootstrap message.
-    pub fn launch(&mut self, job: JobSpec) {
+    pub fn launch(&mut self, job: Arc<JobSpec>) {
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Launch(now, Box::new(job.clone())));
+        self.record(|| Entry::Launch(now, Box::new(JobSpec::clone(&job))));
         self.agent.launch(now, job);
     }
 

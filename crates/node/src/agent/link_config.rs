@@ -84,7 +84,7 @@ mod tests {
             shells_max: 1,
             start_timeout_ns: 1,
             node_timeout_ns: 1,
-            agents: vec![AgentSpec { host: "h".into() }; 6],
+            agents: vec![AgentSpec { host: "h".into() }; 6].into(),
             ..SessionSpec::default()
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))

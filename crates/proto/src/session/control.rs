@@ -6,6 +6,7 @@ use super::inputs::{agreement, early, heartbeat, launchers, membership, rank_por
 use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
+use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -32,7 +33,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
     match (from.branch, message) {
         (None, Control::Launch(spec)) => {
             fx.push(Effect::Starter(starter::Input::NewTime));
-            fx.push(Effect::Launch(spec));
+            fx.push(Effect::Launch(Arc::from(spec)));
         }
         (None, Control::Spawned(result)) => {
             fx.push(Effect::Launchers(launchers::Input::Spawned { job, result }));

@@ -7,6 +7,7 @@ use crate::io::{LinkId, Output};
 use crate::job::JobInput;
 use crate::outbox::control_frame;
 use bytes::Bytes;
+use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -93,7 +94,7 @@ pub enum Effect {
 
     // Jobs.
     /// Start a job here and on the children that run it.
-    Launch(Box<JobSpec>),
+    Launch(Arc<JobSpec>),
     /// Start a job here: the other agents that run it were told.
     Begin(Box<Begin>),
     Job(JobId, JobInput),

@@ -8,6 +8,7 @@ use crate::outbox::control_frame;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
@@ -62,7 +63,7 @@ impl TestAgent {
         self
     }
 
-    pub fn launch(&mut self, spec: JobSpec) -> &mut Self {
+    pub fn launch(&mut self, spec: impl Into<Arc<JobSpec>>) -> &mut Self {
         self.agent.launch(self.now, spec);
         self
     }

@@ -10,6 +10,7 @@ use crate::memory::{Content, ShareId};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank};
 use wireup_wire::job::{JobOptions, JobSpec};
@@ -89,7 +90,7 @@ impl Net {
             named_memory: Vec::new(),
         };
         net.answer(0, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
-        net.start(0, session, vec![job]);
+        net.start(0, session, vec![job.into()]);
         net
     }
 
@@ -103,7 +104,7 @@ impl Net {
         net
     }
 
-    fn start(&mut self, me: u32, session: SessionSpec, jobs: Vec<JobSpec>) {
+    fn start(&mut self, me: u32, session: SessionSpec, jobs: Vec<Arc<JobSpec>>) {
         let mut agent = TestAgent::start(me, session, self.now);
         for job in jobs {
             agent.launch(job);

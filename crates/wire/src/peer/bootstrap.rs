@@ -6,6 +6,7 @@ use crate::job::JobSpec;
 use crate::packed;
 use crate::session::SessionSnapshot;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ pub struct Bootstrap {
     pub by_parent: bool,
     pub session: SessionSpec,
     /// Jobs to start at once, without waiting for the link.
-    pub jobs: Vec<JobSpec>,
+    pub jobs: Vec<Arc<JobSpec>>,
     /// For a standing session.
     pub snapshot: SessionSnapshot,
 }

@@ -82,7 +82,7 @@ impl Starter {
             parent: Vec::new(),
             by_parent: false,
             session,
-            jobs: job.and_then(|job| view.jobs.spec(job)).map(|spec| (**spec).clone()).into_iter().collect(),
+            jobs: job.and_then(|job| view.jobs.spec(job)).cloned().into_iter().collect(),
         };
         self.steps.called.extend(agents.iter().map(|agent| (*agent, shell)));
         let list = agents.iter().copied().collect();

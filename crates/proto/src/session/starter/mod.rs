@@ -215,7 +215,7 @@ impl Starter {
         session.start_timeout_ns = self.start_by - view.now;
         // If another call may have started the same agent, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
-        let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).map(|spec| (**spec).clone()).collect();
+        let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).cloned().collect();
         Some(Bootstrap {
             secret: Secret([0; 32]),
             sealed: Vec::new(),
