@@ -15,6 +15,7 @@ pub mod file_system;
 pub mod gather;
 mod image;
 pub mod known;
+mod mounts;
 pub mod receive;
 pub mod receiving;
 pub mod send;

@@ -286,6 +286,18 @@ pub struct Staged {
     pub required: bool,
     /// Where no mount may be made, a library in each process shows it.
     pub by_library: bool,
+    /// Folders on the way to staged files that have nothing else in them. Nodes that have the same ones need not look.
+    pub bare: Vec<BareFolder>,
+}
+
+/// A folder that the launcher has looked into.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BareFolder {
+    pub path: Vec<u8>,
+    /// The server's name for it: the path may lead elsewhere on another node.
+    pub name: Vec<u8>,
+    /// Its permission bits.
+    pub mode: u32,
 }
 
 /// The sockets that ranks get before they start.

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 26;
+pub const PROTOCOL_VERSION: u16 = 27;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,6 +64,11 @@ fn job() -> JobSpec {
                 store: b"/dev/shm/s".to_vec(),
                 required: true,
                 by_library: true,
+                bare: vec![wireup_wire::job::BareFolder {
+                    path: b"/nfs".to_vec(),
+                    name: b"nfs4".to_vec(),
+                    mode: 0o755,
+                }],
             }),
             universe_size: Some(8),
             rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),

@@ -27,9 +27,11 @@ pub use travel::{Nodes, Outcome, send};
 
 use crate::flags::parsed::Stage;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use wireup_stage::Set;
 use wireup_stage::digests::Digests;
-use wireup_wire::job::Staged;
+use wireup_stage::view::Bare;
+use wireup_wire::job::{BareFolder, Staged};
 
 impl Stage {
     /// Where nodes keep staged files.
@@ -39,9 +41,16 @@ impl Stage {
     }
 
     /// What the job is told about a set.
-    pub fn staged(&self, set: [u8; 32]) -> Staged {
-        let store = self.store().as_os_str().as_bytes().to_vec();
-        Staged { set, store, required: self.required, by_library: self.by_library }
+    pub fn staged(&self, set: &Set) -> Staged {
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let bare = Bare::of(set).into_iter();
+        Staged {
+            set: set.digest(),
+            store: bytes(&self.store()),
+            required: self.required,
+            by_library: self.by_library,
+            bare: bare.map(|bare| BareFolder { path: bytes(&bare.path), name: bare.name, mode: bare.mode }).collect(),
+        }
     }
 }
 

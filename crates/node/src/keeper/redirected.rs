@@ -17,7 +17,7 @@ use wireup_redirect::walk::System;
 use wireup_redirect::{Found, Kind, Map, Walk, resolve};
 use wireup_stage::set::{Entry, Set, is_library};
 use wireup_stage::store::{InUse, Shown};
-use wireup_stage::view::{Keep, Way, ways};
+use wireup_stage::view::{Bare, Keep, Way, ways};
 
 /// A set whose files are shown in this way; it is in use as long as this is held.
 pub struct Redirected {
@@ -58,7 +58,7 @@ pub fn suits(glibc: Option<&str>) -> Result<(), String> {
 impl Redirected {
     /// # Errors
     /// Why the files cannot be shown.
-    pub fn of(kept: InUse, keep: &Keep) -> Result<Redirected, String> {
+    pub fn of(kept: InUse, keep: &Keep, bare: &Bare) -> Result<Redirected, String> {
         if !kept.is_tree() {
             return Err("they are kept as an image, which only mounts can show".into());
         }
@@ -68,7 +68,7 @@ impl Redirected {
             return Err("libwireup-staged.so.0 was not beside wireup when they were staged, nor in ../lib".into());
         };
         let tree = kept.tree().canonicalize().map_err(|error| format!("{}: {error}", kept.tree().display()))?;
-        let ways = ways(&kept.set, keep);
+        let ways = ways(&kept.set, keep, bare);
         all_exist(ways.keys())?;
         let library = kept.library(&library).map_err(|error| error.to_string())?;
         let shown = kept.protect().map_err(|error| error.to_string())?;

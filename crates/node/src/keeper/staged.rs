@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use wireup_os::process::{self, Ended, Fork};
 use wireup_stage::Store;
 use wireup_stage::store::InUse;
-use wireup_stage::view::{self, Keep};
+use wireup_stage::view::{self, Bare, BareFolder, Keep};
 use wireup_wire::job::Staged;
 
 /// Folders in which programs make files, besides those that the job names.
@@ -36,6 +36,7 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
         Ok(None) => return View::Originals(format!("they are not in {}", folder.display())),
         Err(error) => return View::Originals(error.to_string()),
     };
+    let bare = bare(staged);
     // Ranks of nodes that share the machine must be able to read each other's memory.
     let alone = batch.processes.iter().all(|process| process.shares_session);
     if let Err(problem) = try_mounts(alone) {
@@ -48,7 +49,7 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
         if let Err(neither) = redirected::suits(wireup_os::c_library::glibc().as_deref()) {
             return View::Originals(format!("{problem}, and {neither}"));
         }
-        return match Redirected::of(kept, &keep(batch)) {
+        return match Redirected::of(kept, &keep(batch), &bare) {
             Ok(redirected) => View::Redirected(redirected, problem),
             Err(neither) => View::Originals(format!("{problem}, and {neither}")),
         };
@@ -59,7 +60,7 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     if let Err(error) = view::own_mounts(alone) {
         return View::Half(error.to_string());
     }
-    match view::plan(&kept.set, &keep(batch)) {
+    match view::plan(&kept.set, &keep(batch), &bare) {
         Err(error) => View::Originals(error.to_string()),
         Ok(planned) => match kept.files().map(|files| planned.show(&files)) {
             Err(error) => View::Originals(error.to_string()),
@@ -67,6 +68,13 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
             Ok(Ok(_)) => View::Staged(kept),
         },
     }
+}
+
+/// Of the folders that the launcher has looked into, those that are the same here.
+fn bare(staged: &Staged) -> Bare {
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let folders = staged.bare.iter();
+    Bare::here(folders.map(|bare| BareFolder { path: path(&bare.path), name: bare.name.clone(), mode: bare.mode }))
 }
 
 /// Tries in another process: a user namespace without its maps, as some kernels allow it, cannot be left again.

@@ -11,11 +11,16 @@
 //! staged file asks the file server. Nothing new can be made in it. Folders of a network file system are closed, from its root down, and those
 //! in which a staged file would not exist otherwise. Folders in which ranks are expected to make files ([`Keep`]) and those with too much else
 //! in them stay *open*, as all others: only the staged names in them are replaced, and their file system is still asked about the folder.
+//!
+//! What else is in a folder must be asked on each node. The launcher finds out which folders are *bare*, with nothing in them but what is
+//! staged; nodes to which the kernel names the same folder of the same server ([`Bare`]) do not ask.
 
+mod bare;
 mod names;
 #[cfg(test)]
 mod tests;
 
+pub use bare::{Bare, BareFolder};
 pub use names::{Way, ways};
 
 use crate::file_system::FileSystem;
@@ -97,8 +102,8 @@ pub fn own_mounts(alone: bool) -> Result<()> {
 ///
 /// # Errors
 /// There is no place for something that is to be shown.
-pub fn plan<'a>(set: &'a Set, keep: &Keep) -> Result<Planned<'a>> {
-    plan_where(set, &Closing { keep, is_remote })
+pub fn plan<'a>(set: &'a Set, keep: &Keep, bare: &Bare) -> Result<Planned<'a>> {
+    plan_where(set, &Closing { keep, bare, is_remote })
 }
 
 pub(super) fn is_remote(folder: &Path) -> bool {
@@ -106,8 +111,7 @@ pub(super) fn is_remote(folder: &Path) -> bool {
 }
 
 fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
-    let mut root = Node::default();
-    set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+    let root = Node::of(set);
     let mut view = View::default();
     let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
     let mut originals = Vec::new();
@@ -148,6 +152,12 @@ struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
+    fn of(set: &'a Set) -> Node<'a> {
+        let mut root = Node::default();
+        set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+        root
+    }
+
     fn add(&mut self, entry: Entry<'a>) {
         let parts = entry.path().components().filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_owned()),
@@ -159,15 +169,24 @@ impl<'a> Node<'a> {
 
 struct Closing<'a> {
     keep: &'a Keep,
+    bare: &'a Bare,
     is_remote: fn(&Path) -> bool,
 }
 
 impl Closing<'_> {
+    fn may_close(&self, folder: &Path) -> bool {
+        folder != Path::new("/") && !self.keep.contains(folder)
+    }
+
+    /// The permission bits of a folder that is closed without a look.
+    fn bare(&self, folder: &Path) -> Option<u32> {
+        self.bare.mode(folder).filter(|_| self.may_close(folder))
+    }
+
     fn closes(&self, folder: &Path, node: &Node) -> bool {
-        let may = folder != Path::new("/") && !self.keep.contains(folder);
         let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
         let lacks = || node.children.keys().any(|name| fs::symlink_metadata(folder.join(name)).is_err_and(is_missing));
-        may && ((self.is_remote)(folder) || lacks())
+        self.may_close(folder) && ((self.is_remote)(folder) || lacks())
     }
 }
 
@@ -198,8 +217,10 @@ impl<'a> Plan<'a> {
         if let Some(entry) = node.staged {
             return Ok(Plan::Staged(entry));
         }
-        let is_there = path.is_dir();
+        let bare = closing.bare(path);
+        let is_there = bare.is_some() || path.is_dir();
         let others = match is_there {
+            true if bare.is_some() => Some(Vec::new()),
             true if closing.closes(path, node) => others(path, node)?,
             true => None,
             false => within.then(Vec::new),
@@ -213,7 +234,10 @@ impl<'a> Plan<'a> {
         if let Some(others) = others {
             view.closed.insert(path.to_owned());
             // The permission bits of the original stay, so that nobody sees more than before.
-            let bits = fs::metadata(path).map_or(Permissions::from_mode(0o755), |meta| meta.permissions());
+            let bits = match bare {
+                Some(mode) => Permissions::from_mode(mode),
+                None => fs::metadata(path).map_or(Permissions::from_mode(0o755), |meta| meta.permissions()),
+            };
             return Ok(Plan::Closed { bits, others, children });
         }
         if !is_there {

@@ -1,7 +1,7 @@
 //! What is known about the folders on the way to staged files, for processes that cannot have mounts.
 
-use super::{Closing, Keep, Node, is_remote};
-use crate::set::{Set, is_library};
+use super::{Bare, Closing, Keep, Node, is_remote};
+use crate::set::Set;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -20,13 +20,12 @@ pub enum Way {
 }
 
 /// The folders on the way to what was named, without the root. Each is looked at once.
-pub fn ways(set: &Set, keep: &Keep) -> BTreeMap<PathBuf, Way> {
-    ways_where(set, &Closing { keep, is_remote })
+pub fn ways(set: &Set, keep: &Keep, bare: &Bare) -> BTreeMap<PathBuf, Way> {
+    ways_where(set, &Closing { keep, bare, is_remote })
 }
 
 pub(super) fn ways_where(set: &Set, closing: &Closing) -> BTreeMap<PathBuf, Way> {
-    let mut root = Node::default();
-    set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+    let root = Node::of(set);
     let mut ways = BTreeMap::new();
     add(Path::new("/"), &root, closing, &mut ways);
     ways.remove(Path::new("/"));
@@ -37,7 +36,8 @@ fn add(path: &Path, node: &Node, closing: &Closing, ways: &mut BTreeMap<PathBuf,
     if node.staged.is_some() {
         return;
     }
-    let way = match path.is_dir() {
+    let way = match closing.bare(path).is_some() || path.is_dir() {
+        true if closing.bare(path).is_some() => Way::Closed(Vec::new()),
         true if closing.closes(path, node) => others(path, node).map_or(Way::Open, Way::Closed),
         true => Way::Open,
         false => Way::Closed(Vec::new()),
@@ -80,15 +80,16 @@ mod tests {
         symlink("lib", at("app/latest")).unwrap();
         let set = Set::collect([&*at("app/lib/libx.so"), &*at("app/work/data")]).unwrap();
         let keep = Keep::from([at("app/work")]);
-        let ways =
-            ways_where(&set, &Closing { keep: &keep, is_remote: |folder| folder.to_str().unwrap().contains("/app") });
+        let (bare, is_remote): (_, fn(&Path) -> bool) =
+            (Bare::default(), |folder| folder.to_str().unwrap().contains("/app"));
+        let ways = ways_where(&set, &Closing { keep: &keep, bare: &bare, is_remote });
         assert_eq!(ways[&at("app")], Way::Closed(vec![b"latest".to_vec()]));
         assert_eq!(ways[&at("app/lib")], Way::Closed(vec![b"liby.so".to_vec()]));
         assert_eq!((&ways[&at("app/work")], &ways[folder.path()]), (&Way::Open, &Way::Open));
         assert!(!ways.contains_key(Path::new("/")) && !ways.contains_key(&at("app/lib/libx.so")));
         // What is not on this node has only the staged names.
         fs::remove_dir_all(at("app/work")).unwrap();
-        let ways = ways_where(&set, &Closing { keep: &keep, is_remote: |_| false });
+        let ways = ways_where(&set, &Closing { keep: &keep, bare: &bare, is_remote: |_| false });
         assert_eq!((&ways[&at("app/work")], &ways[&at("app/lib")]), (&Way::Closed(Vec::new()), &Way::Open));
     }
 }

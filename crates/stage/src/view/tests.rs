@@ -35,7 +35,8 @@ impl Staged<'_> {
             if own_mounts(false).is_err() {
                 return false;
             }
-            let closing = Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
+            let bare = &Bare::default();
+            let closing = Closing { keep: &keep, bare, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
             let planned = plan_where(self.set, &closing).unwrap();
             let files = kept.files().unwrap();
             assert_eq!(files.is_image(), *form == Form::Image);
@@ -147,9 +148,9 @@ fn a_file_without_a_place_is_told_before_anything_is_covered() {
     let set = Set::collect([&*at("here"), &*at("missing")]).unwrap();
     fs::remove_file(at("missing")).unwrap();
     let keep = [folder.path().to_path_buf()].into();
-    let refused = plan(&set, &keep).err().expect("nothing can be made in a folder that is kept");
+    let refused = plan(&set, &keep, &Bare::default()).err().expect("nothing can be made in a folder that is kept");
     assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::NotFound));
     fs::create_dir(at("missing")).unwrap();
-    let refused = plan(&set, &keep).err().expect("it is a folder now");
+    let refused = plan(&set, &keep, &Bare::default()).err().expect("it is a folder now");
     assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::AlreadyExists));
 }

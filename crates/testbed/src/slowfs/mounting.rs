@@ -24,15 +24,17 @@ fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
-/// Mounts at `point` what will be served on the returned descriptor; the file system ends when the descriptor is closed.
-pub fn attach(point: &Path) -> Result<OwnedFd, StartError> {
+/// Mounts at `point` what will be served on the returned descriptor; the file system ends when the descriptor is closed. Its source names
+/// the folder, as that of a network file system names server and export.
+pub fn attach(point: &Path, folder: &Path) -> Result<OwnedFd, StartError> {
     let device = File::options().read(true).write(true).open(DEVICE);
     let device = device.map_err(|error| unavailable(&format!("{DEVICE}: {error}")))?;
     let options =
         format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", device.as_raw_fd());
     let options = CString::new(options).map_err(|error| StartError::Failed(error.to_string()))?;
+    let source = format!("slowfs:{}", folder.display());
     let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
-    match rustix::mount::mount("slowfs", point, "fuse.slowfs", flags, &*options) {
+    match rustix::mount::mount(source, point, "fuse.slowfs", flags, &*options) {
         Ok(()) => Ok(device.into()),
         Err(error) => {
             let text = format!("mounting a FUSE file system at {}: {error}", point.display());

@@ -40,7 +40,7 @@ impl Serving {
         // Opened before it may be covered by the mount.
         let source = Source::open(&folder).map_err(failed(&folder))?;
         let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
-        let device = mounting::attach(&point)?;
+        let device = mounting::attach(&point, &folder)?;
         // From here on this takes the mount away.
         let serving = Serving { point, server: server.clone() };
         let session = Session::from_fd(server, device, SessionACL::All, Config::default());

@@ -1,0 +1,148 @@
+//! What is mounted where, in the kernel's words: to look at it costs a file server nothing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The mounts of this process.
+#[derive(Default, Debug)]
+pub struct Mounts {
+    list: Vec<Mount>,
+}
+
+#[derive(Debug)]
+struct Mount {
+    id: u32,
+    parent: u32,
+    /// What of the file system is mounted: a path in it.
+    root: PathBuf,
+    point: PathBuf,
+    kind: String,
+    source: OsString,
+}
+
+impl Mounts {
+    /// Nothing if the kernel does not say.
+    pub fn own() -> Mounts {
+        fs::read("/proc/self/mountinfo").map_or_else(|_| Mounts::default(), |text| Mounts::parse(&text))
+    }
+
+    pub(crate) fn parse(text: &[u8]) -> Mounts {
+        Mounts { list: text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect() }
+    }
+
+    /// The name of a folder by which all nodes mean the same one: kind and source of its file system, and the path there. `None`: the file
+    /// system does not say which server it is from. No part of the path may be a symbolic link.
+    pub fn name_of(&self, folder: &Path) -> Option<Vec<u8>> {
+        let mount = self.of(folder)?;
+        let below = folder.strip_prefix(&mount.point).ok()?;
+        mount.names_server().then(|| {
+            let path = mount.root.join(below);
+            [mount.kind.as_bytes(), mount.source.as_bytes(), path.as_os_str().as_bytes()].join(&b'\0')
+        })
+    }
+
+    /// The mount that a path leads to.
+    fn of(&self, path: &Path) -> Option<&Mount> {
+        let is_known = |id: u32| self.list.iter().any(|mount| mount.id == id);
+        let mut at = self.list.iter().find(|mount| mount.point == Path::new("/") && !is_known(mount.parent))?;
+        let mut ways: Vec<&Path> = path.ancestors().collect();
+        ways.reverse();
+        for way in ways {
+            // Several may lie one over the other.
+            while let Some(over) = self.list.iter().find(|over| over.parent == at.id && over.point == way) {
+                at = over;
+            }
+        }
+        Some(at)
+    }
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let mut word = || words.next();
+        let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse().ok();
+        let (id, parent) = (number(word())?, number(word())?);
+        let (_, root, point) = (word()?, unescaped(word()?), unescaped(word()?));
+        let mut rest = words.skip_while(|word| *word != b"-").skip(1);
+        let kind = String::from_utf8_lossy(rest.next()?).into_owned();
+        let source = OsString::from_vec(unescaped(rest.next()?));
+        Some(Mount {
+            id,
+            parent,
+            root: OsString::from_vec(root).into(),
+            point: OsString::from_vec(point).into(),
+            kind,
+            source,
+        })
+    }
+
+    /// `server:/export`, `//server/share`, `host:/folder` of `sshfs`; the devices of GPFS have the same name in the whole cluster.
+    fn names_server(&self) -> bool {
+        let source = self.source.as_bytes();
+        source.contains(&b':') || source.starts_with(b"//") || self.kind == "gpfs"
+    }
+}
+
+/// The kernel writes blanks and backslashes as three octal digits.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after
+            .first_chunk::<3>()
+            .filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        match digits {
+            Some(digits) => {
+                out.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                rest = &after[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "\
+21 1 254:0 / / rw - ext4 /dev/vda rw
+30 21 0:40 /apps /nfs rw,relatime shared:5 - nfs4 server:/export rw,vers=4.2
+31 30 0:41 / /nfs/scratch rw - lustre 10.0.0.1@tcp:/scratch rw
+32 21 0:42 / /home\\040of\\134all rw - cifs //server/share rw
+33 21 0:43 / /fuse rw - fuse.other other rw
+34 30 0:44 / /nfs/local rw - tmpfs tmpfs rw
+35 34 0:45 / /nfs/local rw - nfs4 other:/over rw
+36 21 0:46 / /gpfs rw - gpfs project rw
+";
+
+    #[test]
+    fn folders_of_servers_have_names() {
+        let mounts = Mounts::parse(LIST.as_bytes());
+        let name = |path: &str| {
+            mounts.name_of(Path::new(path)).map(|name| String::from_utf8(name).unwrap().replace('\0', " "))
+        };
+        let known = |text: &str| Some(text.to_owned());
+        assert_eq!(name("/nfs/env/lib"), known("nfs4 server:/export /apps/env/lib"));
+        assert_eq!(name("/nfs"), known("nfs4 server:/export /apps/"));
+        assert_eq!(name("/nfs/scratch/a"), known("lustre 10.0.0.1@tcp:/scratch /a"));
+        assert_eq!(name("/home of\\all/a"), known("cifs //server/share /a"));
+        assert_eq!(name("/gpfs/a"), known("gpfs project /a"));
+        assert_eq!(name("/nfs/local/a"), known("nfs4 other:/over /a"), "the upper one of two");
+        assert_eq!([name("/fuse/a"), name("/usr/lib"), name("/")], [None, None, None]);
+        assert_eq!(Mounts::parse(b"21 x").name_of(Path::new("/")), None);
+    }
+
+    #[test]
+    fn the_own_mounts_are_known() {
+        let mounts = Mounts::own();
+        assert_eq!(mounts.of(Path::new("/proc/self")).map(|mount| mount.kind.as_str()), Some("proc"));
+    }
+}

@@ -1,0 +1,101 @@
+//! Folders on the way to staged files that have nothing else in them.
+
+use super::Node;
+use crate::mounts::Mounts;
+use crate::set::Set;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// More are not sent to the nodes, which then look themselves (chosen: a program has some dozens of folders).
+const FOLDERS_MAX: usize = 1024;
+
+/// What the launcher knows of a folder.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BareFolder {
+    pub path: PathBuf,
+    /// The server's name for it.
+    pub name: Vec<u8>,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// The permission bits of those that are the same on this node.
+#[derive(Default, Debug)]
+pub struct Bare(BTreeMap<PathBuf, u32>);
+
+impl Bare {
+    /// Those of a set, for all nodes: folders of network file systems.
+    pub fn of(set: &Set) -> Vec<BareFolder> {
+        Bare::among(set, &Mounts::own())
+    }
+
+    fn among(set: &Set, mounts: &Mounts) -> Vec<BareFolder> {
+        let mut found = Vec::new();
+        add(Path::new("/"), &Node::of(set), mounts, &mut found);
+        found
+    }
+
+    /// Those of them that are the same folders on this node.
+    pub fn here(folders: impl Iterator<Item = BareFolder>) -> Bare {
+        let mut folders = folders.peekable();
+        let mounts = if folders.peek().is_some() { Mounts::own() } else { Mounts::default() };
+        let same = folders.filter(|folder| mounts.name_of(&folder.path).as_ref() == Some(&folder.name));
+        Bare(same.map(|folder| (folder.path, folder.mode & 0o7777)).collect())
+    }
+
+    pub(super) fn mode(&self, folder: &Path) -> Option<u32> {
+        self.0.get(folder).copied()
+    }
+}
+
+fn add(path: &Path, node: &Node, mounts: &Mounts, found: &mut Vec<BareFolder>) {
+    if node.staged.is_some() || found.len() >= FOLDERS_MAX {
+        return;
+    }
+    if let Some(name) = mounts.name_of(path)
+        && let Some(mode) = look(path, node)
+    {
+        found.push(BareFolder { path: path.to_owned(), name, mode });
+    }
+    node.children.iter().for_each(|(name, child)| add(&path.join(name), child, mounts, found));
+}
+
+/// The permission bits of a folder in which there is nothing but what the set has.
+fn look(path: &Path, node: &Node) -> Option<u32> {
+    let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
+    for inside in fs::read_dir(path).ok()? {
+        node.children.get(&inside.ok()?.file_name())?;
+    }
+    Some(meta.permissions().mode() & 0o7777)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_with_nothing_else_in_them_are_found_and_compared_by_their_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["env/bin", "env/lib", "env/share"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["env/bin/program", "env/lib/one", "env/lib/other", "env/share/data"] {
+            fs::write(at(name), "").unwrap();
+        }
+        let set = Set::collect([&*at("env/bin/program"), &*at("env/lib/one"), &*at("env/share")]).unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let list = |source: &str| {
+            format!("1 0 0:1 / / rw - ext4 disk rw\n2 1 0:2 / {} rw - nfs4 {source} rw\n", top.display())
+        };
+        let named = |source: &str| Mounts::parse(list(source).as_bytes());
+        let found = Bare::among(&set, &named("server:/export"));
+        let paths: Vec<_> = found.iter().map(|bare| bare.path.strip_prefix(&top).unwrap().to_owned()).collect();
+        assert_eq!(paths, ["", "env", "env/bin"].map(PathBuf::from), "env/lib has another file");
+        assert_eq!(Bare::among(&set, &named("disk")), []);
+        // The folders of this test are on no server, so here is none of them.
+        assert_eq!(Bare::here(found.into_iter()).0.len(), 0);
+    }
+}
