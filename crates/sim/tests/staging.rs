@@ -99,7 +99,9 @@ fn start(nodes: u32, requests: u32, staged: Option<u64>) -> Report {
     }
     let plain = WorldSpec::even(7, nodes, 1, Script::default());
     let event_max = 2_000_000_000;
-    run(WorldSpec { is_standing: staged.is_some(), jobs, event_max, ..plain }).expect_good()
+    // Also a bound on the whole run: on 16,384 nodes the file server is busy for 223 s.
+    let start_timeout_ns = 300 * SECOND;
+    run(WorldSpec { is_standing: staged.is_some(), jobs, event_max, start_timeout_ns, ..plain }).expect_good()
 }
 
 fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {

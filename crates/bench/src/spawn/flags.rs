@@ -32,8 +32,8 @@ pub const COMMAND: Command = Command {
 The same MPI program in turn under wireup and under the launcher of its MPI: Hydra 5 for MPICH, mpirun for Open MPI 5.
 
 call: how long MPI_Comm_spawn takes, and how much of it passes until the children run, until they have loaded their
-libraries and left MPI_Init, and after that. The target: the launcher's part, which is neither the children's own nor
-their wait for a cpu, is at most 0.5 times as long as under the other launcher.
+libraries and left MPI_Init, and after that. The target: the rest of the call, which is the call without the loading and
+MPI_Init of its children, is at most 0.5 times as long as under the other launcher.
 
 many: one rank that starts one child after the other. The target: the launcher's processes grow by at most 1 MiB.
 ",

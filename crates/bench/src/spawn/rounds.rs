@@ -16,7 +16,7 @@ use crate::table;
 use crate::turns::turn;
 use crate::verdict::{Verdict, ratio};
 
-/// The launcher's part of a call may take this many times as long as under the other launcher.
+/// The rest of a call may take this many times as long as under the other launcher.
 const TARGET: f64 = 0.5;
 
 /// One launcher's jobs, without the one that warmed up.
@@ -96,7 +96,7 @@ fn shown(flags: &Flags, contests: &[Contest], all: &[[Series; 2]]) -> Shown {
         let verdict = judge(series);
         missed += usize::from(matches!(verdict, Verdict::Missed(_)));
         let other = &contest.launchers[1].name;
-        notes += &format!("{}, the launcher's part <= {TARGET} x {other}: {}\n", contest.mpi.name(), say(&verdict));
+        notes += &format!("{}, the rest of the call <= {TARGET} x {other}: {}\n", contest.mpi.name(), say(&verdict));
         for (who, of) in series.iter().enumerate() {
             if let Some(first) = of.failures().next() {
                 notes += &format!("  ! {}: {} jobs failed: {first}\n", contest.name(who), of.failures().count());
@@ -170,12 +170,12 @@ mod tests {
     use super::*;
 
     fn series(launcher_ms: &[f64]) -> Series {
-        let call = |ms: &f64| Call { call_s: 1.0, launcher_s: ms / 1e3, ..Call::default() };
+        let call = |ms: &f64| Call { call_s: 1.0, rest_s: ms / 1e3, ..Call::default() };
         Series { rounds: launcher_ms.iter().map(|ms| Ok(vec![call(ms)])).collect() }
     }
 
     #[test]
-    fn the_launchers_part_is_judged_by_the_ratio_of_each_round() {
+    fn the_rest_of_a_call_is_judged_by_the_ratio_of_each_round() {
         // A disturbance in the last round affects both.
         assert_eq!(judge(&[series(&[1.0, 1.0, 9.0]), series(&[4.0, 4.0, 36.0])]), Verdict::Met("0.250 x".into()));
         assert_eq!(judge(&[series(&[3.0]), series(&[4.0])]), Verdict::Missed("0.750 x".into()));

@@ -169,6 +169,35 @@ fn ranks_ask_the_file_server_for_nothing() {
     assert_eq!(outcome.out().matches("input\n").count(), 4, "{outcome}");
 }
 
+#[test]
+fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    fs::create_dir_all(folder.at("source/bin")).expect("a folder");
+    fs::copy("/bin/cat", folder.at("source/bin/cat")).expect("a copy");
+    folder.write("source/lib/module", b"module\n");
+    let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
+    let [cat, module] = ["bin/cat", "lib/module"].map(|name| folder.at("mount").join(name));
+    let module = module.to_str().expect("UTF-8");
+    let nodes = 5;
+    let looks = |into: &str| {
+        slow.clear();
+        let job = Run::job(&format!("-n {nodes} --virtual-nodes {nodes} --pmi simple")).cwd(Path::new("/"));
+        let outcome = job.args([&folder.stage(), "--stage-also", module]).arg(&cat).arg(module).succeed();
+        assert_eq!(outcome.out().matches("module\n").count(), nodes, "{outcome}");
+        let opened = |line: &Line| line.operation == "opendir" && line.path == Path::new(into);
+        slow.log().iter().filter(|line| opened(line)).count()
+    };
+    assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
+    folder.write("source/lib/other", b"");
+    // The kernel may remember for a second that it is not there.
+    thread::sleep(Duration::from_millis(1_200));
+    assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
+}
+
 fn spec(source: &Path, mount: &Path) -> Spec {
     Spec { delay: Duration::ZERO, ..Spec::new(testbed(), source, mount) }
 }
