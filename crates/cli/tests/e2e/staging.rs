@@ -198,6 +198,34 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
     assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
 }
 
+#[test]
+fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    for name in ["source", "mount"] {
+        fs::create_dir_all(folder.at(name)).expect("a folder");
+    }
+    if SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))).is_none() {
+        return;
+    }
+    let script = layout::root().join("docs/examples/slow-server.sh");
+    let folders = [testbed(), crate::harness::wireup()].map(|program| program.parent().expect("a folder").to_owned());
+    let path = format!("{}:{}:{}", folders[0].display(), folders[1].display(), std::env::var("PATH").expect("PATH"));
+    let run = Run::tool("sh", [script.display().to_string(), "2".into(), "4".into()]).envs(vec![("PATH", path)]);
+    let outcome = run.guard(Duration::from_secs(120)).finish().expect_code(0);
+    let operations = |what: &str| -> u64 {
+        let out = outcome.out();
+        let line = out.lines().find(|line| line.starts_with(&format!("{what}  "))).expect("a line");
+        line.split_whitespace().rev().nth(1).expect("a number").parse().expect("a number")
+    };
+    // 20 libraries are looked for in ten folders, and read; the second time nothing is read.
+    assert!(operations("not staged") > 100, "{outcome}");
+    assert!(operations("staged") > operations("staged, once more"), "{outcome}");
+    assert_eq!(operations("from a local disk"), 0, "{outcome}");
+}
+
 fn spec(source: &Path, mount: &Path) -> Spec {
     Spec { delay: Duration::ZERO, ..Spec::new(testbed(), source, mount) }
 }
