@@ -47,6 +47,8 @@ pub struct Collector<'a> {
     added: HashMap<PathBuf, Option<PathBuf>>,
     /// Of folders that were looked through.
     pub(super) listings: Listings,
+    /// These folders, and whether what programs in them need was added, too.
+    pub(super) examined: HashMap<PathBuf, bool>,
     left_out: BTreeMap<PathBuf, String>,
     pub(super) remarks: BTreeSet<String>,
     /// Libraries that were not found, with the file that needs each.
@@ -79,6 +81,7 @@ impl<'a> Collector<'a> {
             needs: BTreeMap::new(),
             added: HashMap::new(),
             listings: Listings::new(),
+            examined: HashMap::new(),
             left_out: BTreeMap::new(),
             remarks: BTreeSet::new(),
             missing: BTreeMap::new(),

@@ -87,7 +87,13 @@ impl Collector<'_> {
     }
 
     pub fn add_needs_of_folder(&mut self, folder: &Path, with_programs: bool) -> Result<(), Error> {
-        let listing = list_with(folder, self.digests);
+        // Each script of an environment leads to its folder again.
+        let known = self.examined.get(folder).copied();
+        if known.is_some_and(|programs_too| programs_too || !with_programs) {
+            return Ok(());
+        }
+        self.examined.insert(folder.to_owned(), with_programs);
+        let listing = self.listings.remove(folder).unwrap_or_else(|| list_with(folder, self.digests));
         let contents = folder::contents(folder, &listing, with_programs);
         self.listings.insert(folder.to_owned(), listing);
         for unreadable in &contents.unreadable {
