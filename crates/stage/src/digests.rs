@@ -1,9 +1,10 @@
 //! Digests of files that have not changed since an earlier run: in a file for each folder that was staged, so that what is read is in
 //! proportion to what is staged now, and in one for all single files. Beside them lies what was in each folder.
 
-use crate::known::{Identity, Known};
+use crate::known::{self, Identity, Known};
 use crate::set::Digest;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -50,6 +51,13 @@ impl Digests {
 
 fn name_of(folder: &Path) -> String {
     blake3::hash(folder.as_os_str().as_bytes()).to_hex().to_string()
+}
+
+/// Writes one of the files, and removes the oldest if there are too many.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    known::write(path, bytes)?;
+    remove_oldest(path.parent().unwrap_or(path));
+    Ok(())
 }
 
 /// Those of some files.

@@ -38,7 +38,7 @@ pub struct FileSystem {
     pub name: String,
     /// Many nodes may read from it at once. FUSE counts: what is behind it is unknown.
     pub is_network: bool,
-    /// The times of a folder change with every name in it, on all nodes.
+    /// The times of a folder change with every name in it.
     pub folders_have_times: bool,
 }
 
@@ -62,7 +62,8 @@ impl FileSystem {
             }
             None => {
                 let known = name(LOCAL);
-                let folders_have_times = known.is_some();
+                // A folder of several layers has the times of the uppermost one.
+                let folders_have_times = known.as_deref().is_some_and(|name| name != "overlayfs");
                 let name = known.unwrap_or_else(|| format!("type {number:#x}"));
                 FileSystem { name, is_network: false, folders_have_times }
             }
@@ -84,6 +85,7 @@ mod tests {
         assert_eq!(of(0xFF53_4D42), ("SMB".to_owned(), true, false));
         assert_eq!(of(0x6573_5546), ("FUSE".to_owned(), true, false));
         assert_eq!(of(0xEF53), ("ext4".to_owned(), false, true));
+        assert_eq!(of(0x794C_7630), ("overlayfs".to_owned(), false, false));
         assert_eq!(of(0x1234), ("type 0x1234".to_owned(), false, false));
     }
 

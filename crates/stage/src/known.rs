@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use twox_hash::XxHash3_64;
 
 /// A file must be at least this old (s): file systems keep times to 2 s or better.
-const AGE_MIN_S: i64 = 2;
+pub(crate) const AGE_MIN_S: i64 = 2;
 const KEPT_LEN_MAX: u64 = 256 << 20;
 /// Files that were not asked for are forgotten if there are more of them than of those that were, and than this (chosen: the libraries of a
 /// large environment).
@@ -53,9 +53,9 @@ impl Identity {
         self.0[0]
     }
 
-    /// Whether any change after `at_s` gives it other times.
-    pub(crate) fn is_settled(&self, at_s: i64) -> bool {
-        at_s - (self.0[3] as i64).max(self.0[5] as i64) >= AGE_MIN_S
+    /// How old its last change is (s).
+    pub(crate) fn age_s(&self, now_s: i64) -> i64 {
+        now_s - (self.0[3] as i64).max(self.0[5] as i64)
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -149,7 +149,7 @@ impl Known {
     }
 
     pub fn add(&mut self, file: Identity, value: &[u8]) {
-        if file.is_settled(now_s()) {
+        if file.age_s(now_s()) >= AGE_MIN_S {
             self.new.insert(file, value.to_owned());
         }
     }

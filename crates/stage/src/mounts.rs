@@ -5,6 +5,9 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// Kinds whose source is the same text on all nodes for the same server; the last one is the slow file system of the tests.
+const KINDS: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "fuse.slowfs"];
+
 /// The mounts of this process.
 #[derive(Default, Debug)]
 pub struct Mounts {
@@ -79,10 +82,12 @@ impl Mount {
         })
     }
 
-    /// `server:/export`, `//server/share`, `host:/folder` of `sshfs`; the devices of GPFS have the same name in the whole cluster.
+    /// `server:/export`, `//server/share`; the devices of GPFS have the same name in the whole cluster. Not the root of an NFS server, of
+    /// which each client sees the exports that it may use, and not what a process on the node itself passes on.
     fn names_server(&self) -> bool {
         let source = self.source.as_bytes();
-        source.contains(&b':') || source.starts_with(b"//") || self.kind == "gpfs"
+        let is_here = [&b"localhost"[..], b"127.", b"[::1]", b"::1"].iter().any(|here| source.starts_with(here));
+        KINDS.contains(&self.kind.as_str()) && !is_here && !source.ends_with(b":/")
     }
 }
 
@@ -121,6 +126,9 @@ mod tests {
 34 30 0:44 / /nfs/local rw - tmpfs tmpfs rw
 35 34 0:45 / /nfs/local rw - nfs4 other:/over rw
 36 21 0:46 / /gpfs rw - gpfs project rw
+37 21 0:47 / /root-of-server rw - nfs4 server:/ rw
+38 21 0:48 / /tunnel rw - nfs4 127.0.0.1:/export rw
+39 21 0:49 / /pool rw - fuse.mergerfs disk1:disk2 rw
 ";
 
     #[test]
@@ -136,7 +144,9 @@ mod tests {
         assert_eq!(name("/home of\\all/a"), known("cifs //server/share /a"));
         assert_eq!(name("/gpfs/a"), known("gpfs project /a"));
         assert_eq!(name("/nfs/local/a"), known("nfs4 other:/over /a"), "the upper one of two");
-        assert_eq!([name("/fuse/a"), name("/usr/lib"), name("/")], [None, None, None]);
+        for path in ["/fuse/a", "/usr/lib", "/", "/root-of-server/a", "/tunnel/a", "/pool/a"] {
+            assert_eq!(name(path), None, "{path}");
+        }
         assert_eq!(Mounts::parse(b"21 x").name_of(Path::new("/")), None);
     }
 

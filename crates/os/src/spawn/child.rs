@@ -60,7 +60,7 @@ type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
     if task.parent_cpu >= 0 && cpu() == task.parent_cpu {
-        call(Step::Group, libc::SYS_sched_yield, [0; 4])?;
+        let _ = call(Step::Group, libc::SYS_sched_yield, [0; 4]);
     }
     match task.session {
         Session::Shared => call(Step::Group, libc::SYS_setpgid, [0; 4])?,

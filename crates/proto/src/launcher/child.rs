@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::mapping::{Mapping, MappingError};
 use wireup_wire::ids::{AgentId, JobId, Rank};
-use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, StdinTarget};
+use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, Staged, StdinTarget};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest, Unfit};
 
@@ -108,6 +108,8 @@ pub fn job(
             profile: false,
             // A rankfile is about the ranks of the launched job.
             binding: Binding { slots: Vec::new(), ..parent.options.binding.clone() },
+            // What the launcher saw in folders when the run began may have changed.
+            staged: parent.options.staged.clone().map(|staged| Staged { bare: Vec::new(), ..staged }),
             ..parent.options.clone()
         },
     };

@@ -2,7 +2,8 @@
 //! look at what the listing has, and no folder is read.
 //!
 //! A folder counts as unchanged if number, length and both of its times are the same. So a listing is kept only if its file system changes
-//! the times of a folder with every name in it, and if no folder has changed only just now.
+//! the times of a folder with every name in it, and if no folder has changed only just now. On a network file system each folder is opened
+//! all the same: then the kernel asks the server, and does not rely on what it has heard some time ago.
 //!
 //! ```text
 //!   check u64 | entries u64, folders u64, bytes of names u64
@@ -14,12 +15,13 @@
 //! All numbers are little-endian. The check is XXH3 of all that follows it.
 
 use super::listing::{Listing, Part, Seen, list, threads};
-use crate::digests::Digests;
+use crate::digests::{self, Digests};
 use crate::file_system::FileSystem;
 use crate::known::{self, IDENTITY_LEN, Identity};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, lstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, lstat, openat, statat};
 use std::fs;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use twox_hash::XxHash3_64;
@@ -30,33 +32,35 @@ const FOLDER_LEN: usize = 8;
 const KEPT_LEN_MAX: u64 = 256 << 20;
 /// Folders that a thread looks at one after the other.
 const FOLDERS: usize = 64;
+/// On a network file system a folder must be at least this old (s): more than clocks differ (chosen).
+const AGE_MIN_REMOTE_S: i64 = 60;
 
 /// Looks at all that is in a folder, with the help of what was kept of an earlier time, and keeps it for the next one.
 pub fn list_with(root: &Path, digests: &Digests) -> Listing {
     let Some(path) = digests.listing_of(root) else { return list(root) };
-    if let Some(known) = read(root, &path).filter(is_unchanged) {
+    let kind = FileSystem::of(root).filter(|kind| kind.folders_have_times);
+    let Some(FileSystem { is_network, .. }) = kind else { return list(root) };
+    if let Some(known) = read(root, &path).filter(|known| is_unchanged(known, is_network)) {
         return known;
     }
     let began_s = known::now_s();
     let listing = list(root);
-    if is_to_be_kept(&listing, began_s) {
+    if is_to_be_kept(&listing, began_s, is_network) {
         // Without it the next one reads all folders again.
-        let _ = known::write(&path, &encode(&listing));
+        let _ = digests::write(&path, &encode(&listing));
     }
     listing
 }
 
 /// Whether every later change of a name will be seen.
-fn is_to_be_kept(listing: &Listing, began_s: i64) -> bool {
+fn is_to_be_kept(listing: &Listing, began_s: i64, is_network: bool) -> bool {
     let Some(root) = listing.root.as_ref().filter(|root| root.kind() == FileType::Directory) else { return false };
+    let age_min_s = if is_network { AGE_MIN_REMOTE_S } else { known::AGE_MIN_S };
     let is_settled = |seen: &Seen| {
         seen.kind() != FileType::Directory
-            || seen.identity.device() == root.identity.device() && seen.identity.is_settled(began_s)
+            || seen.identity.device() == root.identity.device() && seen.identity.age_s(began_s) >= age_min_s
     };
-    listing.is_whole()
-        && FileSystem::of(&listing.path).is_some_and(|kind| kind.folders_have_times)
-        && is_settled(root)
-        && listing.parts.iter().flat_map(|part| &part.seen).all(is_settled)
+    listing.is_whole() && is_settled(root) && listing.parts.iter().flat_map(|part| &part.seen).all(is_settled)
 }
 
 fn encode(listing: &Listing) -> Vec<u8> {
@@ -108,15 +112,15 @@ fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
     let (folders, rest) = rest.split_at_checked(folders.checked_mul(FOLDER_LEN)?)?;
     let (entries, _) = entries.as_chunks::<ENTRY_LEN>();
     let (folders, _) = folders.as_chunks::<FOLDER_LEN>();
-    let half = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let mut begin = 0;
     let mut seen = Vec::with_capacity(entries.len());
     for entry in entries {
-        let (mode, folder, end) = (half(entry, 0)?, half(entry, 4)?, half(entry, 8)?);
+        let (mode, folder, end) = (word(entry, 0)?, word(entry, 4)?, word(entry, 8)?);
         let name = std::mem::replace(&mut begin, end)..end;
         seen.push(Seen { mode, identity: Identity::decode(entry.last_chunk()?), name, folder });
     }
-    let all = folders.iter().map(|folder| Some((half(folder, 0)? as usize, half(folder, 4)? as usize)));
+    let all = folders.iter().map(|folder| Some((word(folder, 0)? as usize, word(folder, 4)? as usize)));
     let folders = all.map(|inside| inside.map(|(from, to)| (0, from..to))).collect::<Option<Vec<_>>>()?;
     let root_seen = if seen.is_empty() { return None } else { seen.remove(0) };
     let part = Part::of(seen, rest.to_vec());
@@ -150,61 +154,99 @@ fn is_tree(part: &Part, folders: &[(usize, Range<usize>)]) -> bool {
 }
 
 /// Looks at all that is in a listing.
-fn is_unchanged(listing: &Listing) -> bool {
-    let same = |seen: &Seen, stat: &rustix::fs::Stat| seen.mode == stat.st_mode && seen.identity == Identity::of(stat);
+fn is_unchanged(listing: &Listing, is_network: bool) -> bool {
     let (Some(root), [part]) = (&listing.root, &listing.parts[..]) else { return false };
-    if !lstat(&listing.path).is_ok_and(|stat| same(root, &stat)) {
-        return false;
-    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(top) = openat(CWD, &listing.path, flags, Mode::empty()) else { return false };
-    // Of each folder: its entry, and the folder that it is in.
-    let mut entries = vec![(0, 0); listing.folders.len()];
-    for (number, (_, inside)) in listing.folders.iter().enumerate() {
-        for at in inside.clone().filter(|at| part.seen[*at].kind() == FileType::Directory) {
-            entries[part.seen[at].folder as usize] = (at, number);
-        }
+    if !lstat(&listing.path).is_ok_and(|stat| is_same(root, &stat)) {
+        return false;
     }
+    let look = Look { listing, part, ways: ways(listing, part), top, is_network };
     let (next, changed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let look = || {
-        let (mut path, mut way) = (Vec::new(), Vec::new());
+    let run = || {
+        let mut path = Vec::new();
         while !changed.load(Ordering::Relaxed) {
             let from = next.fetch_add(FOLDERS, Ordering::Relaxed);
-            if from >= entries.len() {
+            let mut folders = from..look.ways.len().min(from + FOLDERS);
+            if folders.is_empty() {
                 return;
             }
-            for number in from..entries.len().min(from + FOLDERS) {
-                way.clear();
-                let mut folder = number;
-                while folder != 0 {
-                    let (entry, above) = entries[folder];
-                    way.push(entry);
-                    folder = above;
-                }
-                path.clear();
-                for entry in way.iter().rev() {
-                    path.extend_from_slice(part.name(&part.seen[*entry]));
-                    path.push(b'/');
-                }
-                let len = path.len();
-                for seen in &part.seen[listing.folders[number].1.clone()] {
-                    path.truncate(len);
-                    path.extend_from_slice(part.name(seen));
-                    if !statat(&top, &path[..], AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| same(seen, &stat)) {
-                        changed.store(true, Ordering::Relaxed);
-                        return;
-                    }
-                }
+            if !folders.all(|folder| look.is_folder_unchanged(folder, &mut path)) {
+                changed.store(true, Ordering::Relaxed);
             }
         }
     };
     std::thread::scope(|scope| {
         (1..threads(&listing.path)).for_each(|_| {
-            scope.spawn(look);
+            scope.spawn(run);
         });
-        look();
+        run();
     });
     !changed.into_inner()
+}
+
+fn is_same(seen: &Seen, stat: &Stat) -> bool {
+    seen.mode == stat.st_mode && seen.identity == Identity::of(stat)
+}
+
+/// Of each folder: its entry, and the folder that it is in.
+fn ways(listing: &Listing, part: &Part) -> Vec<(usize, usize)> {
+    let mut ways = vec![(0, 0); listing.folders.len()];
+    for (number, (_, inside)) in listing.folders.iter().enumerate() {
+        for at in inside.clone().filter(|at| part.seen[*at].kind() == FileType::Directory) {
+            ways[part.seen[at].folder as usize] = (at, number);
+        }
+    }
+    ways
+}
+
+struct Look<'a> {
+    listing: &'a Listing,
+    part: &'a Part,
+    ways: Vec<(usize, usize)>,
+    /// The root.
+    top: OwnedFd,
+    is_network: bool,
+}
+
+impl Look<'_> {
+    /// `path`: room for one.
+    fn is_folder_unchanged(&self, number: usize, path: &mut Vec<u8>) -> bool {
+        path.clear();
+        self.add_way(number, path);
+        if !self.is_network {
+            return self.has_all(&self.top, number, path);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = if path.is_empty() { &b"."[..] } else { &path[..] };
+        let Ok(folder) = openat(&self.top, name, flags, Mode::empty()) else { return false };
+        let seen = match number {
+            0 => self.listing.root.as_ref(),
+            _ => self.part.seen.get(self.ways[number].0),
+        };
+        path.clear();
+        seen.is_some_and(|seen| fstat(&folder).is_ok_and(|stat| is_same(seen, &stat)))
+            && self.has_all(&folder, number, path)
+    }
+
+    /// Whether all that is in a folder is as it was; `path` leads to it from an open folder, and is empty or ends with a slash.
+    fn has_all(&self, from: &OwnedFd, number: usize, path: &mut Vec<u8>) -> bool {
+        let len = path.len();
+        self.part.seen[self.listing.folders[number].1.clone()].iter().all(|seen| {
+            path.truncate(len);
+            path.extend_from_slice(self.part.name(seen));
+            statat(from, &path[..], AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_same(seen, &stat))
+        })
+    }
+
+    fn add_way(&self, number: usize, path: &mut Vec<u8>) {
+        if number != 0 {
+            let (entry, above) = self.ways[number];
+            self.add_way(above, path);
+            path.extend_from_slice(self.part.name(&self.part.seen[entry]));
+            path.push(b'/');
+        }
+    }
 }
 
 #[cfg(test)]
@@ -282,25 +324,50 @@ mod tests {
             let kept = decode(folder.path(), &encode(&list(folder.path()))).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(10));
             change(folder.path());
-            assert_eq!(is_unchanged(&kept), what == "nothing", "{what}");
+            for is_network in [false, true] {
+                assert_eq!(is_unchanged(&kept, is_network), what == "nothing", "{what}");
+            }
         }
     }
 
     #[test]
     fn a_folder_that_has_just_changed_is_not_kept() {
+        let folder = old_tree();
+        let (listing, now_s) = (list(folder.path()), known::now_s());
+        let kept = |later_s, is_network| is_to_be_kept(&listing, now_s + later_s, is_network);
+        assert_eq!([kept(0, false), kept(10, false), kept(10, true), kept(100, true)], [false, true, false, true]);
+    }
+
+    #[test]
+    fn what_was_kept_is_used_if_it_is_right_and_only_then() {
         let (folder, cache) = (old_tree(), tempfile::tempdir().unwrap());
-        let listing = list(folder.path());
-        let now_s = known::now_s();
-        let has_times = FileSystem::of(folder.path()).unwrap().folders_have_times;
-        assert_eq!((is_to_be_kept(&listing, now_s), is_to_be_kept(&listing, now_s + 10)), (false, has_times));
+        if !FileSystem::of(folder.path()).unwrap().folders_have_times {
+            return;
+        }
         let digests = Digests::in_folder(cache.path().to_owned());
         let path = digests.listing_of(folder.path()).unwrap();
+        let listing = list(folder.path());
         assert_eq!(shown(&list_with(folder.path(), &digests)), shown(&listing));
-        assert!(!path.exists());
-        // What was kept is used if it is right, and only then.
-        known::write(&path, &encode(&listing)).unwrap();
-        assert_eq!(list_with(folder.path(), &digests).parts.len(), 1);
-        fs::write(folder.path().join("e/new"), "").unwrap();
+        assert!(!path.exists(), "it has just been made");
+        // One that does not have all names shows whether it is used.
+        let mut marked = decode(folder.path(), &encode(&listing)).unwrap();
+        let last = marked.folders.last_mut().unwrap();
+        last.1.end -= 1;
+        marked.parts[0].seen.pop();
+        let names = marked.parts[0].seen.last().unwrap().name.end as usize;
+        marked.parts[0].names.truncate(names);
+        known::write(&path, &encode(&marked)).unwrap();
+        assert_eq!(list_with(folder.path(), &digests).len(), listing.len() - 1);
+        fs::write(folder.path().join("a/new"), "").unwrap();
         assert_eq!(list_with(folder.path(), &digests).len(), listing.len() + 1);
+    }
+
+    #[test]
+    fn the_oldest_listings_are_removed() {
+        let cache = tempfile::tempdir().unwrap();
+        for number in 0..200 {
+            digests::write(&cache.path().join(format!("{number}.names")), b"").unwrap();
+        }
+        assert!(fs::read_dir(cache.path()).unwrap().count() < 200);
     }
 }

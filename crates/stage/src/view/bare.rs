@@ -21,7 +21,7 @@ pub struct BareFolder {
     pub mode: u32,
 }
 
-/// The permission bits of those that are the same on this node.
+/// The permission bits of the bare folders that this node has, too.
 #[derive(Default, Debug)]
 pub struct Bare(BTreeMap<PathBuf, u32>);
 
@@ -41,6 +41,10 @@ impl Bare {
     pub fn here(folders: impl Iterator<Item = BareFolder>) -> Bare {
         let mut folders = folders.peekable();
         let mounts = if folders.peek().is_some() { Mounts::own() } else { Mounts::default() };
+        Bare::here_by(folders, &mounts)
+    }
+
+    fn here_by(folders: impl Iterator<Item = BareFolder>, mounts: &Mounts) -> Bare {
         let same = folders.filter(|folder| mounts.name_of(&folder.path).as_ref() == Some(&folder.name));
         Bare(same.map(|folder| (folder.path, folder.mode & 0o7777)).collect())
     }
@@ -86,6 +90,9 @@ mod tests {
             fs::write(at(name), "").unwrap();
         }
         let set = Set::collect([&*at("env/bin/program"), &*at("env/lib/one"), &*at("env/share")]).unwrap();
+        for name in ["", "env", "env/bin"] {
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
         let top = folder.path().canonicalize().unwrap();
         let list = |source: &str| {
             format!("1 0 0:1 / / rw - ext4 disk rw\n2 1 0:2 / {} rw - nfs4 {source} rw\n", top.display())
@@ -94,8 +101,11 @@ mod tests {
         let found = Bare::among(&set, &named("server:/export"));
         let paths: Vec<_> = found.iter().map(|bare| bare.path.strip_prefix(&top).unwrap().to_owned()).collect();
         assert_eq!(paths, ["", "env", "env/bin"].map(PathBuf::from), "env/lib has another file");
-        assert_eq!(Bare::among(&set, &named("disk")), []);
-        // The folders of this test are on no server, so here is none of them.
-        assert_eq!(Bare::here(found.into_iter()).0.len(), 0);
+        assert_eq!(Bare::among(&set, &named("localhost:/export")), []);
+        let here = |source: &str| Bare::here_by(found.iter().cloned(), &named(source));
+        assert!(paths.iter().all(|path| here("server:/export").mode(&top.join(path)) == Some(0o755)));
+        assert_eq!(here("other:/export").0.len(), 0, "another server under the same name");
+        // The folders of this test are on no server, so this node has none of them.
+        assert_eq!(Bare::here(found.clone().into_iter()).0.len(), 0);
     }
 }
