@@ -207,7 +207,9 @@ impl World {
 
     fn on_message(&mut self, node: u32, message: ToServer) {
         match message {
-            ToServer::Begin(_) => self.server_problem(node, "is sent `Begin`, which is for its driver"),
+            ToServer::Open(_) | ToServer::Begin(_) => {
+                self.server_problem(node, "is sent a first message, which is for its driver");
+            }
             ToServer::Endpoints { rows } => {
                 let is_new = std::mem::replace(&mut self.server(node).lacks_endpoints, false);
                 if !is_new || rows.iter().all(Bytes::is_empty) {

@@ -5,6 +5,8 @@
 //!
 //! ```text
 //!   agent                                server process                    ranks (libpmix clients)
+//!     ── Open ──────────────────────────►  (only if it is started before its job is known) open the library
+//!     ◄──────────────────────── Opened ──
 //!     ── Begin ─────────────────────────►  open the library
 //!     ── Endpoints ─────────────────────►  (only if the ranks have listening sockets)
 //!                                          register, set up
@@ -39,6 +41,16 @@ use thiserror::Error;
 
 /// Longest message between an agent and its server process: a fence's outcome with the length of a frame, plus a margin.
 pub const MESSAGE_LEN_MAX: usize = crate::limits::FRAME_PAYLOAD_MAX + (1 << 20);
+
+/// What a server process needs to open the library.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Open {
+    /// As in [`Begin`].
+    pub dir: String,
+    pub library: Option<String>,
+    /// The name of this node.
+    pub host: String,
+}
 
 /// Everything that a server process needs to know about its job. O(nodes + programs + local ranks).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -133,7 +145,7 @@ impl Wanted {
 /// From an agent to its server process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToServer {
-    /// The first message.
+    /// The first message, or the one after `Open`, which then has told the same directory, library and name of the node.
     Begin(Begin),
     /// The second message, if `Begin` announces it.
     Endpoints {
@@ -169,6 +181,8 @@ pub enum ToServer {
     },
     /// The last message: clean up and exit.
     End,
+    /// The first message to a process whose job is not known yet: open the library.
+    Open(Open),
 }
 
 /// The subject of an event.
@@ -230,6 +244,8 @@ pub enum FromServer {
         stream: u16,
         text: Vec<u8>,
     },
+    /// The answer to `Open`; if the library cannot be opened, that is `Failed`.
+    Opened,
 }
 
 /// A request of a server process.

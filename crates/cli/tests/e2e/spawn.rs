@@ -1,5 +1,7 @@
 //! Processes that ranks ask for (MPI_Comm_spawn): jobs of one family.
 
+mod servers;
+
 use crate::harness::machines::Machines;
 use crate::harness::peers::program;
 use crate::harness::sessions::Session;

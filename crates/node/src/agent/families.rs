@@ -12,7 +12,8 @@
 //! ```
 
 use super::keeper_link::KeeperLink;
-use super::keeper_pool::KeeperPool;
+use super::keeper_pool::{Idle, KeeperPool};
+use super::pmix::SpareServer;
 use super::token::Token;
 use crate::keeper::{Keeper, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,8 @@ struct Family {
     guests: KeeperPool,
     /// It has had guests.
     grows: bool,
+    /// A PMIx server process for the next job, to be started by a guest.
+    server: Option<SpareServer>,
 }
 
 impl Family {
@@ -62,23 +65,35 @@ impl Families {
         self.of.insert(job, family);
     }
 
+    /// Whether ranks have started it.
+    pub fn has_joined(&self, job: JobId) -> bool {
+        self.of.contains_key(&job)
+    }
+
+    /// Has this server process started for a job that follows this one. If the family has no guests, it is returned.
+    pub fn equip(&mut self, job: JobId, server: SpareServer) -> Option<SpareServer> {
+        let Some(family) = self.here.get_mut(&self.family_of(job)) else { return Some(server) };
+        family.server = Some(server);
+        None
+    }
+
     fn family_of(&self, job: JobId) -> JobId {
         self.of.get(&job).copied().unwrap_or(job)
     }
 
     /// A keeper for a job whose family is here: an idle guest, or one that is forked now. The job counts as here.
-    pub fn guest_for(&mut self, job: JobId, reactor: &Reactor) -> Option<io::Result<Keeper>> {
+    pub fn guest_for(&mut self, job: JobId, reactor: &Reactor) -> Option<io::Result<Idle>> {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
         family.grows = true;
         // If the first keeper has just died, so will the family.
-        Some(family.guests.take(reactor).map_or_else(|| Family::fork(family.first), Ok))
+        Some(family.guests.take_equipped(reactor).map_or_else(|| Family::fork(family.first).map(Idle::from), Ok))
     }
 
     /// A job is the first one of its family here; its keeper has a new namespace.
     pub fn begin(&mut self, job: JobId, first: u32) {
         let (jobs, guests) = (BTreeSet::from([job]), KeeperPool::default());
-        self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, grows: false });
+        self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, grows: false, server: None });
     }
 
     /// A job is over here. Returns the first keeper of a family that is over.
@@ -127,13 +142,17 @@ impl Families {
         if family.jobs.is_empty() { self.here.remove(&id)?.end(reactor) } else { None }
     }
 
-    /// Forks a guest ahead for each family that has had one.
+    /// Forks a guest ahead for each family that has had one; it starts the server process that the next job is likely to need.
     ///
     /// # Errors
     /// One cannot be forked.
     pub fn fork_ahead(&mut self, reactor: &Reactor) -> io::Result<()> {
         let mut growing = self.here.values_mut().filter(|family| family.grows);
-        growing.try_for_each(|family| family.guests.fill(GUESTS, || Family::fork(family.first), reactor))
+        growing.try_for_each(|family| {
+            family.guests.fill(GUESTS, || Family::fork(family.first), reactor)?;
+            family.guests.equip(&mut family.server, reactor);
+            Ok(())
+        })
     }
 
     /// Ends all idle guests but a few.

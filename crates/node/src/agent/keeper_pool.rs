@@ -2,15 +2,20 @@
 //!
 //! ```text
 //!   forked ahead ──► idle ──► with a job ──► renewing ──► idle …
-//!                                              │ fails, or too many: ended
+//!                     │ ▲                      ▲ │ fails, or too many: ended
+//!                     ▼ │                      │
+//!                   idle, with a PMIx server ──┘ which has ended, or is not wanted any more
 //! ```
+//!
+//! One of them may have started a PMIx server process ahead, for jobs that ranks start (`pmix/spare`).
 //!
 //! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes idle. Idle keepers are
 //! watched, so that a killed one is not used.
 
 use super::keeper_link::KeeperLink;
+use super::pmix::SpareServer;
 use super::token::Token;
-use crate::keeper::{Keeper, KeeperEvent, Request};
+use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Interest, Reactor};
@@ -18,63 +23,161 @@ use wireup_os::reactor::{Interest, Reactor};
 /// Most idle keepers. Chosen: as many concurrent jobs as a user starts by a script.
 const IDLE_MAX: usize = 32;
 
+/// A keeper without a job.
+pub struct Idle {
+    pub keeper: Keeper,
+    /// Which it has started.
+    pub server: Option<SpareServer>,
+}
+
+impl From<Keeper> for Idle {
+    fn from(keeper: Keeper) -> Idle {
+        Idle { keeper, server: None }
+    }
+}
+
+impl Idle {
+    /// What the keeper says; `false`: it cannot be used with what it has started.
+    fn receive(&mut self) -> io::Result<bool> {
+        let mut events = Vec::new();
+        if self.keeper.receive(&mut events)? == Alive::Gone {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        // Without a server it has nothing to say.
+        Ok(events.into_iter().all(|event| self.server.as_mut().is_some_and(|server| server.on_event(event))))
+    }
+
+    /// To be ended. Its server is killed first: otherwise the keeper would give it some time to end by itself.
+    fn into_keeper(self) -> Keeper {
+        let Idle { mut keeper, server } = self;
+        if let Some(mut server) = server {
+            keeper.request(&server.dismiss());
+            let _ = keeper.flush();
+        }
+        keeper
+    }
+}
+
 #[derive(Default)]
 pub struct KeeperPool {
     /// By pid.
-    idle: BTreeMap<u32, Keeper>,
-    renewing: BTreeMap<u32, KeeperLink>,
+    idle: BTreeMap<u32, Idle>,
+    renewing: BTreeMap<u32, Renewing>,
+}
+
+struct Renewing {
+    link: KeeperLink,
+    /// Which it kills.
+    server: Option<SpareServer>,
 }
 
 impl KeeperPool {
-    /// An idle keeper, if there is one.
-    pub fn take(&mut self, reactor: &Reactor) -> Option<Keeper> {
-        let (_, keeper) = self.idle.pop_first()?;
-        let _ = reactor.remove(keeper.fd());
-        Some(keeper)
+    /// An idle keeper without a server, if there is one.
+    pub fn take(&mut self, reactor: &Reactor) -> Option<Idle> {
+        self.take_one(false, reactor)
+    }
+
+    /// An idle keeper, the one with a server before others.
+    pub fn take_equipped(&mut self, reactor: &Reactor) -> Option<Idle> {
+        self.take_one(true, reactor).or_else(|| self.take_one(false, reactor))
+    }
+
+    fn take_one(&mut self, has_server: bool, reactor: &Reactor) -> Option<Idle> {
+        let pid = *self.idle.iter().find(|(_, idle)| idle.server.is_some() == has_server)?.0;
+        let idle = self.idle.remove(&pid)?;
+        let _ = reactor.remove(idle.keeper.fd());
+        Some(idle)
+    }
+
+    /// An idle keeper starts this server, unless one has a server already.
+    pub fn equip(&mut self, server: &mut Option<SpareServer>, reactor: &Reactor) {
+        if self.idle.values().any(|idle| idle.server.is_some()) {
+            *server = None;
+        }
+        let Some(mut idle) = server.is_some().then(|| self.take(reactor)).flatten() else { return };
+        let Some(mut server) = server.take() else { return };
+        let has_started = server.start(&mut idle.keeper).is_ok();
+        idle.server = Some(server);
+        match has_started && watch(&idle.keeper, reactor).is_ok() {
+            true => drop(self.idle.insert(idle.keeper.pid(), idle)),
+            false => self.strip(idle, reactor),
+        }
+    }
+
+    /// Ends servers that wait for a job.
+    pub fn strip_all(&mut self, reactor: &Reactor) {
+        while let Some(idle) = self.take_one(true, reactor) {
+            self.strip(idle, reactor);
+        }
+    }
+
+    /// The keeper kills its server and removes the server's directory.
+    fn strip(&mut self, idle: Idle, reactor: &Reactor) {
+        let Idle { keeper, mut server } = idle;
+        let token = Token::IdleKeeper(keeper.pid());
+        // If it cannot be watched, it is dropped, and ends.
+        let Ok(mut link) = KeeperLink::begin(keeper, token, reactor) else { return };
+        server.iter_mut().for_each(|server| link.request(&server.dismiss()));
+        self.renew_with(link, server, reactor);
     }
 
     /// Its job is over.
     pub fn renew(&mut self, link: KeeperLink, reactor: &Reactor) {
-        let pid = link.pid();
-        let mut link = link.moved(Token::IdleKeeper(pid), reactor);
+        let token = Token::IdleKeeper(link.pid());
+        self.renew_with(link.moved(token, reactor), None, reactor);
+    }
+
+    fn renew_with(&mut self, mut link: KeeperLink, server: Option<SpareServer>, reactor: &Reactor) {
         link.request(&Request::Renew);
         link.flush(reactor);
-        self.renewing.insert(pid, link);
+        self.renewing.insert(link.pid(), Renewing { link, server });
     }
 
     /// A keeper has sent something, or has ended. `false`: it is not in this pool.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) -> bool {
-        if let Some(keeper) = self.idle.remove(&pid) {
-            // An idle keeper sends nothing, so it has ended.
-            let _ = reactor.remove(keeper.fd());
-            let _ = keeper.close();
+        if let Some(mut idle) = self.idle.remove(&pid) {
+            match idle.receive() {
+                Ok(true) => drop(self.idle.insert(pid, idle)),
+                received => self.give_up(idle, received.is_ok(), reactor),
+            }
             return true;
         }
-        let Some(link) = self.renewing.get_mut(&pid) else { return false };
+        let Some(Renewing { link, .. }) = self.renewing.get_mut(&pid) else { return false };
         let mut events = Vec::new();
         let alive = link.receive(&mut events, reactor);
         let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed));
         if alive && !renewed {
             link.flush(reactor);
-        } else if let Some(link) = self.renewing.remove(&pid) {
+        } else if let Some(Renewing { link, server }) = self.renewing.remove(&pid) {
             let keeper = link.into_keeper(reactor);
             if alive && self.idle.len() < IDLE_MAX && watch(&keeper, reactor).is_ok() {
-                self.idle.insert(pid, keeper);
+                self.idle.insert(pid, keeper.into());
             } else {
                 // It has nothing left to do, so closing it does not take long.
                 let _ = keeper.close();
+                server.iter().for_each(SpareServer::remove_directory);
             }
         }
         true
     }
 
-    /// Ends all idle keepers but `count`.
+    fn give_up(&mut self, idle: Idle, is_alive: bool, reactor: &Reactor) {
+        let _ = reactor.remove(idle.keeper.fd());
+        if is_alive && idle.server.is_some() {
+            return self.strip(idle, reactor);
+        }
+        let Idle { keeper, server } = idle;
+        let _ = keeper.close();
+        // The kernel has killed the process with its keeper.
+        server.iter().for_each(SpareServer::remove_directory);
+    }
+
+    /// Ends all idle keepers but `count`, those without a server first.
     pub fn trim(&mut self, count: usize, reactor: &Reactor) {
         while self.idle.len() > count
-            && let Some((_, keeper)) = self.idle.pop_last()
+            && let Some(idle) = self.take(reactor).or_else(|| self.take_equipped(reactor))
         {
-            let _ = reactor.remove(keeper.fd());
-            let _ = keeper.close();
+            let _ = idle.into_keeper().close();
         }
     }
 
@@ -86,7 +189,7 @@ impl KeeperPool {
         while self.idle.len() < count {
             let keeper = fork()?;
             watch(&keeper, reactor)?;
-            self.idle.insert(keeper.pid(), keeper);
+            self.idle.insert(keeper.pid(), keeper.into());
         }
         Ok(())
     }
@@ -97,13 +200,79 @@ impl KeeperPool {
 
     /// All of them, to be ended.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
-        let idle = self.idle.into_values().inspect(|keeper| {
-            let _ = reactor.remove(keeper.fd());
+        let idle = self.idle.into_values().map(|idle| {
+            let _ = reactor.remove(idle.keeper.fd());
+            idle.into_keeper()
         });
-        idle.chain(self.renewing.into_values().map(|link| link.into_keeper(reactor)))
+        idle.chain(self.renewing.into_values().map(|renewing| renewing.link.into_keeper(reactor)))
     }
 }
 
 fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
     reactor.add(keeper.fd(), Token::IdleKeeper(keeper.pid()).pack(), Interest::READABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::pmix::tests::plan;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::path::PathBuf;
+
+    /// Two keepers, one of them with a server, and the server's directory. The program of a test is no server: it ends by itself.
+    fn equipped(name: &str, reactor: &Reactor) -> (KeeperPool, PathBuf) {
+        let mut pool = KeeperPool::default();
+        pool.fill(2, Keeper::fork, reactor).unwrap();
+        let server = SpareServer::like(&plan(&format!("wireup-{}-{name}", std::process::id())));
+        let directory = server.directory();
+        pool.equip(&mut Some(server), reactor);
+        assert!(directory.exists() && pool.idle.values().filter(|idle| idle.server.is_some()).count() == 1);
+        (pool, directory)
+    }
+
+    fn settle(pool: &mut KeeperPool, idle: usize, reactor: &mut Reactor) {
+        while pool.idle.len() != idle || pool.idle.values().any(|idle| idle.server.is_some()) {
+            for event in reactor.wait(None).unwrap().to_vec() {
+                if let Some(Token::IdleKeeper(pid)) = Token::unpack(event.token) {
+                    pool.on_event(pid, reactor);
+                }
+            }
+        }
+    }
+
+    fn end(pool: KeeperPool, reactor: &Reactor) {
+        pool.into_keepers(reactor).for_each(|keeper| drop(keeper.close()));
+    }
+
+    #[test]
+    fn a_keeper_whose_server_has_ended_cleans_up_and_is_idle_again() {
+        let mut reactor = Reactor::new().unwrap();
+        let (mut pool, directory) = equipped("ended", &reactor);
+        settle(&mut pool, 2, &mut reactor);
+        assert!(!directory.exists());
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_server_whose_keeper_is_killed() {
+        let mut reactor = Reactor::new().unwrap();
+        let (mut pool, directory) = equipped("killed", &reactor);
+        let (&pid, _) = pool.idle.iter().find(|(_, idle)| idle.server.is_some()).unwrap();
+        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+        settle(&mut pool, 1, &mut reactor);
+        assert!(!directory.exists());
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn only_jobs_that_may_use_it_get_the_keeper_with_a_server() {
+        let reactor = Reactor::new().unwrap();
+        let (mut pool, directory) = equipped("apart", &reactor);
+        let plain = pool.take(&reactor).expect("there are two keepers");
+        assert!(plain.server.is_none() && pool.take(&reactor).is_none());
+        let with = pool.take_equipped(&reactor).expect("the other one");
+        assert!(with.server.is_some() && pool.take_equipped(&reactor).is_none());
+        [plain, with].into_iter().for_each(|idle| drop(idle.into_keeper().close()));
+        assert!(!directory.exists());
+    }
 }

@@ -8,8 +8,10 @@
 
 use super::families::Families;
 use super::keeper_link::KeeperLink;
-use super::keeper_pool::KeeperPool;
+use super::keeper_pool::{Idle, KeeperPool};
+use super::pmix::SpareServer;
 use crate::keeper::{Keeper, Request};
+use std::collections::BTreeSet;
 use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::PidNamespace;
@@ -37,6 +39,10 @@ pub struct Keepers {
     /// Keepers serve more than one job.
     standing: bool,
     pool: KeeperPool,
+    /// Jobs with a keeper.
+    jobs: BTreeSet<JobId>,
+    /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
+    server: Option<SpareServer>,
     /// When to fork keepers ahead.
     ahead_ns: Option<u64>,
     /// When to end all idle ones but a few, too.
@@ -96,19 +102,29 @@ impl Keepers {
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
-    pub fn for_ranks(&mut self, job: JobId, reactor: &Reactor) -> io::Result<Keeper> {
+    pub fn for_ranks(&mut self, job: JobId, reactor: &Reactor) -> io::Result<Idle> {
+        self.jobs.insert(job);
         if let Some(guest) = self.families.guest_for(job, reactor) {
             self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
             return guest;
         }
-        let keeper = match self.take(reactor) {
-            Some(keeper) => keeper.settled(),
-            None => fork(self.namespace.as_ref()),
-        }?;
-        if matches!(self.namespace, Some(PidNamespace::New { .. })) && keeper.isolates() {
-            self.families.begin(job, keeper.pid());
+        let idle = match self.take(self.families.has_joined(job), reactor) {
+            Some(Idle { keeper, server }) => Idle { keeper: keeper.settled()?, server },
+            None => fork(self.namespace.as_ref())?.into(),
+        };
+        if matches!(self.namespace, Some(PidNamespace::New { .. })) && idle.keeper.isolates() {
+            self.families.begin(job, idle.keeper.pid());
         }
-        Ok(keeper)
+        Ok(idle)
+    }
+
+    /// The ranks of a job have been started, and a server process like its own would serve the next one. If ranks have asked for this job,
+    /// that is started ahead.
+    pub fn equip(&mut self, job: JobId, server: SpareServer) {
+        if self.families.has_joined(job) {
+            self.server = self.families.equip(job, server);
+            self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
+        }
     }
 
     /// A job that is about to start belongs to the family of another one: more such jobs are likely.
@@ -123,12 +139,16 @@ impl Keepers {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
-        let idle = if self.namespace.is_none() { self.take(reactor) } else { None };
-        idle.map_or_else(Keeper::fork, Ok)
+        let idle = if self.namespace.is_none() { self.take(false, reactor) } else { None };
+        idle.map_or_else(Keeper::fork, |idle| Ok(idle.keeper))
     }
 
-    fn take(&mut self, reactor: &Reactor) -> Option<Keeper> {
-        let keeper = self.spare.take().or_else(|| self.pool.take(reactor));
+    fn take(&mut self, equipped: bool, reactor: &Reactor) -> Option<Idle> {
+        let spare = self.spare.take().map(Idle::from);
+        let keeper = spare.or_else(|| match equipped {
+            true => self.pool.take_equipped(reactor),
+            false => self.pool.take(reactor),
+        });
         if self.standing {
             let now_ns = monotonic_ns();
             self.quiet_ns = Some(now_ns + QUIET_NS);
@@ -144,6 +164,7 @@ impl Keepers {
 
     /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
     pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) {
+        self.jobs.remove(&job);
         let own = self.families.give_back(job, link, reactor);
         if let Some(own) = own {
             self.retire(own, reactor);
@@ -152,19 +173,22 @@ impl Keepers {
 
     /// A job that has got no keeper is over.
     pub fn leave(&mut self, job: JobId, reactor: &Reactor) {
+        self.jobs.remove(&job);
         if let Some(held) = self.families.leave(job, reactor) {
             self.retire(held, reactor);
         }
     }
 
     fn retire(&mut self, link: KeeperLink, reactor: &Reactor) {
+        if self.standing {
+            self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
+        }
         if !self.standing || link.lost().is_some() {
             // It has nothing left, or has died. An error means that it was already reaped.
             let _ = link.into_keeper(reactor).close();
             return;
         }
         self.pool.renew(link, reactor);
-        self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
     }
 
     /// An idle or renewing keeper has sent something, or has ended.
@@ -187,6 +211,11 @@ impl Keepers {
             return;
         }
         if is_quiet {
+            if self.jobs.is_empty() {
+                // No ranks are here that might start others.
+                self.server = None;
+                self.pool.strip_all(reactor);
+            }
             self.families.trim(reactor);
             self.pool.trim(IDLE, reactor);
         }
@@ -195,6 +224,7 @@ impl Keepers {
         if self.standing {
             let namespace = self.namespace.as_ref();
             let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
+            self.pool.equip(&mut self.server, reactor);
         }
     }
 

@@ -4,24 +4,25 @@
 //! the same version.
 
 mod directory;
+mod opening;
 mod said;
+mod spare;
 
 use super::outgoing::{Outgoing, WriteState};
 use super::ranks::unbound;
 use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
-use crate::keeper::{Batch, OutKind, Process, ProcessFds, Program, SERVER_SLOT, StdinKind, cpus_of_ranks};
+use crate::keeper::{AHEAD_SLOT, Batch, ProcessFds, SERVER_SLOT, cpus_of_ranks};
 use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;
+pub use opening::Opening;
 use said::Said;
-use std::io;
-use std::os::unix::ffi::OsStringExt;
+pub use spare::SpareServer;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::JobId;
-use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
 
@@ -31,13 +32,14 @@ const ERROR_BYTES_MAX: usize = 4096;
 /// Bytes per read.
 const READ_BYTES: usize = 256 << 10;
 
-/// Other users must not read its files.
-const UMASK: u32 = 0o077;
-
 pub struct PmixServer {
     job: JobId,
     slot: JobSlot,
+    /// Its number at the keeper.
+    pub process: u32,
     pub directory: Directory,
+    /// For the next job of the family, to be started when the ranks of this one have been.
+    pub next: Option<SpareServer>,
     out: Outgoing,
     /// The reactor is watching for room too.
     blocked: bool,
@@ -50,44 +52,45 @@ pub struct PmixServer {
 impl PmixServer {
     /// The server's data, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
-        let failed = |step, what: String| {
-            move |error: io::Error| SpawnError { step, what, errno: error.raw_os_error().unwrap_or(0) }
-        };
-        let directory = Directory::of(plan);
-        let program = std::env::current_exe().map_err(failed(SpawnStep::Find, "wireup's own program".into()))?;
+        let batch = Opening::of(plan).batch(SERVER_SLOT)?;
+        Ok((PmixServer::new(plan, slot, SERVER_SLOT, Directory::of(plan))?, batch))
+    }
+
+    /// The job gets a process that has been waiting for it.
+    pub fn with(
+        spare: SpareServer,
+        plan: &PmixPlan,
+        slot: JobSlot,
+        reactor: &Reactor,
+    ) -> Result<PmixServer, SpawnError> {
+        let mut server = PmixServer::new(plan, slot, AHEAD_SLOT, spare.directory)?;
+        server.adopt(spare.fds, reactor);
+        Ok(server)
+    }
+
+    fn new(plan: &PmixPlan, slot: JobSlot, process: u32, directory: Directory) -> Result<PmixServer, SpawnError> {
         let ranks = plan.begin.cpus.len();
         let cpus = cpus_of_ranks(&plan.binding, ranks).map_err(|error| unbound(&error))?;
         let begin = Begin {
             oversubscribed: plan.ranks_here as usize > allowed_cpus(),
-            dir: directory.path().to_string_lossy().into_owned(),
+            dir: directory.name(),
             cpus,
             ..plan.begin.clone()
         };
         let mut out = Outgoing::default();
         out.push(pack(&ToServer::Begin(begin)));
-        let open_files = wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now);
-        let batch = Batch {
-            programs: vec![Program {
-                argv: vec![program.into_os_string().into_vec(), b"pmix-server".to_vec()],
-                cwd: b"/".to_vec(),
-                env: plan.env.clone(),
-            }],
-            processes: vec![Process { stdin: StdinKind::Socket, stdout: OutKind::Null, ..Process::new(SERVER_SLOT) }],
-            umask: UMASK,
-            limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
-            staged: None,
-        };
-        let server = PmixServer {
+        Ok(PmixServer {
             job: plan.job,
             slot,
+            process,
             directory,
+            next: Some(SpareServer::like(plan)),
             out,
             blocked: false,
             dying: false,
             errors: Tail::new(ERROR_BYTES_MAX),
             said: Said::default(),
-        };
-        Ok((server, batch))
+        })
     }
 
     /// Call it only after the keeper was asked to remove the directory.
@@ -184,4 +187,32 @@ impl PmixServer {
 
 fn allowed_cpus() -> usize {
     wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use wireup_wire::ids::{AgentId, NodeId};
+    use wireup_wire::job::Binding;
+
+    /// Of a job with this name, on its node 3.
+    pub fn plan(nspace: &str) -> PmixPlan {
+        let begin = Begin {
+            nspace: nspace.into(),
+            nodes: Vec::new(),
+            node: NodeId(3),
+            blocks: Vec::new(),
+            apps: Vec::new(),
+            cpus: Vec::new(),
+            dir: String::new(),
+            library: None,
+            shared: false,
+            oversubscribed: false,
+            has_endpoints: false,
+            agent: AgentId(3),
+            universe: None,
+            parent: None,
+        };
+        PmixPlan { job: JobId(1), begin, binding: Binding::NONE, ranks_here: 1, env: Vec::new() }
+    }
 }

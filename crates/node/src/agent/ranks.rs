@@ -1,39 +1,39 @@
 //! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
 //! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to the
-//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes, `further` lets further libraries join, `relays` moves the bytes of connections
-//! between ranks.
+//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes, `server` has to do
+//! with their PMIx server process, `further` lets further libraries join, `relays` moves the bytes of connections between ranks.
 
 mod further;
 mod output;
 mod pmi;
 mod relays;
 mod rest;
+mod server;
 mod stdin;
 
 pub use rest::rest_ns;
 
 use super::fd_backoff::FdBackoff;
 use super::keeper_link::KeeperLink;
+use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
-use super::pmix::{self, PmixServer};
+use super::pmix::{PmixServer, SpareServer};
 use super::rank_ports::{self, place_to_search};
-use super::shells::in_words;
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
-use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
+use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, is_server};
 use pmi::PmiSocket;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, bind_in_a_row};
-use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
-use wireup_wire::ids::{JobId, LocalRank, NodeId};
+use wireup_proto::io::{ExitStatus, Input, SignalTarget, SpawnPlan, Stream};
+use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::{RankPorts, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
@@ -59,6 +59,8 @@ pub struct JobRanks {
     /// Ranks that are gone but whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
     pmix: Option<PmixServer>,
+    /// A server process that the keeper has started before, until the job gets it or it has ended.
+    spare: Option<SpareServer>,
     relays: relays::Relays,
     /// Exits of ranks to be reported after that of the server.
     deferred: Vec<(u32, ExitStatus)>,
@@ -94,11 +96,10 @@ impl JobRanks {
 
     /// Starts with a keeper that has nothing to do yet.
     pub fn begin(job: JobId, slot: JobSlot, keepers: &mut Keepers, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let keeper = keepers.for_ranks(job, reactor);
-        let lacks_namespace = keeper.as_ref().is_ok_and(|keeper| keepers.is_namespace_lost(keeper));
-        let keeper = keeper
-            .and_then(|keeper| KeeperLink::begin(keeper, Token::Keeper(slot), reactor))
-            .map_err(|error| failed("the keeper of the ranks", &error))?;
+        let failed = |error: io::Error| failed("the keeper of the ranks", &error);
+        let Idle { keeper, server: spare } = keepers.for_ranks(job, reactor).map_err(failed)?;
+        let lacks_namespace = keepers.is_namespace_lost(&keeper);
+        let keeper = KeeperLink::begin(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
         Ok(JobRanks {
             job,
             slot,
@@ -108,6 +109,7 @@ impl JobRanks {
             first_port: 0,
             reserved: None,
             pmix: None,
+            spare,
             relays: relays::Relays::default(),
             deferred: Vec::new(),
             paused: [false; 2],
@@ -133,6 +135,7 @@ impl JobRanks {
             batch.programs.iter_mut().for_each(|program| program.env.push(variable.clone().into_bytes()));
         }
         self.keeper.give_sockets(std::mem::take(&mut self.sockets));
+        self.dismiss_spare();
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
             self.keeper.request(&Request::RestoreTerminalOnDeath);
@@ -169,43 +172,6 @@ impl JobRanks {
     /// The reserved ports that the job has had.
     pub fn take_reserved(&mut self) -> Option<(u16, Vec<OwnedFd>)> {
         self.reserved.take()
-    }
-
-    /// Starts the job's PMIx server process.
-    pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
-        let (mut server, batch) = PmixServer::prepare(plan, self.slot)?;
-        let directory = server.directory.path().as_os_str().as_bytes().to_vec();
-        // Requested before the directory exists: this agent could be killed at any moment.
-        self.keeper.request(&Request::RemoveAtEnd { directory });
-        self.keeper.flush(reactor);
-        server.make_directory()?;
-        self.keeper.request(&Request::Spawn(batch));
-        self.keeper.flush(reactor);
-        self.pmix = Some(server);
-        // On a shared machine one agent is enough. This runs while the server process starts.
-        if !plan.begin.shared || plan.begin.node == NodeId(0) {
-            pmix::remove_left();
-        }
-        Ok(())
-    }
-
-    pub fn pmix(&mut self) -> Option<&mut PmixServer> {
-        self.pmix.as_mut()
-    }
-
-    /// The server process has sent something. False: nothing more is available now.
-    pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(pmix) = &mut self.pmix else { return false };
-        let (was_dying, more) = (pmix.is_dying(), pmix.on_bytes(turn));
-        if pmix.is_dying() && !was_dying {
-            // A server without its socket is useless; its exit is awaited.
-            self.stop_pmix();
-        }
-        more
-    }
-
-    pub fn stop_pmix(&mut self) {
-        self.keeper.request(&Request::Signal { slot: Some(SERVER_SLOT), signal: SIGKILL });
     }
 
     /// Writes the queued requests to the keeper.
@@ -246,9 +212,8 @@ impl JobRanks {
             self.on_keeper_event(event, turn);
         }
         if !alive {
-            if let Some(pmix) = &self.pmix {
-                pmix.remove_directory();
-            }
+            self.pmix.iter().for_each(PmixServer::remove_directory);
+            self.spare.iter().for_each(SpareServer::remove_directory);
             self.read_what_is_left(turn);
             turn.inputs.push(Input::KeeperLost { job: self.job });
         }
@@ -257,21 +222,12 @@ impl JobRanks {
     fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         let job = self.job;
         match event {
-            KeeperEvent::Started { slot: SERVER_SLOT, fds, .. } => {
-                if let Some(pmix) = &mut self.pmix {
-                    pmix.adopt(fds, turn.reactor);
-                }
-            }
-            KeeperEvent::StartFailed { slot: SERVER_SLOT, error } => {
-                turn.inputs.push(Input::PmixFailed { job, error: in_words(error) });
-            }
-            KeeperEvent::Exited { slot: SERVER_SLOT, status } => {
-                if let Some(pmix) = &mut self.pmix {
-                    pmix.on_exited(status, turn);
-                }
-                for (slot, status) in std::mem::take(&mut self.deferred) {
-                    self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
-                }
+            KeeperEvent::Started { slot, .. }
+            | KeeperEvent::StartFailed { slot, .. }
+            | KeeperEvent::Exited { slot, .. }
+                if is_server(slot) =>
+            {
+                self.on_server_event(slot, event, turn);
             }
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
                 let local = LocalRank(slot as u16);

@@ -44,7 +44,9 @@ mod sweep;
 
 pub use directories::clear;
 pub use plan::cpus_of_ranks;
-pub use protocol::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind};
+pub use protocol::{
+    AHEAD_SLOT, Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind, is_server,
+};
 
 use channel::{Flushed, Inbox, Outbox};
 use protocol::Report;

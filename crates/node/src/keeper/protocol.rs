@@ -10,8 +10,14 @@ use wireup_proto::io::ExitStatus;
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
-/// The slot of a process that serves the others (the PMIx server).
+/// The slot of a process that serves the others (the PMIx server), and that of one which is started before the job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
+pub const AHEAD_SLOT: u32 = SERVER_SLOT - 1;
+
+/// Whether it is the slot of such a process.
+pub fn is_server(slot: u32) -> bool {
+    slot >= AHEAD_SLOT
+}
 
 /// A request to the keeper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -20,7 +26,7 @@ pub enum Request {
     Sockets { count: u32 },
     /// Start processes. Each is answered by `Started` and later `Exited`, or by `StartFailed`.
     Spawn(Batch),
-    /// Send a signal to the process group of one slot, or to all except [`SERVER_SLOT`]. Processes that are not started yet get it
+    /// Send a signal to the process group of one slot, or to all except servers. Processes that are not started yet get it
     /// before their first instruction; `SIGKILL` to all cancels their start instead (`StartFailed`, `ECANCELED`).
     Signal { slot: Option<u32>, signal: i32 },
     /// Kill all descendants, even after `setsid` or double forks; then send `Swept`.

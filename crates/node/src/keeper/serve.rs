@@ -8,7 +8,7 @@
 use super::channel::{Flushed, Inbox, Outbox};
 use super::directories::Directories;
 use super::living::{Living, Start, status};
-use super::protocol::{Batch, Process, Report, Request, SERVER_SLOT};
+use super::protocol::{Batch, Process, Report, Request, is_server};
 use super::staged::{self, View};
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::Stops;
@@ -340,9 +340,9 @@ impl Serve {
         if signal == SIGKILL {
             self.cancel_queue();
         }
-        let ranks = self.living.iter().filter(|(slot, _)| **slot != SERVER_SLOT);
+        let ranks = self.living.iter().filter(|(slot, _)| !is_server(**slot));
         ranks.for_each(|(_, living)| living.signal(signal));
-        let waiting = self.queue.iter_mut().filter(|waiting| waiting.process.slot != SERVER_SLOT);
+        let waiting = self.queue.iter_mut().filter(|waiting| !is_server(waiting.process.slot));
         waiting.for_each(|waiting| waiting.signals.push(signal));
     }
 

@@ -44,7 +44,9 @@ impl Server {
     /// The agent violates the protocol.
     pub fn take(&'static self, message: ToServer) -> Result<(), String> {
         match message {
-            ToServer::Begin(_) | ToServer::Endpoints { .. } | ToServer::End => return Err("a second beginning".into()),
+            ToServer::Open(_) | ToServer::Begin(_) | ToServer::Endpoints { .. } | ToServer::End => {
+                return Err("a second beginning".into());
+            }
             ToServer::Answer { id, answer } => {
                 let waiting = self.answered(id).ok_or_else(|| format!("an answer to the unknown request {id}"))?;
                 other_jobs(&answer).iter().try_for_each(|job| self.learn(job))?;

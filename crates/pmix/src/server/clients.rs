@@ -1,6 +1,7 @@
 //! Registers ranks with the library, and makes the variables that lead their clients to this server.
 
 use super::state::Server;
+use crate::library::Library;
 use crate::sys::constants::status;
 use crate::sys::types::Status;
 use std::ffi::{CStr, c_char, c_void};
@@ -28,7 +29,7 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
         }
     }
     let code = outcomes.wait(waiting);
-    done(server, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
+    done(&server.library, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
 }
 
 /// Counts callbacks and keeps their last error.
@@ -67,7 +68,7 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
     let mut variables: *mut *mut c_char = null_mut();
     // SAFETY: the library appends to the array, which ends with a null pointer; array and strings are allocated with `malloc`.
     let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
-    done(server, "PMIx_server_setup_fork", code)?;
+    done(&server.library, "PMIx_server_setup_fork", code)?;
     // SAFETY: as above.
     let texts = unsafe { crate::read::c_strs(variables) };
     let texts: Vec<(Vec<u8>, *const c_char)> =
@@ -84,11 +85,11 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
 }
 
 /// Checks the code of a blocking call: such calls return "operation succeeded" when they are done.
-pub fn done(server: &Server, call: &str, code: Status) -> Result<(), String> {
+pub fn done(library: &Library, call: &str, code: Status) -> Result<(), String> {
     if code == status::SUCCESS || code == status::OPERATION_SUCCEEDED {
         return Ok(());
     }
     // SAFETY: the library returns a string that lives as long as the library.
-    let words = unsafe { CStr::from_ptr((server.library.functions.error_string)(code)) };
+    let words = unsafe { CStr::from_ptr((library.functions.error_string)(code)) };
     Err(format!("{call}: {}", words.to_string_lossy()))
 }

@@ -3,7 +3,7 @@
 //! O(ranks of the job) in time and, during registration, in memory: an info is 552 bytes. The integer widths are those that clients
 //! expect; a value of another width is silently ignored.
 
-use super::state::{Job, Server};
+use super::state::{Job, Server, ranks_directory};
 use crate::infos::{Infos, proc_name};
 use crate::sys::constants::key;
 use crate::sys::types::{PmixCpuset, Status};
@@ -51,11 +51,12 @@ pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality, rows: &[Bytes]) 
         parent: begin.parent.as_ref(),
     };
     let nodes = Nodes::new(&facts);
+    let ranks = ranks_directory(&job.directory);
     let mut infos = Infos::new();
     add_job(&mut infos, &facts, &nodes);
     infos
-        .text(key::TMPDIR, &job.ranks_directory())
-        .text(key::NSDIR, &job.ranks_directory())
+        .text(key::TMPDIR, &ranks)
+        .text(key::NSDIR, &ranks)
         .flag(key::TDIR_RMCLEAN, true)
         .flag(key::NODE_OVERSUBSCRIBED, begin.oversubscribed);
     add_ranks(&mut infos, &facts, &nodes, Some(&Own { begin, rows, locality }));

@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use state::Server;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-use wireup_wire::pmix::{Begin, FromServer, PmixError, ToServer, Unpacker, pack};
+use wireup_wire::pmix::{Begin, FromServer, Open, PmixError, ToServer, Unpacker, pack};
 use wireup_wire::signal::SENT_TO_STEPS;
 
 /// Bytes per read: enough for a small job's fence result in one piece.
@@ -51,12 +51,12 @@ pub fn main() -> u8 {
     }
 }
 
-/// Runs from `Begin` to `End`, or until the agent has disconnected.
+/// Runs from the first message to `End`, or until the agent has disconnected.
 fn serve(socket: OwnedFd) -> Result<(), String> {
     let mut link = Link { unpacker: Unpacker::default(), buffer: vec![0; READ_BYTES] };
-    let Some(begin) = link.begin(&socket)? else { return Ok(()) };
-    let directory = begin.dir.clone();
-    let outcome = match set_up(&begin, &socket, &mut link) {
+    let Some(first) = link.first(&socket)? else { return Ok(()) };
+    let directory = first.open.dir.clone();
+    let outcome = match set_up(first, &socket, &mut link) {
         Ok(server) => converse(server, &mut link),
         Err(NoServer::Unwanted) => Ok(()),
         Err(NoServer::Misled(problem)) => Err(problem),
@@ -82,14 +82,37 @@ enum NoServer {
     Failed(String),
 }
 
-/// Opens the library, which takes most of the time, waits until it is known where the ranks listen, and registers the job.
-fn set_up(begin: &Begin, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
-    let server = setup::open(begin, socket).map_err(NoServer::Failed)?;
+/// The first message.
+struct First {
+    open: Open,
+    /// `None`: it follows.
+    begin: Option<Begin>,
+}
+
+impl First {
+    fn of_job(begin: Begin) -> First {
+        let host = begin.nodes.get(begin.node.index()).cloned().unwrap_or_default();
+        let open = Open { dir: begin.dir.clone(), library: begin.library.clone(), host };
+        First { open, begin: Some(begin) }
+    }
+}
+
+/// Opens the library, which takes most of the time, waits until the job is known and where its ranks listen, and registers it.
+fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
+    let library = setup::open(&first.open).map_err(NoServer::Failed)?;
+    let begin = match first.begin {
+        Some(begin) => begin,
+        None => {
+            write_all(socket, &pack(&FromServer::Opened)).map_err(|error| NoServer::Misled(error.to_string()))?;
+            link.begin(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?
+        }
+    };
+    let server = setup::serve(library, &begin, socket).map_err(NoServer::Failed)?;
     let rows = match begin.has_endpoints {
         true => link.endpoints(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?,
         false => Vec::new(),
     };
-    setup::register(server, begin, &rows).map_err(NoServer::Failed)?;
+    setup::register(server, &begin, &rows).map_err(NoServer::Failed)?;
     Ok(server)
 }
 
@@ -149,12 +172,22 @@ struct Link {
 }
 
 impl Link {
-    /// The first message. `None`: the agent has disconnected, or wants no server any more.
+    /// `None`: the agent has disconnected, or wants no server any more.
+    fn first(&mut self, socket: &OwnedFd) -> Result<Option<First>, String> {
+        match self.wait_for_message(socket)? {
+            Some(ToServer::Open(open)) => Ok(Some(First { open, begin: None })),
+            Some(ToServer::Begin(begin)) => Ok(Some(First::of_job(begin))),
+            Some(ToServer::End) | None => Ok(None),
+            Some(_) => Err("the agent's first message is neither Open nor Begin".into()),
+        }
+    }
+
+    /// The job of a process that was started before. `None`: as above.
     fn begin(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Begin(begin)) => Ok(Some(begin)),
             Some(ToServer::End) | None => Ok(None),
-            Some(_) => Err("the agent's first message is not Begin".into()),
+            Some(_) => Err("the agent's message after Open is not Begin".into()),
         }
     }
 

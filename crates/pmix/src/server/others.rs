@@ -70,7 +70,7 @@ impl Server {
                 null_mut(),
             )
         };
-        done(self, "PMIx_server_register_nspace of another job", code)
+        done(&self.library, "PMIx_server_register_nspace of another job", code)
     }
 
     /// The library has asked about a job that cannot be found. It has noted the name, and would let the next request about it wait for ever.

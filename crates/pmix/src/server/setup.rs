@@ -3,7 +3,7 @@
 use super::clients::{self, done};
 use super::job_data::{Locality, job_infos};
 use super::open_mpi;
-use super::state::{Job, SERVER, Server};
+use super::state::{Job, SERVER, Server, ranks_directory};
 use super::upcalls;
 use crate::infos::{Infos, c_text};
 use crate::library::{self, Library};
@@ -13,23 +13,35 @@ use bytes::Bytes;
 use rustix::fs::Mode;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Begin, FromServer};
+use wireup_wire::pmix::{Begin, FromServer, Open};
 
 /// Opens the library as a server.
 ///
 /// # Errors
 /// A problem for the agent.
-pub fn open(begin: &Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
-    let (library, job) = prepare(begin)?;
+pub fn open(open: &Open) -> Result<Library, String> {
+    set_environment(&open.dir);
+    let library = library::open(open.library.as_deref()).map_err(|error| error.to_string())?;
+    let ranks = ranks_directory(&open.dir);
+    rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
+    begin_library(&library, open).map_err(|problem| of_version(&library, &problem))?;
+    Ok(library)
+}
+
+/// The server of this job. From now on the library may make upcalls.
+///
+/// # Errors
+/// A problem for the agent.
+pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
+    let job = job_of(begin)?;
     let copy = socket.try_clone().map_err(|error| error.to_string())?;
     let outbox = Outbox::new(copy).map_err(|error| error.to_string())?;
-    let server = SERVER.get_or_init(|| Server::new(library, outbox, job));
-    begin_library(server).map_err(|problem| of_version(server, &problem))?;
-    Ok(server)
+    Ok(SERVER.get_or_init(|| Server::new(library, outbox, job)))
 }
 
 /// Registers the job and sends `Ready`. `rows`: where the ranks listen; none: they have no sockets.
@@ -37,25 +49,23 @@ pub fn open(begin: &Begin, socket: &OwnedFd) -> Result<&'static Server, String> 
 /// # Errors
 /// A problem for the agent.
 pub fn register(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<(), String> {
-    let env = register_job(server, begin, rows).map_err(|problem| of_version(server, &problem))?;
+    let env = register_job(server, begin, rows).map_err(|problem| of_version(&server.library, &problem))?;
     server.outbox.send(&FromServer::Ready { version: server.library.version.clone(), env });
     Ok(())
 }
 
-fn of_version(server: &Server, problem: &str) -> String {
-    format!("PMIx {}: {problem}", server.library.version)
+fn of_version(library: &Library, problem: &str) -> String {
+    format!("PMIx {}: {problem}", library.version)
 }
 
-fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
+fn job_of(begin: &Begin) -> Result<Job, String> {
     let size = begin.apps.iter().map(|app| app.ranks).sum();
     let mapping = Mapping::new(&begin.blocks, size, begin.nodes.len() as u32).map_err(|error| error.to_string())?;
     if begin.nodes.get(begin.node.index()).is_none() {
         return Err(format!("node {} of {}", begin.node, begin.nodes.len()));
     }
-    set_environment(begin);
-    let library = library::open(begin.library.as_deref()).map_err(|error| error.to_string())?;
     let programs = begin.apps.iter().map(|app| (app.ranks, app.argv.first().cloned().unwrap_or_default())).collect();
-    let job = Job {
+    Ok(Job {
         nspace: begin.nspace.clone(),
         size,
         mapping,
@@ -64,15 +74,12 @@ fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
         nodes: begin.nodes.clone(),
         programs,
         directory: begin.dir.clone(),
-    };
-    let ranks = job.ranks_directory();
-    rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
-    Ok((library, job))
+    })
 }
 
 /// Prepares the environment for the library: removes variables left by an outer job and sets our parameters where the user
 /// has set none.
-fn set_environment(begin: &Begin) {
+fn set_environment(directory: &str) {
     let foreign = |name: &str| name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_") || name == "PMIX_MCA_ptl";
     let names: Vec<_> =
         std::env::vars_os().map(|(name, _)| name).filter(|name| foreign(&name.to_string_lossy())).collect();
@@ -83,7 +90,7 @@ fn set_environment(begin: &Begin) {
         }
         if !std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("HWLOC_")) {
             std::env::set_var("HWLOC_COMPONENTS", HWLOC_COMPONENTS);
-            std::env::set_var("HWLOC_PLUGINS_PATH", &begin.dir);
+            std::env::set_var("HWLOC_PLUGINS_PATH", directory);
         }
     }
 }
@@ -94,13 +101,12 @@ fn set_environment(begin: &Begin) {
 /// If the user sets any variable of hwloc, none of ours is set.
 const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
-fn begin_library(server: &Server) -> Result<(), String> {
-    let functions = &server.library.functions;
+fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
     let mut module = upcalls::module();
-    let mut infos = server_infos(server);
+    let mut infos = server_infos(open);
     // SAFETY: the module's functions have the types of the header; the library copies module and infos.
-    let code = unsafe { (functions.server_init)(&mut module, infos.as_mut_ptr(), infos.len()) };
-    done(server, "PMIx_server_init", code)
+    let code = unsafe { (library.functions.server_init)(&mut module, infos.as_mut_ptr(), infos.len()) };
+    done(library, "PMIx_server_init", code)
 }
 
 /// Returns the variables for each rank of this node.
@@ -121,7 +127,7 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
             null_mut(),
         )
     };
-    done(server, "PMIx_server_register_nspace", code)?;
+    done(&server.library, "PMIx_server_register_nspace", code)?;
     drop(infos);
 
     clients::register(server, &locals)?;
@@ -137,16 +143,16 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
 }
 
 /// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348,
-/// and reads no PCI device (measured).
-fn server_infos(server: &Server) -> Infos {
-    let job = &server.job;
+/// and reads no PCI device (measured). The server has the name of its directory, which no other server on this machine has.
+fn server_infos(open: &Open) -> Infos {
+    let name = Path::new(&open.dir).file_name().unwrap_or_default().to_string_lossy();
     let mut infos = Infos::new();
     infos
-        .text(key::SERVER_NSPACE, &format!("{}.server", job.nspace))
-        .rank(key::SERVER_RANK, job.node.0)
-        .text(key::SERVER_TMPDIR, &job.directory)
-        .text(key::SYSTEM_TMPDIR, &job.directory)
-        .text(key::HOSTNAME, &job.nodes[job.node.index()])
+        .text(key::SERVER_NSPACE, &format!("{name}.server"))
+        .rank(key::SERVER_RANK, 0)
+        .text(key::SERVER_TMPDIR, &open.dir)
+        .text(key::SYSTEM_TMPDIR, &open.dir)
+        .text(key::HOSTNAME, &open.host)
         .flag(key::SERVER_SHARE_TOPOLOGY, true)
         .flag(key::SERVER_TOOL_SUPPORT, false)
         .flag(key::SERVER_SESSION_SUPPORT, false)

@@ -21,7 +21,7 @@ use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
-/// The only server of this process. It is set before the library can call us.
+/// The only server of this process. It is set before a client is registered, so before the library can call us.
 pub static SERVER: OnceLock<Server> = OnceLock::new();
 
 pub struct Server {
@@ -52,12 +52,10 @@ pub struct Job {
     pub directory: String,
 }
 
-impl Job {
-    /// The directory in which ranks make their own directories. It is separate from what the server and the ranks share: version 4 of the
-    /// library removes all of it when the first rank of the node finalizes, while other ranks still use theirs.
-    pub fn ranks_directory(&self) -> String {
-        format!("{}/ranks", self.directory)
-    }
+/// The directory in which ranks make their own directories. It is separate from what the server and the ranks share: version 4 of the
+/// library removes all of it when the first rank of the node finalizes, while other ranks still use theirs.
+pub fn ranks_directory(directory: &str) -> String {
+    format!("{directory}/ranks")
 }
 
 /// Most requests that wait for the agent at once: some hundred for each rank of a full node (chosen).
@@ -309,7 +307,7 @@ unsafe extern "C" fn run(_: Status, data: *mut c_void) {
 
 /// For upcalls, which cannot come before the server is set.
 pub fn server() -> &'static Server {
-    // Set before `PMIx_server_init`, see `setup::start`.
+    // Set before a client is registered, see `setup::serve`.
     SERVER.get().expect("SERVER is set before the library can make upcalls")
 }
 

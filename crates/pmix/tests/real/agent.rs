@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::Block;
-use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, ToServer, Unpacker, pieces};
+use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, Open, ToServer, Unpacker, pieces};
 
 /// Set in the process that should run as the server process.
 pub const SERVER: &str = "WIREUP_TEST_PMIX_SERVER";
@@ -52,11 +52,25 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(begin: Begin) -> Agent {
+        let agent = Agent::with_directory(&begin);
+        agent.send(&ToServer::Begin(begin));
+        agent
+    }
+
+    /// Starts a process that opens the library before its job is known, and waits for that.
+    pub fn ahead(begin: &Begin) -> Agent {
+        let mut agent = Agent::with_directory(begin);
+        let host = begin.nodes[begin.node.index()].clone();
+        agent.send(&ToServer::Open(Open { dir: begin.dir.clone(), library: begin.library.clone(), host }));
+        assert_eq!(agent.next(), FromServer::Opened);
+        agent
+    }
+
+    fn with_directory(begin: &Begin) -> Agent {
         let mut agent = Agent::raw();
         agent.directory = begin.dir.clone().into();
         let _ = std::fs::remove_dir_all(&agent.directory);
         std::fs::create_dir(&agent.directory).unwrap();
-        agent.send(&ToServer::Begin(begin));
         agent
     }
 

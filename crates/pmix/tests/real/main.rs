@@ -136,6 +136,32 @@ fn a_process_ends_with_its_agent_while_it_waits_for_addresses() {
     assert!(code == Some(89) && words.contains("where the ranks listen"), "{code:?} {words}");
 }
 
+#[test]
+fn a_process_that_is_started_ahead_serves_the_job_that_it_gets() {
+    need_headers!();
+    let mut agent = Agent::ahead(&begin("ahead"));
+    agent.send(&ToServer::Begin(Begin { nspace: "later".into(), ..begin("ahead") }));
+    let env = agent.ready();
+    let clients = [0, 1].map(|rank: usize| client(&env[rank], &["put", "fence", "get-1"]));
+    let (id, data) = agent.fence(true);
+    agent.answer(id, Answer::fenced(&data));
+    for client in clients {
+        let said = agent::said(client);
+        assert!(said.contains("fence SUCCESS") && said.contains("get-1 string value of 1"), "{said}");
+    }
+    agent.end();
+}
+
+#[test]
+fn a_process_that_is_started_ahead_ends_with_its_agent() {
+    need_headers!();
+    assert_eq!(Agent::ahead(&begin("unused")).abandon().0, Some(0));
+    let agent = Agent::ahead(&begin("misled"));
+    agent.send(&ToServer::Gone { rank: Rank(0) });
+    let (code, words) = agent.wait();
+    assert!(code == Some(89) && words.contains("not Begin"), "{code:?} {words}");
+}
+
 /// Two server processes, as on two nodes: data collected by one is stored by the other.
 #[test]
 fn data_of_one_node_is_found_on_the_other() {

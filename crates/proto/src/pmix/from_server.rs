@@ -95,6 +95,8 @@ impl Pmix {
                 self.say(view, Up::Event { code, from: Some(from), affected, to, infos }, out);
             }
             FromServer::Watch => self.say(view, Up::Watch, out),
+            // It was refused.
+            FromServer::Opened => {}
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });

@@ -38,6 +38,8 @@ pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
         | FromServer::Ask { .. }
         | FromServer::Modex { .. }
         | FromServer::Watch => Ok(()),
+        // The driver reads it before the process gets a job.
+        FromServer::Opened => Err("it reported that it has opened its library, which it was not asked for".into()),
     }
 }
 

@@ -390,6 +390,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
     };
     let broken = [
         ready(),
+        FromServer::Opened,
         FromServer::Connected { rank: Rank(2) },
         FromServer::Finalized { rank: Rank(9) },
         FromServer::Abort { rank: Rank(2), code: 1, message: String::new() },

@@ -124,16 +124,16 @@ impl AgentDriver {
                     inputs.extend(lacking);
                     let picture = plan.report_bindings.then(|| binding::picture_of(&plan)).flatten();
                     inputs.extend(picture.map(|picture| Input::RanksBound { job: plan.job, picture }));
-                    ranks.spawn(&plan, by_step, further.name(reactor))
+                    ranks.spawn(&plan, by_step, further.name(reactor))?;
+                    Ok(ranks.next_server())
                 });
-                if let Err(error) = spawned {
-                    let job = plan.job;
-                    let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
-                        job,
+                match spawned {
+                    Ok(next) => next.into_iter().for_each(|server| self.keepers.equip(plan.job, server)),
+                    Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::ChildFailed {
+                        job: plan.job,
                         local: rank.local,
                         error: error.clone(),
-                    };
-                    inputs.extend(plan.ranks.iter().map(failed));
+                    })),
                 }
             }
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),

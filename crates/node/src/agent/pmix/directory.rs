@@ -35,8 +35,24 @@ impl Directory {
         Directory { path: place(&usual_base(), plan), claim: None }
     }
 
+    /// For a server process that is started while this job runs, for a later one.
+    pub fn following(plan: &PmixPlan) -> Directory {
+        let mut path = place(&usual_base(), plan).into_os_string();
+        path.push("-next");
+        Directory { path: path.into(), claim: None }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.path.as_os_str().as_bytes().to_vec()
+    }
+
+    /// For the server process.
+    pub fn name(&self) -> String {
+        self.path.to_string_lossy().into_owned()
     }
 
     /// Creates it; fails if it already exists.
@@ -131,32 +147,14 @@ fn usual_base() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::pmix::tests::plan;
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use wireup_wire::ids::JobId;
-    use wireup_wire::job::Binding;
-    use wireup_wire::pmix::Begin;
 
     #[test]
     fn a_pmix_directory_is_new_private_and_removed_once_abandoned() {
         let base = std::env::temp_dir().join(format!("wireup-pmix-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
-        let begin = Begin {
-            nspace: "wireup-12-ab/../c".into(),
-            nodes: Vec::new(),
-            node: wireup_wire::ids::NodeId(3),
-            blocks: Vec::new(),
-            apps: Vec::new(),
-            cpus: Vec::new(),
-            dir: String::new(),
-            library: None,
-            shared: false,
-            oversubscribed: false,
-            has_endpoints: false,
-            agent: wireup_wire::ids::AgentId(3),
-            universe: None,
-            parent: None,
-        };
-        let plan = PmixPlan { job: JobId(1), begin, binding: Binding::NONE, ranks_here: 1, env: Vec::new() };
+        let plan = plan("wireup-12-ab/../c");
         let path = place(&base, &plan);
         let user = rustix::process::geteuid().as_raw();
         assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));

@@ -1,0 +1,58 @@
+//! What a PMIx server process is started with, whichever job it serves: two jobs with the same can use each other's.
+
+use super::directory::Directory;
+use crate::keeper::{Batch, OutKind, Process, Program, StdinKind};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use wireup_proto::io::PmixPlan;
+use wireup_wire::job::{Limit, Resource};
+use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::pmix::Open;
+
+/// Other users must not read its files.
+const UMASK: u32 = 0o077;
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct Opening {
+    env: Vec<Vec<u8>>,
+    library: Option<String>,
+    /// The name of this node.
+    host: String,
+}
+
+impl Opening {
+    pub fn of(plan: &PmixPlan) -> Opening {
+        let host = plan.begin.nodes.get(plan.begin.node.index()).cloned().unwrap_or_default();
+        Opening { env: plan.env.clone(), library: plan.begin.library.clone(), host }
+    }
+
+    /// For a process whose job is not known yet.
+    pub fn message(&self, directory: &Directory) -> Open {
+        Open { dir: directory.name(), library: self.library.clone(), host: self.host.clone() }
+    }
+
+    /// Starts the process in this slot of a keeper.
+    ///
+    /// # Errors
+    /// This process does not find its own program.
+    pub fn batch(&self, slot: u32) -> Result<Batch, SpawnError> {
+        let failed = |error: io::Error| SpawnError {
+            step: SpawnStep::Find,
+            what: "wireup's own program".into(),
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        let program = std::env::current_exe().map_err(failed)?;
+        let open_files = wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now);
+        Ok(Batch {
+            programs: vec![Program {
+                argv: vec![program.into_os_string().into_vec(), b"pmix-server".to_vec()],
+                cwd: b"/".to_vec(),
+                env: self.env.clone(),
+            }],
+            processes: vec![Process { stdin: StdinKind::Socket, stdout: OutKind::Null, ..Process::new(slot) }],
+            umask: UMASK,
+            limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
+            staged: None,
+        })
+    }
+}

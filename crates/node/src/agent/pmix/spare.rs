@@ -1,0 +1,133 @@
+//! A PMIx server process that is started before its job is known. Most of the time that such a process needs until ranks can start is spent
+//! on opening the library; this one has done that when the next job of the family comes.
+//!
+//! ```text
+//!   planned ── start ──► started ── Open ──► opening ── Opened ──► a job that would have started the same one: Begin
+//!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills what is left of it
+//! ```
+//!
+//! It belongs to a keeper without a job. What it says is not read before a job could use it.
+
+use super::directory::Directory;
+use super::opening::Opening;
+use crate::keeper::{AHEAD_SLOT, Keeper, KeeperEvent, ProcessFds, Request};
+use rustix::io::Errno;
+use std::io;
+use wireup_proto::io::PmixPlan;
+use wireup_wire::pmix::{FromServer, ToServer, pack};
+use wireup_wire::signal::SIGKILL;
+
+pub struct SpareServer {
+    opening: Opening,
+    pub(super) directory: Directory,
+    /// None before it has started, and when it is not wanted any more.
+    pub(super) fds: ProcessFds,
+}
+
+impl SpareServer {
+    /// For a job like this one; nothing of it exists yet.
+    pub fn like(plan: &PmixPlan) -> SpareServer {
+        let directory = Directory::following(plan);
+        SpareServer { opening: Opening::of(plan), directory, fds: ProcessFds::default() }
+    }
+
+    #[cfg(test)]
+    pub fn directory(&self) -> std::path::PathBuf {
+        self.directory.path().to_owned()
+    }
+
+    /// Makes its directory, and has it started by a keeper without a job.
+    ///
+    /// # Errors
+    /// It will not start; the keeper may be gone.
+    pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
+        let batch = self.opening.batch(AHEAD_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
+        // Requested before the directory exists: this agent could be killed at any moment.
+        keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });
+        keeper.flush()?;
+        self.directory.make()?;
+        keeper.request(&Request::Spawn(batch));
+        keeper.flush()?;
+        Ok(())
+    }
+
+    /// Its keeper has reported something. `false`: it cannot be used.
+    pub fn on_event(&mut self, event: KeeperEvent) -> bool {
+        let KeeperEvent::Started { slot: AHEAD_SLOT, fds, .. } = event else { return false };
+        self.fds = fds;
+        let open = pack(&ToServer::Open(self.opening.message(&self.directory)));
+        // It is the first message, so there is room for it.
+        let sent = self.fds.stdin.as_ref().map(|socket| rustix::io::write(socket, &open));
+        sent == Some(Ok(open.len()))
+    }
+
+    /// Whether a job that wants this can have it. One that has not opened its library yet may never do so. Call it once.
+    pub fn serves(&self, wanted: &Opening) -> bool {
+        self.opening == *wanted && self.has_opened()
+    }
+
+    /// It has said so, nothing else, and still listens.
+    fn has_opened(&self) -> bool {
+        let Some(socket) = &self.fds.stdin else { return false };
+        let opened = pack(&FromServer::Opened);
+        let mut said = vec![0; opened.len()];
+        rustix::io::read(socket, &mut said) == Ok(opened.len())
+            && said == opened
+            && rustix::io::read(socket, &mut said) == Err(Errno::AGAIN)
+    }
+
+    /// Has it killed. Its directory is removed when it is gone.
+    pub fn dismiss(&mut self) -> Request {
+        self.fds = ProcessFds::default();
+        Request::Signal { slot: Some(AHEAD_SLOT), signal: SIGKILL }
+    }
+
+    /// Call it when the process, or its keeper, has ended.
+    pub fn remove_directory(&self) {
+        self.directory.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::pmix::tests::plan;
+    use std::os::fd::OwnedFd;
+
+    fn with_socket() -> (SpareServer, OwnedFd) {
+        let (ours, theirs) = wireup_os::socket::pair().unwrap();
+        wireup_os::files::set_nonblocking(&ours, true).unwrap();
+        let mut spare = SpareServer::like(&plan("spare"));
+        spare.fds.stdin = Some(ours);
+        (spare, theirs)
+    }
+
+    #[test]
+    fn a_server_is_used_if_it_has_opened_the_library_that_the_job_wants() {
+        let wanted = Opening::of(&plan("later"));
+        let opened = pack(&FromServer::Opened);
+        let (spare, theirs) = with_socket();
+        assert!(!spare.serves(&wanted), "it has not opened it yet");
+        rustix::io::write(&theirs, &opened).unwrap();
+        let mut other = plan("later");
+        other.begin.library = Some("/another".into());
+        assert!(!spare.serves(&Opening::of(&other)));
+        let other = PmixPlan { env: vec![b"PMIX_MCA_a=1".to_vec()], ..plan("later") };
+        assert!(!spare.serves(&Opening::of(&other)));
+        assert!(spare.serves(&wanted));
+    }
+
+    #[test]
+    fn a_server_that_has_ended_or_says_something_else_is_not_used() {
+        let wanted = Opening::of(&plan("later"));
+        let opened = pack(&FromServer::Opened);
+        let (spare, theirs) = with_socket();
+        rustix::io::write(&theirs, &opened).unwrap();
+        drop(theirs);
+        assert!(!spare.serves(&wanted));
+        let (spare, theirs) = with_socket();
+        rustix::io::write(&theirs, &pack(&FromServer::Failed { problem: "no library".into() })).unwrap();
+        assert!(!spare.serves(&wanted));
+        assert!(!SpareServer::like(&plan("planned")).serves(&wanted), "it has not started");
+    }
+}

@@ -1,0 +1,146 @@
+//! The PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
+
+use super::JobRanks;
+use crate::agent::pmix::{self, Opening, PmixServer, SpareServer};
+use crate::agent::shells::in_words;
+use crate::agent::turn::Turn;
+use crate::keeper::{KeeperEvent, Request};
+use wireup_os::reactor::Reactor;
+use wireup_proto::io::{Input, PmixPlan};
+use wireup_wire::ids::NodeId;
+use wireup_wire::peer::SpawnError;
+use wireup_wire::signal::SIGKILL;
+
+impl JobRanks {
+    /// The job gets a PMIx server process: the one that its keeper has started before, or a new one.
+    pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
+        let wanted = Opening::of(plan);
+        match self.spare.take_if(|spare| spare.serves(&wanted)) {
+            Some(spare) => self.pmix = Some(PmixServer::with(spare, plan, self.slot, reactor)?),
+            None => self.start_new_pmix(plan, reactor)?,
+        }
+        // On a shared machine one agent is enough. This runs while the server process starts.
+        if !plan.begin.shared || plan.begin.node == NodeId(0) {
+            pmix::remove_left();
+        }
+        Ok(())
+    }
+
+    fn start_new_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
+        let (mut server, batch) = PmixServer::prepare(plan, self.slot)?;
+        self.dismiss_spare();
+        // Requested before the directory exists: this agent could be killed at any moment.
+        self.keeper.request(&Request::RemoveAtEnd { directory: server.directory.bytes() });
+        self.keeper.flush(reactor);
+        server.make_directory()?;
+        self.keeper.request(&Request::Spawn(batch));
+        self.keeper.flush(reactor);
+        self.pmix = Some(server);
+        Ok(())
+    }
+
+    pub(super) fn dismiss_spare(&mut self) {
+        let request = self.spare.as_mut().map(SpareServer::dismiss);
+        request.into_iter().for_each(|request| self.keeper.request(&request));
+    }
+
+    /// What to start ahead for the next job of the family, if this one has a server process.
+    pub fn next_server(&mut self) -> Option<SpareServer> {
+        self.pmix.as_mut()?.next.take()
+    }
+
+    pub fn pmix(&mut self) -> Option<&mut PmixServer> {
+        self.pmix.as_mut()
+    }
+
+    /// The server process has sent something. False: nothing more is available now.
+    pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(pmix) = &mut self.pmix else { return false };
+        let (was_dying, more) = (pmix.is_dying(), pmix.on_bytes(turn));
+        if pmix.is_dying() && !was_dying {
+            // A server without its socket is useless; its exit is awaited.
+            self.stop_pmix();
+        }
+        more
+    }
+
+    pub fn stop_pmix(&mut self) {
+        if let Some(pmix) = &mut self.pmix {
+            // Another one would fare no better.
+            pmix.next = None;
+            self.keeper.request(&Request::Signal { slot: Some(pmix.process), signal: SIGKILL });
+        }
+    }
+
+    pub(super) fn on_server_event(&mut self, slot: u32, event: KeeperEvent, turn: &mut Turn<'_>) {
+        let job = self.job;
+        let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.process == slot) else {
+            // One that the job has not used.
+            if !matches!(event, KeeperEvent::Started { .. }) {
+                self.spare.take().iter().for_each(SpareServer::remove_directory);
+            }
+            return;
+        };
+        match event {
+            KeeperEvent::Started { fds, .. } => pmix.adopt(fds, turn.reactor),
+            KeeperEvent::StartFailed { error, .. } => {
+                turn.inputs.push(Input::PmixFailed { job, error: in_words(error) });
+            }
+            KeeperEvent::Exited { status, .. } => {
+                pmix.on_exited(status, turn);
+                for (slot, status) in std::mem::take(&mut self.deferred) {
+                    self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::keepers::Keepers;
+    use crate::agent::pmix::tests::plan;
+    use crate::agent::token::{JobSlot, Token};
+    use crate::keeper::SERVER_SLOT;
+    use wireup_wire::ids::JobId;
+
+    const JOB: JobId = JobId(2);
+
+    /// The program of a test is no server, so the processes end by themselves; what counts is how the agent deals with them.
+    #[test]
+    fn a_job_that_wants_another_server_gets_a_new_one_and_the_waiting_one_is_ended() {
+        let (mut reactor, mut keepers) = (Reactor::new().unwrap(), Keepers::default());
+        let mut wanted = plan(&format!("wireup-{}-dismissed", std::process::id()));
+        let spare = SpareServer::like(&wanted);
+        let directory = spare.directory();
+        keepers.join(JOB, JobId(1));
+        keepers.equip(JOB, spare);
+        keepers.on_tick(u64::MAX, &reactor);
+        assert!(directory.exists());
+
+        let mut ranks = JobRanks::begin(JOB, JobSlot(0), &mut keepers, &reactor).unwrap();
+        assert!(ranks.spare.is_some());
+        wanted.env = vec![b"PMIX_MCA_another=1".to_vec()];
+        ranks.start_pmix(&wanted, &reactor).unwrap();
+        let (mut buffer, mut inputs) = (vec![0; 1 << 16], Vec::new());
+        let is_gone = |inputs: &[Input]| inputs.iter().any(|input| matches!(input, Input::PmixGone { .. }));
+        while ranks.spare.is_some() || !is_gone(&inputs) {
+            for event in reactor.wait(None).unwrap().to_vec() {
+                let turn = &mut Turn { now_ns: 0, reactor: &reactor, buffer: &mut buffer, inputs: &mut inputs };
+                match Token::unpack(event.token) {
+                    Some(Token::Keeper(_)) => ranks.on_keeper(turn),
+                    Some(Token::PmixServer(_)) => drop(ranks.on_pmix_bytes(turn)),
+                    Some(Token::PmixError(_)) => ranks.pmix().unwrap().on_error_text(turn),
+                    _ => {}
+                }
+            }
+            ranks.flush_keeper(&reactor);
+        }
+        assert!(!directory.exists());
+        assert_eq!(ranks.pmix().unwrap().process, SERVER_SLOT);
+        keepers.give_back(JOB, ranks.into_keeper(), &reactor);
+        keepers.into_keepers(&reactor).for_each(|keeper| drop(keeper.close()));
+    }
+}
