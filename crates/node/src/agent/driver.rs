@@ -215,7 +215,7 @@ impl AgentDriver {
         let Self { jobs, shells, keepers, reactor, orphans, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
-        let keepers: Vec<Keeper> = jobs.chain(keepers.into_keepers(&reactor)).chain(shells).collect();
+        let keepers: Vec<Keeper> = keepers.into_keepers(jobs, &reactor).chain(shells).collect();
         for keeper in keepers {
             // An error means that it was already reaped.
             let _ = keeper.close();

@@ -48,7 +48,7 @@ struct Family {
 
 impl Family {
     fn fork(first: u32) -> io::Result<Keeper> {
-        Keeper::fork_isolated(&PidNamespace::of(first)?)?.settled()
+        Keeper::fork_isolated(&PidNamespace::of(first)?)
     }
 
     /// Ends it here. Returns its first keeper, if that was held.
@@ -87,7 +87,8 @@ impl Families {
         family.jobs.insert(job);
         family.grows = true;
         // If the first keeper has just died, so will the family.
-        Some(family.guests.take_equipped(reactor).map_or_else(|| Family::fork(family.first).map(Idle::from), Ok))
+        let guest = family.guests.take_equipped(reactor).map_or_else(|| Family::fork(family.first).map(Idle::from), Ok);
+        Some(guest.and_then(Idle::settled))
     }
 
     /// A job is the first one of its family here; its keeper has a new namespace.
@@ -121,7 +122,10 @@ impl Families {
                 None
             }
             // Its guests are about to end.
-            (true, Some(_)) => Some(link),
+            (true, Some(_)) => {
+                family.grows = false;
+                Some(link)
+            }
             (false, None) => {
                 family.guests.renew(link, reactor);
                 None
@@ -143,16 +147,12 @@ impl Families {
     }
 
     /// Forks a guest ahead for each family that has had one; it starts the server process that the next job is likely to need.
-    ///
-    /// # Errors
-    /// One cannot be forked.
-    pub fn fork_ahead(&mut self, reactor: &Reactor) -> io::Result<()> {
-        let mut growing = self.here.values_mut().filter(|family| family.grows);
-        growing.try_for_each(|family| {
-            family.guests.fill(GUESTS, || Family::fork(family.first), reactor)?;
+    pub fn fork_ahead(&mut self, reactor: &Reactor) {
+        for family in self.here.values_mut().filter(|family| family.grows) {
+            // If none can be forked, the next job reports it.
+            let _ = family.guests.fill(GUESTS, || Family::fork(family.first), reactor);
             family.guests.equip(&mut family.server, reactor);
-            Ok(())
-        })
+        }
     }
 
     /// Ends all idle guests but a few.
@@ -178,11 +178,18 @@ impl Families {
         self.here.values().flat_map(move |family| family.guests.pids().chain(held(family)))
     }
 
-    /// All without a job, each behind its guests.
-    pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
-        self.here.into_values().flat_map(|family| {
-            let held = family.held.map(|link| link.into_keeper(reactor));
-            family.guests.into_keepers(reactor).chain(held)
-        })
+    /// Whether it is the first one of a family.
+    pub fn is_first(&self, pid: u32) -> bool {
+        self.here.values().any(|family| family.first == pid)
+    }
+
+    /// All without a job: guests, and those that are held.
+    pub fn into_keepers(self, reactor: &Reactor) -> (Vec<Keeper>, Vec<Keeper>) {
+        let (mut guests, mut held) = (Vec::new(), Vec::new());
+        for family in self.here.into_values() {
+            guests.extend(family.guests.into_keepers(reactor));
+            held.extend(family.held.map(|link| link.into_keeper(reactor)));
+        }
+        (guests, held)
     }
 }

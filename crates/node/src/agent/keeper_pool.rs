@@ -39,12 +39,23 @@ impl From<Keeper> for Idle {
 impl Idle {
     /// What the keeper says; `false`: it cannot be used with what it has started.
     fn receive(&mut self) -> io::Result<bool> {
+        if self.keeper.is_entering() {
+            self.keeper.entered()?;
+        }
         let mut events = Vec::new();
         if self.keeper.receive(&mut events)? == Alive::Gone {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         // Without a server it has nothing to say.
         Ok(events.into_iter().all(|event| self.server.as_mut().is_some_and(|server| server.on_event(event))))
+    }
+
+    /// Waits until its namespace is set up.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn settled(self) -> io::Result<Idle> {
+        Ok(Idle { keeper: self.keeper.settled()?, server: self.server })
     }
 
     /// To be ended. Its server is killed first: otherwise the keeper would give it some time to end by itself.
@@ -181,7 +192,7 @@ impl KeeperPool {
         }
     }
 
-    /// Forks keepers until `count` are idle.
+    /// Forks keepers until `count` are idle. They may still set up their namespaces when they are taken.
     ///
     /// # Errors
     /// One cannot be forked.

@@ -23,8 +23,8 @@ use wireup_wire::peer::Containment;
 const IDLE: usize = 2;
 /// The length of that quiet time (ns).
 const QUIET_NS: u64 = 1_000_000_000;
-/// When ranks have started a job, the keeper of the next one is forked so much later (ns): the processes of this one come first. They need
-/// ten times as long until they can start another one.
+/// When ranks have started a job, the keeper of the next one is forked so much later (ns): the processes of this one come first. Programs
+/// need ten times as long until they can start another job.
 const AHEAD_NS: u64 = 5_000_000;
 
 #[derive(Default)]
@@ -109,9 +109,10 @@ impl Keepers {
             return guest;
         }
         let idle = match self.take(self.families.has_joined(job), reactor) {
-            Some(Idle { keeper, server }) => Idle { keeper: keeper.settled()?, server },
+            Some(idle) => idle,
             None => fork(self.namespace.as_ref())?.into(),
         };
+        let idle = idle.settled()?;
         if matches!(self.namespace, Some(PidNamespace::New { .. })) && idle.keeper.isolates() {
             self.families.begin(job, idle.keeper.pid());
         }
@@ -219,10 +220,10 @@ impl Keepers {
             self.families.trim(reactor);
             self.pool.trim(IDLE, reactor);
         }
-        // If none can be forked, the next job reports it.
-        let _ = self.families.fork_ahead(reactor);
+        self.families.fork_ahead(reactor);
         if self.standing {
             let namespace = self.namespace.as_ref();
+            // If none can be forked, the next job reports it.
             let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
             self.pool.equip(&mut self.server, reactor);
         }
@@ -248,12 +249,39 @@ impl Keepers {
         self.first.take()
     }
 
-    /// All others, to be ended.
-    pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
-        self.spare.into_iter().chain(self.pool.into_keepers(reactor)).chain(self.families.into_keepers(reactor))
+    /// All others, those of ranks among them, in the order in which they are to be ended: the first one of a family waits for all that are in
+    /// its namespace.
+    pub fn into_keepers(
+        self,
+        of_ranks: impl Iterator<Item = Keeper>,
+        reactor: &Reactor,
+    ) -> impl Iterator<Item = Keeper> {
+        let (firsts, of_ranks): (Vec<_>, Vec<_>) = of_ranks.partition(|keeper| self.families.is_first(keeper.pid()));
+        let (guests, held) = self.families.into_keepers(reactor);
+        let idle = self.spare.into_iter().chain(self.pool.into_keepers(reactor)).chain(guests);
+        idle.chain(of_ranks).chain(firsts).chain(held)
     }
 }
 
 fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
-    namespace.map_or_else(Keeper::fork, |namespace| Keeper::fork_isolated(namespace)?.settled())
+    namespace.map_or_else(Keeper::fork, Keeper::fork_isolated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_keeper_of_a_family_is_ended_behind_the_others() {
+        let reactor = Reactor::new().unwrap();
+        let mut keepers = Keepers::default();
+        let [first, other] = [Keeper::fork().unwrap(), Keeper::fork().unwrap()];
+        let pids = [other.pid(), first.pid()];
+        keepers.families.begin(JobId(1), first.pid());
+        keepers.pool.fill(1, Keeper::fork, &reactor).unwrap();
+        let idle = keepers.pids().next().unwrap();
+        let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();
+        assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [idle, pids[0], pids[1]]);
+        order.into_iter().for_each(|keeper| keeper.close().unwrap());
+    }
 }

@@ -143,6 +143,20 @@ impl Keeper {
         Ok(self)
     }
 
+    /// It sets up its namespace; it says so when it is done.
+    pub fn is_entering(&self) -> bool {
+        self.namespace == Namespace::Entering
+    }
+
+    /// It has said something, or has ended.
+    ///
+    /// # Errors
+    /// It cannot set up its namespace.
+    pub fn entered(&mut self) -> io::Result<()> {
+        let has_entered = self.has_entered();
+        has_entered.then(|| self.namespace = Namespace::Other).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
     fn has_entered(&self) -> bool {
         socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
             && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
