@@ -124,14 +124,14 @@ fn staged_ranks_do_not_wait_for_the_file_server() {
     expect_gain(128, 300, 2 << 20, 10);
 }
 
-/// Minutes: run it with `cargo test --profile proof -p wireup-sim --test staging -- --ignored`.
+/// Minutes, and 3 GiB of memory: run it with `cargo test --profile proof -p wireup-sim --test staging -- --ignored`.
 #[test]
-#[ignore = "minutes and gigabytes of memory"]
+#[ignore = "minutes and 3 GiB of memory"]
 fn sixteen_thousand_nodes() {
     // The load of S2 on 2,048 nodes, then on eight times as many.
     expect_gain(2_048, 68, 1 << 20, 50);
     let (nodes, bytes) = (16_384, 128 << 10);
-    // One after the other, since each agent of a session keeps the lists of nodes of both jobs.
+    // Runs of their own, since each agent of a session keeps the lists of nodes of both jobs: each starts all agents once more.
     let [without, with] = [68, 0].map(|requests| start(nodes, requests, None));
     let staging = single(7, nodes, bytes, Vec::new());
     assert_eq!((without.succeeded, with.succeeded, staging.stdin_bytes), (1, 1, u64::from(nodes) * bytes));
@@ -139,7 +139,7 @@ fn sixteen_thousand_nodes() {
     let [without_ns, with_ns] = [&without, &with].map(|report| report.exchange_ns.iter().copied().max().unwrap_or(0));
     let with_ns = staging.elapsed_ns + with_ns;
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
-    assert!(staging.elapsed_ns < STAGED_NS && with_ns * 100 < without_ns, "{with_ns} {without_ns}");
+    assert!(with_ns * 25 < without_ns, "{with_ns} {without_ns}");
     let cut = vec![Fault::CutLink { agent: 1_000, at_ns: 30 * MS }];
     assert_eq!(single(8, nodes, bytes, cut).code, Some(125));
 }
