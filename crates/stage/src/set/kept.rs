@@ -292,9 +292,11 @@ mod tests {
         }
     }
 
+    type Change = (&'static str, fn(&Path));
+
     #[test]
     fn every_change_below_is_seen() {
-        let changes: [(&str, fn(&Path)); 9] = [
+        let changes: [Change; 9] = [
             ("nothing", |_| {}),
             ("a new file", |folder| fs::write(folder.join("a/d/new"), "").unwrap()),
             ("a removed one", |folder| fs::remove_file(folder.join("a/b/c/file")).unwrap()),

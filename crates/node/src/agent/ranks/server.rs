@@ -141,6 +141,6 @@ mod tests {
         assert!(!directory.exists());
         assert_eq!(ranks.pmix().unwrap().process, SERVER_SLOT);
         keepers.give_back(JOB, ranks.into_keeper(), &reactor);
-        keepers.into_keepers(&reactor).for_each(|keeper| drop(keeper.close()));
+        keepers.into_keepers(std::iter::empty(), &reactor).for_each(|keeper| drop(keeper.close()));
     }
 }
