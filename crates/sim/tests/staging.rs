@@ -138,10 +138,13 @@ fn sixteen_thousand_nodes() {
     // Only the first 4,096 frames of the barrier are timed: a quarter of the nodes.
     let [without_ns, with_ns] = [&without, &with].map(|report| report.exchange_ns.iter().copied().max().unwrap_or(0));
     let with_ns = staging.elapsed_ns + with_ns;
+    println!("{nodes} nodes: staged after {} ms", staging.elapsed_ns / MS);
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
     assert!(with_ns * 25 < without_ns, "{with_ns} {without_ns}");
-    let cut = vec![Fault::CutLink { agent: 1_000, at_ns: 30 * MS }];
-    assert_eq!(single(8, nodes, bytes, cut).code, Some(125));
+    // A cut link ends the job, or the agents below it find another way.
+    let cut = Fault::CutLink { agent: 1_000, at_ns: staging.elapsed_ns / 10 * 9 };
+    let report = single(8, nodes, bytes, vec![cut]);
+    assert!(report.code == Some(125) || report.stdin_bytes == staging.stdin_bytes, "{:?}", report.code);
 }
 
 #[test]

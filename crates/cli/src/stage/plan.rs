@@ -42,7 +42,7 @@ impl Needed {
         let mut found = BTreeMap::new();
         let (mut left_out, mut remarks, mut listings) = (BTreeMap::new(), Vec::new(), Listings::new());
         for app in &job.apps {
-            let own = needs(app, &job.env, &stage.also).map_err(|error| error.to_string())?;
+            let own = needs(app, &job.env, &stage.also).map_err(|error| error.with_flag("--stage-also"))?;
             found.extend(own.needs.into_iter().map(|need| (need.path.clone(), need)));
             left_out.extend(own.left_out);
             remarks.extend(own.remarks);

@@ -74,12 +74,22 @@ pub struct Needs {
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    #[error("--stage-also {0}: there is no such file")]
+    #[error("{0}: there is no such file")]
     NoMatch(String),
-    #[error("--stage-also {pattern}: {reason}")]
+    #[error("{pattern}: {reason}")]
     Pattern { pattern: String, reason: String },
     #[error("{}: more than 40 symbolic links on the way", .0.display())]
     Links(PathBuf),
+}
+
+impl Error {
+    /// The same of words that were the values of a flag.
+    pub fn with_flag(&self, flag: &str) -> String {
+        match self {
+            Error::NoMatch(_) | Error::Pattern { .. } => format!("{flag} {self}"),
+            Error::Links(_) => self.to_string(),
+        }
+    }
 }
 
 /// What the ranks of `app` read to start. `env` are the job's variables, `also` the paths and patterns that the user named, relative to the

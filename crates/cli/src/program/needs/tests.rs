@@ -308,7 +308,9 @@ fn files_that_the_user_names_are_staged() {
     assert_eq!(why(&found, &folder.path("more")), named(Kind::Folder));
     assert_eq!(found.needs.len(), 4, "{found:?}");
     assert_eq!(with(&["none.*"]), Err(Error::NoMatch("none.*".to_owned())));
-    assert_eq!(with(&["none"]).expect_err("no such file").to_string(), "--stage-also none: there is no such file");
+    let missing = with(&["none"]).expect_err("no such file");
+    assert_eq!(missing.to_string(), "none: there is no such file");
+    assert_eq!(missing.with_flag("--stage-also"), "--stage-also none: there is no such file");
     assert!(matches!(with(&["a[b"]), Err(Error::Pattern { .. })));
     if Builder::is_here() {
         let build = Builder(&folder);
