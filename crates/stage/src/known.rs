@@ -62,7 +62,8 @@ impl Identity {
         self.0.iter().for_each(|number| out.extend(number.to_le_bytes()));
     }
 
-    pub(crate) fn decode(bytes: &[u8; IDENTITY_LEN]) -> Identity {
+    /// What is at the beginning of these bytes.
+    pub(crate) fn decode(bytes: &[u8]) -> Identity {
         Identity(std::array::from_fn(|at| number(bytes, 8 * at)))
     }
 }
@@ -122,7 +123,7 @@ impl Known {
         let asked = self.new.len() + self.used.iter().filter(|is_used| **is_used).count();
         let all_stay = self.new.len() + self.used.len() - asked <= asked.max(UNUSED_MAX);
         let old = self.used.iter().enumerate().filter(|(_, is_used)| all_stay || **is_used);
-        let old = old.filter_map(|(index, _)| Some((identity(self.records().get(index)?), self.value(index)?)));
+        let old = old.filter_map(|(index, _)| Some((Identity::decode(self.records().get(index)?), self.value(index)?)));
         let mut all: BTreeMap<Identity, &[u8]> = old.collect();
         all.extend(self.new.iter().map(|(file, value)| (*file, &value[..])));
         let values: usize = all.values().map(|value| value.len()).sum();
@@ -162,7 +163,7 @@ impl Known {
     fn index(&self, file: &Identity) -> Option<usize> {
         // Files that were made one after the other are often asked for in this order.
         let next = self.last + 1;
-        if self.records().get(next).is_some_and(|record| identity(record) == *file) {
+        if self.records().get(next).is_some_and(|record| Identity::decode(record) == *file) {
             return Some(next);
         }
         // Most differ in their first numbers, and the others are not looked at.
@@ -183,10 +184,6 @@ fn count(bytes: &[u8]) -> Option<usize> {
     let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
     let is_whole = u64::from_le_bytes(*check) == XxHash3_64::oneshot(rest);
     (is_whole && records.len() / RECORD_LEN >= count).then_some(count)
-}
-
-fn identity(record: &[u8; RECORD_LEN]) -> Identity {
-    Identity(std::array::from_fn(|at| number(record, 8 * at)))
 }
 
 fn numbers(record: &[u8; RECORD_LEN]) -> impl Iterator<Item = u64> {

@@ -45,6 +45,7 @@ mod stage_out;
 mod staging;
 mod staging_by_library;
 mod staging_faults;
+mod staging_server;
 mod startup_bench;
 mod stdio;
 mod steps_bench;

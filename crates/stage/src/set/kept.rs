@@ -118,7 +118,7 @@ fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
     for entry in entries {
         let (mode, folder, end) = (word(entry, 0)?, word(entry, 4)?, word(entry, 8)?);
         let name = std::mem::replace(&mut begin, end)..end;
-        seen.push(Seen { mode, identity: Identity::decode(entry.last_chunk()?), name, folder });
+        seen.push(Seen { mode, identity: Identity::decode(&entry[ENTRY_LEN - IDENTITY_LEN..]), name, folder });
     }
     let all = folders.iter().map(|folder| Some((word(folder, 0)? as usize, word(folder, 4)? as usize)));
     let folders = all.map(|inside| inside.map(|(from, to)| (0, from..to))).collect::<Option<Vec<_>>>()?;
