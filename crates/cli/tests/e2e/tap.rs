@@ -229,7 +229,7 @@ fn a_signal_reaches_the_rank_once() {
     assert_eq!(outcome.out().matches("got\n").count(), 2, "{outcome}");
 }
 
-/// The harness finds what is left behind.
+/// The harness finds what is left behind. Hydra that is interrupted ends with 0 about one time in three, also without the tap.
 #[test]
 fn a_rank_ends_with_its_tap_and_with_its_launcher() {
     let Some(hydra) = hydra() else { return };
@@ -239,7 +239,8 @@ fn a_rank_ends_with_its_tap_and_with_its_launcher() {
     let mut running = tapped(&launcher, "sh -c 'echo ready; exec sleep 1000'").start();
     running.await_out("ready\n", 2);
     running.signal(rustix::process::Signal::INT);
-    assert_ne!(running.finish().code(), 0);
+    let interrupted = running.finish();
+    assert!(interrupted.out().contains("Sending Ctrl-C"), "{interrupted}");
 }
 
 #[test]
