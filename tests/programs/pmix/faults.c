@@ -55,8 +55,11 @@ int main(int argc, char **argv)
         if (last)
             _exit(0);
     } else if (strcmp(how, "stranger") == 0) {
-        if (me.rank == 0)
+        if (me.rank == 0) {
             PMIx_Abort(code, "no more cheese", NULL, 0);
+            printf("rank 0 goes on\n");
+            fflush(stdout);
+        }
         sleep(30);
     }
     finish();

@@ -28,6 +28,10 @@ impl KeeperLink {
         self.keeper.pid()
     }
 
+    pub fn key(&self) -> u32 {
+        self.keeper.key()
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.keeper.fd()
     }

@@ -1,6 +1,6 @@
 //! Upcalls when ranks connect, finalize or abort.
 
-use super::{acknowledge, view};
+use super::view;
 use crate::read::c_str;
 use crate::server::state::server;
 use crate::sys::constants::status;
@@ -53,7 +53,8 @@ pub unsafe extern "C" fn finalized(
     status::OPERATION_SUCCEEDED
 }
 
-/// A rank aborts the job, or some of its ranks: in both cases the whole job ends.
+/// A rank aborts the job, or some of its ranks: in both cases the whole job ends. The call does not return: a rank that left before the job
+/// ends would break its connections, and others that notice that first would be taken for the cause.
 pub unsafe extern "C" fn abort(
     proc: *const PmixProc,
     _: *mut c_void,
@@ -61,8 +62,8 @@ pub unsafe extern "C" fn abort(
     message: *const c_char,
     _: *mut PmixProc,
     _: usize,
-    callback: Option<OpCallback>,
-    data: *mut c_void,
+    _: Option<OpCallback>,
+    _: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends them to us for the call.
     let (proc, message) = unsafe { (&*proc, c_str(message)) };
@@ -71,5 +72,5 @@ pub unsafe extern "C" fn abort(
     let message =
         message.map(|text| text.to_string_lossy().chars().take(MESSAGE_CHARS_MAX).collect()).unwrap_or_default();
     server.outbox.send(&FromServer::Abort { rank: Rank(rank.0), code, message });
-    acknowledge(server, callback, data, status::SUCCESS)
+    status::SUCCESS
 }
