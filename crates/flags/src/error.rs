@@ -12,6 +12,9 @@ pub enum Error {
     Foreign { flag: String, hint: &'static str },
     #[error("{flag} needs a value: {flag} {wants}")]
     MissingValue { flag: String, wants: &'static str },
+    /// A flag of the same command, where a value is expected.
+    #[error("{flag} needs a value: {flag} {wants}, but {next} follows; if that is the value, write {flag}={next}")]
+    FlagAsValue { flag: String, wants: &'static str, next: String },
     #[error("{flag} takes no value, remove \"={value}\"")]
     UnexpectedValue { flag: String, value: String },
     #[error("{flag} {value}: {problem}")]

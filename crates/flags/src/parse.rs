@@ -107,6 +107,12 @@ impl Command {
         self.flags().chain([HELP]).find(|flag| flag.names.iter().any(|one| undashed(one) == name))
     }
 
+    /// Whether it is certainly meant as a flag.
+    fn is_long_flag(&self, word: &OsStr) -> bool {
+        let typed = word.to_str().and_then(|word| word.strip_prefix("--"));
+        typed.and_then(|typed| typed.split('=').next()).is_some_and(|name| name.len() > 1 && self.find(name).is_some())
+    }
+
     fn value<W: Iterator<Item = OsString>>(
         &self,
         flag: &Flag,
@@ -123,7 +129,11 @@ impl Command {
             (Takes::Word(_) | Takes::MaybeNumber(_) | Takes::Attached(_), Some(value)) => value,
             (Takes::Attached(_), None) => OsString::new(),
             (Takes::Word(wants), None) => {
-                words.next_if(|word| !self.is_separator(word)).ok_or_else(|| missing(wants))?
+                let word = words.next_if(|word| !self.is_separator(word)).ok_or_else(|| missing(wants))?;
+                if self.is_long_flag(&word) {
+                    return Err(Error::FlagAsValue { flag: name, wants, next: word.to_string_lossy().into_owned() });
+                }
+                word
             }
             (Takes::MaybeNumber(_), None) => words.next_if(|word| is_number(word)).unwrap_or_else(|| "0".into()),
             (Takes::Variable, attached) => {
@@ -232,6 +242,10 @@ mod tests {
         assert_eq!(refused("-n"), "-n needs a value: -n N");
         assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
         assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");
+        let wrong =
+            "--rounds needs a value: --rounds N, but --label follows; if that is the value, write --rounds=--label";
+        assert_eq!(refused("--rounds --label"), wrong);
+        assert_eq!(line(&RUN, "--rounds=--label --rounds -x --rounds --x").given.len(), 3);
         assert_eq!(refused("--label=3"), "--label takes no value, remove \"=3\"");
         for odd in ["--=", "-=1", "---", "-\u{fc}4"] {
             assert!(refused(odd).starts_with("unknown flag"), "{odd}");
