@@ -93,7 +93,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     let mut keeper = keeper.and_then(|keeper| fitting(keeper, resolved.session.containment));
     if resolved.verbose || resolved.dry_run {
         // Only then is it waited for here.
-        keeper = keeper.and_then(|keeper| keeper.settled().ok());
+        keeper = keeper.and_then(|keeper| keeper.settled(Keeper::fork).ok());
         resolved.isolates = keeper.as_ref().is_some_and(Keeper::isolates);
     }
     let reach = Reach::OneShot { session: Box::new(resolved.session.clone()), keeper };

@@ -25,6 +25,10 @@ fn full() -> Running {
     running
 }
 
+fn all_run(running: &Running) -> bool {
+    running.out_text().matches("ready\n").count() == 4
+}
+
 fn count(running: &Running, command: &str) -> usize {
     running.processes().iter().filter(|process| process.command.trim() == command).count()
 }
@@ -106,6 +110,7 @@ fn killing_any_process_during_the_start_leaves_nothing() {
         let victim = &all[dice.below(all.len() as u64) as usize];
         println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
         let is_first = is_first_of_a_namespace(victim);
+        let all_ran = running.has_ended() || all_run(&running);
         let killed = kill_process(victim.pid, Signal::KILL);
         if killed.is_err() {
             // The process was exiting already (a remote shell between two programs): end the job in the usual way.
@@ -113,6 +118,13 @@ fn killing_any_process_during_the_start_leaves_nothing() {
         } else if is_first && !running.has_ended() {
             // If no agent had joined its namespace, the job goes on without one.
             running.signal(Signal::TERM);
+        }
+        // A keeper that had nothing yet is replaced, and all ranks start.
+        if !all_ran {
+            running.await_that("it has ended or all ranks run", |running| running.has_ended() || all_run(running));
+            if !running.has_ended() {
+                running.signal(Signal::TERM);
+            }
         }
         let outcome = running.finish();
         assert_ne!(outcome.code(), 0, "{outcome}");

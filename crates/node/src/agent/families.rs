@@ -84,7 +84,7 @@ impl Families {
         family.grows = true;
         // If the first keeper has just died, so will the family.
         let guest = family.guests.take_equipped(reactor).map_or_else(|| family.forker.fork().map(Idle::from), Ok);
-        Some(guest.and_then(Idle::settled))
+        Some(guest.and_then(|guest| guest.settled(|| family.forker.fork())))
     }
 
     /// A job is the first one of its family here. Without a namespace of its own, its keeper is followed by independent ones.

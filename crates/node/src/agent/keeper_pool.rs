@@ -54,8 +54,15 @@ impl Idle {
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
-    pub fn settled(self) -> io::Result<Idle> {
-        Ok(Idle { keeper: self.keeper.settled()?, server: self.server })
+    pub fn settled(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Idle> {
+        let Idle { mut keeper, server } = self;
+        if keeper.has_settled() {
+            return Ok(Idle { keeper, server });
+        }
+        let keeper = keeper.replaced(again)?;
+        // The server has ended with the keeper that was to start it.
+        server.iter().for_each(SpareServer::remove_directory);
+        Ok(keeper.into())
     }
 
     /// To be ended. Its server is killed first: otherwise the keeper would give it some time to end by itself.

@@ -57,7 +57,7 @@ impl Keepers {
         match containment {
             Containment::Machine { process: 0, by_user } => {
                 let new = PidNamespace::New { by_user: *by_user };
-                let first = spare.map_or_else(|| Keeper::fork_isolated(&new), Ok).and_then(Keeper::settled);
+                let first = spare.map_or_else(|| Keeper::fork_isolated(&new), Ok).and_then(settled);
                 keepers.share(first.ok(), containment);
             }
             Containment::Machine { process, .. } => keepers.namespace = PidNamespace::of(*process).ok(),
@@ -112,7 +112,11 @@ impl Keepers {
             Some(idle) => idle,
             None => fork(self.namespace.as_ref())?.into(),
         };
-        let idle = idle.settled()?;
+        let idle = idle.settled(|| match &self.namespace {
+            // It may have been killed; then another one can have the namespace.
+            Some(namespace @ PidNamespace::Of { .. }) => Keeper::fork_isolated(namespace),
+            Some(PidNamespace::New { .. }) | None => Keeper::fork(),
+        })?;
         self.families.begin(job, &idle.keeper);
         Ok(idle)
     }
@@ -261,6 +265,10 @@ impl Keepers {
     }
 }
 
+fn settled(keeper: Keeper) -> io::Result<Keeper> {
+    keeper.settled(Keeper::fork)
+}
+
 fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
     namespace.map_or_else(Keeper::fork, Keeper::fork_isolated)
 }
@@ -274,7 +282,7 @@ mod tests {
         let reactor = Reactor::new().unwrap();
         let mut keepers = Keepers::default();
         let new = PidNamespace::New { by_user: false };
-        let first = Keeper::fork_isolated(&new).and_then(Keeper::settled).unwrap();
+        let first = Keeper::fork_isolated(&new).and_then(settled).unwrap();
         if first.forker().is_none() {
             return println!("not run: it needs CAP_SYS_ADMIN");
         }

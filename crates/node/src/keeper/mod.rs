@@ -172,19 +172,31 @@ impl Keeper {
         self.forker.as_ref()
     }
 
-    /// Waits until the keeper has set up its namespace. If it cannot, it has exited, and one without a namespace takes its place.
+    /// Waits until the keeper has set up its namespace; otherwise see [`Keeper::replaced`].
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
-    pub fn settled(mut self) -> io::Result<Keeper> {
-        if self.namespace == Namespace::Entering {
-            if !self.has_entered() {
-                let _ = self.close();
-                return Keeper::fork();
-            }
-            self.namespace = Namespace::Other;
+    pub fn settled(mut self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
+        if self.has_settled() { Ok(self) } else { self.replaced(again) }
+    }
+
+    /// Waits until the keeper has set up its namespace; `false`: it cannot, or has been killed.
+    pub fn has_settled(&mut self) -> bool {
+        !self.is_entering() || self.entered().is_ok()
+    }
+
+    /// In place of a keeper that has not settled: one that `again` forks or, if that does not settle either, one without a namespace.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
+        let _ = self.close();
+        let mut second = again();
+        if second.as_mut().is_ok_and(Keeper::has_settled) {
+            return second;
         }
-        Ok(self)
+        second.into_iter().for_each(|second| drop(second.close()));
+        Keeper::fork()
     }
 
     /// It sets up its namespace; it says so when it is done.

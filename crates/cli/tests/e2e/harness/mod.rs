@@ -276,6 +276,10 @@ impl Running {
         }
     }
 
+    pub fn out_text(&self) -> String {
+        self.stdout.text()
+    }
+
     pub fn err_text(&self) -> String {
         self.stderr.text()
     }

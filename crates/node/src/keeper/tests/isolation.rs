@@ -7,7 +7,8 @@ use wireup_os::process::PidNamespace;
 
 /// `None`: this process may not make such a keeper.
 fn isolated() -> Option<Bench> {
-    let bench = Bench::of(Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled().unwrap());
+    let bench =
+        Bench::of(Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled(Keeper::fork).unwrap());
     assert_eq!(bench.keeper.isolates(), process::may_isolate());
     bench.keeper.isolates().then_some(bench)
 }
@@ -110,8 +111,26 @@ fn a_renewed_keeper_contains_its_next_job() {
 fn with_guest() -> Option<(Bench, Bench)> {
     let mut first = isolated()?;
     first.start(batch(&["sleep", "1000"], vec![Process { shares_session: true, ..Process::new(0) }]));
-    let guest = first.keeper.forker().expect("it leads its namespace").fork().unwrap().settled().unwrap();
+    let forker = first.keeper.forker().expect("it leads its namespace");
+    let guest = forker.fork().unwrap().settled(Keeper::fork).unwrap();
     Some((first, Bench::of(guest)))
+}
+
+#[test]
+fn a_keeper_that_is_killed_before_it_has_settled_is_replaced_in_its_namespace() {
+    let Some(first) = isolated() else { return };
+    let of_first = PidNamespace::of(first.keeper.pid()).unwrap();
+    let killed = || {
+        let keeper = Keeper::fork_isolated(&of_first).unwrap();
+        kill(keeper.pid(), SIGKILL).unwrap();
+        Ok(keeper)
+    };
+    let again = || Keeper::fork_isolated(&of_first);
+    let second = killed().unwrap().settled(again).unwrap();
+    assert_eq!(namespace(second.pid()), namespace(first.keeper.pid()));
+    let third = killed().unwrap().settled(killed).unwrap();
+    assert!(third.isolates() == (namespace(third.pid()) == namespace(first.keeper.pid())));
+    [second, third, first.keeper].into_iter().for_each(|keeper| keeper.close().unwrap());
 }
 
 /// Its parent has not yet reaped a guest that has ended.
