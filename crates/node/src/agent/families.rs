@@ -83,8 +83,9 @@ impl Families {
         family.jobs.insert(job);
         family.grows = true;
         // If the first keeper has just died, so will the family.
-        let guest = family.guests.take_equipped(reactor).map_or_else(|| family.forker.fork().map(Idle::from), Ok);
-        Some(guest.and_then(|guest| guest.settled(|| family.forker.fork())))
+        let fork = || family.forker.fork().or_else(|_| Keeper::fork());
+        let guest = family.guests.take_equipped(reactor).map_or_else(|| fork().map(Idle::from), Ok);
+        Some(guest.and_then(|guest| guest.settled(fork)))
     }
 
     /// A job is the first one of its family here. Without a namespace of its own, its keeper is followed by independent ones.

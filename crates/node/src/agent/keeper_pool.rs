@@ -131,7 +131,11 @@ impl KeeperPool {
 
     /// The keeper kills its server and removes the server's directory.
     fn strip(&mut self, idle: Idle, reactor: &Reactor) {
-        let Idle { keeper, mut server } = idle;
+        let Idle { mut keeper, mut server } = idle;
+        if !keeper.has_settled() {
+            let _ = keeper.close();
+            return server.iter().for_each(SpareServer::remove_directory);
+        }
         let token = Token::IdleKeeper(keeper.key());
         // If it cannot be watched, it is dropped, and ends.
         let Ok(mut link) = KeeperLink::begin(keeper, token, reactor) else { return };

@@ -18,14 +18,14 @@
 //! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session could continue the
 //! rank.
 //!
-//! The jobs of a family share a session too: ranks that poll while another job starts for them yield to its processes. So their keepers are
-//! forked by the first one of them (see [`Forker`]).
+//! Where each node has a PID namespace of its own, the jobs of a family share a session too: ranks that poll while another job starts for them
+//! yield to its processes. So their keepers are forked by the first one of them (see [`Forker`]).
 //!
 //! Such ranks and their agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch system or of
 //! systemd) they share a group with any other busy process. A keeper has the usual one, and a rank shortens its own: a process that begins
 //! to run gets ahead of one whose short slice is over, and if all CPUs are busy with polling ranks, a keeper with a short slice would
-//! continue between two starts only at a tick of the kernel's clock. Ranks that have started another job get the usual slice again: one that
-//! yields gives up a slice, and the new processes need more than a short one.
+//! continue between two starts only at a tick of the kernel's clock. The ranks of a family's first job get the usual slice again when
+//! they have started another one: who yields gives up a slice, and the new processes need more than a short one.
 //!
 //! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the process, but it
 //! sends the agent's ends to the agent as soon as the process runs.
@@ -70,6 +70,9 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// How long to wait for a keeper that sets up its PID namespace: it needs a fifth of a millisecond.
 const ENTER_MAX: Duration = Duration::from_secs(3);
 
+const _: () =
+    assert!(sweep::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
+
 /// The agent's side of a keeper. Dropping it closes the socket, and the keeper sweeps and leaves.
 pub struct Keeper {
     /// 0: not known yet.
@@ -80,6 +83,8 @@ pub struct Keeper {
     namespace: Namespace,
     /// A child of this process, not of another keeper.
     is_child: bool,
+    /// Of one that is not and has settled: becomes readable when it has ended.
+    process: Option<OwnedFd>,
     /// If it is the first process of its namespace.
     forker: Option<Forker>,
 }
@@ -164,7 +169,7 @@ impl Keeper {
     /// `pid`: 0 if it is no child of this process.
     fn new(pid: u32, socket: OwnedFd, namespace: Namespace, forker: Option<Forker>) -> Keeper {
         let (outbox, inbox) = (Outbox::default(), Inbox::new());
-        Keeper { pid, socket, outbox, inbox, namespace, is_child: pid != 0, forker }
+        Keeper { pid, socket, outbox, inbox, namespace, is_child: pid != 0, process: None, forker }
     }
 
     /// Present if others can be put beside it.
@@ -190,7 +195,10 @@ impl Keeper {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
-        let _ = self.close();
+        if self.close().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            // It waits for something, and so would another one.
+            return Keeper::fork();
+        }
         let mut second = again();
         if second.as_mut().is_ok_and(Keeper::has_settled) {
             return second;
@@ -219,6 +227,7 @@ impl Keeper {
             && rustix::io::read(&self.socket, &mut pid).is_ok_and(|read| read == pid.len());
         if has_entered && !self.is_child {
             self.pid = u32::from_le_bytes(pid);
+            self.process = process::open_pid(self.pid).ok();
         }
         has_entered
     }
@@ -236,6 +245,11 @@ impl Keeper {
     /// The keeper's pid; 0: it is not known before the keeper has settled.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether it is a child of this process, which adopts what it leaves.
+    pub fn is_child(&self) -> bool {
+        self.is_child
     }
 
     /// A number that no other open keeper of this process has.
@@ -302,24 +316,26 @@ impl Keeper {
         Ok(())
     }
 
-    /// Its parent reaps it, so its number may be another process's by now: the end of its socket tells.
+    /// Its parent reaps it, so its number may be another process's by now.
     fn await_end(self, limit: Duration) -> io::Result<()> {
         rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write)?;
         let until = Instant::now() + limit;
+        let readable = |fd: &OwnedFd| {
+            let left = until.saturating_duration_since(Instant::now());
+            let is_readable = socket::wait(fd, true, false, Some(left))?;
+            is_readable.then_some(()).ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))
+        };
         loop {
             match socket::receive(&self.socket, &mut [0; 4096], &mut VecDeque::new()) {
-                Ok(0) => return Ok(()),
+                Ok(0) => break,
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if !socket::wait(&self.socket, true, false, Some(left))? {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => readable(&self.socket)?,
                 Err(error) => return Err(error),
             }
         }
+        // The kernel closes a process's descriptors before it kills its children.
+        self.process.as_ref().map_or(Ok(()), readable)
     }
 }
 

@@ -49,7 +49,7 @@ const REPORT_NS: u64 = 4_000_000;
 /// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds, unless an agent is
 /// stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
-/// Guests that are forked in one turn.
+/// Most guests that are forked in one turn.
 const GUESTS_AT_ONCE: usize = 16;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
@@ -306,11 +306,8 @@ impl Serve {
     fn fork_guests(&mut self) {
         let Some(forks) = &self.forks else { return };
         let mut sockets = VecDeque::new();
-        let is_open = match wireup_os::socket::receive(forks, &mut [0; GUESTS_AT_ONCE], &mut sockets) {
-            Ok(received) => received > 0,
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-        };
-        if !is_open {
+        // The agent sees by the end of a guest's socket that its descriptor is lost.
+        if matches!(wireup_os::socket::receive(forks, &mut [0; GUESTS_AT_ONCE], &mut sockets), Ok(0)) {
             let _ = self.reactor.remove(forks);
             self.forks = None;
         }

@@ -17,9 +17,9 @@ const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
 /// A sweep gives up on processes of another user after this time.
 const DENIED_NS: u64 = 2_000_000_000;
-/// Time for wireup processes to end by themselves. Chosen: they need milliseconds, and half a second where ten busy processes compete for
-/// each cpu.
-const FELLOWS_NS: u64 = 3_000_000_000;
+/// Time for wireup processes to end by themselves. Chosen: they need milliseconds, and half a second where several busy processes compete
+/// for each cpu.
+pub const FELLOWS_NS: u64 = 2_000_000_000;
 
 /// The state of a sweep.
 pub(super) struct Sweep {
