@@ -1,7 +1,7 @@
-//! Which jobs share a PID namespace and a kernel session on this node.
+//! Which jobs share a PID namespace on this node.
 //!
 //! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the keeper of a later job
-//! is in the namespace of the keeper that came first, which forks it: a *guest* there. The first keeper stays until the last job of the family has ended
+//! is in the namespace of the keeper that came first, a *guest* there. The first keeper stays until the last job of the family has ended
 //! here, since the kernel would end all guests with it.
 //!
 //! Ranks that have started one job often start another, so guests are kept, and one is forked ahead.
@@ -15,9 +15,10 @@ use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
 use super::pmix::SpareServer;
 use super::token::Token;
-use crate::keeper::{Forker, Keeper, Request};
+use crate::keeper::{Keeper, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use wireup_os::process::PidNamespace;
 use wireup_os::reactor::Reactor;
 use wireup_wire::ids::JobId;
 
@@ -32,9 +33,8 @@ pub struct Families {
 }
 
 struct Family {
-    /// The keeper whose namespace it is, by its key.
+    /// The keeper whose namespace it is.
     first: u32,
-    forker: Forker,
     jobs: BTreeSet<JobId>,
     /// That keeper, if its own job is over.
     held: Option<KeeperLink>,
@@ -47,6 +47,10 @@ struct Family {
 }
 
 impl Family {
+    fn fork(first: u32) -> io::Result<Keeper> {
+        Keeper::fork_isolated(&PidNamespace::of(first)?)
+    }
+
     /// Ends it here. Returns its first keeper, if that was held.
     fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
         for guest in self.guests.into_keepers(reactor) {
@@ -83,17 +87,14 @@ impl Families {
         family.jobs.insert(job);
         family.grows = true;
         // If the first keeper has just died, so will the family.
-        let fork = || family.forker.fork().or_else(|_| Keeper::fork());
-        let guest = family.guests.take_equipped(reactor).map_or_else(|| fork().map(Idle::from), Ok);
-        Some(guest.and_then(|guest| guest.settled(fork)))
+        let guest = family.guests.take_equipped(reactor).map_or_else(|| Family::fork(family.first).map(Idle::from), Ok);
+        Some(guest.and_then(|guest| guest.settled(|| Family::fork(family.first))))
     }
 
-    /// A job is the first one of its family here. Without a namespace of its own, its keeper is followed by independent ones.
-    pub fn begin(&mut self, job: JobId, first: &Keeper) {
-        let Some(forker) = first.forker().cloned() else { return };
+    /// A job is the first one of its family here; its keeper has a new namespace.
+    pub fn begin(&mut self, job: JobId, first: u32) {
         let (jobs, guests) = (BTreeSet::from([job]), KeeperPool::default());
-        let family = Family { first: first.key(), forker, jobs, held: None, guests, grows: false, server: None };
-        self.here.insert(self.family_of(job), family);
+        self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, grows: false, server: None });
     }
 
     /// A job is over here. Returns the first keeper of a family that is over.
@@ -102,7 +103,7 @@ impl Families {
         self.of.remove(&job);
         let Some(family) = self.here.get_mut(&id) else { return Some(link) };
         family.jobs.remove(&job);
-        let (is_first, is_over) = (link.key() == family.first, family.jobs.is_empty());
+        let (is_first, is_over) = (link.pid() == family.first, family.jobs.is_empty());
         if is_over {
             let held = self.here.remove(&id).and_then(|family| family.end(reactor));
             if is_first {
@@ -149,7 +150,7 @@ impl Families {
     pub fn fork_ahead(&mut self, reactor: &Reactor) {
         for family in self.here.values_mut().filter(|family| family.grows) {
             // If none can be forked, the next job reports it.
-            let _ = family.guests.fill(GUESTS, || family.forker.fork(), reactor);
+            let _ = family.guests.fill(GUESTS, || Family::fork(family.first), reactor);
             family.guests.equip(&mut family.server, reactor);
         }
     }
@@ -160,11 +161,11 @@ impl Families {
     }
 
     /// A guest without a job, or a keeper that is held, has sent something or has ended; with the latter, the guests are about to end.
-    pub fn on_event(&mut self, key: u32, reactor: &Reactor) {
-        if self.here.values_mut().any(|family| family.guests.on_event(key, reactor)) {
+    pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
+        if self.here.values_mut().any(|family| family.guests.on_event(pid, reactor)) {
             return;
         }
-        let held = self.here.values_mut().find(|family| family.first == key).and_then(|family| family.held.as_mut());
+        let held = self.here.values_mut().find(|family| family.first == pid).and_then(|family| family.held.as_mut());
         if let Some(link) = held {
             // It is given back with the last guest even if it has ended.
             let _ = link.receive(&mut Vec::new(), reactor);
@@ -173,13 +174,13 @@ impl Families {
     }
 
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        let held = |family: &Family| family.held.as_ref().map(KeeperLink::pid);
+        let held = |family: &Family| family.held.is_some().then_some(family.first);
         self.here.values().flat_map(move |family| family.guests.pids().chain(held(family)))
     }
 
     /// Whether it is the first one of a family.
-    pub fn is_first(&self, keeper: &Keeper) -> bool {
-        self.here.values().any(|family| family.first == keeper.key())
+    pub fn is_first(&self, pid: u32) -> bool {
+        self.here.values().any(|family| family.first == pid)
     }
 
     /// All without a job: guests, and those that are held.

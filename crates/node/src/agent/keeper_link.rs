@@ -13,8 +13,7 @@ pub struct KeeperLink {
     dirty: bool,
     blocked: bool,
     gone: bool,
-    /// When the keeper was started, in clock ticks: processes that it leaves behind were started later. The greatest number if they become
-    /// children of another keeper.
+    /// When the keeper was started, in clock ticks: processes that it leaves behind were started later.
     born: u64,
 }
 
@@ -27,10 +26,6 @@ impl KeeperLink {
 
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
-    }
-
-    pub fn key(&self) -> u32 {
-        self.keeper.key()
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -67,8 +62,7 @@ impl KeeperLink {
         // given up with all that it holds, and the job ends.
         let alive = self.keeper.receive(events).unwrap_or(Alive::Gone);
         if alive == Alive::Gone && !std::mem::replace(&mut self.gone, true) {
-            let is_heir = self.keeper.is_child();
-            self.born = if is_heir { start_ticks(self.keeper.pid()).unwrap_or(0) } else { u64::MAX };
+            self.born = start_ticks(self.keeper.pid()).unwrap_or(0);
             let _ = reactor.remove(self.keeper.fd());
             return false;
         }
@@ -95,38 +89,5 @@ impl KeeperLink {
             let _ = reactor.remove(self.keeper.fd());
         }
         self.keeper
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use wireup_os::process::{PidNamespace, kill};
-    use wireup_wire::signal::SIGKILL;
-
-    fn killed(keeper: Keeper) -> u64 {
-        let reactor = Reactor::new().unwrap();
-        let mut link = KeeperLink::begin(keeper, Token::Further, &reactor).unwrap();
-        kill(link.pid(), SIGKILL).unwrap();
-        let mut events = Vec::new();
-        while link.receive(&mut events, &reactor) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let lost = link.lost().expect("it has ended");
-        let _ = link.into_keeper(&reactor).close();
-        lost
-    }
-
-    /// An agent adopts what its children leave. What a guest leaves goes to the guest's parent, and older processes are spared.
-    #[test]
-    fn only_processes_that_a_child_has_left_are_this_ones() {
-        assert_ne!(killed(Keeper::fork().unwrap()), u64::MAX);
-        let new = PidNamespace::New { by_user: false };
-        let first = Keeper::fork_isolated(&new).and_then(|keeper| keeper.settled(Keeper::fork)).unwrap();
-        let Some(forker) = first.forker() else { return println!("not run: it needs CAP_SYS_ADMIN") };
-        let guest = forker.fork().and_then(|guest| guest.settled(Keeper::fork)).unwrap();
-        assert_eq!(killed(guest), u64::MAX);
-        first.close().unwrap();
     }
 }

@@ -78,7 +78,7 @@ impl Idle {
 
 #[derive(Default)]
 pub struct KeeperPool {
-    /// By their keys.
+    /// By pid.
     idle: BTreeMap<u32, Idle>,
     renewing: BTreeMap<u32, Renewing>,
 }
@@ -101,8 +101,8 @@ impl KeeperPool {
     }
 
     fn take_one(&mut self, has_server: bool, reactor: &Reactor) -> Option<Idle> {
-        let key = *self.idle.iter().find(|(_, idle)| idle.server.is_some() == has_server)?.0;
-        let idle = self.idle.remove(&key)?;
+        let pid = *self.idle.iter().find(|(_, idle)| idle.server.is_some() == has_server)?.0;
+        let idle = self.idle.remove(&pid)?;
         let _ = reactor.remove(idle.keeper.fd());
         Some(idle)
     }
@@ -117,7 +117,7 @@ impl KeeperPool {
         let has_started = server.start(&mut idle.keeper).is_ok();
         idle.server = Some(server);
         match has_started && watch(&idle.keeper, reactor).is_ok() {
-            true => drop(self.idle.insert(idle.keeper.key(), idle)),
+            true => drop(self.idle.insert(idle.keeper.pid(), idle)),
             false => self.strip(idle, reactor),
         }
     }
@@ -136,7 +136,7 @@ impl KeeperPool {
             let _ = keeper.close();
             return server.iter().for_each(SpareServer::remove_directory);
         }
-        let token = Token::IdleKeeper(keeper.key());
+        let token = Token::IdleKeeper(keeper.pid());
         // If it cannot be watched, it is dropped, and ends.
         let Ok(mut link) = KeeperLink::begin(keeper, token, reactor) else { return };
         server.iter_mut().for_each(|server| link.request(&server.dismiss()));
@@ -145,35 +145,35 @@ impl KeeperPool {
 
     /// Its job is over.
     pub fn renew(&mut self, link: KeeperLink, reactor: &Reactor) {
-        let token = Token::IdleKeeper(link.key());
+        let token = Token::IdleKeeper(link.pid());
         self.renew_with(link.moved(token, reactor), None, reactor);
     }
 
     fn renew_with(&mut self, mut link: KeeperLink, server: Option<SpareServer>, reactor: &Reactor) {
         link.request(&Request::Renew);
         link.flush(reactor);
-        self.renewing.insert(link.key(), Renewing { link, server });
+        self.renewing.insert(link.pid(), Renewing { link, server });
     }
 
     /// A keeper has sent something, or has ended. `false`: it is not in this pool.
-    pub fn on_event(&mut self, key: u32, reactor: &Reactor) -> bool {
-        if let Some(mut idle) = self.idle.remove(&key) {
+    pub fn on_event(&mut self, pid: u32, reactor: &Reactor) -> bool {
+        if let Some(mut idle) = self.idle.remove(&pid) {
             match idle.receive() {
-                Ok(true) => drop(self.idle.insert(key, idle)),
+                Ok(true) => drop(self.idle.insert(pid, idle)),
                 received => self.give_up(idle, received.is_ok(), reactor),
             }
             return true;
         }
-        let Some(Renewing { link, .. }) = self.renewing.get_mut(&key) else { return false };
+        let Some(Renewing { link, .. }) = self.renewing.get_mut(&pid) else { return false };
         let mut events = Vec::new();
         let alive = link.receive(&mut events, reactor);
         let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed));
         if alive && !renewed {
             link.flush(reactor);
-        } else if let Some(Renewing { link, server }) = self.renewing.remove(&key) {
+        } else if let Some(Renewing { link, server }) = self.renewing.remove(&pid) {
             let keeper = link.into_keeper(reactor);
             if alive && self.idle.len() < IDLE_MAX && watch(&keeper, reactor).is_ok() {
-                self.idle.insert(key, keeper.into());
+                self.idle.insert(pid, keeper.into());
             } else {
                 // It has nothing left to do, so closing it does not take long.
                 let _ = keeper.close();
@@ -211,15 +211,13 @@ impl KeeperPool {
         while self.idle.len() < count {
             let keeper = fork()?;
             watch(&keeper, reactor)?;
-            self.idle.insert(keeper.key(), keeper.into());
+            self.idle.insert(keeper.pid(), keeper.into());
         }
         Ok(())
     }
 
-    /// Those of which the pid is known.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        let idle = self.idle.values().map(|idle| idle.keeper.pid());
-        idle.chain(self.renewing.values().map(|renewing| renewing.link.pid())).filter(|pid| *pid != 0)
+        self.idle.keys().chain(self.renewing.keys()).copied()
     }
 
     /// All of them, to be ended.
@@ -233,7 +231,7 @@ impl KeeperPool {
 }
 
 fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
-    reactor.add(keeper.fd(), Token::IdleKeeper(keeper.key()).pack(), Interest::READABLE)
+    reactor.add(keeper.fd(), Token::IdleKeeper(keeper.pid()).pack(), Interest::READABLE)
 }
 
 #[cfg(test)]
@@ -257,8 +255,8 @@ mod tests {
     fn settle(pool: &mut KeeperPool, idle: usize, reactor: &mut Reactor) {
         while pool.idle.len() != idle || pool.idle.values().any(|idle| idle.server.is_some()) {
             for event in reactor.wait(None).unwrap().to_vec() {
-                if let Some(Token::IdleKeeper(key)) = Token::unpack(event.token) {
-                    pool.on_event(key, reactor);
+                if let Some(Token::IdleKeeper(pid)) = Token::unpack(event.token) {
+                    pool.on_event(pid, reactor);
                 }
             }
         }
@@ -281,8 +279,7 @@ mod tests {
     fn nothing_is_left_of_a_server_whose_keeper_is_killed() {
         let mut reactor = Reactor::new().unwrap();
         let (mut pool, directory) = equipped("killed", &reactor);
-        let equipped = pool.idle.values().find(|idle| idle.server.is_some()).unwrap();
-        let pid = equipped.keeper.pid();
+        let (&pid, _) = pool.idle.iter().find(|(_, idle)| idle.server.is_some()).unwrap();
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
         settle(&mut pool, 1, &mut reactor);
         assert!(!directory.exists());

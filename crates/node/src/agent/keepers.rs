@@ -57,7 +57,9 @@ impl Keepers {
         match containment {
             Containment::Machine { process: 0, by_user } => {
                 let new = PidNamespace::New { by_user: *by_user };
-                let first = spare.map_or_else(|| Keeper::fork_isolated(&new), Ok).and_then(settled);
+                let first = spare
+                    .map_or_else(|| Keeper::fork_isolated(&new), Ok)
+                    .and_then(|keeper| keeper.settled(Keeper::fork));
                 keepers.share(first.ok(), containment);
             }
             Containment::Machine { process, .. } => keepers.namespace = PidNamespace::of(*process).ok(),
@@ -117,7 +119,9 @@ impl Keepers {
             Some(namespace @ PidNamespace::Of { .. }) => Keeper::fork_isolated(namespace),
             Some(PidNamespace::New { .. }) | None => Keeper::fork(),
         })?;
-        self.families.begin(job, &idle.keeper);
+        if matches!(self.namespace, Some(PidNamespace::New { .. })) && idle.keeper.isolates() {
+            self.families.begin(job, idle.keeper.pid());
+        }
         Ok(idle)
     }
 
@@ -195,9 +199,9 @@ impl Keepers {
     }
 
     /// An idle or renewing keeper has sent something, or has ended.
-    pub fn on_event(&mut self, key: u32, reactor: &Reactor) {
-        if !self.pool.on_event(key, reactor) {
-            self.families.on_event(key, reactor);
+    pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
+        if !self.pool.on_event(pid, reactor) {
+            self.families.on_event(pid, reactor);
         }
         // There may be too many, or one that has ended.
         self.quiet_ns.get_or_insert_with(|| monotonic_ns() + QUIET_NS);
@@ -258,15 +262,11 @@ impl Keepers {
         of_ranks: impl Iterator<Item = Keeper>,
         reactor: &Reactor,
     ) -> impl Iterator<Item = Keeper> {
-        let (firsts, of_ranks): (Vec<_>, Vec<_>) = of_ranks.partition(|keeper| self.families.is_first(keeper));
+        let (firsts, of_ranks): (Vec<_>, Vec<_>) = of_ranks.partition(|keeper| self.families.is_first(keeper.pid()));
         let (guests, held) = self.families.into_keepers(reactor);
         let idle = self.spare.into_iter().chain(self.pool.into_keepers(reactor)).chain(guests);
         idle.chain(of_ranks).chain(firsts).chain(held)
     }
-}
-
-fn settled(keeper: Keeper) -> io::Result<Keeper> {
-    keeper.settled(Keeper::fork)
 }
 
 fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
@@ -281,14 +281,9 @@ mod tests {
     fn the_first_keeper_of_a_family_is_ended_behind_the_others() {
         let reactor = Reactor::new().unwrap();
         let mut keepers = Keepers::default();
-        let new = PidNamespace::New { by_user: false };
-        let first = Keeper::fork_isolated(&new).and_then(settled).unwrap();
-        if first.forker().is_none() {
-            return println!("not run: it needs CAP_SYS_ADMIN");
-        }
-        let other = Keeper::fork().unwrap();
+        let [first, other] = [Keeper::fork().unwrap(), Keeper::fork().unwrap()];
         let pids = [other.pid(), first.pid()];
-        keepers.families.begin(JobId(1), &first);
+        keepers.families.begin(JobId(1), first.pid());
         keepers.pool.fill(1, Keeper::fork, &reactor).unwrap();
         let idle = keepers.pids().next().unwrap();
         let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();

@@ -46,7 +46,7 @@ pub enum Token {
     StepOut(ShellId),
     /// For the owner of the driver, by number.
     Launcher(u32),
-    /// A keeper without a job, by its key.
+    /// A keeper without a job, by pid.
     IdleKeeper(u32),
     /// The socket at which further libraries of ranks join.
     Further,
@@ -69,7 +69,7 @@ impl Token {
             Token::Launcher(number) => (10, JobSlot(0), number),
             Token::StepIn(shell) => (14, JobSlot(0), shell.0),
             Token::StepOut(shell) => (15, JobSlot(0), shell.0),
-            Token::IdleKeeper(key) => (16, JobSlot(0), key),
+            Token::IdleKeeper(pid) => (16, JobSlot(0), pid),
             Token::Further => (18, JobSlot(0), 0),
             Token::Caller(number) => (17, JobSlot(0), number),
             Token::Relay(slot, relay) => (13, slot, relay.0),

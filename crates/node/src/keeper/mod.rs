@@ -18,14 +18,10 @@
 //! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session could continue the
 //! rank.
 //!
-//! Where each node has a PID namespace of its own, the jobs of a family share a session too: ranks that poll while another job starts for them
-//! yield to its processes. So their keepers are forked by the first one of them (see [`Forker`]).
-//!
 //! Such ranks and their agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch system or of
 //! systemd) they share a group with any other busy process. A keeper has the usual one, and a rank shortens its own: a process that begins
 //! to run gets ahead of one whose short slice is over, and if all CPUs are busy with polling ranks, a keeper with a short slice would
-//! continue between two starts only at a tick of the kernel's clock. The ranks of a family's first job get the usual slice again when
-//! they have started another one: who yields gives up a slice, and the new processes need more than a short one.
+//! continue between two starts only at a tick of the kernel's clock.
 //!
 //! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the process, but it
 //! sends the agent's ends to the agent as soon as the process runs.
@@ -54,11 +50,9 @@ pub use protocol::{
 
 use channel::{Flushed, Inbox, Outbox};
 use protocol::Report;
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 use wireup_os::process::{self, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
@@ -75,34 +69,11 @@ const _: () =
 
 /// The agent's side of a keeper. Dropping it closes the socket, and the keeper sweeps and leaves.
 pub struct Keeper {
-    /// 0: not known yet.
     pid: u32,
     socket: OwnedFd,
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
-    /// A child of this process, not of another keeper.
-    is_child: bool,
-    /// Of one that is not and has settled: becomes readable when it has ended.
-    process: Option<OwnedFd>,
-    /// If it is the first process of its namespace.
-    forker: Option<Forker>,
-}
-
-/// Asks the first keeper of a PID namespace to fork further ones, which are in its namespace and in its session.
-#[derive(Clone)]
-pub struct Forker(Rc<OwnedFd>);
-
-impl Forker {
-    /// A keeper that the first one forks as soon as it can. Call [`Keeper::settled`] before anything else.
-    ///
-    /// # Errors
-    /// The first keeper has ended; no descriptor is left.
-    pub fn fork(&self) -> io::Result<Keeper> {
-        let (socket, far) = socket::pair()?;
-        socket::send(&*self.0, &[1], &[far.as_fd()])?;
-        Ok(Keeper::new(0, socket, Namespace::Entering, None))
-    }
 }
 
 /// The PID namespace of a keeper.
@@ -144,12 +115,6 @@ impl Keeper {
 
     fn fork_into(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
-        let (forker, forks) = match namespace {
-            Some(PidNamespace::New { .. }) => {
-                socket::pair().map(|(near, far)| (Some(Forker(Rc::new(near))), Some(far)))?
-            }
-            Some(PidNamespace::Of { .. }) | None => (None, None),
-        };
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
@@ -158,23 +123,12 @@ impl Keeper {
             Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,
         };
         match forked {
-            Fork::Child => serve::main(far, terminal, outer.zip(namespace), forks),
+            Fork::Child => serve::main(far, terminal, outer.zip(namespace)),
             Fork::Parent { child } => {
                 let namespace = if namespace.is_some() { Namespace::Entering } else { Namespace::Shared };
-                Ok(Keeper::new(child, socket, namespace, forker))
+                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), namespace })
             }
         }
-    }
-
-    /// `pid`: 0 if it is no child of this process.
-    fn new(pid: u32, socket: OwnedFd, namespace: Namespace, forker: Option<Forker>) -> Keeper {
-        let (outbox, inbox) = (Outbox::default(), Inbox::new());
-        Keeper { pid, socket, outbox, inbox, namespace, is_child: pid != 0, process: None, forker }
-    }
-
-    /// Present if others can be put beside it.
-    pub fn forker(&self) -> Option<&Forker> {
-        self.forker.as_ref()
     }
 
     /// Waits until the keeper has set up its namespace; otherwise see [`Keeper::replaced`].
@@ -221,15 +175,9 @@ impl Keeper {
         has_entered.then(|| self.namespace = Namespace::Other).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    fn has_entered(&mut self) -> bool {
-        let mut pid = [0; size_of::<u32>()];
-        let has_entered = socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
-            && rustix::io::read(&self.socket, &mut pid).is_ok_and(|read| read == pid.len());
-        if has_entered && !self.is_child {
-            self.pid = u32::from_le_bytes(pid);
-            self.process = process::open_pid(self.pid).ok();
-        }
-        has_entered
+    fn has_entered(&self) -> bool {
+        socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
+            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
     }
 
     /// Whether its PID namespace is another than the agent's.
@@ -242,19 +190,9 @@ impl Keeper {
         self.socket.as_fd()
     }
 
-    /// The keeper's pid; 0: it is not known before the keeper has settled.
+    /// The keeper's pid. It is a child of the agent, which reaps it.
     pub fn pid(&self) -> u32 {
         self.pid
-    }
-
-    /// Whether it is a child of this process, which adopts what it leaves.
-    pub fn is_child(&self) -> bool {
-        self.is_child
-    }
-
-    /// A number that no other open keeper of this process has.
-    pub fn key(&self) -> u32 {
-        self.socket.as_raw_fd() as u32
     }
 
     /// Queues a request; [`Keeper::flush`] sends it.
@@ -302,9 +240,6 @@ impl Keeper {
     }
 
     fn close_within(self, limit: Duration) -> io::Result<()> {
-        if !self.is_child {
-            return self.await_end(limit);
-        }
         drop(self.socket);
         // If no pidfd is available (Linux before 5.3), the wait is unbounded.
         if let Ok(pid) = process::open_pid(self.pid)
@@ -314,28 +249,6 @@ impl Keeper {
         }
         process::wait_for(self.pid)?;
         Ok(())
-    }
-
-    /// Its parent reaps it, so its number may be another process's by now.
-    fn await_end(self, limit: Duration) -> io::Result<()> {
-        rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write)?;
-        let until = Instant::now() + limit;
-        let readable = |fd: &OwnedFd| {
-            let left = until.saturating_duration_since(Instant::now());
-            let is_readable = socket::wait(fd, true, false, Some(left))?;
-            is_readable.then_some(()).ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))
-        };
-        loop {
-            match socket::receive(&self.socket, &mut [0; 4096], &mut VecDeque::new()) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => readable(&self.socket)?,
-                Err(error) => return Err(error),
-            }
-        }
-        // The kernel closes a process's descriptors before it kills its children.
-        self.process.as_ref().map_or(Ok(()), readable)
     }
 }
 

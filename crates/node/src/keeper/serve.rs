@@ -13,19 +13,18 @@ use super::staged::{self, View};
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::Stops;
 use super::streams::{Lent, Streams};
-use super::sweep::{Round, Sweep};
+use super::sweep::Sweep;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::iter;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Fork, Isolated, PidNamespace, Reaped, SignalFd};
+use wireup_os::process::{self, Isolated, PidNamespace, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
@@ -49,50 +48,29 @@ const REPORT_NS: u64 = 4_000_000;
 /// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds, unless an agent is
 /// stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
-/// Most guests that are forked in one turn.
-const GUESTS_AT_ONCE: usize = 16;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
-const FORKS: u64 = 2;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
 /// `terminal`: the modes of standard input, if it is a terminal. `around`: the agent's PID namespace and this process's own, if that is one
-/// within it. `forks`: where the agent asks for guests.
-pub(super) fn main(
-    socket: OwnedFd,
-    terminal: Option<SavedTerminal>,
-    around: Option<(OwnedFd, &PidNamespace)>,
-    forks: Option<OwnedFd>,
-) -> ! {
-    run_and_leave(move || {
-        process::new_session()?;
-        let isolated = around.map(|(outer, own)| Isolated::enter(outer, own)).transpose()?;
-        isolated.iter().try_for_each(|isolated| say_entered(&socket, isolated))?;
-        Serve::new(socket, terminal, isolated, forks).and_then(Serve::run)
-    })
-}
-
-/// The same for one that another keeper has forked: it stays in that one's session.
-fn guest(socket: OwnedFd, terminal: Option<SavedTerminal>, isolated: Isolated) -> ! {
-    run_and_leave(move || {
-        process::new_group()?;
-        say_entered(&socket, &isolated)?;
-        Serve::new(socket, terminal, Some(isolated), None).and_then(Serve::run)
-    })
-}
-
-fn run_and_leave(run: impl FnOnce() -> io::Result<()>) -> ! {
-    // A panic must not unwind into the stack frames of the process that forked this one, of which it has a copy.
-    let served = std::panic::catch_unwind(AssertUnwindSafe(run));
+/// within it.
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Option<(OwnedFd, &PidNamespace)>) -> ! {
+    // A panic must not unwind into the agent's stack frames, of which this process has a copy.
+    let served = std::panic::catch_unwind(move || {
+        let isolated = around.map(|(outer, own)| enter(outer, own, &socket)).transpose()?;
+        Serve::new(socket, terminal, isolated).and_then(Serve::run)
+    });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
 
-/// What a keeper sends before anything else when its namespace is set up: its number there where the agent is.
-fn say_entered(socket: &OwnedFd, isolated: &Isolated) -> io::Result<()> {
-    let pid = isolated.outer_pid(process::own_pid())?;
-    wireup_os::socket::send(socket, &pid.to_le_bytes(), &[])?;
-    Ok(())
+/// What a keeper sends before anything else when its namespace is set up.
+pub(super) const ENTERED: [u8; 1] = [1];
+
+fn enter(outer: OwnedFd, own: &PidNamespace, socket: &OwnedFd) -> io::Result<Isolated> {
+    let isolated = Isolated::enter(outer, own)?;
+    wireup_os::socket::send(socket, &ENTERED, &[])?;
+    Ok(isolated)
 }
 
 struct Serve {
@@ -108,10 +86,6 @@ struct Serve {
     restore_terminal: bool,
     /// The PID namespace of this process, if it is not the agent's.
     isolated: Option<Isolated>,
-    /// Where the agent asks for guests.
-    forks: Option<OwnedFd>,
-    /// Keepers that this one has forked. What they start is not this one's.
-    guests: Vec<u32>,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// By slot.
@@ -137,19 +111,14 @@ struct Serve {
 struct Ready {
     agent: bool,
     children: bool,
-    forks: bool,
 }
 
 impl Serve {
-    fn new(
-        socket: OwnedFd,
-        terminal: Option<SavedTerminal>,
-        isolated: Option<Isolated>,
-        forks: Option<OwnedFd>,
-    ) -> io::Result<Serve> {
+    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>, isolated: Option<Isolated>) -> io::Result<Serve> {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
+        process::new_session()?;
         process::set_subreaper()?;
         // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
         process::restore_slice();
@@ -157,15 +126,13 @@ impl Serve {
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // `settle` closes it together with all others.
         mem::forget(low);
-        let kept = iter::once(&socket).chain(&forks).map(AsFd::as_fd);
-        let lent = Lent::settle(kept.chain(isolated.iter().flat_map(Isolated::descriptors)))?;
+        let lent = Lent::settle(iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors)))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new()?;
         let signals = SignalFd::new(&[SIGCHLD])?;
         reactor.add(&socket, AGENT, Interest::READABLE)?;
         reactor.add(&signals, CHILDREN, Interest::READABLE)?;
-        forks.iter().try_for_each(|forks| reactor.add(forks, FORKS, Interest::READABLE))?;
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Serve {
             terminal,
@@ -179,8 +146,6 @@ impl Serve {
             lent,
             restore_terminal: false,
             isolated,
-            forks,
-            guests: Vec::new(),
             queue: VecDeque::new(),
             living: HashMap::new(),
             slots: HashMap::new(),
@@ -202,9 +167,6 @@ impl Serve {
             let ready = self.wait()?;
             if ready.agent {
                 self.handle_requests();
-            }
-            if ready.forks {
-                self.fork_guests();
             }
             self.stop_due();
             self.fill_seats();
@@ -260,7 +222,6 @@ impl Serve {
         for event in self.reactor.wait(timeout)? {
             match event.token {
                 CHILDREN => ready.children = true,
-                FORKS => ready.forks = true,
                 _ => ready.agent = true,
             }
         }
@@ -300,31 +261,6 @@ impl Serve {
         if !open {
             self.on_agent_gone();
         }
-    }
-
-    /// The agent has asked for guests. One that cannot be forked is noticed by the end of its socket.
-    fn fork_guests(&mut self) {
-        let Some(forks) = &self.forks else { return };
-        let mut sockets = VecDeque::new();
-        // The agent sees by the end of a guest's socket that its descriptor is lost.
-        if matches!(wireup_os::socket::receive(forks, &mut [0; GUESTS_AT_ONCE], &mut sockets), Ok(0)) {
-            let _ = self.reactor.remove(forks);
-            self.forks = None;
-        }
-        for socket in sockets {
-            match process::fork() {
-                Ok(Fork::Child) => match self.isolated.take() {
-                    Some(isolated) => guest(socket, self.terminal.take(), isolated),
-                    None => process::leave(1),
-                },
-                Ok(Fork::Parent { child }) => self.guests.push(child),
-                Err(_) => {}
-            }
-        }
-        self.living
-            .values()
-            .filter(|living| living.start.is_none())
-            .for_each(|rank| process::restore_slice_of(rank.pid));
     }
 
     fn on_batch(&mut self, batch: Batch) {
@@ -471,8 +407,7 @@ impl Serve {
         // The word of a reaped child is cleared, so its start is reported here at the latest.
         self.collect_starts();
         for (pid, ended) in dead {
-            self.guests.retain(|guest| *guest != pid);
-            // Unknown pids are guests, and adopted orphans of our processes.
+            // Unknown pids are adopted orphans of our processes.
             let Some(slot) = self.slots.remove(&pid) else { continue };
             self.living.remove(&slot);
             self.outbox.push(&Report::Exited { slot, status: status(ended) }, Vec::new());
@@ -511,15 +446,11 @@ impl Serve {
     }
 
     fn kill_again(&mut self) {
-        match self.sweep.as_mut().map(|sweep| sweep.kill_again(&self.guests)) {
-            Some(Round::Denied) => {
-                // Leftovers of the last job make this keeper unfit for another one.
-                self.agent_gone |= self.renewing;
-                self.renewing = false;
-                self.on_childless();
-            }
-            Some(Round::NoneLeft) if !self.guests.is_empty() => self.on_childless(),
-            Some(Round::NoneLeft | Round::Open) | None => {}
+        if self.sweep.as_mut().is_some_and(Sweep::kill_again) {
+            // Leftovers of the last job make this keeper unfit for another one.
+            self.agent_gone |= self.renewing;
+            self.renewing = false;
+            self.on_childless();
         }
     }
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{Killed, descendants, kill_descendants};
+use wireup_os::process::{descendants, kill_descendants};
 
 /// Pause between the rounds of a sweep.
 const PAUSE_NS_MIN: u64 = 1_000_000;
@@ -28,18 +28,6 @@ pub(super) struct Sweep {
     pause_ns: u64,
     /// Until then wireup processes are left alone.
     patient_until_ns: u64,
-    /// The last round has found nothing.
-    found_nothing: bool,
-}
-
-/// What a round of a sweep has shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Round {
-    Open,
-    /// None is left but those that are spared.
-    NoneLeft,
-    /// The remaining processes belong to another user and cannot be killed.
-    Denied,
 }
 
 impl Sweep {
@@ -47,30 +35,24 @@ impl Sweep {
     pub fn begin(patient: bool) -> Sweep {
         let now = monotonic_ns();
         let patient_until_ns = if patient { now + FELLOWS_NS } else { now };
-        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN, patient_until_ns, found_nothing: false }
+        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN, patient_until_ns }
     }
 
     pub fn until_next(&self) -> Duration {
         Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
     }
 
-    /// Kills if a round is due. The children in `spared` and their descendants are left alone.
-    pub fn kill_again(&mut self, spared: &[u32]) -> Round {
+    /// Kills if a round is due. `true`: the remaining processes belong to another user and cannot be killed.
+    pub fn kill_again(&mut self) -> bool {
         let now = monotonic_ns();
         if now < self.next_round_ns {
-            return Round::Open;
+            return false;
         }
         let fellows = if now < self.patient_until_ns { fellows() } else { Vec::new() };
-        let round = kill_descendants(None, &[spared, &fellows].concat());
+        let round = kill_descendants(None, &fellows);
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS_MAX);
         self.next_round_ns = monotonic_ns() + self.pause_ns;
-        if round.denied > 0 && now - self.since_ns > DENIED_NS {
-            return Round::Denied;
-        }
-        // A listing may miss one that is forked meanwhile, but not two of them.
-        let found_nothing = round == Killed::default() && fellows.iter().all(|fellow| spared.contains(fellow));
-        let before = std::mem::replace(&mut self.found_nothing, found_nothing);
-        if before && found_nothing { Round::NoneLeft } else { Round::Open }
+        round.denied > 0 && now - self.since_ns > DENIED_NS
     }
 }
 

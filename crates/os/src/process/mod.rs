@@ -17,7 +17,7 @@ pub use signals::{
     SavedMask, SignalFd, block_all_signals, end_by, ignore, ignore_write_errors, is_ignored, reset_dispositions,
     restore_write_errors, unblock,
 };
-pub use slice::{Attributes, restore_slice, restore_slice_of, shorten_slice};
+pub use slice::{Attributes, restore_slice, shorten_slice};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
@@ -154,15 +154,6 @@ pub fn fork_with_signals_blocked() -> io::Result<Fork> {
 /// It already leads a process group.
 pub fn new_session() -> io::Result<()> {
     rustix::process::setsid()?;
-    Ok(())
-}
-
-/// Makes this process the leader of a new process group in its session.
-///
-/// # Errors
-/// It leads a session.
-pub fn new_group() -> io::Result<()> {
-    rustix::process::setpgid(None, None)?;
     Ok(())
 }
 

@@ -33,25 +33,16 @@ pub struct Attributes {
 impl Attributes {
     /// Those of the calling thread; `None`: a sandbox denies the call.
     fn own() -> Option<Attributes> {
-        Attributes::of(0)
-    }
-
-    /// Those of a process's first thread; `None`: there is no such process, too.
-    fn of(pid: u32) -> Option<Attributes> {
         let mut attributes = Attributes::default();
         // SAFETY: the kernel writes at most `size_of::<Attributes>()` bytes there, and any bytes are a valid value.
-        let told = unsafe { libc::syscall(SYS_sched_getattr, pid, &raw mut attributes, size_of::<Attributes>(), 0) };
+        let told = unsafe { libc::syscall(SYS_sched_getattr, 0, &raw mut attributes, size_of::<Attributes>(), 0) };
         (told == 0).then_some(attributes)
     }
 
     /// Returns `false` if the kernel refuses.
     fn apply(&self) -> bool {
-        self.apply_to(0)
-    }
-
-    fn apply_to(&self, pid: u32) -> bool {
-        // SAFETY: the kernel reads `size` bytes, the size that it reported itself in `of`.
-        unsafe { libc::syscall(SYS_sched_setattr, pid, &raw const *self, 0) == 0 }
+        // SAFETY: the kernel reads `size` bytes, the size that it reported itself in `own`.
+        unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const *self, 0) == 0 }
     }
 
     /// Those of the calling thread with the shortest slice; `None`: it has that already, or there is no slice to change.
@@ -75,13 +66,8 @@ pub fn shorten_slice() {
 
 /// Gives the calling thread the kernel's own slice again.
 pub fn restore_slice() {
-    restore_slice_of(0);
-}
-
-/// The same for the first thread of a process of this user.
-pub fn restore_slice_of(pid: u32) {
-    if let Some(now) = Attributes::of(pid).filter(Attributes::has_slice) {
-        Attributes { runtime_ns: USUAL, ..now }.apply_to(pid);
+    if let Some(now) = Attributes::own().filter(Attributes::has_slice) {
+        Attributes { runtime_ns: USUAL, ..now }.apply();
     }
 }
 

@@ -39,7 +39,7 @@ impl AgentDriver {
                     ranks.on_keeper(turn);
                 }
             }
-            Token::IdleKeeper(key) => self.keepers.on_event(*key, turn.reactor),
+            Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),
             Token::Output(slot, local, stream) => {
                 if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_output(*local, *stream, turn);

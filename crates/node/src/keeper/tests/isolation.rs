@@ -1,6 +1,5 @@
 //! Keepers in a PID namespace.
 
-use super::sessions::{session, stat};
 use super::*;
 use std::fs;
 use wireup_os::process::PidNamespace;
@@ -107,15 +106,6 @@ fn a_renewed_keeper_contains_its_next_job() {
     assert_eq!(members(&within), [0; 0]);
 }
 
-/// A keeper that has a rank, and a guest of that keeper.
-fn with_guest() -> Option<(Bench, Bench)> {
-    let mut first = isolated()?;
-    first.start(batch(&["sleep", "1000"], vec![Process { shares_session: true, ..Process::new(0) }]));
-    let forker = first.keeper.forker().expect("it leads its namespace");
-    let guest = forker.fork().unwrap().settled(Keeper::fork).unwrap();
-    Some((first, Bench::of(guest)))
-}
-
 #[test]
 fn a_keeper_that_is_killed_before_it_has_settled_is_replaced_in_its_namespace() {
     let Some(first) = isolated() else { return };
@@ -131,76 +121,4 @@ fn a_keeper_that_is_killed_before_it_has_settled_is_replaced_in_its_namespace() 
     let third = killed().unwrap().settled(killed).unwrap();
     assert!(third.isolates() == (namespace(third.pid()) == namespace(first.keeper.pid())));
     [second, third, first.keeper].into_iter().for_each(|keeper| keeper.close().unwrap());
-}
-
-/// Its parent has not yet reaped a guest that has ended.
-fn wait_until_alone(first: &Bench) {
-    let (pid, begun) = (first.keeper.pid(), std::time::Instant::now());
-    while members(&namespace(pid)) != [pid] {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", members(&namespace(pid)));
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-#[test]
-fn a_guest_shares_namespace_and_session_and_is_told_apart_by_its_pid() {
-    let Some((first, mut guest)) = with_guest() else { return };
-    guest.start(batch(&["sleep", "1000"], vec![Process { shares_session: true, ..Process::new(0) }]));
-    let pids = [first.keeper.pid(), first.reported[&0].pid, guest.keeper.pid(), guest.reported[&0].pid];
-    assert!(pids.iter().all(|pid| namespace(*pid) == namespace(pids[0]) && session(*pid) == pids[0].to_string()));
-    let groups: std::collections::HashSet<_> = pids.iter().map(|pid| stat(*pid)[2].clone()).collect();
-    assert_eq!(groups.len(), 4, "signals to one group reach no other");
-    guest.keeper.close().unwrap();
-    first.keeper.close().unwrap();
-    assert!(!fs::exists(format!("/proc/{}", pids[3])).unwrap());
-}
-
-#[test]
-fn a_sweep_of_the_first_keeper_ends_its_own_and_spares_guests() {
-    let Some((mut first, mut guest)) = with_guest() else { return };
-    guest.start(batch(&["sh", "-c", "setsid sleep 1000 & exec sleep 1000"], vec![Process::new(0)]));
-    first.request(&Request::Sweep);
-    first.until(|first| first.swept == 1);
-    assert!(first.reported[&0].over());
-    // The shell and what it runs, or is about to run, and the two keepers.
-    let within = namespace(first.keeper.pid());
-    assert!((3..=4).contains(&members(&within).len()));
-    assert!(fs::exists(format!("/proc/{}", guest.reported[&0].pid)).unwrap());
-    guest.keeper.close().unwrap();
-    wait_until_alone(&first);
-    first.keeper.close().unwrap();
-}
-
-/// Orphans of a killed guest become children of the first keeper.
-#[test]
-fn what_a_killed_guest_leaves_ends_with_the_next_sweep() {
-    let Some((mut first, mut guest)) = with_guest() else { return };
-    guest.start(batch(&["sh", "-c", "setsid sleep 1000 & exec sleep 1000"], vec![Process::new(0)]));
-    kill(guest.keeper.pid(), SIGKILL).unwrap();
-    wait_until_gone(guest.reported[&0].pid);
-    guest.keeper.close().unwrap();
-    first.request(&Request::Sweep);
-    first.until(|first| first.swept == 1);
-    wait_until_alone(&first);
-    first.keeper.close().unwrap();
-}
-
-#[test]
-fn no_guest_is_forked_by_a_keeper_that_has_ended() {
-    let Some(first) = isolated() else { return };
-    let forker = first.keeper.forker().unwrap().clone();
-    first.keeper.close().unwrap();
-    assert!(forker.fork().is_err());
-}
-
-/// The agent is gone: the guests end by themselves, and the first keeper behind them.
-#[test]
-fn keepers_without_their_agent_end() {
-    let Some((first, mut guest)) = with_guest() else { return };
-    guest.start(batch(&["sleep", "1000"], vec![Process::new(0)]));
-    let within = namespace(first.keeper.pid());
-    let pid = first.keeper.pid();
-    drop((first, guest));
-    process::wait_for(pid).unwrap();
-    assert_eq!(members(&within), [0; 0]);
 }

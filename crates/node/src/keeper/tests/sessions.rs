@@ -7,12 +7,12 @@ fn rank(slot: u32) -> Process {
 }
 
 /// Fields of `/proc/PID/stat` after the name: state, parent, process group, session.
-pub fn stat(pid: u32) -> Vec<String> {
+fn stat(pid: u32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat[stat.rfind(')').unwrap() + 1..].split_ascii_whitespace().take(4).map(str::to_owned).collect()
 }
 
-pub fn session(pid: u32) -> String {
+fn session(pid: u32) -> String {
     stat(pid).pop().unwrap()
 }
 
