@@ -110,10 +110,16 @@ fn a_renewed_keeper_contains_its_next_job() {
 fn a_keeper_that_is_killed_before_it_has_settled_is_replaced_in_its_namespace() {
     let Some(first) = isolated() else { return };
     let of_first = PidNamespace::of(first.keeper.pid()).unwrap();
-    let killed = || {
+    // On a busy machine it may have settled before it is killed.
+    let killed = || loop {
         let keeper = Keeper::fork_isolated(&of_first).unwrap();
+        let process = process::open_pid(keeper.pid()).unwrap();
         kill(keeper.pid(), SIGKILL).unwrap();
-        Ok(keeper)
+        assert!(wireup_os::socket::wait(&process, true, false, Some(PATIENCE)).unwrap());
+        if rustix::net::recv(&keeper.socket, &mut [0; 1], rustix::net::RecvFlags::PEEK).is_ok_and(|read| read.1 == 0) {
+            return Ok(keeper);
+        }
+        keeper.close().unwrap();
     };
     let again = || Keeper::fork_isolated(&of_first);
     let second = killed().unwrap().settled(again).unwrap();
