@@ -327,6 +327,10 @@ impl<'w> LauncherDriver<'w> {
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
+        // It has been continued before it could stop. Nobody would continue it again.
+        if self.signals.is_pending(SIGCONT) {
+            return;
+        }
         // Cannot fail for our own pid.
         let _ = wireup_os::process::kill(wireup_os::process::own_pid(), 19);
     }

@@ -31,6 +31,13 @@ impl SignalFd {
         }
     }
 
+    /// Whether this signal is to be read.
+    pub fn is_pending(&self, signal: i32) -> bool {
+        let mut pending = std::mem::MaybeUninit::uninit();
+        // SAFETY: the kernel fills the set, unless the call fails, and then it is not read.
+        unsafe { libc::sigpending(pending.as_mut_ptr()) == 0 && libc::sigismember(pending.as_ptr(), signal) == 1 }
+    }
+
     /// The number of the next pending signal. Several equal signals may be reported as one.
     pub fn read(&self) -> Option<i32> {
         self.read_from().map(|(signal, _)| signal)

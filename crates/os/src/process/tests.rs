@@ -36,9 +36,10 @@ fn a_blocked_signal_is_read_from_its_descriptor() {
     in_child(|| {
         let _ = block_all_signals();
         let signals = SignalFd::new(&[libc::SIGUSR1]).unwrap();
-        let before = signals.read();
+        let is_pending = || signals.is_pending(libc::SIGUSR1);
+        let before = signals.read().is_none() && !is_pending();
         kill(own_pid(), libc::SIGUSR1).unwrap();
-        before.is_none() && signals.read() == Some(libc::SIGUSR1) && signals.read().is_none()
+        before && is_pending() && signals.read() == Some(libc::SIGUSR1) && signals.read().is_none() && !is_pending()
     });
 }
 
