@@ -59,10 +59,8 @@ impl Idle {
         if keeper.has_settled() {
             return Ok(Idle { keeper, server });
         }
-        let keeper = keeper.replaced(again)?;
         // The server has ended with the keeper that was to start it.
-        server.iter().for_each(SpareServer::remove_directory);
-        Ok(keeper.into())
+        Ok(keeper.replaced(again)?.into())
     }
 
     /// To be ended. Its server is killed first: otherwise the keeper would give it some time to end by itself.
@@ -80,13 +78,7 @@ impl Idle {
 pub struct KeeperPool {
     /// By pid.
     idle: BTreeMap<u32, Idle>,
-    renewing: BTreeMap<u32, Renewing>,
-}
-
-struct Renewing {
-    link: KeeperLink,
-    /// Which it kills.
-    server: Option<SpareServer>,
+    renewing: BTreeMap<u32, KeeperLink>,
 }
 
 impl KeeperPool {
@@ -134,25 +126,25 @@ impl KeeperPool {
         let Idle { mut keeper, mut server } = idle;
         if !keeper.has_settled() {
             let _ = keeper.close();
-            return server.iter().for_each(SpareServer::remove_directory);
+            return;
         }
         let token = Token::IdleKeeper(keeper.pid());
         // If it cannot be watched, it is dropped, and ends.
         let Ok(mut link) = KeeperLink::begin(keeper, token, reactor) else { return };
         server.iter_mut().for_each(|server| link.request(&server.dismiss()));
-        self.renew_with(link, server, reactor);
+        self.renew_with(link, reactor);
     }
 
     /// Its job is over.
     pub fn renew(&mut self, link: KeeperLink, reactor: &Reactor) {
         let token = Token::IdleKeeper(link.pid());
-        self.renew_with(link.moved(token, reactor), None, reactor);
+        self.renew_with(link.moved(token, reactor), reactor);
     }
 
-    fn renew_with(&mut self, mut link: KeeperLink, server: Option<SpareServer>, reactor: &Reactor) {
+    fn renew_with(&mut self, mut link: KeeperLink, reactor: &Reactor) {
         link.request(&Request::Renew);
         link.flush(reactor);
-        self.renewing.insert(link.pid(), Renewing { link, server });
+        self.renewing.insert(link.pid(), link);
     }
 
     /// A keeper has sent something, or has ended. `false`: it is not in this pool.
@@ -164,20 +156,19 @@ impl KeeperPool {
             }
             return true;
         }
-        let Some(Renewing { link, .. }) = self.renewing.get_mut(&pid) else { return false };
+        let Some(link) = self.renewing.get_mut(&pid) else { return false };
         let mut events = Vec::new();
         let alive = link.receive(&mut events, reactor);
         let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed));
         if alive && !renewed {
             link.flush(reactor);
-        } else if let Some(Renewing { link, server }) = self.renewing.remove(&pid) {
+        } else if let Some(link) = self.renewing.remove(&pid) {
             let keeper = link.into_keeper(reactor);
             if alive && self.idle.len() < IDLE_MAX && watch(&keeper, reactor).is_ok() {
                 self.idle.insert(pid, keeper.into());
             } else {
                 // It has nothing left to do, so closing it does not take long.
                 let _ = keeper.close();
-                server.iter().for_each(SpareServer::remove_directory);
             }
         }
         true
@@ -188,10 +179,7 @@ impl KeeperPool {
         if is_alive && idle.server.is_some() {
             return self.strip(idle, reactor);
         }
-        let Idle { keeper, server } = idle;
-        let _ = keeper.close();
-        // The kernel has killed the process with its keeper.
-        server.iter().for_each(SpareServer::remove_directory);
+        let _ = idle.keeper.close();
     }
 
     /// Ends all idle keepers but `count`, those without a server first.
@@ -226,7 +214,7 @@ impl KeeperPool {
             let _ = reactor.remove(idle.keeper.fd());
             idle.into_keeper()
         });
-        idle.chain(self.renewing.into_values().map(|renewing| renewing.link.into_keeper(reactor)))
+        idle.chain(self.renewing.into_values().map(|link| link.into_keeper(reactor)))
     }
 }
 

@@ -178,11 +178,6 @@ impl PmixServer {
         self.dying = false;
         turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text() });
     }
-
-    /// Its keeper is gone, so the agent must remove the directory.
-    pub fn remove_directory(&self) {
-        self.directory.remove();
-    }
 }
 
 fn allowed_cpus() -> usize {

@@ -212,8 +212,6 @@ impl JobRanks {
             self.on_keeper_event(event, turn);
         }
         if !alive {
-            self.pmix.iter().for_each(PmixServer::remove_directory);
-            self.spare.iter().for_each(SpareServer::remove_directory);
             self.read_what_is_left(turn);
             turn.inputs.push(Input::KeeperLost { job: self.job });
         }

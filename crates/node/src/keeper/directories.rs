@@ -47,10 +47,7 @@ impl Directories {
 
     /// All processes that used the directories so far are gone.
     pub fn remove(&mut self) {
-        for directory in std::mem::take(&mut self.at_end) {
-            // It may already be gone, or be on a file server that does not respond.
-            let _ = fs::remove_dir_all(OsStr::from_bytes(&directory));
-        }
+        remove_all(std::mem::take(&mut self.at_end));
     }
 
     /// The agent is gone as well.
@@ -59,6 +56,13 @@ impl Directories {
         for unclaimed in &self.unclaimed {
             unclaimed.remove();
         }
+    }
+}
+
+pub(super) fn remove_all(directories: Vec<Vec<u8>>) {
+    for directory in directories {
+        // It may already be gone, or be on a file server that does not respond.
+        let _ = fs::remove_dir_all(OsStr::from_bytes(&directory));
     }
 }
 

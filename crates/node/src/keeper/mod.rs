@@ -43,6 +43,7 @@ mod streams;
 mod sweep;
 
 pub use directories::clear;
+use directories::remove_all as remove_directories;
 pub use plan::cpus_of_ranks;
 pub use protocol::{
     AHEAD_SLOT, Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind, is_server,
@@ -53,7 +54,7 @@ use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
-use wireup_os::process::{self, Fork, PidNamespace};
+use wireup_os::process::{self, Ended, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
 
@@ -74,6 +75,8 @@ pub struct Keeper {
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
+    /// What it was asked to remove at its end: removed here if it is killed before.
+    directories: Vec<Vec<u8>>,
 }
 
 /// The PID namespace of a keeper.
@@ -126,7 +129,8 @@ impl Keeper {
             Fork::Child => serve::main(far, terminal, outer.zip(namespace)),
             Fork::Parent { child } => {
                 let namespace = if namespace.is_some() { Namespace::Entering } else { Namespace::Shared };
-                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), namespace })
+                let (outbox, inbox) = (Outbox::default(), Inbox::new());
+                Ok(Keeper { pid: child, socket, outbox, inbox, namespace, directories: Vec::new() })
             }
         }
     }
@@ -197,6 +201,9 @@ impl Keeper {
 
     /// Queues a request; [`Keeper::flush`] sends it.
     pub fn request(&mut self, request: &Request) {
+        if let Request::RemoveAtEnd { directory } = request {
+            self.directories.push(directory.clone());
+        }
         self.outbox.push(request, Vec::new());
     }
 
@@ -224,7 +231,11 @@ impl Keeper {
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
         let open = self.inbox.fill(&self.socket)?;
         while let Some(report) = self.inbox.next::<Report>() {
-            events.push(report.into_event(&mut self.inbox.fds));
+            let event = report.into_event(&mut self.inbox.fds);
+            if matches!(event, KeeperEvent::Renewed) {
+                self.directories.clear();
+            }
+            events.push(event);
         }
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
@@ -232,6 +243,8 @@ impl Keeper {
     /// Tells the keeper to sweep and leave, and waits for that, but for a limited time: a process that sleeps in the kernel (because of
     /// a dead file server) cannot be killed now. The keeper works independently: it goes on killing as an orphan
     /// and leaves when the last of its processes is gone.
+    ///
+    /// If the keeper was killed, this removes the directories that it should have removed.
     ///
     /// # Errors
     /// It was already reaped, or it has not left in time (`TimedOut`).
@@ -247,8 +260,11 @@ impl Keeper {
         {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        process::wait_for(self.pid)?;
-        Ok(())
+        let ended = process::wait_for(self.pid);
+        if !matches!(ended, Ok(Ended::Exited(0))) {
+            remove_directories(self.directories);
+        }
+        ended.map(drop)
     }
 }
 

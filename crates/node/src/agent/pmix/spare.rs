@@ -76,15 +76,10 @@ impl SpareServer {
             && rustix::io::read(socket, &mut said) == Err(Errno::AGAIN)
     }
 
-    /// Has it killed. Its directory is removed when it is gone.
+    /// Has it killed. Its keeper removes the directory later.
     pub fn dismiss(&mut self) -> Request {
         self.fds = ProcessFds::default();
         Request::Signal { slot: Some(AHEAD_SLOT), signal: SIGKILL }
-    }
-
-    /// Call it when the process, or its keeper, has ended.
-    pub fn remove_directory(&self) {
-        self.directory.remove();
     }
 }
 

@@ -77,7 +77,7 @@ impl JobRanks {
         let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.process == slot) else {
             // One that the job has not used.
             if !matches!(event, KeeperEvent::Started { .. }) {
-                self.spare.take().iter().for_each(SpareServer::remove_directory);
+                self.spare = None;
             }
             return;
         };

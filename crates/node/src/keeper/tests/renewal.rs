@@ -109,3 +109,23 @@ fn only_an_unclaimed_directory_is_removed() {
         let _ = std::fs::remove_dir_all(directory);
     }
 }
+
+#[test]
+fn directories_of_a_killed_keeper_are_removed_when_it_is_closed() {
+    let mut bench = Bench::new();
+    let [kept, removed] = ["kept", "removed"].map(scratch);
+    let remove =
+        |directory: &Path| Request::RemoveAtEnd { directory: directory.as_os_str().as_encoded_bytes().to_vec() };
+    bench.request(&remove(&kept));
+    bench.request(&Request::Renew);
+    bench.until(|bench| bench.renewed == 1);
+    // Another process may have used the name again.
+    std::fs::create_dir(&kept).unwrap();
+    let pid = rustix::process::Pid::from_raw(bench.keeper.pid() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // The agent has not noticed it yet.
+    bench.keeper.request(&remove(&removed));
+    bench.keeper.close().unwrap();
+    assert!(kept.exists() && !removed.exists());
+    std::fs::remove_dir(kept).unwrap();
+}
