@@ -51,7 +51,7 @@ fn main() {
         let (cc, kind): (_, &[&str]) = match program {
             _ if LOAD_A_LIBRARY.contains(&program) => (&cc_shared, &["-ldl", "-pthread"]),
             _ if ARE_LOADED.contains(&program) => (&cc_shared, &["-shared", "-fPIC", "-ldl"]),
-            "pmi_bare" => (&cc, &FREESTANDING),
+            "pmi_bare" | "from_exec" => (&cc, &FREESTANDING),
             _ => (&cc, &["-static"]),
         };
         let status = Command::new(cc)

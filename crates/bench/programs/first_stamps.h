@@ -7,8 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXEC_NS "WIREUP_BENCH_EXEC_NS"
-#define WAITED_NS "WIREUP_BENCH_WAITED_NS"
+#include "stamp_names.h"
 
 static inline uint64_t now_ns(void) {
     struct timespec ts;

@@ -458,6 +458,10 @@ pub enum Output {
         job: JobId,
         family: JobId,
     },
+    /// A rank of such a job is about to connect with its family.
+    MeetsFamily {
+        job: JobId,
+    },
     /// A job has ended on this node; the driver forgets it and its memory.
     JobGone {
         job: JobId,

@@ -263,7 +263,7 @@ impl World {
             Output::Send { link, frame } => self.send_from_agent(agent, link, frame),
             Output::CloseLink { link } => self.close_link(agent, link),
             Output::Exit => self.agent_leaves(agent),
-            Output::Resize { .. } | Output::OfFamily { .. } => {}
+            Output::Resize { .. } | Output::OfFamily { .. } | Output::MeetsFamily { .. } => {}
             Output::Spawn(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
                     self.spawn(node, &plan);

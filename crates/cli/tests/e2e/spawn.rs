@@ -90,6 +90,42 @@ fn a_client_of_pmi_2_starts_children() {
     }
 }
 
+/// Rank 0 asks for a child and waits for a file of it.
+const PARENT: &str = r#"
+say() { printf "$@" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; }
+test "$PMI_RANK" = 0 || exit 0
+say 'cmd=init pmi_version=1 pmi_subversion=1\n'
+say 'mcmd=spawn\nnprocs=1\nexecname=/bin/sh\ntotspawns=1\nspawnssofar=1\nargcnt=4\narg1=-c\narg2=%s\narg3=%s\narg4=%s
+preput_num=1\npreput_key_0=left\npreput_val_0=here\ninfo_num=0\nendcmd\n' "$1" $$ "$TMPDIR/met"
+until test -e "$TMPDIR/met"; do sleep 0.01; done
+rm "$TMPDIR/met"
+say 'cmd=finalize\n'
+"#;
+/// Tells the weight of its parent's session, reads what was left for it, and waits until the weight is the usual one.
+const CHILD: &str = concat!(
+    r#"nice() { sed "s/.*nice //" /proc/$0/autogroup; }; say() { printf "$@" >&$PMI_FD; read -r answer <&$PMI_FD; }; "#,
+    r#"echo "starts at $(nice)"; say "cmd=init pmi_version=1 pmi_subversion=1\n"; sleep 0.1; echo "is at $(nice)"; "#,
+    r#"say "cmd=get kvsname=$PMI_JOBID key=left\n"; echo "$answer"; until test $(nice) = 0; do sleep 0.01; done; "#,
+    r#"say "cmd=finalize\n"; touch $1"#,
+);
+
+#[test]
+fn parents_give_way_to_their_children_until_these_meet_them() {
+    if !Path::new("/proc/self/autogroup").exists() {
+        return;
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    // With the child they are more than the cpus, and just as many.
+    for (ranks, nice) in [(cpus, 5), (cpus - 1, 0)] {
+        if ranks == 0 {
+            continue;
+        }
+        let outcome = Run::job(&format!("-n {ranks} --pmi simple")).args(["sh", "-c", PARENT, "sh", CHILD]).succeed();
+        let expected = format!("starts at {nice}\nis at {nice}\ncmd=get_result rc=0 value=here\n");
+        assert_eq!(outcome.out(), expected, "{ranks} ranks: {outcome}");
+    }
+}
+
 #[test]
 fn info_keys_say_where_and_how_children_run() {
     for family_of in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {

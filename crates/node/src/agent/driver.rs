@@ -9,6 +9,7 @@ mod perform;
 mod waiting;
 
 use super::further::Further;
+use super::give_way::GiveWay;
 use super::jobs::Jobs;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
@@ -64,6 +65,7 @@ pub struct AgentDriver {
     /// The deadline as of the last call of `deadline_ns`.
     due_ns: Option<u64>,
     orphans: Orphans,
+    give_way: GiveWay,
 }
 
 /// Why an agent cannot start.
@@ -121,6 +123,7 @@ impl AgentDriver {
             listening: false,
             due_ns: None,
             orphans: Orphans::default(),
+            give_way: GiveWay::default(),
         })
     }
 

@@ -77,7 +77,8 @@ impl Families {
         None
     }
 
-    fn family_of(&self, job: JobId) -> JobId {
+    /// The first job of its family.
+    pub fn family_of(&self, job: JobId) -> JobId {
         self.of.get(&job).copied().unwrap_or(job)
     }
 

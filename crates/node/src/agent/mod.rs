@@ -4,6 +4,7 @@ pub mod driver;
 mod families;
 mod fd_backoff;
 mod further;
+mod give_way;
 mod jobs;
 mod keeper_link;
 mod keeper_pool;

@@ -187,6 +187,10 @@ impl JobRanks {
         self.slot
     }
 
+    pub fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
     pub fn keeper(&self) -> &KeeperLink {
         &self.keeper
     }

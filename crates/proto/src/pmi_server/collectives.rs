@@ -184,9 +184,13 @@ impl Turn<'_, '_> {
     }
 
     fn answer_get(&mut self, key: &[u8], thread: Option<&[u8]>) {
-        let Self { tables, reply, dialect, effects, .. } = self;
+        let Self { tables, facts, reply, dialect, effects, .. } = self;
         let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-        let answer = match tables.kvs.get(stored(*dialect, key, &mut key_room)) {
+        let key = stored(*dialect, key, &mut key_room);
+        if facts.spawned.is_some_and(|spawned| spawned.preput.iter().any(|(left, _)| left == key)) {
+            effects.push(Effect::MeetsFamily);
+        }
+        let answer = match tables.kvs.get(key) {
             Ok(Some(value)) => shown(*dialect, value, &mut value_room).map_or(UNSPEAKABLE, Reply::Value),
             Ok(None) => Reply::NotFound,
             Err(error) => {

@@ -101,7 +101,7 @@ impl PmiServer {
             lazy_fence: options.pmi_fence == PmiFence::Lazy,
             has_endpoints: options.rank_ports.is_some(),
             pmi_version: options.pmi_version,
-            spawner: facts.spec.spawned.as_ref().map(|spawned| &spawned.nspace[..]),
+            spawned: facts.spec.spawned.as_ref(),
             universe_size: options.universe_size,
         };
         let who = Requester { client, rank: process.rank, appnum: process.appnum };
@@ -146,6 +146,7 @@ impl PmiServer {
             Asked::NeedSecret => out.output(Output::TellSecret { job: self.job }),
             Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Client(client), ask }),
             Asked::EnterGroup { group, value } => out.push(Effect::EnterGroup { local, group, value }),
+            Asked::MeetsFamily => out.output(Output::MeetsFamily { job: self.job }),
             Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
             Asked::Abort { code, message } => {
                 out.push(Effect::FailRank { local, cause: Cause::Aborted { code, message } });

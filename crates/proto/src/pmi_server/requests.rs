@@ -153,7 +153,7 @@ impl Turn<'_, '_> {
             rank: self.who.rank.0,
             size: self.facts.job_size,
             appnum: self.who.appnum.into(),
-            spawner: self.facts.spawner.map(str::as_bytes),
+            spawner: self.facts.spawned.map(|spawned| spawned.nspace.as_bytes()),
             extension: Some(EXTENSION_VERSION),
         };
         self.answer(envelope, &reply);

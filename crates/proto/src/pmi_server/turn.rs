@@ -13,7 +13,7 @@ use crate::memory::ShareId;
 use bytes::Bytes;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, Rank};
-use wireup_wire::job::PmiVersion;
+use wireup_wire::job::{PmiVersion, Spawned};
 use wireup_wire::names::Ask;
 use wireup_wire::pmi::{Command, Dialect};
 use wireup_wire::relay::Target;
@@ -30,8 +30,8 @@ pub struct Facts<'a> {
     pub has_endpoints: bool,
     /// Which version of PMI-1 the server offers.
     pub pmi_version: PmiVersion,
-    /// The job whose rank has asked for this one.
-    pub spawner: Option<&'a str>,
+    /// If a rank of another job has asked for this one.
+    pub spawned: Option<&'a Spawned>,
     pub universe_size: Option<u32>,
 }
 
@@ -73,6 +73,8 @@ pub enum Effect {
     Freed {
         place: u32,
     },
+    /// The rank has read what the one that has asked for its job has left for it.
+    MeetsFamily,
     Finalized,
     Abort {
         code: i32,

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{How, Input, Output, ShellId};
+use wireup_proto::io::{How, Input, Output, ShellId, SpawnPlan};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, Client, JobId};
 use wireup_wire::job::{PortRange, RankPorts};
@@ -128,7 +128,10 @@ impl AgentDriver {
                     Ok(ranks.next_server())
                 });
                 match spawned {
-                    Ok(next) => next.into_iter().for_each(|server| self.keepers.equip(plan.job, server)),
+                    Ok(next) => {
+                        next.into_iter().for_each(|server| self.keepers.equip(plan.job, server));
+                        self.give_way_to(&plan);
+                    }
                     Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::ChildFailed {
                         job: plan.job,
                         local: rank.local,
@@ -161,8 +164,10 @@ impl AgentDriver {
                 self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
             }
             Output::OfFamily { job, family } => self.keepers.join(job, family),
+            Output::MeetsFamily { job } => self.give_way.end(job, monotonic_ns()),
             Output::JobGone { job } => {
                 memory.forget(job);
+                self.give_way.end(job, monotonic_ns());
                 if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
                     self.collect_orphans();
                 }
@@ -170,6 +175,7 @@ impl AgentDriver {
                     if let Some((first, sockets)) = ranks.take_reserved() {
                         self.rank_ports.close(job, first, sockets);
                     }
+                    self.give_way.release(ranks.keeper().pid(), monotonic_ns());
                     self.keepers.give_back(job, ranks.into_keeper(), &self.reactor);
                 } else {
                     self.keepers.leave(job, &self.reactor);
@@ -177,6 +183,19 @@ impl AgentDriver {
                 self.keepers.on_job_over();
             }
             Output::Exit => self.left = true,
+        }
+    }
+
+    /// The other ranks of its family give way to a job that starts, if they all share too few CPUs.
+    fn give_way_to(&mut self, plan: &SpawnPlan) {
+        // Where nodes share a machine, each rank is a scheduling group of its own.
+        if plan.shares_machine || !self.keepers.has_joined(plan.job) {
+            return;
+        }
+        let family = || self.jobs.values().filter(|ranks| self.keepers.is_one_family(ranks.job(), plan.job));
+        if family().map(JobRanks::len).sum::<usize>() > self.cpus {
+            let others = family().filter(|ranks| ranks.job() != plan.job);
+            self.give_way.begin(plan.job, others.map(|ranks| ranks.keeper().pid()), monotonic_ns());
         }
     }
 

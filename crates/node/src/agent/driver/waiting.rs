@@ -25,9 +25,13 @@ impl AgentDriver {
     fn find_deadline_ns(&self) -> Option<u64> {
         let machine = self.agent.deadline().map(|at| at.0);
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
-        let own =
-            self.links.deadline_ns().into_iter().chain(self.keepers.deadline_ns()).chain(self.orphans.deadline_ns());
-        ranks.chain(machine).chain(own).min()
+        let own = [
+            self.links.deadline_ns(),
+            self.keepers.deadline_ns(),
+            self.orphans.deadline_ns(),
+            self.give_way.deadline_ns(),
+        ];
+        ranks.chain(machine).chain(own.into_iter().flatten()).min()
     }
 
     /// Handles deadlines that have passed.
@@ -45,6 +49,7 @@ impl AgentDriver {
             ranks.on_tick(turn);
         }
         self.keepers.on_tick(now_ns, &self.reactor);
+        self.give_way.on_tick(now_ns);
         self.look_for_orphans(now_ns);
         self.inputs.push(Input::Tick);
         self.take_inputs();

@@ -11,7 +11,7 @@ use super::*;
 use crate::memory::{Content, ShareId};
 use bytes::Bytes;
 use wireup_wire::ids::{JobId, LocalRank, Rank};
-use wireup_wire::job::PmiVersion;
+use wireup_wire::job::{PmiVersion, Spawned};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::names::{Answer, Ask, Found, Item, Keep, NewJob, Publisher, Range, Refusal, Value};
 use wireup_wire::shared::segment::Segment;
@@ -49,6 +49,9 @@ impl Default for Bench {
 
 impl Bench {
     fn request(&mut self, request: &str) -> String {
+        let left = (Bytes::from_static(b"left"), Bytes::from_static(b"here"));
+        let spawned =
+            Spawned { family: JobId(0), by: JobId(0), nspace: "job-0".into(), rank: Rank(0), preput: vec![left] };
         let facts = Facts {
             nspace: "job-1",
             job_size: 8,
@@ -56,7 +59,7 @@ impl Bench {
             lazy_fence: self.lazy,
             has_endpoints: false,
             pmi_version: self.version,
-            spawner: Some("job-0"),
+            spawned: Some(&spawned),
             universe_size: Some(16),
         };
         let who = Requester { client: LocalRank(1).into(), rank: Rank(5), appnum: 2 };
@@ -381,6 +384,17 @@ fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
     assert_eq!(asked(&bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
     let told = bench.named(Answer::Spawned(job));
     assert!(told.ends_with("cmd=spawn-response;thrid=1;rc=0;jobid=job-2;errcodes=0,0;"), "{told}");
+}
+
+#[test]
+fn a_rank_that_reads_what_was_left_for_it_is_about_to_meet_its_family() {
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.effects.clear();
+    bench.request("cmd=get kvsname=job-1 key=other\n");
+    assert_eq!(bench.effects, []);
+    bench.request("cmd=get kvsname=job-1 key=left\n");
+    assert_eq!(bench.effects, [Effect::MeetsFamily]);
 }
 
 #[test]

@@ -1,0 +1,173 @@
+//! Where CPUs are short, the ranks of a family give way to those that they have asked for.
+//!
+//! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the CPUs would go to ranks
+//! that have nothing to do before the new ones have loaded their libraries. From the start of a job until it connects with its
+//! family, the other jobs' groups on this node have a third of the usual weight. Then they have something to do again.
+//!
+//! Niceness of single processes would not do: users may not take it back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use wireup_os::process::set_group_nice;
+use wireup_wire::ids::JobId;
+
+/// A third of the usual weight. Chosen: with less, ranks of Open MPI and MPICH need longer to accept the connection.
+const NICE: i32 = 5;
+/// Longest time, for programs that do not connect (ns). Chosen: Open MPI sleeps for one second while it starts.
+const WAY_NS_MAX: u64 = 2_000_000_000;
+/// When to try again what the kernel has refused for now (ns).
+const AGAIN_NS: u64 = 100_000_000;
+
+pub struct GiveWay {
+    /// The jobs that are being started, and how long others give way to them at most.
+    until_ns: BTreeMap<JobId, u64>,
+    /// For which jobs a keeper's group has less weight; none: it is to have its own again.
+    lowered: BTreeMap<u32, BTreeSet<JobId>>,
+    again_ns: Option<u64>,
+    set_nice: fn(u32, i32) -> io::Result<()>,
+}
+
+impl Default for GiveWay {
+    fn default() -> Self {
+        GiveWay { until_ns: BTreeMap::new(), lowered: BTreeMap::new(), again_ns: None, set_nice: set_group_nice }
+    }
+}
+
+impl GiveWay {
+    /// The ranks of these keepers give way to a job that starts.
+    pub fn begin(&mut self, job: JobId, keepers: impl Iterator<Item = u32>, now_ns: u64) {
+        for keeper in keepers {
+            // If the kernel refuses, the new job starts more slowly.
+            if self.lowered.contains_key(&keeper) || (self.set_nice)(keeper, NICE).is_ok() {
+                self.lowered.entry(keeper).or_default().insert(job);
+                self.until_ns.insert(job, now_ns + WAY_NS_MAX);
+            }
+        }
+    }
+
+    /// The job connects with others, or is over.
+    pub fn end(&mut self, job: JobId, now_ns: u64) {
+        if self.until_ns.remove(&job).is_some() {
+            for jobs in self.lowered.values_mut() {
+                jobs.remove(&job);
+            }
+            self.restore(now_ns);
+        }
+    }
+
+    /// The keeper's own job is over.
+    pub fn release(&mut self, keeper: u32, now_ns: u64) {
+        if let Some(jobs) = self.lowered.get_mut(&keeper) {
+            jobs.clear();
+            self.restore(now_ns);
+        }
+    }
+
+    fn restore(&mut self, now_ns: u64) {
+        let is_refused =
+            |keeper| (self.set_nice)(keeper, 0).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        self.lowered.retain(|keeper, jobs| !jobs.is_empty() || is_refused(*keeper));
+        let again = self.lowered.values().any(BTreeSet::is_empty);
+        self.again_ns = again.then_some(now_ns + AGAIN_NS);
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.until_ns.values().copied().chain(self.again_ns).min()
+    }
+
+    pub fn on_tick(&mut self, now_ns: u64) {
+        let over: Vec<JobId> =
+            self.until_ns.iter().filter(|(_, until)| **until <= now_ns).map(|(job, _)| *job).collect();
+        over.into_iter().for_each(|job| self.end(job, now_ns));
+        if self.again_ns.is_some_and(|at| at <= now_ns) {
+            self.restore(now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static SET: RefCell<Vec<(u32, i32)>> = const { RefCell::new(Vec::new()) };
+        static REFUSES: RefCell<bool> = const { RefCell::new(false) };
+    }
+
+    fn noted() -> GiveWay {
+        let set_nice = |keeper, nice| match REFUSES.with_borrow(|refuses| *refuses) {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => {
+                SET.with_borrow_mut(|set| set.push((keeper, nice)));
+                Ok(())
+            }
+        };
+        GiveWay { set_nice, ..GiveWay::default() }
+    }
+
+    fn taken() -> Vec<(u32, i32)> {
+        SET.with_borrow_mut(std::mem::take)
+    }
+
+    #[test]
+    fn a_group_has_its_weight_again_when_the_last_job_to_which_it_gives_way_has_started() {
+        let mut way = noted();
+        way.begin(JobId(2), [10, 11].into_iter(), 0);
+        way.begin(JobId(3), [10].into_iter(), 5);
+        assert_eq!(taken(), [(10, NICE), (11, NICE)]);
+        way.end(JobId(2), 10);
+        assert_eq!(taken(), [(11, 0)]);
+        way.end(JobId(2), 10);
+        assert_eq!(way.deadline_ns(), Some(5 + WAY_NS_MAX));
+        way.on_tick(5 + WAY_NS_MAX);
+        assert_eq!((taken(), way.deadline_ns()), (vec![(10, 0)], None));
+        way.begin(JobId(4), [10].into_iter(), 20);
+        way.release(10, 21);
+        assert_eq!(taken(), [(10, NICE), (10, 0)]);
+        way.end(JobId(4), 22);
+        assert_eq!((taken(), way.deadline_ns()), (vec![], None));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_for_now_is_tried_again() {
+        let mut way = noted();
+        way.begin(JobId(2), [10].into_iter(), 0);
+        REFUSES.set(true);
+        way.end(JobId(2), 1);
+        assert_eq!(way.deadline_ns(), Some(1 + AGAIN_NS));
+        way.on_tick(1 + AGAIN_NS);
+        REFUSES.set(false);
+        way.on_tick(1 + 2 * AGAIN_NS);
+        assert_eq!((taken(), way.deadline_ns()), (vec![(10, NICE), (10, 0)], None));
+        REFUSES.set(true);
+        way.begin(JobId(3), [11].into_iter(), 0);
+        assert_eq!(way.deadline_ns(), None, "a group that could not be lowered");
+    }
+
+    #[test]
+    fn a_keepers_group_gets_another_weight_and_its_own_again() {
+        let keeper = crate::keeper::Keeper::fork().unwrap();
+        let file = format!("/proc/{}/autogroup", keeper.pid());
+        let nice = || std::fs::read_to_string(&file).ok().map(|text| text.trim().rsplit(' ').next().map(str::to_owned));
+        let mut way = GiveWay::default();
+        if nice().is_some() {
+            // A user's other test may have changed a group just now.
+            for _ in 0..100 {
+                way.begin(JobId(1), [keeper.pid()].into_iter(), 0);
+                if !way.lowered.is_empty() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            assert_eq!(nice(), Some(Some(NICE.to_string())));
+            way.end(JobId(1), 0);
+            while let Some(now_ns) = way.deadline_ns() {
+                std::thread::sleep(std::time::Duration::from_nanos(AGAIN_NS));
+                way.on_tick(now_ns);
+            }
+            assert_eq!(nice(), Some(Some("0".to_owned())));
+        }
+        keeper.close().unwrap();
+    }
+}
