@@ -45,7 +45,8 @@ __attribute__((used, noreturn)) void start(long *stack) {
     while (env[kept]) kept++;
     char *with[kept + 3], **next = with;
     argv++;
-    if (*argv && after(*argv, "--waited")) {
+    const char *behind = *argv ? after(*argv, "--waited") : 0;
+    if (behind && !*behind) {
         argv++;
         *next++ = note(waited, WAITED_NS, waited_ns());
     }

@@ -457,8 +457,10 @@ pub enum Output {
     OfFamily {
         job: JobId,
         family: JobId,
+        /// The job whose ranks have asked for it.
+        by: JobId,
     },
-    /// A rank of such a job is about to connect with its family.
+    /// A local rank of such a job is about to connect with those that have asked for it.
     MeetsFamily {
         job: JobId,
     },

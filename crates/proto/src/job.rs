@@ -370,7 +370,7 @@ impl Job {
     fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
         if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
             if let Some(spawned) = &self.facts.spec.spawned {
-                out.output(Output::OfFamily { job: self.facts.id(), family: spawned.family });
+                out.output(Output::OfFamily { job: self.facts.id(), family: spawned.family, by: spawned.by });
             }
             self.lifecycle.defer(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
             if self.pmix.is_some() {

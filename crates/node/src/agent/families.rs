@@ -77,8 +77,7 @@ impl Families {
         None
     }
 
-    /// The first job of its family.
-    pub fn family_of(&self, job: JobId) -> JobId {
+    fn family_of(&self, job: JobId) -> JobId {
         self.of.get(&job).copied().unwrap_or(job)
     }
 

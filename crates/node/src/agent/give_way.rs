@@ -1,8 +1,8 @@
-//! Where CPUs are short, the ranks of a family give way to those that they have asked for.
+//! Where CPUs are short, a job gives way to one that its ranks have asked for.
 //!
 //! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the CPUs would go to ranks
-//! that have nothing to do before the new ones have loaded their libraries. From the start of a job until it connects with its
-//! family, the other jobs' groups on this node have a third of the usual weight. Then they have something to do again.
+//! that have nothing to do before the new ones have loaded their libraries. From the start of a job until one of its ranks here connects with
+//! those that have asked for it, the group of these has a third of the usual weight. Then they have something to do again.
 //!
 //! Niceness of single processes would not do: users may not take it back.
 
@@ -19,9 +19,11 @@ const WAY_NS_MAX: u64 = 2_000_000_000;
 const AGAIN_NS: u64 = 100_000_000;
 
 pub struct GiveWay {
+    /// Jobs that ranks have asked for, and the job of these ranks.
+    asked: BTreeMap<JobId, JobId>,
     /// The jobs that are being started, and how long others give way to them at most.
     until_ns: BTreeMap<JobId, u64>,
-    /// For which jobs a keeper's group has less weight; none: it is to have its own again.
+    /// For which jobs the group of a keeper has less weight; none: it is to have the usual one again.
     lowered: BTreeMap<u32, BTreeSet<JobId>>,
     again_ns: Option<u64>,
     set_nice: fn(u32, i32) -> io::Result<()>,
@@ -29,24 +31,39 @@ pub struct GiveWay {
 
 impl Default for GiveWay {
     fn default() -> Self {
-        GiveWay { until_ns: BTreeMap::new(), lowered: BTreeMap::new(), again_ns: None, set_nice: set_group_nice }
+        GiveWay {
+            asked: BTreeMap::new(),
+            until_ns: BTreeMap::new(),
+            lowered: BTreeMap::new(),
+            again_ns: None,
+            set_nice: set_group_nice,
+        }
     }
 }
 
 impl GiveWay {
-    /// The ranks of these keepers give way to a job that starts.
-    pub fn begin(&mut self, job: JobId, keepers: impl Iterator<Item = u32>, now_ns: u64) {
-        for keeper in keepers {
-            // If the kernel refuses, the new job starts more slowly.
-            if self.lowered.contains_key(&keeper) || (self.set_nice)(keeper, NICE).is_ok() {
-                self.lowered.entry(keeper).or_default().insert(job);
-                self.until_ns.insert(job, now_ns + WAY_NS_MAX);
-            }
+    /// Ranks of the job `by` have asked for `job`.
+    pub fn note(&mut self, job: JobId, by: JobId) {
+        self.asked.insert(job, by);
+    }
+
+    /// The job whose ranks have asked for this one.
+    pub fn asker(&self, job: JobId) -> Option<JobId> {
+        self.asked.get(&job).copied()
+    }
+
+    /// The ranks of this keeper give way to a job that starts.
+    pub fn begin(&mut self, job: JobId, keeper: u32, now_ns: u64) {
+        // If the kernel refuses, the new job starts more slowly.
+        if self.lowered.contains_key(&keeper) || (self.set_nice)(keeper, NICE).is_ok() {
+            self.lowered.entry(keeper).or_default().insert(job);
+            self.until_ns.insert(job, now_ns + WAY_NS_MAX);
         }
     }
 
     /// The job connects with others, or is over.
     pub fn end(&mut self, job: JobId, now_ns: u64) {
+        self.asked.remove(&job);
         if self.until_ns.remove(&job).is_some() {
             for jobs in self.lowered.values_mut() {
                 jobs.remove(&job);
@@ -63,9 +80,16 @@ impl GiveWay {
         }
     }
 
+    /// The keeper has ended; its number may soon be that of another process.
+    pub fn forget(&mut self, keeper: u32) {
+        self.lowered.remove(&keeper);
+    }
+
     fn restore(&mut self, now_ns: u64) {
-        let is_refused =
-            |keeper| (self.set_nice)(keeper, 0).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        let is_refused = |keeper| {
+            let never = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
+            (self.set_nice)(keeper, 0).is_err_and(|error| !never.contains(&error.kind()))
+        };
         self.lowered.retain(|keeper, jobs| !jobs.is_empty() || is_refused(*keeper));
         let again = self.lowered.values().any(BTreeSet::is_empty);
         self.again_ns = again.then_some(now_ns + AGAIN_NS);
@@ -113,26 +137,33 @@ mod tests {
     #[test]
     fn a_group_has_its_weight_again_when_the_last_job_to_which_it_gives_way_has_started() {
         let mut way = noted();
-        way.begin(JobId(2), [10, 11].into_iter(), 0);
-        way.begin(JobId(3), [10].into_iter(), 5);
+        way.begin(JobId(2), 10, 0);
+        way.begin(JobId(3), 10, 5);
+        way.begin(JobId(4), 11, 6);
         assert_eq!(taken(), [(10, NICE), (11, NICE)]);
         way.end(JobId(2), 10);
+        assert_eq!(taken(), []);
+        way.end(JobId(4), 10);
         assert_eq!(taken(), [(11, 0)]);
-        way.end(JobId(2), 10);
+        way.end(JobId(4), 10);
         assert_eq!(way.deadline_ns(), Some(5 + WAY_NS_MAX));
         way.on_tick(5 + WAY_NS_MAX);
         assert_eq!((taken(), way.deadline_ns()), (vec![(10, 0)], None));
-        way.begin(JobId(4), [10].into_iter(), 20);
+        way.begin(JobId(5), 10, 20);
         way.release(10, 21);
         assert_eq!(taken(), [(10, NICE), (10, 0)]);
-        way.end(JobId(4), 22);
+        way.end(JobId(5), 22);
         assert_eq!((taken(), way.deadline_ns()), (vec![], None));
+        way.begin(JobId(6), 12, 30);
+        way.forget(12);
+        way.end(JobId(6), 31);
+        assert_eq!(taken(), [(12, NICE)], "the process is gone");
     }
 
     #[test]
     fn what_the_kernel_refuses_for_now_is_tried_again() {
         let mut way = noted();
-        way.begin(JobId(2), [10].into_iter(), 0);
+        way.begin(JobId(2), 10, 0);
         REFUSES.set(true);
         way.end(JobId(2), 1);
         assert_eq!(way.deadline_ns(), Some(1 + AGAIN_NS));
@@ -141,33 +172,37 @@ mod tests {
         way.on_tick(1 + 2 * AGAIN_NS);
         assert_eq!((taken(), way.deadline_ns()), (vec![(10, NICE), (10, 0)], None));
         REFUSES.set(true);
-        way.begin(JobId(3), [11].into_iter(), 0);
+        way.begin(JobId(3), 11, 0);
         assert_eq!(way.deadline_ns(), None, "a group that could not be lowered");
     }
 
     #[test]
     fn a_keepers_group_gets_another_weight_and_its_own_again() {
-        let keeper = crate::keeper::Keeper::fork().unwrap();
+        let mut keeper = crate::keeper::Keeper::fork().unwrap();
         let file = format!("/proc/{}/autogroup", keeper.pid());
-        let nice = || std::fs::read_to_string(&file).ok().map(|text| text.trim().rsplit(' ').next().map(str::to_owned));
+        let Ok(usual) = std::fs::read_to_string(&file) else { return keeper.close().unwrap() };
+        assert!(usual.trim().ends_with(" nice 0"), "{usual}");
+        // When it answers it leads its session.
+        keeper.request(&crate::keeper::Request::Renew);
+        keeper.flush().unwrap();
+        assert!(wireup_os::socket::wait(keeper.fd(), true, false, None).unwrap());
+        let nice = || std::fs::read_to_string(&file).unwrap().trim().rsplit(' ').next().map(str::to_owned);
         let mut way = GiveWay::default();
-        if nice().is_some() {
-            // A user's other test may have changed a group just now.
-            for _ in 0..100 {
-                way.begin(JobId(1), [keeper.pid()].into_iter(), 0);
-                if !way.lowered.is_empty() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(20));
+        // Another process may have changed a group just now.
+        for _ in 0..100 {
+            way.begin(JobId(1), keeper.pid(), 0);
+            if !way.lowered.is_empty() {
+                break;
             }
-            assert_eq!(nice(), Some(Some(NICE.to_string())));
-            way.end(JobId(1), 0);
-            while let Some(now_ns) = way.deadline_ns() {
-                std::thread::sleep(std::time::Duration::from_nanos(AGAIN_NS));
-                way.on_tick(now_ns);
-            }
-            assert_eq!(nice(), Some(Some("0".to_owned())));
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        assert_eq!(nice(), Some(NICE.to_string()));
+        way.end(JobId(1), 0);
+        while let Some(now_ns) = way.deadline_ns() {
+            std::thread::sleep(std::time::Duration::from_nanos(AGAIN_NS));
+            way.on_tick(now_ns);
+        }
+        assert_eq!(nice(), Some("0".to_owned()));
         keeper.close().unwrap();
     }
 }

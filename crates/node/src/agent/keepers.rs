@@ -128,20 +128,10 @@ impl Keepers {
     /// The ranks of a job have been started, and a server process like its own would serve the next one. If ranks have asked for this job,
     /// that is started ahead.
     pub fn equip(&mut self, job: JobId, server: SpareServer) {
-        if self.has_joined(job) {
+        if self.families.has_joined(job) {
             self.server = self.families.equip(job, server);
             self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
         }
-    }
-
-    /// Whether ranks have started it.
-    pub fn has_joined(&self, job: JobId) -> bool {
-        self.families.has_joined(job)
-    }
-
-    /// Whether the jobs belong to one family.
-    pub fn is_one_family(&self, one: JobId, other: JobId) -> bool {
-        self.families.family_of(one) == self.families.family_of(other)
     }
 
     /// A job that is about to start belongs to the family of another one: more such jobs are likely.

@@ -75,6 +75,8 @@ pub struct Keeper {
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
+    /// The socket has ended.
+    gone: bool,
     /// What it was asked to remove at its end: removed here if it is killed before.
     directories: Vec<Vec<u8>>,
 }
@@ -130,7 +132,7 @@ impl Keeper {
             Fork::Parent { child } => {
                 let namespace = if namespace.is_some() { Namespace::Entering } else { Namespace::Shared };
                 let (outbox, inbox) = (Outbox::default(), Inbox::new());
-                Ok(Keeper { pid: child, socket, outbox, inbox, namespace, directories: Vec::new() })
+                Ok(Keeper { pid: child, socket, outbox, inbox, namespace, gone: false, directories: Vec::new() })
             }
         }
     }
@@ -237,6 +239,7 @@ impl Keeper {
             }
             events.push(event);
         }
+        self.gone = !open;
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
 
@@ -244,7 +247,7 @@ impl Keeper {
     /// a dead file server) cannot be killed now. The keeper works independently: it goes on killing as an orphan
     /// and leaves when the last of its processes is gone.
     ///
-    /// If the keeper was killed, this removes the directories that it should have removed.
+    /// If the keeper was killed, or has not read the requests, this removes the directories that it should have removed.
     ///
     /// # Errors
     /// It was already reaped, or it has not left in time (`TimedOut`).
@@ -255,13 +258,16 @@ impl Keeper {
     fn close_within(self, limit: Duration) -> io::Result<()> {
         drop(self.socket);
         // If no pidfd is available (Linux before 5.3), the wait is unbounded.
-        if let Ok(pid) = process::open_pid(self.pid)
-            && !socket::wait(&pid, true, false, Some(limit))?
-        {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let ended = process::wait_for(self.pid);
-        if !matches!(ended, Ok(Ended::Exited(0))) {
+        let ended = match process::open_pid(self.pid) {
+            Ok(pid) if !socket::wait(&pid, true, false, Some(limit))? => Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) | Err(_) => process::wait_for(self.pid),
+        };
+        let removes = match &ended {
+            Ok(ended) => *ended == Ended::Exited(0) && self.outbox.is_empty(),
+            // Otherwise it has been killed, but some of its processes cannot be.
+            Err(error) => error.kind() == io::ErrorKind::TimedOut && !self.gone,
+        };
+        if !removes {
             remove_directories(self.directories);
         }
         ended.map(drop)

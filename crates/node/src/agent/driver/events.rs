@@ -37,6 +37,9 @@ impl AgentDriver {
             Token::Keeper(slot) => {
                 if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_keeper(turn);
+                    if ranks.keeper().lost().is_some() {
+                        self.give_way.forget(ranks.keeper().pid());
+                    }
                 }
             }
             Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),

@@ -163,7 +163,10 @@ impl AgentDriver {
             Output::Resize { job, local, rows, columns } => {
                 self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
             }
-            Output::OfFamily { job, family } => self.keepers.join(job, family),
+            Output::OfFamily { job, family, by } => {
+                self.keepers.join(job, family);
+                self.give_way.note(job, by);
+            }
             Output::MeetsFamily { job } => self.give_way.end(job, monotonic_ns()),
             Output::JobGone { job } => {
                 memory.forget(job);
@@ -186,16 +189,15 @@ impl AgentDriver {
         }
     }
 
-    /// The other ranks of its family give way to a job that starts, if they all share too few CPUs.
+    /// The ranks that have asked for a job give way to it when it starts, if all ranks here share too few CPUs.
     fn give_way_to(&mut self, plan: &SpawnPlan) {
+        let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by)).map(JobRanks::keeper);
+        let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
         // Where nodes share a machine, each rank is a scheduling group of its own.
-        if plan.shares_machine || !self.keepers.has_joined(plan.job) {
-            return;
-        }
-        let family = || self.jobs.values().filter(|ranks| self.keepers.is_one_family(ranks.job(), plan.job));
-        if family().map(JobRanks::len).sum::<usize>() > self.cpus {
-            let others = family().filter(|ranks| ranks.job() != plan.job);
-            self.give_way.begin(plan.job, others.map(|ranks| ranks.keeper().pid()), monotonic_ns());
+        if let Some(keeper) = asker.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
+            && ranks > self.cpus
+        {
+            self.give_way.begin(plan.job, keeper.pid(), monotonic_ns());
         }
     }
 

@@ -138,9 +138,9 @@ mod tests {
             }
             ranks.flush_keeper(&reactor);
         }
-        assert!(!directory.exists());
         assert_eq!(ranks.pmix().unwrap().process, SERVER_SLOT);
         keepers.give_back(JOB, ranks.into_keeper(), &reactor);
         keepers.into_keepers(std::iter::empty(), &reactor).for_each(|keeper| drop(keeper.close()));
+        assert!(!directory.exists());
     }
 }
