@@ -180,12 +180,12 @@ mod tests {
     fn a_keepers_group_gets_another_weight_and_its_own_again() {
         let mut keeper = crate::keeper::Keeper::fork().unwrap();
         let file = format!("/proc/{}/autogroup", keeper.pid());
-        let Ok(usual) = std::fs::read_to_string(&file) else { return keeper.close().unwrap() };
-        assert!(usual.trim().ends_with(" nice 0"), "{usual}");
         // When it answers it leads its session.
         keeper.request(&crate::keeper::Request::Renew);
         keeper.flush().unwrap();
         assert!(wireup_os::socket::wait(keeper.fd(), true, false, None).unwrap());
+        let Ok(usual) = std::fs::read_to_string(&file) else { return keeper.close().unwrap() };
+        assert!(usual.trim().ends_with(" nice 0"), "{usual}");
         let nice = || std::fs::read_to_string(&file).unwrap().trim().rsplit(' ').next().map(str::to_owned);
         let mut way = GiveWay::default();
         // Another process may have changed a group just now.
