@@ -1,5 +1,5 @@
 // pmi-bare SIZE: pmi-init without a C library: init, barrier, finalize by bare system calls.
-// So the launcher accounts for more of a job's time.
+// It takes so little time itself that most of a job's time is the launcher's.
 #include "bare.h"
 
 enum { EXIT_NO_PMI = 3, EXIT_PMI_ERROR = 4, EINTR_NEGATIVE = -4 };

@@ -90,7 +90,7 @@ fn a_client_of_pmi_2_starts_children() {
     }
 }
 
-/// Rank 0 asks for a child and waits for a file of it.
+/// Rank 0 asks for a child and waits until the child has created a file.
 const PARENT: &str = r#"
 say() { printf "$@" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; }
 test "$PMI_RANK" = 0 || exit 0
@@ -101,7 +101,7 @@ until test -e "$TMPDIR/met"; do sleep 0.01; done
 rm "$TMPDIR/met"
 say 'cmd=finalize\n'
 "#;
-/// Tells the weight of its parent's session, reads what was left for it, and waits until the weight is the usual one.
+/// Prints the niceness of its parent's session, reads the pair that the request has put, and waits until the niceness is 0.
 const CHILD: &str = concat!(
     r#"nice() { sed "s/.*nice //" /proc/$0/autogroup; }; say() { printf "$@" >&$PMI_FD; read -r answer <&$PMI_FD; }; "#,
     r#"echo "starts at $(nice)"; say "cmd=init pmi_version=1 pmi_subversion=1\n"; "#,

@@ -1,10 +1,10 @@
-//! Where CPUs are short, a job gives way to one that its ranks have asked for.
+//! Where CPUs are short, a job gives way to a new one that its ranks have asked for.
 //!
 //! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the CPUs would go to ranks
-//! that have nothing to do before the new ones have loaded their libraries. From the start of a job until one of its ranks here connects with
-//! those that have asked for it, the group of these has a third of the usual weight. Then they have something to do again.
+//! that have nothing to do before the new ones have loaded their libraries. So the group of the job that has asked gets a third of the usual
+//! weight from the start of the new job until a rank of that job on this node connects with it.
 //!
-//! Niceness of single processes would not do: users may not take it back.
+//! The niceness of each process could not be used: users may raise it, but not lower it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

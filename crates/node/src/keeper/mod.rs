@@ -75,9 +75,9 @@ pub struct Keeper {
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
-    /// The socket has ended.
+    /// Its end of the socket is closed.
     gone: bool,
-    /// What it was asked to remove at its end: removed here if it is killed before.
+    /// What it was asked to remove at its end; if it is killed before that, the agent removes them.
     directories: Vec<Vec<u8>>,
 }
 
@@ -262,12 +262,12 @@ impl Keeper {
             Ok(pid) if !socket::wait(&pid, true, false, Some(limit))? => Err(io::ErrorKind::TimedOut.into()),
             Ok(_) | Err(_) => process::wait_for(self.pid),
         };
-        let removes = match &ended {
+        let has_removed_them = match &ended {
             Ok(ended) => *ended == Ended::Exited(0) && self.outbox.is_empty(),
-            // Otherwise it has been killed, but some of its processes cannot be.
+            // It will, unless it was killed and only waits for a process that cannot be.
             Err(error) => error.kind() == io::ErrorKind::TimedOut && !self.gone,
         };
-        if !removes {
+        if !has_removed_them {
             remove_directories(self.directories);
         }
         ended.map(drop)

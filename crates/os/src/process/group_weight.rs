@@ -1,4 +1,4 @@
-//! The weight of a session's processes against those of other sessions, where Linux schedules sessions as groups (autogroups).
+//! How much CPU time the processes of a session get against those of other sessions, where Linux schedules sessions as groups (autogroups).
 
 use rustix::process::{Pid, getsid};
 use std::fs;

@@ -73,7 +73,7 @@ pub enum Effect {
     Freed {
         place: u32,
     },
-    /// The rank has read what the one that has asked for its job has left for it.
+    /// The rank has read a pair that was put into the kvs by the rank that has asked for its job.
     MeetsFamily,
     Finalized,
     Abort {

@@ -1,9 +1,9 @@
 //! The directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
 //!
-//! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however they ended; the agent,
-//! if the keeper is killed. A file in it is locked (`flock`) while its agent lives. If agent and keeper are killed together, as Slurm does
-//! with the processes of a cancelled step, no process is left to remove it: the next agent on this node that starts such a server finds the
-//! directory without a lock and removes it.
+//! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however they ended. If the keeper
+//! is killed, the agent removes it. A file in it is locked (`flock`) while its agent lives. If agent and keeper are killed together, as Slurm
+//! does with the processes of a cancelled step, no process is left to remove it: the next agent on this node that starts such a server finds
+//! the directory without a lock and removes it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
