@@ -24,7 +24,8 @@ const RUN_INTRO: &str = "
 
 usage: wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
 Flags come before the program; one dash is as good as two (-np, -wdir). \"Per program\" flags belong to the program
-that follows them, all others to the job.
+that follows them, all others to the job. A program that is named without a slash is looked for on PATH, then in the
+working directory.
 ";
 
 const RUN_END: &str = "

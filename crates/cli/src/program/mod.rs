@@ -13,6 +13,7 @@ pub mod needs;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use wireup_os::spawn::candidates;
 use wireup_wire::job::AppSpec;
 
 /// The file of a program, found as the ranks find it.
@@ -22,9 +23,8 @@ pub fn path(app: &AppSpec, job_env: &[Vec<u8>]) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(cwd.join(program));
     }
-    let search = variable("PATH", app, job_env)?;
-    let mut directories = search.split(|&byte| byte == b':').map(|directory| cwd.join(OsStr::from_bytes(directory)));
-    directories.find_map(|directory| Some(directory.join(program)).filter(|path| path.is_file()))
+    let paths = candidates(program.as_bytes(), variable("PATH", app, job_env));
+    paths.map(|path| cwd.join(OsStr::from_bytes(&path))).find(|path| path.is_file())
 }
 
 /// A variable as the ranks of a program will see it.
@@ -50,6 +50,7 @@ mod tests {
         assert_eq!(path(&app("/x/a", "/w", &[]), &job_env), Some("/x/a".into()));
         assert_eq!(path(&app("sh", "/", &[]), &job_env), Some("/bin/sh".into()));
         assert_eq!(path(&app("sh", "/", &["PATH=/nowhere"]), &job_env), None);
+        assert_eq!(path(&app("sh", "/bin", &["PATH=/nowhere"]), &job_env), Some("/bin/./sh".into()));
         assert_eq!(path(&app("bin/../sh", "/", &[]), &[]), Some("/bin/../sh".into()));
     }
 }

@@ -160,7 +160,7 @@ fn spawn(error: &SpawnError) -> String {
             format!("{what}: not found; is it built, and is the path right?")
         }
         (SpawnStep::Find, ENOENT) => {
-            format!("{what}: not found; is it built, and on PATH? In this directory it is ./{what}")
+            format!("{what}: not found on PATH, nor in the working directory; is it built?")
         }
         (SpawnStep::Find | SpawnStep::Exec, EACCES | EPERM) => {
             format!(

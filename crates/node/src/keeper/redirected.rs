@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use wireup_os::spawn::is_program;
+use wireup_os::spawn::{candidates, is_program};
 use wireup_redirect::build::Names;
 use wireup_redirect::program::{self, BEGIN_LEN};
 use wireup_redirect::walk::System;
@@ -88,11 +88,7 @@ impl Redirected {
     /// How a staged program is started. `None`: it is not staged, or one that must be the original.
     pub fn find(&self, program: &Program, search: Option<&[u8]>, cwd: &Path) -> Option<Start> {
         let name = program.argv.first()?;
-        let candidates = match name.contains(&b'/') {
-            true => vec![name.clone()],
-            false => search?.split(|byte| *byte == b':').map(|folder| in_folder(folder, name)).collect(),
-        };
-        for path in candidates {
+        for path in candidates(name, search) {
             match self.resolve(&path, cwd) {
                 Place::Copy(copy) if is_program(&copy) => return self.start(program, &path, &copy, cwd),
                 Place::Original(original) if is_program(&original) => return None,
@@ -275,11 +271,6 @@ impl System for Here {
     fn is_folder(&self, path: &CStr) -> bool {
         Path::new(OsStr::from_bytes(path.to_bytes())).is_dir()
     }
-}
-
-fn in_folder(folder: &[u8], name: &[u8]) -> Vec<u8> {
-    let folder: &[u8] = if folder.is_empty() { b"." } else { folder };
-    [folder, b"/", name].concat()
 }
 
 fn bytes(path: &Path) -> Vec<u8> {

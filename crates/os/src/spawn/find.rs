@@ -1,8 +1,8 @@
-//! Finds a program as a shell would.
+//! Finds a program as a shell would, or in the working directory.
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, stat};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::{ffi::OsStr, io};
 
 /// The search path if the environment has none: glibc's, without the working directory.
@@ -33,8 +33,7 @@ impl FindError {
     }
 }
 
-/// The path to execute for `name`, for a process that works in `directory`: `name` itself if it contains a slash,
-/// else its first executable match in `search` (the value of `PATH`; `None`: not set).
+/// The path to execute for `name`, for a process that works in `directory`: the first executable one of its [`candidates`].
 ///
 /// # Errors
 /// No executable file was found. A file without execute permission is skipped in favour of a later match
@@ -43,21 +42,29 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
     if name.contains(&b'/') {
         return check(&directory.join(OsStr::from_bytes(name))).map(|()| name.to_vec());
     }
-    if name.is_empty() {
-        return Err(FindError::NotFound);
-    }
     let mut error = FindError::NotFound;
-    for element in search.unwrap_or(PATH_DEFAULT).split(|&byte| byte == b':') {
-        // An empty element is the working directory.
-        let element = if element.is_empty() { b"." } else { element };
-        let path: PathBuf = [OsStr::from_bytes(element), OsStr::from_bytes(name)].iter().collect();
-        match check(&directory.join(&path)) {
-            Ok(()) => return Ok(path.into_os_string().as_bytes().to_vec()),
+    for path in candidates(name, search) {
+        match check(&directory.join(OsStr::from_bytes(&path))) {
+            Ok(()) => return Ok(path),
             Err(FindError::NotFound | FindError::Directory) => {}
             Err(problem @ (FindError::NotExecutable | FindError::Empty)) => error = problem,
         }
     }
     Err(error)
+}
+
+/// The paths that `name` may stand for, relative to the working directory: itself if it contains a slash, else those in the folders of
+/// `search` (the value of `PATH`; `None`: not set), then the one in the working directory, as under Open MPI's launcher.
+pub fn candidates<'a>(name: &'a [u8], search: Option<&'a [u8]>) -> impl Iterator<Item = Vec<u8>> + 'a {
+    let is_path = name.contains(&b'/');
+    let is_searched = !is_path && !name.is_empty();
+    // An empty element is the working directory.
+    let folders = search.unwrap_or(PATH_DEFAULT).split(|&byte| byte == b':').chain([&b""[..]]);
+    let in_folder = move |folder: &[u8]| {
+        let folder = if folder.is_empty() { b"." } else { folder };
+        Path::new(OsStr::from_bytes(folder)).join(OsStr::from_bytes(name)).into_os_string().into_vec()
+    };
+    is_path.then(|| name.to_vec()).into_iter().chain(folders.filter(move |_| is_searched).map(in_folder))
 }
 
 /// Whether this is a file that may be executed.
@@ -96,7 +103,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_program_is_found_as_a_shell_finds_it() {
+    fn a_program_is_found_on_the_path_then_in_the_working_directory() {
         let root = std::env::temp_dir().join(format!("wireup-find-{}", std::process::id()));
         fs::create_dir_all(root.join("a/dir")).unwrap();
         fs::create_dir_all(root.join("b")).unwrap();
@@ -112,6 +119,10 @@ mod tests {
         assert_eq!(find("plain", "a:b"), Err(FindError::NotExecutable));
         assert_eq!(find("nothing", "a:b"), Err(FindError::NotFound));
         assert_eq!(find("", "a:b"), Err(FindError::NotFound));
+        file("tool", 0o755);
+        file("here", 0o755);
+        assert_eq!((find("tool", "a:b"), find("here", "a:b")), (Ok(b"b/tool".to_vec()), Ok(b"./here".to_vec())));
+        assert_eq!((find("plain", "a"), find("dir", "")), (Err(FindError::NotExecutable), Err(FindError::NotFound)));
         assert_eq!(find("./b/tool", ""), Ok(b"./b/tool".to_vec()));
         assert_eq!(find("b/none", ""), Err(FindError::NotFound));
         assert_eq!(find("a/dir", ""), Err(FindError::Directory));

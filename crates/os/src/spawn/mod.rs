@@ -25,7 +25,7 @@ mod pool;
 mod program;
 mod raw;
 
-pub use find::{FindError, check_directory, find_program, is_program};
+pub use find::{FindError, candidates, check_directory, find_program, is_program};
 pub use limits::Limits;
 pub use pool::{Executed, Spawner};
 pub use program::Program;

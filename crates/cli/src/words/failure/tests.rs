@@ -50,7 +50,7 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
     );
     assert_eq!(
         spawned(SpawnStep::Find, "a.out", 2),
-        "node node1: a.out: not found; is it built, and on PATH? In this directory it is ./a.out"
+        "node node1: a.out: not found on PATH, nor in the working directory; is it built?"
     );
     assert!(
         spawned(SpawnStep::Find, "./a", 13)
