@@ -30,7 +30,7 @@ pub struct Suite {
 }
 
 /// The shortest ones first.
-pub const ALL: [Suite; 6] = [
+pub const ALL: [Suite; 7] = [
     Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
     Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
     Suite {
@@ -40,6 +40,12 @@ pub const ALL: [Suite; 6] = [
         entries: mpi4py::open_mpi_entries,
     },
     Suite { name: "spawn", nodes: &[1, 2], own: Some(spawn::own_launcher), entries: spawn::entries },
+    Suite {
+        name: "spawn-open-mpi",
+        nodes: &[1, 2],
+        own: Some(spawn::open_mpi_launcher),
+        entries: spawn::open_mpi_entries,
+    },
     Suite {
         name: "applications",
         nodes: &[1, 2],

@@ -27,6 +27,8 @@ pub struct Entry {
     /// Where it runs.
     pub folder: PathBuf,
     pub environment: Vec<(String, String)>,
+    /// Further flags of `wireup run`.
+    pub flags: Vec<String>,
     pub limit: Duration,
     /// What builds the program, if it does not exist.
     pub build: Vec<String>,
@@ -88,6 +90,7 @@ impl Launcher {
                 if *nodes > 1 {
                     timeout.args(["--virtual-nodes", &nodes.to_string()]);
                 }
+                timeout.args(&entry.flags);
             }
             Launcher::Own(words) => {
                 timeout.arg(limit.to_string()).args(words).arg(entry.ranks.to_string());
@@ -108,6 +111,7 @@ impl Entry {
             arguments: Vec::new(),
             folder: folder.to_owned(),
             environment: Vec::new(),
+            flags: Vec::new(),
             limit: Duration::from_secs(60),
             build: Vec::new(),
             results: None,

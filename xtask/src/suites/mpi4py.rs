@@ -13,10 +13,14 @@ const PACKAGE: &str = "mpi4py==4.1.2";
 const RANKS: u32 = 2;
 /// Ten times what it needs on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Files of tests that run by themselves: they start many processes, connect, and what MPICH cannot do across nodes.
-const APART: [&str; 3] = ["test_spawn", "test_dynproc", "test_comm_topo"];
-/// Across nodes one of them ends only at its limit.
-const TOPOLOGY_LIMIT: Duration = Duration::from_secs(40);
+/// Files of tests that run by themselves, with their limits: they start many processes, connect, and what MPICH cannot do across nodes, or not
+/// always.
+const APART: [(&str, Duration); 4] = [
+    ("test_spawn", LIMIT),
+    ("test_dynproc", LIMIT),
+    ("test_comm_topo", Duration::from_secs(40)),
+    ("test_util_sync", Duration::from_secs(40)),
+];
 
 pub(super) fn own_launcher() -> Vec<String> {
     vec![layout::mpich5().join("bin/mpiexec").display().to_string(), "-n".into()]
@@ -53,9 +57,8 @@ fn entry(tests: &Path, python: &Path, name: &str, arguments: &[&str]) -> Entry {
 pub(super) fn entries() -> Result<Vec<Entry>> {
     let (tests, python) = (tests()?, peers::python(&layout::mpich5()));
     let entry = |name: &str, arguments: &[&str]| entry(&tests, &python, name, arguments);
-    let limit = |name: &str| if name == "test_comm_topo" { TOPOLOGY_LIMIT } else { LIMIT };
-    let apart = APART.iter().map(|name| Entry { limit: limit(name), ..entry(name, &[name]) });
-    let others: Vec<&str> = APART.iter().flat_map(|name| ["-e", name]).collect();
+    let apart = APART.iter().map(|(name, limit)| Entry { limit: *limit, ..entry(name, &[name]) });
+    let others: Vec<&str> = APART.iter().flat_map(|(name, _)| ["-e", name]).collect();
     Ok(apart.chain([entry("all others", &others)]).collect())
 }
 

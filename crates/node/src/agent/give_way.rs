@@ -4,6 +4,8 @@
 //! that have nothing to do before the new ones have loaded their libraries. So the group of the job that has asked gets a third of the usual
 //! weight from the start of the new job until a rank of that job on this node connects with it.
 //!
+//! Jobs with a PMIx server share their agent's group (`keeper`), and do not give way.
+//!
 //! The niceness of each process could not be used: users may raise it, but not lower it again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +13,9 @@ use std::io;
 use wireup_os::process::set_group_nice;
 use wireup_wire::ids::JobId;
 
-/// A third of the usual weight. Chosen: with less, ranks of Open MPI and MPICH need longer to accept the connection.
+/// A third of the usual weight. Chosen: with less, ranks of MPICH need longer to accept the connection.
 const NICE: i32 = 5;
-/// Longest time, for programs that do not connect (ns). Chosen: Open MPI sleeps for one second while it starts.
+/// Longest time, for programs that do not connect (ns). Chosen: longer than programs need to load their libraries.
 const WAY_NS_MAX: u64 = 2_000_000_000;
 /// When to try again what the kernel has refused for now (ns).
 const AGAIN_NS: u64 = 100_000_000;
@@ -112,6 +114,7 @@ impl GiveWay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keeper::{Batch, Keeper, Process, Program, Request};
     use std::cell::RefCell;
 
     thread_local! {
@@ -178,10 +181,13 @@ mod tests {
 
     #[test]
     fn a_keepers_group_gets_another_weight_and_its_own_again() {
-        let mut keeper = crate::keeper::Keeper::fork().unwrap();
+        let mut keeper = Keeper::fork().unwrap();
         let file = format!("/proc/{}/autogroup", keeper.pid());
         // When it answers it leads its session.
-        keeper.request(&crate::keeper::Request::Renew);
+        let program = Program { argv: vec![b"/bin/true".to_vec()], cwd: Vec::new(), env: Vec::new() };
+        let (programs, processes) = (vec![program], vec![Process::new(0)]);
+        let batch = Batch { programs, processes, umask: 0o022, limits: Vec::new(), staged: None };
+        keeper.request(&Request::Spawn(batch));
         keeper.flush().unwrap();
         assert!(wireup_os::socket::wait(keeper.fd(), true, false, None).unwrap());
         let Ok(usual) = std::fs::read_to_string(&file) else { return keeper.close().unwrap() };

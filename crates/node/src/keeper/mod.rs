@@ -1,14 +1,19 @@
 //! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent for long.
 //!
-//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper and leads a
-//! session of its own. If the keeper dies, the kernel kills every process that it started. If the agent dies (end of file on their
+//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper, and when its first processes start
+//! it begins a session, or a process group in the agent's session without a terminal. If the keeper dies, the kernel kills every process that it started. If the agent dies (end of file on their
 //! socket), the keeper sweeps: it kills these processes and all of their descendants, even after `setsid` or a double fork, and reaps
 //! until none is left.
 //!
 //! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With Linux's autogroups a
 //! session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If each rank had a group of its own, it would
 //! have no effect, and ranks that poll for each other would slow to a crawl as soon as anything else used the CPUs. Each job has a group
-//! of its own for the same reason: otherwise polling ranks would yield to computing ranks of another job. Agents have their own sessions.
+//! of its own for the same reason: otherwise polling ranks would yield to computing ranks of another job.
+//!
+//! Jobs with a PMIx server share their agent's session, and so does the server: one group, as under Open MPI's own launcher. Linux 6.18 can
+//! let one group run alone for half a minute if some processes in it yield all the time and others wake up often, as Open MPI's ranks do
+//! when they outnumber the CPUs; an agent or a server in another group then answers nothing. (MPICH's test `spawn_rootargs`, 10 ranks that
+//! start 50, on 2 CPUs: 4 to 119 s with separate groups, 3.7 s with one.) A keeper that has begun a session for another job keeps it.
 //!
 //! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the agent's group
 //! would have the same weight as the group of all its ranks: the agent would get the CPU at once for each single request, and every

@@ -86,6 +86,8 @@ struct Serve {
     restore_terminal: bool,
     /// The PID namespace of this process, if it is not the agent's.
     isolated: Option<Isolated>,
+    /// It leads a session, or a process group in the agent's: see the module `keeper`.
+    has_group: bool,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// By slot.
@@ -118,7 +120,6 @@ impl Serve {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
-        process::new_session()?;
         process::set_subreaper()?;
         // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
         process::restore_slice();
@@ -146,6 +147,7 @@ impl Serve {
             lent,
             restore_terminal: false,
             isolated,
+            has_group: false,
             queue: VecDeque::new(),
             living: HashMap::new(),
             slots: HashMap::new(),
@@ -264,6 +266,12 @@ impl Serve {
     }
 
     fn on_batch(&mut self, batch: Batch) {
+        if !std::mem::replace(&mut self.has_group, true) {
+            let has_server = batch.processes.iter().any(|process| is_server(process.slot) && process.shares_session);
+            let begun = if has_server { process::new_group() } else { process::new_session() };
+            // Neither can fail: it was forked, and leads nothing.
+            debug_assert!(begun.is_ok(), "{begun:?}");
+        }
         if let Some(wanted) = &batch.staged
             && self.staged.is_none()
         {

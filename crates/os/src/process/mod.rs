@@ -21,11 +21,12 @@ pub use signals::{
 };
 pub use slice::{Attributes, restore_slice, shorten_slice};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
 use std::io;
 use std::iter;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Limits on open files, before and after the soft limit was raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,6 +157,22 @@ pub fn fork_with_signals_blocked() -> io::Result<Fork> {
 /// It already leads a process group.
 pub fn new_session() -> io::Result<()> {
     rustix::process::setsid()?;
+    Ok(())
+}
+
+/// Makes this process the leader of a process group without a controlling terminal, in the session that it is in, which another process
+/// leads.
+///
+/// # Errors
+/// It leads this session.
+pub fn new_group() -> io::Result<()> {
+    rustix::process::setpgid(None, None)?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    if let Ok(terminal) = rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+        // SAFETY: the request has no argument. Of a process that does not lead the session it changes nothing but its own terminal, which
+        // the processes that it starts do not have either.
+        unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
+    }
     Ok(())
 }
 

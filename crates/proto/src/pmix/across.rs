@@ -4,7 +4,6 @@ use super::Pmix;
 use super::asks::Waits;
 use super::from_server::before_library;
 use super::step::{Step, Steps};
-use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
 use wireup_wire::across::{Fetch, Joint, Order, Report};
@@ -16,9 +15,6 @@ impl Pmix {
     /// The local members of a collective of several jobs have entered.
     pub(super) fn join(&mut self, view: &View<'_>, id: u64, joint: Joint, timeout_s: Option<u32>, out: &mut Effects) {
         let until = before_library(view, timeout_s);
-        if view.facts.spec.spawned.is_some() {
-            out.output(Output::MeetsFamily { job: view.facts.id() });
-        }
         self.take_on(view, id, Waits::Across, until, out, |_, steps| ask(view, id, Ask::Join(joint), steps));
     }
 

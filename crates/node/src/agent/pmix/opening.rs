@@ -18,12 +18,14 @@ pub struct Opening {
     library: Option<String>,
     /// The name of this node.
     host: String,
+    /// Other nodes share this machine.
+    shared: bool,
 }
 
 impl Opening {
     pub fn of(plan: &PmixPlan) -> Opening {
         let host = plan.begin.nodes.get(plan.begin.node.index()).cloned().unwrap_or_default();
-        Opening { env: plan.env.clone(), library: plan.begin.library.clone(), host }
+        Opening { env: plan.env.clone(), library: plan.begin.library.clone(), host, shared: plan.begin.shared }
     }
 
     /// For a process whose job is not known yet.
@@ -49,7 +51,12 @@ impl Opening {
                 cwd: b"/".to_vec(),
                 env: self.env.clone(),
             }],
-            processes: vec![Process { stdin: StdinKind::Socket, stdout: OutKind::Null, ..Process::new(slot) }],
+            processes: vec![Process {
+                stdin: StdinKind::Socket,
+                stdout: OutKind::Null,
+                shares_session: !self.shared,
+                ..Process::new(slot)
+            }],
             umask: UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
             staged: None,

@@ -6,6 +6,11 @@ fn rank(slot: u32) -> Process {
     Process { shares_session: true, ..Process::new(slot) }
 }
 
+/// In the place of a PMIx server process.
+fn server() -> Process {
+    Process { shares_session: true, ..Process::new(protocol::SERVER_SLOT) }
+}
+
 /// Fields of `/proc/PID/stat` after the name: state, parent, process group, session.
 fn stat(pid: u32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -40,21 +45,41 @@ fn ranks_share_the_keepers_session_and_scheduling_group() {
     pids.into_iter().for_each(wait_until_gone);
 }
 
+#[test]
+fn a_job_with_a_pmix_server_shares_the_agents_session_and_scheduling_group() {
+    let mut bench = Bench::new();
+    bench.start(batch(&["sleep", "1000"], vec![server()]));
+    bench.start(batch(&["sleep", "1000"], vec![rank(0)]));
+    let (own, keeper) = (process::own_pid(), bench.keeper.pid());
+    assert_eq!(stat(keeper)[2], keeper.to_string(), "a keeper leads a process group");
+    let pids: Vec<u32> = bench.reported.values().map(|reported| reported.pid).collect();
+    for pid in pids.iter().copied().chain([keeper]) {
+        assert_eq!((session(pid), autogroup(pid)), (session(own), autogroup(own)));
+    }
+    bench.keeper.close().unwrap();
+    pids.into_iter().for_each(wait_until_gone);
+}
+
 /// The kernel ignores `SIGTSTP` for a process group that no other process in the session could continue.
 #[test]
 fn a_rank_can_stop_itself_with_sigtstp() {
-    let mut bench = Bench::new();
-    bench.start(batch(&["sh", "-c", "kill -TSTP $$; exit 3"], vec![rank(0)]));
-    let pid = bench.reported[&0].pid;
-    let start = std::time::Instant::now();
-    while stat(pid)[0] != "T" {
-        assert!(start.elapsed() < PATIENCE, "the rank does not stop");
-        std::thread::sleep(Duration::from_millis(2));
+    for with_server in [false, true] {
+        let mut bench = Bench::new();
+        if with_server {
+            bench.start(batch(&["sleep", "1000"], vec![server()]));
+        }
+        bench.start(batch(&["sh", "-c", "kill -TSTP $$; exit 3"], vec![rank(0)]));
+        let pid = bench.reported[&0].pid;
+        let start = std::time::Instant::now();
+        while stat(pid)[0] != "T" {
+            assert!(start.elapsed() < PATIENCE, "the rank does not stop, with a PMIx server: {with_server}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        bench.request(&Request::Signal { slot: Some(0), signal: SIGCONT });
+        bench.until(|bench| bench.reported[&0].over());
+        assert_eq!(bench.exit_of(0), ExitStatus::Exited(3));
+        bench.keeper.close().unwrap();
     }
-    bench.request(&Request::Signal { slot: Some(0), signal: SIGCONT });
-    bench.until(|bench| bench.reported[&0].over());
-    assert_eq!(bench.exit_of(0), ExitStatus::Exited(3));
-    bench.keeper.close().unwrap();
 }
 
 #[test]
