@@ -13,7 +13,7 @@ pub mod needs;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wireup_os::spawn::candidates;
+use wireup_os::spawn::{candidates, is_program};
 use wireup_wire::job::AppSpec;
 
 /// The file of a program, found as the ranks find it.
@@ -23,8 +23,12 @@ pub fn path(app: &AppSpec, job_env: &[Vec<u8>]) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(cwd.join(program));
     }
-    let paths = candidates(program.as_bytes(), variable("PATH", app, job_env));
-    paths.map(|path| cwd.join(OsStr::from_bytes(&path))).find(|path| path.is_file())
+    let paths = || {
+        let candidates = candidates(program.as_bytes(), variable("PATH", app, job_env));
+        candidates.map(|path| cwd.join(OsStr::from_bytes(&path)))
+    };
+    // One that cannot be executed is looked at for what is said about it.
+    paths().find(|path| is_program(path)).or_else(|| paths().find(|path| path.is_file()))
 }
 
 /// A variable as the ranks of a program will see it.

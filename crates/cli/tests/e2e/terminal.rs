@@ -29,6 +29,19 @@ fn the_ptys_size_is_that_of_the_users_terminal() {
     assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
 }
 
+/// With PMIx, ranks are in the kernel session of `wireup run`.
+#[test]
+fn ranks_do_not_have_the_users_terminal() {
+    let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
+    for pmi in ["simple", "pmix"] {
+        let rank = "(: </dev/tty) 2>/dev/null && echo has it || echo has none";
+        let inner = format!("(: </dev/tty) && echo user; $WIREUP run -n 1 --pmi {pmi} sh -c \"{rank}\"");
+        let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
+        let outcome = running.finish_with_open_stdin().expect_code(0);
+        assert_eq!(outcome.out().replace('\r', ""), "user\nhas none\n", "--pmi {pmi}: {outcome}");
+    }
+}
+
 /// `wireup run … &` and then `fg`: no signal tells the launcher that it is in the foreground now.
 #[test]
 fn typed_input_reaches_a_job_brought_to_the_foreground() {

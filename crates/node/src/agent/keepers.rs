@@ -76,7 +76,10 @@ impl Keepers {
         let namespace =
             first.as_ref().filter(|first| first.isolates()).and_then(|first| PidNamespace::of(first.pid()).ok());
         match (first, namespace) {
-            (Some(first), Some(namespace)) => {
+            (Some(mut first), Some(namespace)) => {
+                first.request(&Request::BeginSession);
+                // A new socket has room for it; if the process is gone, the first keeper in its namespace reports that.
+                let _ = first.flush();
                 if let Containment::Machine { process, .. } = containment {
                     *process = first.pid();
                 }

@@ -13,7 +13,8 @@
 //! Jobs with a PMIx server share their agent's session, and so does the server: one group, as under Open MPI's own launcher. Linux 6.18 can
 //! let one group run alone for half a minute if some processes in it yield all the time and others wake up often, as Open MPI's ranks do
 //! when they outnumber the CPUs; an agent or a server in another group then answers nothing. (MPICH's test `spawn_rootargs`, 10 ranks that
-//! start 50, on 2 CPUs: 4 to 119 s with separate groups, 3.7 s with one.) A keeper that has begun a session for another job keeps it.
+//! start 50, on 2 CPUs: 4 to 119 s with separate groups, 3.7 s with one.) A keeper stays where its first batch has put it, also if it serves
+//! other jobs later.
 //!
 //! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the agent's group
 //! would have the same weight as the group of all its ranks: the agent would get the CPU at once for each single request, and every
@@ -23,7 +24,7 @@
 //! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session could continue the
 //! rank.
 //!
-//! Such ranks and their agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch system or of
+//! Such ranks, PMIx servers and agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch system or of
 //! systemd) they share a group with any other busy process. A keeper has the usual one, and a rank shortens its own: a process that begins
 //! to run gets ahead of one whose short slice is over, and if all CPUs are busy with polling ranks, a keeper with a short slice would
 //! continue between two starts only at a tick of the kernel's clock.

@@ -41,6 +41,8 @@ pub enum Request {
     Renew,
     /// If the agent dies, restore the modes that standard input, a terminal, had when the keeper was forked.
     RestoreTerminalOnDeath,
+    /// Begin a session now: it is to serve no job, so no batch decides this, and to outlive a kill of the agent's process group.
+    BeginSession,
 }
 
 /// Processes to start, in this order.

@@ -258,6 +258,7 @@ impl Serve {
                     self.begin_sweep(false);
                 }
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
+                Request::BeginSession => self.begin_group(false),
             }
         }
         if !open {
@@ -265,13 +266,18 @@ impl Serve {
         }
     }
 
-    fn on_batch(&mut self, batch: Batch) {
-        if !std::mem::replace(&mut self.has_group, true) {
-            let has_server = batch.processes.iter().any(|process| is_server(process.slot) && process.shares_session);
-            let begun = if has_server { process::new_group() } else { process::new_session() };
-            // Neither can fail: it was forked, and leads nothing.
-            debug_assert!(begun.is_ok(), "{begun:?}");
+    /// Begins its process group: in the agent's session if `stays`, else in a new one.
+    fn begin_group(&mut self, stays: bool) {
+        if mem::replace(&mut self.has_group, true) || (stays && process::new_group().is_ok()) {
+            return;
         }
+        // It was forked and leads no group, so this cannot fail.
+        let begun = process::new_session();
+        debug_assert!(begun.is_ok(), "{begun:?}");
+    }
+
+    fn on_batch(&mut self, batch: Batch) {
+        self.begin_group(batch.processes.iter().any(|process| is_server(process.slot) && process.shares_session));
         if let Some(wanted) = &batch.staged
             && self.staged.is_none()
         {

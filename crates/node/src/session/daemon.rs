@@ -166,6 +166,7 @@ impl<'p> Daemon<'p> {
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
+        warden.request(&Request::BeginSession);
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),

@@ -164,11 +164,17 @@ pub fn new_session() -> io::Result<()> {
 /// leads.
 ///
 /// # Errors
-/// It leads this session.
+/// It leads this session, or its terminal cannot be opened; then nothing has changed.
 pub fn new_group() -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let terminal = match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+        Ok(terminal) => Some(terminal),
+        // It has none.
+        Err(Errno::NXIO) => None,
+        Err(error) => return Err(error.into()),
+    };
     rustix::process::setpgid(None, None)?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    if let Ok(terminal) = rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+    if let Some(terminal) = terminal {
         // SAFETY: the request has no argument. Of a process that does not lead the session it changes nothing but its own terminal, which
         // the processes that it starts do not have either.
         unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };

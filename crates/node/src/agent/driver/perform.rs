@@ -191,7 +191,9 @@ impl AgentDriver {
 
     /// The ranks that have asked for a job give way to it when it starts, if all ranks here share too few CPUs.
     fn give_way_to(&mut self, plan: &SpawnPlan) {
-        let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by)).map(JobRanks::keeper);
+        // A job with a PMIx server may share the agent's scheduling group.
+        let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by));
+        let asker = asker.filter(|ranks| !ranks.has_pmix()).map(JobRanks::keeper);
         let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
         // Where nodes share a machine, each rank is a scheduling group of its own.
         if let Some(keeper) = asker.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)

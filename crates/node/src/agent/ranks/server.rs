@@ -49,6 +49,10 @@ impl JobRanks {
         self.pmix.as_mut()?.next.take()
     }
 
+    pub fn has_pmix(&self) -> bool {
+        self.pmix.is_some()
+    }
+
     pub fn pmix(&mut self) -> Option<&mut PmixServer> {
         self.pmix.as_mut()
     }

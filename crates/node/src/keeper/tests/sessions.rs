@@ -60,6 +60,20 @@ fn a_job_with_a_pmix_server_shares_the_agents_session_and_scheduling_group() {
     pids.into_iter().for_each(wait_until_gone);
 }
 
+#[test]
+fn a_keeper_that_serves_no_job_begins_a_session_when_it_is_asked() {
+    let mut bench = Bench::new();
+    let keeper = bench.keeper.pid();
+    assert_eq!(session(keeper), session(process::own_pid()));
+    bench.request(&Request::BeginSession);
+    let start = std::time::Instant::now();
+    while session(keeper) != keeper.to_string() {
+        assert!(start.elapsed() < PATIENCE, "it begins no session");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    bench.keeper.close().unwrap();
+}
+
 /// The kernel ignores `SIGTSTP` for a process group that no other process in the session could continue.
 #[test]
 fn a_rank_can_stop_itself_with_sigtstp() {
