@@ -22,7 +22,7 @@ use crate::session::inputs::heartbeat::Side;
 use crate::session::inputs::{across, agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
 use crate::session::{
     Across, Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership,
-    Names, Policy, RankPorts, Starter, View, on_control, placement,
+    Names, Policy, RankPorts, Starter, UNKNOWN_NODE, View, on_control, placement,
 };
 pub use crate::session::{AgentConfig, Holds};
 use crate::time::Instant;
@@ -211,11 +211,12 @@ impl Agent {
     fn look_around(&mut self, now: Instant, mut step: u8, fx: &mut Effects) {
         while fx.is_empty() {
             let effect = match step {
-                0 => Effect::Starter(starter::Input::StopIfEnding),
-                1 => Effect::Starter(starter::Input::CallShells),
-                2 => Effect::Launchers(launchers::Input::EndIfIdle),
-                3 => Effect::LeaveIfTold,
-                4 => Effect::LeaveIfDone,
+                0 => Effect::Membership(membership::Input::ReleaseAdded),
+                1 => Effect::Starter(starter::Input::StopIfEnding),
+                2 => Effect::Starter(starter::Input::CallShells),
+                3 => Effect::Launchers(launchers::Input::EndIfIdle),
+                4 => Effect::LeaveIfTold,
+                5 => Effect::LeaveIfDone,
                 _ => return,
             };
             self.apply(now, effect, fx);
@@ -571,7 +572,15 @@ impl Agent {
             return;
         }
         self.links.direct.at(now);
-        let mapping = match placement(&self.session, &spec) {
+        if let Some(nodes) = self.membership.nodes() {
+            if spec.nodes.iter().any(|node| node.agent == AgentId::ADDED) {
+                return fx.push(Effect::Membership(membership::Input::Number { spec, link: None }));
+            }
+            if !nodes.have_all(&spec) {
+                return self.refuse(&spec, UNKNOWN_NODE.into(), fx);
+            }
+        }
+        let mapping = match placement(&spec) {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem, fx),
         };
@@ -680,11 +689,6 @@ impl Agent {
         fx.push(Effect::Across(across::Input::JobOver(id)));
         fx.push(Effect::RankPorts(rank_ports::Input::JobGone(id)));
         fx.push(Effect::ForgetDirect(vec![id]));
-        if self.me == AgentId(0) {
-            // Hosts that were added for this job alone.
-            let added = job.agents().into_iter().filter(|agent| self.tree.is_beside(*agent));
-            added.for_each(|agent| fx.child(agent, Control::Shutdown));
-        }
         let traces = job.leaves_traces().then(|| job.agents());
         fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));
     }

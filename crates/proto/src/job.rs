@@ -581,6 +581,7 @@ impl Job {
             | Control::Alive
             | Control::Ended(_)
             | Control::Spawn { .. }
+            | Control::Added { .. }
             | Control::Spawned(_)
             | Control::Together { .. }
             | Control::Welcome(_)
@@ -637,6 +638,7 @@ impl Job {
             | Control::Alive
             | Control::Ended(_)
             | Control::Spawn { .. }
+            | Control::Added { .. }
             | Control::Spawned(_)
             | Control::Together { .. }
             | Control::Welcome(_)

@@ -28,6 +28,11 @@ macro_rules! index {
 
 index!(/// An agent's index in the session's tree; 0 is the root, which the launcher runs or attaches to.
     AgentId(u32));
+impl AgentId {
+    /// In a job's node list, from a launcher to the root: a host that the root is to add. The root numbers its agent.
+    pub const ADDED: AgentId = AgentId(u32::MAX);
+}
+
 index!(/// A node's index in one job's node list, from 0.
     NodeId(u32));
 index!(/// A process of a job, from 0 to `job_size - 1`.

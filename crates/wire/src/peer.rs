@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 27;
+pub const PROTOCOL_VERSION: u16 = 28;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,6 +282,10 @@ pub enum Control {
         job: JobId,
         from: Rank,
         request: Box<SpawnRequest>,
+    },
+    /// Root to launcher: the agents of the hosts that the job adds, in the order of its node list.
+    Added {
+        agents: Vec<AgentId>,
     },
     /// Launcher to root, about a job that a rank has asked for: its ranks run, or the reason why not.
     Spawned(Result<NewJob, String>),

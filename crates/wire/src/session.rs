@@ -73,8 +73,10 @@ pub struct JobEntry {
     /// The first program's name, as given by the user.
     pub program: String,
     pub ranks: u32,
-    /// Nodes with ranks of the job.
+    /// Nodes of the session with ranks of the job.
     pub nodes: Vec<AgentId>,
+    /// Hosts that were added for it.
+    pub added: Vec<String>,
     /// Time since it was launched (ns).
     pub age_ns: u64,
     pub state: JobState,
@@ -111,7 +113,8 @@ pub enum RankPortsNews {
 pub enum Entry {
     /// These agents are lost. The root adopts the children of each.
     Lost(Vec<AgentId>),
-    /// These lost agents are started again, each by the parent that the tree was drawn with, if that is also in the list, else by the root.
+    /// These agents, which are lost or new, are started, each by the parent that the tree was drawn with, if that is also in the list, else by
+    /// the root.
     Return(Vec<AgentId>),
 }
 

@@ -137,6 +137,7 @@ fn entry() -> JobEntry {
         program: "./a".into(),
         ranks: 2,
         nodes: vec![AgentId(1)],
+        added: vec!["n7".into()],
         age_ns: 7,
         state: JobState::Running,
     }
@@ -257,6 +258,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
         ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
         ("spawn", Control::Spawn { job: JobId(2), from: Rank(1), request: spawn_request().into() }),
+        ("added", Control::Added { agents: vec![AgentId(7), AgentId(8)] }),
         ("spawned", Control::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3 }))),
         ("not-spawned", Control::Spawned(Err("no such node".into()))),
         ("together", Control::Together { jobs: vec![JobId(1), JobId(2)], connected: true }),

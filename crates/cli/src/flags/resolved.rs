@@ -21,7 +21,7 @@ use wireup_node::launcher::Output;
 use wireup_os::bind::Machine;
 use wireup_proto::{Growth, Place};
 use wireup_stage::gather::Rule;
-use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::ids::JobId;
 use wireup_wire::job::{Block, JobOptions, JobSpec};
 use wireup_wire::peer::SessionSpec;
 
@@ -79,9 +79,9 @@ impl Resolved {
     /// Whether ranks can ask for processes on further hosts.
     pub fn growth(&self) -> Growth {
         let starter = self.session.remote_shell.starter();
-        if self.in_session {
+        if starter.same_machine && self.in_session {
             Growth::Fixed(
-                "which belongs to a session; start the session with all hosts (wireup up --hosts), or run with --no-session",
+                "whose session is on this machine only; start the session with hosts (wireup up --hosts), or run with --no-session",
             )
         } else if starter.same_machine {
             Growth::Fixed("which runs on this machine only; start it with --hosts (this machine may be one of them)")
@@ -90,7 +90,7 @@ impl Resolved {
                 "whose agents the batch system starts; ask for more nodes, or start them with --remote-shell=ssh",
             )
         } else {
-            Growth::From(AgentId(self.session.agents.len() as u32))
+            Growth::Free
         }
     }
 

@@ -27,7 +27,9 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let name = line.one(SESSION, Value::text)?;
     let mut session = attach_to(&name)?;
     let jobs = list(&mut session)?;
-    let host = |agent: &AgentId| session.welcome.nodes.get(agent.index()).map_or("", |node| node.host.as_str());
+    let nodes = session.welcome.nodes.clone();
+    let own = |agent: &AgentId| nodes.get(agent.index()).map(|node| node.host.clone()).unwrap_or_default();
+    let hosts = |job: &JobEntry| job.nodes.iter().map(own).chain(job.added.iter().cloned()).collect::<Vec<String>>();
     let detached = spool::jobs(&name);
     if line.has(JSON) {
         let running = jobs.iter().map(|job| {
@@ -37,7 +39,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
                 "state": state(job.state),
                 "program": job.program,
                 "ranks": job.ranks,
-                "nodes": job.nodes.iter().map(host).collect::<Vec<_>>(),
+                "nodes": hosts(job),
                 "seconds": job.age_ns as f64 / 1e9,
                 "detached": detached.iter().any(|spool| spool.job == job.job),
             })
@@ -56,7 +58,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             format!("{}{}", state(job.state), if is_detached { ", detached" } else { "" }),
             job.ranks.to_string(),
             since(job.age_ns / 1_000_000_000),
-            collapse_short(job.nodes.iter().map(host)),
+            collapse_short(hosts(job).iter().map(String::as_str)),
             one_line(&job.program),
         ]);
     }
@@ -140,6 +142,7 @@ mod tests {
             program: String::new(),
             ranks: 1,
             nodes: Vec::new(),
+            added: Vec::new(),
             age_ns: 0,
             state: JobState::Running,
         };

@@ -6,7 +6,9 @@ use crate::harness::machines::Machines;
 use crate::harness::peers::program;
 use crate::harness::sessions::Session;
 use crate::harness::{Outcome, Run, machines};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use xtask::programs::{Flavour, environment};
 
@@ -311,6 +313,66 @@ fn added_hosts_are_released_when_their_job_has_ended() {
     assert!(!testbed.processes(0).is_empty(), "the run goes on");
     run.write(b"go on\n");
     assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+}
+
+/// With each library; a request after another gets the same hosts again.
+#[test]
+fn hosts_are_added_to_a_session_for_one_job() {
+    let Some(machines) = machines::by_ssh() else { return };
+    let testbed = machines.testbed();
+    let session = Session::on(&machines, "--hosts n[0-1]");
+    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+        let job = |line: &str, words: &str| {
+            let run = session.job(line).arg(&program).args(words.split(' ')).envs(environment(flavour));
+            run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed()
+        };
+        let outcome = job("-n 2 --verbose", "spawn 3 add-host n2,n3,n1");
+        assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
+        for host in ["n2", "n3"] {
+            outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
+        }
+        let outcome = job("-n 1 --verbose", "repeat 3 add-host n2");
+        assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
+        assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
+    }
+    // While a job has the host it is listed; when the job is over its agent leaves, and the session goes on.
+    let Some(program) = program(Flavour::Mpich5, "family") else { return drop(session.down("")) };
+    let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
+    let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
+    run.await_out("over\n", 1);
+    run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
+    run.write(b"go on\n");
+    assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+    let outcome = session.wireup("status").succeed();
+    assert!(outcome.out().contains("2 of 2 nodes up") && !outcome.out().contains("n2"), "{outcome}");
+    session.down("");
+}
+
+#[test]
+fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(machines) = machines::by_ssh() else { return };
+    let testbed = machines.testbed();
+    let session = Session::on(&machines, "--hosts n[0-1]");
+    let stays = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stays-{}", std::process::id()));
+    fs::write(&stays, "#!/bin/sh\necho stays\nsleep 600\n").unwrap();
+    fs::set_permissions(&stays, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut run = session.job("-n 1").arg(&program).arg("missing").arg(&stays).args(["add-host", "n2"]).start();
+    run.await_out("stays\n", 2);
+    let jobs = session.wireup("jobs").succeed();
+    assert!(jobs.out().lines().any(|line| line.contains(" n2 ") && line.contains("stays")), "{jobs}");
+    let agent = testbed.processes(2).into_iter().find(|process| process.command.contains("wireup agent"));
+    kill_process(Pid::from_raw(agent.expect("an agent").pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    let outcome = run.finish();
+    assert!(outcome.code() != 0, "{outcome}");
+    outcome.expect_err_line(&["n2"]);
+    fs::remove_file(&stays).unwrap();
+    let refused = session.job("-n 1").arg(&program).args(["missing", "hostname", "add-host", "moon"]).succeed();
+    assert_eq!(count(&refused, "parent ", " is refused"), 1, "{refused}");
+    refused.expect_err_line(&["cannot start", "moon"]);
+    let outcome = session.job("-n 1").arg(&program).args(["spawn", "2", "add-host", "n2"]).succeed();
+    assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{outcome}");
+    session.down("");
 }
 
 #[test]

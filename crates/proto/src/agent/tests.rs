@@ -1,5 +1,6 @@
 //! How an agent reacts to its driver and its neighbours; one file per part.
 
+mod added;
 mod addresses;
 mod direct;
 mod fences;

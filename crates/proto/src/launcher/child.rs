@@ -44,7 +44,7 @@ pub struct Site<'a> {
     /// How many ranks are on each.
     pub loads: BTreeMap<AgentId, u32>,
     pub lost: &'a BTreeSet<AgentId>,
-    pub growth: &'a mut Growth,
+    pub growth: Growth,
     pub host_file: HostFile,
 }
 
@@ -182,12 +182,12 @@ mod tests {
         parent.options.stdin = StdinTarget::All;
         let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
         let names = (JobId(5), "child".to_owned());
-        let (lost, mut growth) = (BTreeSet::new(), Growth::From(AgentId(9)));
+        let lost = BTreeSet::new();
         let host_file = |path: &[u8]| match path {
             b"/w/hosts" => Ok(vec!["n0".to_owned(), "moon:2".to_owned()]),
             _ => Err("there is none".to_owned()),
         };
-        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: &mut growth, host_file };
+        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: Growth::Free, host_file };
         job(names, (&parent, Rank(1)), &asked(commands), site).map_err(|error| error.to_string())
     }
 
@@ -232,7 +232,7 @@ mod tests {
     fn a_child_runs_on_hosts_that_are_added_for_it() {
         let spec = child(&[("a", 1, &[("add-host", "moon,sun")]), ("b", 1, &[])]).expect("it is possible");
         let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent.0, node.name.as_str())).collect();
-        assert_eq!(nodes, [(0, "n0"), (9, "moon")], "no rank runs on the other one");
+        assert_eq!(nodes, [(0, "n0"), (AgentId::ADDED.0, "moon")], "no rank runs on the other one");
         let spec = child(&[("a", 4, &[("add-host", "moon:3,sun")])]).expect("it is possible");
         let nodes: Vec<_> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(nodes, ["moon", "sun"], "slots first");

@@ -15,7 +15,7 @@ use super::together::Together;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
-use wireup_wire::job::JobSpec;
+use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::FAMILY_JOBS_MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +102,17 @@ impl Family {
         self.members.insert(spec.job, Member { spec, stage });
     }
 
+    /// The agents of the hosts that a job adds: returns them with the names.
+    pub fn on_added(&mut self, job: JobId, agents: &[AgentId]) -> Vec<(AgentId, String)> {
+        let Some(member) = self.members.get_mut(&job) else { return Vec::new() };
+        let added = member.spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED);
+        let number = |(node, agent): (&mut NodeSpec, &AgentId)| {
+            node.agent = *agent;
+            (*agent, node.name.clone())
+        };
+        added.zip(agents).map(number).collect()
+    }
+
     pub fn remove(&mut self, job: JobId) -> Option<Member> {
         self.together.remove(job);
         self.members.remove(&job)
@@ -137,7 +148,7 @@ impl Family {
         let mut loads = BTreeMap::new();
         for Member { spec, .. } in self.members.values() {
             let Ok(mapping) = Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32) else { continue };
-            for (index, node) in spec.nodes.iter().enumerate() {
+            for (index, node) in spec.nodes.iter().enumerate().filter(|(_, node)| node.agent != AgentId::ADDED) {
                 *loads.entry(node.agent).or_default() += mapping.local_size(NodeId(index as u32));
             }
         }

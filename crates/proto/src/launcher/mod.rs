@@ -229,6 +229,11 @@ impl Launcher {
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(job, ended),
             Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
+            Control::Added { agents } => {
+                for (agent, host) in self.family.on_added(job, &agents) {
+                    self.notice(Notice::Added { agent, host });
+                }
+            }
             // In a session of one run a lost node does not return.
             Control::Missing(missing) if self.config.one_shot => {
                 self.lost.extend(missing.iter().map(|lost| lost.agent));
@@ -330,13 +335,7 @@ impl Launcher {
     fn on_spawn(&mut self, job: JobId, child: JobId, from: Rank, request: SpawnRequest) {
         self.children += 1;
         match self.child(job, child, from, &request) {
-            Ok(spec) => {
-                let last = self.config.places.iter().map(|place| place.node.agent).max();
-                for node in spec.nodes.iter().filter(|node| Some(node.agent) > last) {
-                    self.notice(Notice::Added { agent: node.agent, host: node.name.clone() });
-                }
-                self.launch(spec);
-            }
+            Ok(spec) => self.launch(spec),
             Err(problem) => {
                 let from = Origin { job: (job != self.job).then_some(job), rank: from };
                 self.notice(Notice::NotSpawned { from, problem: problem.clone() });
@@ -351,8 +350,8 @@ impl Launcher {
         }
         let parent = self.family.to_grow(job)?;
         let names = (child, child::nspace(&self.config.job.nspace, self.children));
-        let LauncherConfig { places, growth, host_file, .. } = &mut self.config;
-        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth, host_file: *host_file };
+        let LauncherConfig { ref places, growth, host_file, .. } = self.config;
+        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth, host_file };
         child::job(names, (parent, from), request, site).map_err(|refused| refused.to_string())
     }
 

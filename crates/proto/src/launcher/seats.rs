@@ -37,8 +37,7 @@ pub enum NoSeats {
 /// Whether hosts can be added to the nodes of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
-    /// Their agents get numbers from this one on.
-    From(AgentId),
+    Free,
     /// Why not, and what to do: goes on after a comma.
     Fixed(&'static str),
 }
@@ -49,21 +48,22 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(&mut self, places: &[Place], hosts: &[Added]) -> Result<Vec<Place>, NoSeats> {
+    pub fn add(self, places: &[Place], hosts: &[Added]) -> Result<Vec<Place>, NoSeats> {
         let mut all = places.to_vec();
         for Added { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
                 continue;
             }
-            let next = match self {
-                Growth::From(next) => next,
-                Growth::Fixed(reason) => return Err(NoSeats::Fixed { host: host.clone(), reason }),
-            };
+            if let Growth::Fixed(reason) = self {
+                return Err(NoSeats::Fixed { host: host.clone(), reason });
+            }
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
                 return Err(NoSeats::BadName { host: host.clone() });
             }
-            all.push(Place { node: NodeSpec { agent: *next, name: host.clone(), shared: false }, slots: *slots });
-            next.0 += 1;
+            all.push(Place {
+                node: NodeSpec { agent: AgentId::ADDED, name: host.clone(), shared: false },
+                slots: *slots,
+            });
         }
         Ok(all)
     }
@@ -285,21 +285,21 @@ mod tests {
 
     #[test]
     fn each_host_that_is_not_there_is_added_once() {
-        let (places, mut growth) = (places(&[Some(4), Some(2)]), Growth::From(AgentId(7)));
+        let (places, growth) = (places(&[Some(4), Some(2)]), Growth::Free);
         let hosts =
             [("n1", None), ("m0", Some(3)), ("m0", Some(1)), ("m1", None)].map(|(name, slots)| added(name, slots));
         let all = growth.add(&places, &hosts).expect("they can be added");
         let agents: Vec<_> = all.iter().map(|place| (place.node.agent.0, place.node.name.as_str())).collect();
-        assert_eq!(agents, [(0, "n0"), (1, "n1"), (7, "m0"), (8, "m1")]);
-        assert_eq!(growth, Growth::From(AgentId(9)));
+        let added = AgentId::ADDED.0;
+        assert_eq!(agents, [(0, "n0"), (1, "n1"), (added, "m0"), (added, "m1")]);
         let slots: Vec<_> = all.iter().map(|place| place.slots).collect();
         assert_eq!(slots, [Some(4), Some(2), Some(3), None], "of the added ones as first named");
-        assert!(growth.add(&places, &[added("-oProxyCommand=x", None)]).is_err());
+        assert!(growth.add(&places, &[Added { name: "-oProxyCommand=x".into(), slots: None }]).is_err());
     }
 
     #[test]
     fn a_run_that_takes_no_hosts_says_why() {
-        let mut growth = Growth::Fixed("whose nodes are virtual; use --hosts");
+        let growth = Growth::Fixed("whose nodes are virtual; use --hosts");
         assert!(growth.add(&places(&[None]), &[added("n0", None)]).is_ok());
         let refused = growth.add(&places(&[None]), &[added("m0", None)]).expect_err("it cannot be added");
         assert_eq!(

@@ -19,14 +19,13 @@ impl Bench {
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
         let places = job.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
-        let growth = Growth::From(AgentId(2));
         let config = LauncherConfig {
             job,
             timeout_ns: None,
             one_shot: true,
             relay_stdin: false,
             places,
-            growth,
+            growth: Growth::Free,
             host_file: |_| Ok(Vec::new()),
         };
         let launcher = Launcher::new(config, Instant(0));
@@ -66,7 +65,11 @@ impl Bench {
 
     /// A rank of this job asks for processes on this host.
     fn asks(&mut self, job: u32, child: u32, host: &str) {
-        let info = vec![(b"host".to_vec(), host.as_bytes().to_vec())];
+        self.asks_with(job, child, ("host", host));
+    }
+
+    fn asks_with(&mut self, job: u32, child: u32, (key, value): (&str, &str)) {
+        let info = vec![(key.as_bytes().to_vec(), value.as_bytes().to_vec())];
         let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info, env: Vec::new() };
         let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
         self.says(job, Control::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
@@ -111,6 +114,22 @@ fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
     let sent = bench.take_sent();
     assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("moon is not")));
     assert!(matches!(&bench.notices[..], [Notice::NotSpawned { from: Origin { job: None, rank: Rank(1) }, .. }]));
+}
+
+#[test]
+fn agents_of_added_hosts_have_the_names_that_the_root_says() {
+    let mut bench = Bench::new();
+    bench.asks_with(1, 2, ("add-host", "moon,n1,sun"));
+    let sent = bench.take_sent();
+    let [(JobId(2), Control::Launch(spec))] = &sent[..] else { panic!("{sent:?}") };
+    let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent, &node.name[..])).collect();
+    assert_eq!(nodes, [(AgentId::ADDED, "moon"), (AgentId::ADDED, "sun")]);
+    bench.says(5, Control::Added { agents: vec![AgentId(8)] });
+    bench.says(2, Control::Added { agents: vec![AgentId(9), AgentId(8)] });
+    let added = |agent, host: &str| Notice::Added { agent: AgentId(agent), host: host.into() };
+    assert_eq!(bench.notices, [added(9, "moon"), added(8, "sun")]);
+    bench.says(2, Control::Added { agents: vec![AgentId(7)] });
+    assert_eq!(bench.notices.len(), 2, "each has one number");
 }
 
 #[test]

@@ -113,6 +113,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::ClockTell { .. }
             | Control::Ended(_)
             | Control::Spawn { .. }
+            | Control::Added { .. }
             | Control::Spawned(_)
             | Control::Together { .. }
             | Control::Welcome(_)
@@ -145,7 +146,7 @@ fn on_start(
     fx: &mut Effects,
 ) {
     // The root has checked it.
-    let Ok(mapping) = placement(view.session, &spec) else { return };
+    let Ok(mapping) = placement(&spec) else { return };
     let agents = agents_of(&spec, &mapping);
     fx.push(Effect::PassOn(agents.clone(), frame.clone()));
     fx.push(Effect::Early(early::Input::Live { newest, live }));

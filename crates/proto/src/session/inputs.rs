@@ -94,8 +94,10 @@ pub mod heartbeat {
 /// The inputs of the part that serves the launchers of a standing session, and passes requests for processes to launchers.
 pub mod launchers {
     use crate::io::LinkId;
+    use std::sync::Arc;
     use wireup_wire::frame::Frame;
     use wireup_wire::ids::{AgentId, JobId, Rank};
+    use wireup_wire::job::JobSpec;
     use wireup_wire::names::{Asker, NewJob};
     use wireup_wire::peer::Control;
     use wireup_wire::pmi::SpawnRequest;
@@ -122,6 +124,11 @@ pub mod launchers {
         Refuse {
             link: LinkId,
             problem: String,
+        },
+        /// The agents of the hosts that this launcher's job adds have numbers.
+        Numbered {
+            link: LinkId,
+            spec: Arc<JobSpec>,
         },
         /// The state of some nodes has changed.
         NodesChanged,
@@ -157,7 +164,9 @@ pub mod launchers {
 /// The inputs of the membership part.
 pub mod membership {
     use crate::io::LinkId;
-    use wireup_wire::ids::AgentId;
+    use std::sync::Arc;
+    use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::job::JobSpec;
     use wireup_wire::peer::{Gone, MissingAgent, Rejoin};
     use wireup_wire::session::Log;
 
@@ -182,6 +191,15 @@ pub mod membership {
         Log(Log),
         /// At the root: a launcher requests all nodes.
         Revive,
+        /// At the root: number the agents of the hosts that this job adds. `link`: of its launcher, if the session has many.
+        Number {
+            spec: Arc<JobSpec>,
+            link: Option<LinkId>,
+        },
+        /// At the root: start these agents, which this job waits for.
+        StartAdded(JobId),
+        /// At the root: agents of hosts that were added for jobs that are over leave.
+        ReleaseAdded,
         /// The parent is linked: the first one, or the root in its place.
         ParentUp,
         /// The link to the parent broke, or the one to the root that was to adopt this agent.
@@ -255,6 +273,11 @@ pub mod starter {
         Launch {
             begin: Box<Begin>,
             children: Vec<AgentId>,
+        },
+        /// This agent, whose host is not one of the session, may be started.
+        Added {
+            agent: AgentId,
+            host: String,
         },
         /// Start a child.
         Start(AgentId),

@@ -41,7 +41,7 @@ pub use launchers::Launchers;
 pub use leaving::Leaving;
 pub use membership::Membership;
 pub use names::Names;
-pub use placement::{Begin, placement};
+pub use placement::{Begin, UNKNOWN_NODE, placement};
 pub use rank_ports::RankPorts;
 pub use roster::Roster;
 pub use routes::Routes;

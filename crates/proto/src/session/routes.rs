@@ -39,9 +39,6 @@ impl Routes {
     /// Whether a routed frame may come from this neighbour and continue towards its receiver. `branch`: the child that forwarded it.
     pub fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
         let below = |top, agent| self.tree.subtree_contains(top, agent);
-        if self.policy.survives_losses() && [from, to].into_iter().any(|end| self.tree.is_beside(end)) {
-            return false;
-        }
         match (self.policy.survives_losses(), branch) {
             // The agents' knowledge may differ for a moment, but no agent is ever above its ancestors in the original tree.
             (true, Some(branch)) => below(branch, from) && !self.roster.is_lost(from),

@@ -36,16 +36,15 @@ impl View<'_> {
         self.session.remote_shell.starter().batch.as_ref()
     }
 
-    /// The name of this agent's host.
+    /// The name of this agent's host, which may have been added for a job.
     pub fn host(&self) -> &str {
-        self.host_of(self.me).unwrap_or("its parent")
+        let added = || self.jobs.specs().flat_map(|spec| &spec.nodes).find(|node| node.agent == self.me);
+        self.host_of(self.me).or_else(|| added().map(|node| node.name.as_str())).unwrap_or("its parent")
     }
 
-    /// The name of an agent's host, which may have been added for a job.
+    /// The name of the host of one of the session's agents.
     pub fn host_of(&self, agent: AgentId) -> Option<&str> {
-        let added = || self.jobs.specs().flat_map(|spec| &spec.nodes).find(|node| node.agent == agent);
-        let host = self.session.agents.get(agent.index()).map(|agent| &agent.host);
-        host.or_else(|| added().map(|node| &node.name)).map(String::as_str)
+        self.session.agents.get(agent.index()).map(|agent| agent.host.as_str())
     }
 
     pub fn is_strictly_below(&self, branch: AgentId, agent: AgentId) -> bool {

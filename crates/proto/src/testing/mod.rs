@@ -15,5 +15,5 @@ mod transit;
 pub use agent::{Look, TestAgent, UP, cause};
 pub use net::{Faults, Net};
 pub use scene::{Bench, Part, Scene};
-pub use specs::{SECOND, T, Topology, by_step, departed, job, job_on, session, small_job, standing};
+pub use specs::{SECOND, T, Topology, by_step, departed, job, job_on, local, session, small_job, standing};
 pub use transit::{Dice, Transit};

@@ -3,8 +3,7 @@
 use super::*;
 use crate::io::{ExitStatus, ShellId};
 use wireup_wire::frame::Class;
-use wireup_wire::ids::Rank;
-use wireup_wire::job::{JobSpec, PmiFlavour, Spawned, StdinTarget};
+use wireup_wire::job::{PmiFlavour, StdinTarget};
 use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
 
@@ -16,23 +15,6 @@ fn root() -> (TestAgent, LinkId, Vec<(ShellId, u32)>) {
     let link = root.link_child(1);
     root.outputs();
     (root, link, called)
-}
-
-#[test]
-fn an_added_host_gets_an_agent_which_leaves_with_its_job() {
-    let (mut root, other, _) = root();
-    let spawned = Spawned { family: JobId(1), by: JobId(1), nspace: "s-1".into(), rank: Rank(0), preput: Vec::new() };
-    let spec = JobSpec { spawned: Some(spawned), ..job_on(2, [9], 1) };
-    let outputs = root.receive_launch(UP, spec).outputs();
-    let calls = |output: &Output| matches!(output, Output::StartAgent { agent: AgentId(9), host, .. } if host == "n9");
-    assert!(outputs.iter().any(calls), "{outputs:?}");
-    let link = root.link_child(9);
-    root.outputs();
-    root.receive(link, 2, &Control::Started { ranks: 1, pmix: None });
-    assert!(!root.outputs().sent(link).contains(&Control::Shutdown));
-    root.receive(link, 2, &Control::Done(peer::Done { ranks: 1, ..peer::Done::default() }));
-    let outputs = root.outputs();
-    assert!(outputs.sent(link).contains(&Control::Shutdown) && outputs.sent(other).is_empty(), "{outputs:?}");
 }
 
 fn start_for(agent: u32) -> Control {

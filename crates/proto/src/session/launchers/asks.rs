@@ -8,8 +8,9 @@ use crate::session::inputs::membership;
 use crate::session::membership::Nodes;
 use crate::session::{Effect, Effects, View};
 use crate::text;
+use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::job::JobSpec;
+use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::LISTED_NAME_LEN_MAX;
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState};
@@ -74,16 +75,18 @@ impl Launchers {
             true => JobState::Running,
             false => JobState::Starting,
         };
-        Some(jobs_entry(spec, job.agents(), age_ns, state))
+        Some(jobs_entry(view.tree, spec, job.agents(), age_ns, state))
     }
 }
 
 fn tell_nodes(nodes: &Nodes, link: LinkId, fx: &mut Effects) {
-    fx.answer(link, &Control::Nodes(nodes.all().to_vec()));
+    fx.answer(link, &Control::Nodes(nodes.own().to_vec()));
 }
 
 /// The description of a job in a list.
-pub fn jobs_entry(spec: &JobSpec, nodes: Vec<AgentId>, age_ns: u64, state: JobState) -> JobEntry {
+pub fn jobs_entry(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>, age_ns: u64, state: JobState) -> JobEntry {
+    let (added, nodes): (Vec<AgentId>, _) = agents.into_iter().partition(|agent| tree.is_beside(*agent));
+    let is_added = |node: &&NodeSpec| added.contains(&node.agent);
     let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
     let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
     JobEntry {
@@ -93,6 +96,7 @@ pub fn jobs_entry(spec: &JobSpec, nodes: Vec<AgentId>, age_ns: u64, state: JobSt
         program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
         ranks: spec.job_size(),
         nodes,
+        added: spec.nodes.iter().filter(is_added).map(|node| node.name.clone()).collect(),
         age_ns,
         state,
     }

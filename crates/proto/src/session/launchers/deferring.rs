@@ -31,7 +31,7 @@ impl Launchers {
             let Some(deferred) = self.deferred.get_mut(&job) else { continue };
             deferred.is_told = true;
             let (link, spec) = (deferred.link, deferred.spec.clone());
-            let Ok((_, mut agents)) = self.look_at(view, nodes, &spec) else { continue };
+            let Ok((_, mut agents)) = self.look_at(nodes, &spec) else { continue };
             agents.retain(|agent| !nodes.is_up(*agent));
             fx.push(Effect::Send(link, control_frame(job, &Control::Note(Note::Waits { agents }))));
         }
@@ -39,7 +39,7 @@ impl Launchers {
 
     /// The state of some nodes has changed.
     pub(super) fn look_at_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
-        let is_waiting = |deferred: &DeferredJob| matches!(self.look_at(view, nodes, &deferred.spec), Ok((_, agents)) if !are_up(nodes, &agents));
+        let is_waiting = |deferred: &DeferredJob| matches!(self.look_at(nodes, &deferred.spec), Ok((_, agents)) if !are_up(nodes, &agents));
         let ready = self.deferred.iter().filter(|(_, deferred)| !is_waiting(deferred));
         for job in ready.map(|(job, _)| *job).collect::<Vec<_>>() {
             if let Some(DeferredJob { link, spec, later, .. }) = self.deferred.remove(&job) {
@@ -85,8 +85,14 @@ impl Launchers {
 
     pub(super) fn held_entries(&self, view: &View<'_>) -> Vec<JobEntry> {
         let entry = |deferred: &DeferredJob| {
-            let nodes = placement(view.session, &deferred.spec).map(|mapping| agents_of(&deferred.spec, &mapping));
-            jobs_entry(&deferred.spec, nodes.unwrap_or_default(), view.now - deferred.since, JobState::Starting)
+            let nodes = placement(&deferred.spec).map(|mapping| agents_of(&deferred.spec, &mapping));
+            jobs_entry(
+                view.tree,
+                &deferred.spec,
+                nodes.unwrap_or_default(),
+                view.now - deferred.since,
+                JobState::Starting,
+            )
         };
         self.deferred.values().map(entry).collect()
     }

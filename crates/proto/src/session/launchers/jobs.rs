@@ -8,9 +8,9 @@ use super::{Launchers, refuse_launch, start_frame};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
-use crate::session::inputs::{early, rank_ports};
+use crate::session::inputs::{early, membership, rank_ports};
 use crate::session::membership::Nodes;
-use crate::session::{Begin, Effect, Effects, View, placement};
+use crate::session::{Begin, Effect, Effects, UNKNOWN_NODE, View, placement};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -32,7 +32,7 @@ impl Launchers {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         let id = spec.job;
         if self.spawns.take_launch(id, link) {
-            return self.begin_or_hold(view, nodes, link, spec, fx);
+            return self.number_or_begin(view, nodes, link, spec, fx);
         }
         if id != attached.job || attached.has_launched {
             let problem = match attached.job {
@@ -42,7 +42,20 @@ impl Launchers {
             return fx.answer(link, &Control::Refused { problem });
         }
         attached.has_launched = true;
-        self.begin_or_hold(view, nodes, link, spec, fx);
+        self.number_or_begin(view, nodes, link, spec, fx);
+    }
+
+    /// Starts a job; if it adds hosts, when their agents have numbers.
+    fn number_or_begin(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, spec: JobSpec, fx: &mut Effects) {
+        let starter = view.session.remote_shell.starter();
+        if self.ending.is_some() || spec.nodes.iter().all(|node| node.agent != AgentId::ADDED) {
+            self.begin_or_hold(view, nodes, link, spec, fx);
+        } else if starter.same_machine || starter.by_step() {
+            let problem = "no hosts can be added to this session".to_owned();
+            refuse_launch(link, spec.job, String::new(), Cause::Launcher { problem }, fx);
+        } else {
+            fx.push(Effect::Membership(membership::Input::Number { spec: spec.into(), link: Some(link) }));
+        }
     }
 
     /// Starts a job, or lets it wait until the state of all its nodes is known.
@@ -55,7 +68,7 @@ impl Launchers {
         fx: &mut Effects,
     ) {
         let id = spec.job;
-        match self.look_at(view, nodes, &spec) {
+        match self.look_at(nodes, &spec) {
             Ok((_, agents)) if !are_up(nodes, &agents) => self.defer(view, link, spec),
             Ok((mapping, agents)) => {
                 self.begun.insert(id, view.now);
@@ -67,20 +80,19 @@ impl Launchers {
     }
 
     /// The placement of a job and its agents; or, if the job cannot start, the host concerned and the reason.
-    pub(super) fn look_at(
-        &self,
-        view: &View<'_>,
-        nodes: &Nodes,
-        spec: &JobSpec,
-    ) -> Result<(Mapping, Vec<AgentId>), (String, Cause)> {
+    pub(super) fn look_at(&self, nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), (String, Cause)> {
         if let Some(reason) = &self.ending {
             return Err((String::new(), Cause::SessionEnded { reason: reason.clone() }));
         }
-        let mapping = placement(view.session, spec).map_err(|problem| (String::new(), Cause::Launcher { problem }))?;
+        let refused = |problem| (String::new(), Cause::Launcher { problem });
+        if !nodes.have_all(spec) {
+            return Err(refused(UNKNOWN_NODE.into()));
+        }
+        let mapping = placement(spec).map_err(refused)?;
         let agents = agents_of(spec, &mapping);
         for &agent in &agents {
             if let Some(problem) = nodes.problem(agent) {
-                let host = nodes.all()[agent.index()].host.clone();
+                let host = nodes.host(agent).to_owned();
                 return Err((host, Cause::AgentLost { agent, problem: problem.to_owned() }));
             }
         }

@@ -31,6 +31,7 @@ use deferred::DeferredJob;
 use ports::Ports;
 use spawns::Spawns;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
@@ -111,6 +112,9 @@ impl Launchers {
             Input::Said { link, job, message } => self.on_said(view, nodes, link, job, *message, fx),
             Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
             Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
+            Input::Numbered { link, spec } => {
+                self.begin_or_hold(view, nodes, link, Arc::unwrap_or_clone(spec), fx);
+            }
             Input::NodesChanged => {
                 self.ports.forget_lost(nodes);
                 self.look_at_held(view, nodes, fx);
@@ -145,7 +149,7 @@ impl Launchers {
             shared: view.session.remote_shell.starter().same_machine,
             by_step: view.is_by_step(),
             transport: view.session.transport,
-            nodes: nodes.all().to_vec(),
+            nodes: nodes.own().to_vec(),
         };
         fx.push(Effect::Send(link, control_frame(job, &Control::Welcome(welcome))));
     }
@@ -230,6 +234,7 @@ impl Launchers {
             | Control::Alive
             | Control::Ended(_)
             | Control::Spawn { .. }
+            | Control::Added { .. }
             | Control::Together { .. }
             | Control::Welcome(_)
             | Control::Refused { .. }

@@ -49,7 +49,14 @@ impl Membership {
 
     /// These agents are lost. Agents below them that are up get a lease of `lease_ns`; the others, whose starter is lost, are started
     /// again.
-    fn lose(&mut self, view: &View<'_>, live: LiveOf<'_>, missing: Vec<MissingAgent>, lease_ns: u64, fx: &mut Effects) {
+    pub(super) fn lose(
+        &mut self,
+        view: &View<'_>,
+        live: LiveOf<'_>,
+        missing: Vec<MissingAgent>,
+        lease_ns: u64,
+        fx: &mut Effects,
+    ) {
         let Some(writer) = &mut self.writer else { return };
         let roster = &self.routes.roster;
         let mut lost: BTreeMap<AgentId, String> = BTreeMap::new();
@@ -95,7 +102,7 @@ impl Membership {
         }
     }
 
-    fn bring_back(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
+    pub(super) fn bring_back(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         agents.iter().for_each(|agent| writer.nodes.on_return(*agent));
         let entry = self.write(live, Entry::Return(agents.clone()), fx);

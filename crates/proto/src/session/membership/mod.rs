@@ -11,13 +11,15 @@
 //! ```
 //!
 //! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow` carries out
-//! decisions on each agent; `search` is an agent that has lost its parent (`Seeking`); `nodes` is the state of nodes for launchers.
+//! decisions on each agent; `search` is an agent that has lost its parent (`Seeking`); `nodes` is the state of nodes for launchers; `added`
+//! hosts that jobs add to them.
 //!
 //! In a session of one run no agent is lost here: a loss is reported to the jobs, which end.
 //!
 //! Cost: for each agent one message up per level above it, once; for each loss one message up, one to every agent, and one dial per child
 //! of the lost agent, or more if the root has not noticed the loss yet.
 
+mod added;
 mod decide;
 mod follow;
 #[cfg(test)]
@@ -126,6 +128,9 @@ impl Membership {
             Input::Gone { branch, gone } => self.on_gone(view, live, branch, gone, fx),
             Input::Log(log) => self.on_log(view, log, fx),
             Input::Revive => self.revive(view, live, fx),
+            Input::Number { spec, link } => self.number(view, spec, link, fx),
+            Input::StartAdded(job) => self.start_added(view, live, job, fx),
+            Input::ReleaseAdded => self.release_added(view, live, fx),
             Input::ParentUp => self.on_parent_up(view, fx),
             Input::ParentLost => self.on_parent_lost(view, fx),
             Input::RootReached(link) => self.on_root_reached(view, link),

@@ -1,12 +1,18 @@
-//! The root's table of all nodes: which are up, starting or lost, and why.
+//! The root's table of all nodes: which are up, starting or lost, and why. Those of the session come first, then hosts that jobs have added.
 
-use wireup_wire::ids::AgentId;
+use std::collections::BTreeMap;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::{NodeState, Presence};
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Nodes {
     nodes: Vec<NodeState>,
+    /// How many of them are of the session.
+    own: usize,
+    /// The job that each of the others was added for; one that is not here has left.
+    added: BTreeMap<AgentId, JobId>,
     /// Number of nodes that are neither up nor lost.
     starting: usize,
 }
@@ -19,11 +25,50 @@ impl Nodes {
             slots: slots(index).unwrap_or(1),
             presence: if index == 0 { Presence::Up } else { Presence::Starting },
         });
-        Nodes { nodes: nodes.collect(), starting: session.agents.len().saturating_sub(1) }
+        let own = session.agents.len();
+        Nodes { nodes: nodes.collect(), own, added: BTreeMap::new(), starting: own.saturating_sub(1) }
     }
 
-    pub fn all(&self) -> &[NodeState] {
-        &self.nodes
+    /// Those of the session.
+    pub fn own(&self) -> &[NodeState] {
+        &self.nodes[..self.own]
+    }
+
+    /// The name of an agent's host.
+    pub fn host(&self, agent: AgentId) -> &str {
+        self.nodes.get(agent.index()).map_or("", |node| &node.host)
+    }
+
+    /// A host is added for a job, and starts. `reuses`: its agent may get the number of one that has left.
+    pub fn add(&mut self, host: &str, job: JobId, reuses: bool) -> AgentId {
+        let others = (self.own as u32..self.nodes.len() as u32).map(AgentId);
+        let free = others.filter(|_| reuses).find(|agent| !self.added.contains_key(agent));
+        let agent = free.unwrap_or(AgentId(self.nodes.len() as u32));
+        if free.is_none() {
+            let presence = Presence::Lost { problem: String::new() };
+            self.nodes.push(NodeState { host: String::new(), slots: 0, presence });
+        }
+        self.nodes[agent.index()].host = host.to_owned();
+        self.added.insert(agent, job);
+        self.change(agent, Presence::Starting);
+        agent
+    }
+
+    /// Its agent has left.
+    pub fn remove(&mut self, agent: AgentId) {
+        self.added.remove(&agent);
+        self.on_lost(agent, "the job that it was added for is over");
+    }
+
+    /// The hosts that jobs have added.
+    pub fn added(&self) -> impl Iterator<Item = (AgentId, JobId)> {
+        self.added.iter().map(|(agent, job)| (*agent, *job))
+    }
+
+    /// Whether all nodes of a job are of the session, or were added for it.
+    pub fn have_all(&self, spec: &JobSpec) -> bool {
+        let is_there = |agent: AgentId| agent.index() < self.own || self.added.get(&agent) == Some(&spec.job);
+        spec.nodes.iter().all(|node| is_there(node.agent))
     }
 
     /// Whether every node is known to be up or lost.
@@ -65,9 +110,9 @@ impl Nodes {
         }
     }
 
-    /// All lost agents.
+    /// All lost agents of the session.
     pub fn lost(&self) -> Vec<AgentId> {
-        let agents = (0..self.nodes.len() as u32).map(AgentId);
+        let agents = (0..self.own as u32).map(AgentId);
         agents.filter(|agent| self.problem(*agent).is_some()).collect()
     }
 }

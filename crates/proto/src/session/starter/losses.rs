@@ -17,9 +17,8 @@ impl Starter {
         if !self.children.on_lost(child) || view.is_leaving {
             return;
         }
-        if view.tree.is_beside(child) && view.jobs.of_child(child).is_empty() {
-            // It was added for a job that is over, and was told to leave.
-            self.children.forget(child);
+        if view.jobs.of_child(child).is_empty() {
+            self.forget_added(view, child);
         }
         fx.push(Effect::Forget(child));
         self.forget_wishes_below(child, fx);
@@ -29,6 +28,14 @@ impl Starter {
         } else {
             let words = self.last_words.take(child).unwrap_or_default();
             lose_child(view, child, problem, &words, fx);
+        }
+    }
+
+    /// If this child was added for a job: it does not return.
+    pub(super) fn forget_added(&mut self, view: &View<'_>, child: AgentId) {
+        if view.tree.is_beside(child) {
+            self.children.forget(child);
+            self.added.remove(&child);
         }
     }
 

@@ -61,6 +61,8 @@ pub struct Starter {
     asked_about: BTreeSet<(AgentId, AgentId)>,
     last_words: LastWords,
     steps: Steps,
+    /// Hosts of agents that are not the session's own.
+    added: BTreeMap<AgentId, String>,
 }
 
 impl Starter {
@@ -76,6 +78,7 @@ impl Starter {
             asked_about: BTreeSet::new(),
             last_words: LastWords::default(),
             steps: Steps::default(),
+            added: BTreeMap::new(),
         }
     }
 
@@ -104,6 +107,7 @@ impl Starter {
     pub fn handle(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, input: Input, fx: &mut Effects) {
         match input {
             Input::Launch { begin, children } => self.launch(view, snapshot, begin, children, fx),
+            Input::Added { agent, host } => drop(self.added.insert(agent, host)),
             Input::Start(child) => self.start(view, child, None, fx),
             Input::NewTime => self.new_time(view),
             Input::Anew => {
@@ -122,6 +126,7 @@ impl Starter {
                 self.children.on_lost(child);
                 self.last_words.forget(child);
                 self.give_up_child(child, fx);
+                self.forget_added(view, child);
             }
             Input::Dropped(child) => drop(self.children.on_lost(child)),
             Input::ShellExited { shell, status, stderr } => self.on_exited(view, snapshot, shell, status, &stderr, fx),
@@ -199,7 +204,8 @@ impl Starter {
     fn call_shells(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, fx: &mut Effects) {
         while let Some((shell, wish, how)) = self.starts.next(view.now) {
             let bootstrap = self.bootstrap(view, snapshot, &wish).map(Box::new);
-            let host = view.host_of(wish.agent).unwrap_or_default().to_owned();
+            let host = view.host_of(wish.agent).or_else(|| self.added.get(&wish.agent).map(String::as_str));
+            let host = host.unwrap_or_default().to_owned();
             fx.push(Effect::Output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap }));
         }
     }

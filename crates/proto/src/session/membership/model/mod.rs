@@ -1,4 +1,5 @@
-//! Every order of events in a small session: at any moment agents die, links break, and lost agents are started again.
+//! Every order of events in a small session: at any moment agents die, links break, lost agents are started again, and jobs that add hosts
+//! begin and end.
 //!
 //! The agents run the real code of the membership part and of its neighbours. The model provides the links, which deliver frames in order
 //! or break and lose them; agent starts, which take any time; and time, which may pass at any moment. The rules are checked after each
@@ -14,11 +15,13 @@ use crate::link::Neighbours;
 use crate::outbox::control_frame;
 use crate::session::inputs::starter;
 use crate::session::{Effect, Jobs, Roster};
+use crate::testing::job_on;
 use shared::Shared;
 use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::Frame;
+use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::peer::{self, AgentSpec, Control, MissingAgent, Rejoin};
 use wireup_wire::session::{Entry, Log};
 use world::first_free;
@@ -49,6 +52,8 @@ struct Budget {
     /// Agents that others give up too early.
     haste: u8,
     revivals: u8,
+    /// Jobs that add a host.
+    jobs: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -57,6 +62,8 @@ struct World {
     links: BTreeMap<u32, Shared<Link>>,
     /// The log that the root has written.
     log: Shared<Vec<Entry>>,
+    /// Jobs that add hosts and are not over.
+    jobs: BTreeSet<JobId>,
     budget: Budget,
     wrong: Option<String>,
 }
@@ -119,10 +126,12 @@ enum Event {
     GivesUpEarly(u32, AgentId),
 
     Revive,
+    Launch,
+    JobOver(JobId),
 }
 
-fn live() -> (JobId, Vec<JobId>) {
-    (JobId(0), Vec::new())
+fn first_free_job(jobs: &BTreeSet<JobId>) -> JobId {
+    (1..).map(JobId).find(|job| !jobs.contains(job)).unwrap_or_default()
 }
 
 impl Sessions {
@@ -180,11 +189,23 @@ impl Sessions {
             Event::Dies(number) => world.die(number),
             Event::Breaks(link) => world.cut(link),
             Event::Revive => self.tell(world, ROOT, Input::Revive, T),
+            Event::Launch => {
+                let job = first_free_job(&world.jobs);
+                world.jobs.insert(job);
+                let added = NodeSpec { agent: AgentId::ADDED, name: String::new(), shared: false };
+                let spec = JobSpec { nodes: vec![added], ..job_on(job.0, [], 1) };
+                self.tell(world, ROOT, Input::Number { spec: spec.into(), link: Some(LinkId(NOBODY)) }, T);
+            }
+            Event::JobOver(job) => {
+                world.jobs.remove(&job);
+                self.tell(world, ROOT, Input::ReleaseAdded, T);
+            }
         }
         match event {
             Event::Dies(_) | Event::Breaks(_) => world.budget.faults -= 1,
             Event::LeaseEndsEarly(_) | Event::GivesUpEarly(..) => world.budget.haste -= 1,
             Event::Revive => world.budget.revivals -= 1,
+            Event::Launch => world.budget.jobs -= 1,
             _ => {}
         }
         self.check(world);
@@ -273,6 +294,8 @@ impl Sessions {
     fn tell(&self, world: &mut World, number: u32, input: Input, now: Instant) {
         let mut stack = vec![Effect::Membership(input)];
         let (mut born, mut seeks) = (Vec::new(), None);
+        let jobs: Vec<JobId> = world.jobs.iter().copied().collect();
+        let live = || (JobId(0), jobs.clone());
         while let Some(effect) = stack.pop() {
             let Some(copy) = world.copies.get_mut(&number).map(Shared::edit) else { break };
             match effect {
@@ -423,24 +446,30 @@ fn explore_all(all: &[(u32, u32, Budget)]) {
     println!();
     for &(agents, fanout, budget) in all {
         let states = explore(Sessions::new(agents, fanout, budget));
-        let Budget { faults, haste, revivals } = budget;
+        let Budget { faults, haste, revivals, jobs } = budget;
         println!(
-            "explored {agents} agents, fan-out {fanout}, {faults} faults, {haste} given up early, {revivals} revival: {states} states"
+            "explored {agents} agents, fan-out {fanout}, {faults} faults, {haste} given up early, {revivals} revivals, \
+             {jobs} jobs with an added host: {states} states"
         );
     }
 }
 
 #[test]
 fn small_sessions_keep_the_rules_whatever_happens() {
-    let two = Budget { faults: 2, haste: 0, revivals: 1 };
+    let two = Budget { faults: 2, haste: 0, revivals: 1, jobs: 0 };
     let hasty = Budget { haste: 1, ..two };
     explore_all(&[(3, 1, hasty), (4, 2, two), (4, 1, two)]);
+    let growing = Budget { faults: 1, haste: 0, revivals: 1, jobs: 1 };
+    let twice = Budget { faults: 0, jobs: 2, ..growing };
+    explore_all(&[(2, 1, Budget { haste: 1, ..growing }), (3, 1, growing), (3, 1, twice)]);
 }
 
 #[test]
 #[ignore = "takes half an hour: cargo xtask proof model"]
 fn larger_sessions_keep_the_rules_whatever_happens() {
-    let three = Budget { faults: 3, haste: 0, revivals: 1 };
+    let three = Budget { faults: 3, haste: 0, revivals: 1, jobs: 0 };
     let hasty = Budget { faults: 2, haste: 1, ..three };
     explore_all(&[(4, 1, three), (5, 2, hasty), (5, 2, three), (5, 1, three)]);
+    let growing = Budget { faults: 1, haste: 1, revivals: 1, jobs: 2 };
+    explore_all(&[(2, 1, growing), (3, 1, Budget { haste: 0, ..growing }), (4, 2, Budget { jobs: 1, ..growing })]);
 }

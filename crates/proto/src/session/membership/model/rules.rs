@@ -41,9 +41,9 @@ impl Sessions {
             }
         }
         // There are no routing loops.
-        let agents = (0..self.tree.count()).map(AgentId);
         let goes_round = |from: u32, to| world.hops(from, to) > 2 * self.tree.count();
-        let round = agents.into_iter().find(|to| world.copies.keys().any(|from| goes_round(*from, *to)));
+        let round =
+            world.agents(self.tree).into_iter().find(|to| world.copies.keys().any(|from| goes_round(*from, *to)));
         round.map(|to| format!("routing loop: a frame for agent {to}"))
     }
 
@@ -74,8 +74,13 @@ impl Sessions {
                     && copy.members.reported.is_empty()
             }
         };
-        let mut agents = (0..self.tree.count()).map(AgentId);
-        let known = agents.clone().all(|agent| nodes.is_up(agent) != roster.is_lost(agent));
-        known && agents.all(is_there) && root.members.writer.as_ref().is_some_and(|writer| writer.leases.is_empty())
+        let agents = world.agents(self.tree);
+        let known = agents.iter().all(|agent| nodes.is_up(*agent) != roster.is_lost(*agent));
+        // Only jobs that are not over have added hosts.
+        let used = nodes.added().map(|(_, job)| job).collect::<BTreeSet<JobId>>() == world.jobs;
+        known
+            && used
+            && agents.into_iter().all(is_there)
+            && root.members.writer.as_ref().is_some_and(|writer| writer.leases.is_empty())
     }
 }

@@ -26,12 +26,21 @@ impl Copy {
         }
         if let Some(writer) = &mut self.members.writer {
             writer.leases.values_mut().for_each(|until| *until = T);
-            writer.nodes.lost().into_iter().for_each(|agent| writer.nodes.on_lost(agent, ""));
+            let added: Vec<AgentId> = writer.nodes.added().map(|(agent, _)| agent).collect();
+            let lost = added.into_iter().filter(|agent| writer.nodes.problem(*agent).is_some());
+            let lost: Vec<AgentId> = lost.chain(writer.nodes.lost()).collect();
+            lost.into_iter().for_each(|agent| writer.nodes.on_lost(agent, ""));
         }
     }
 }
 
 impl World {
+    /// Those of the session, and those that were ever added to it.
+    pub(super) fn agents(&self, tree: Tree) -> BTreeSet<AgentId> {
+        let known = self.copies[&ROOT].members.routes.roster.places();
+        tree.subtree(AgentId(0)).chain(known.into_iter().map(|(agent, _)| agent)).collect()
+    }
+
     pub(super) fn copy(&mut self, number: u32) -> &mut Copy {
         self.copies.get_mut(&number).expect("the copy exists").edit()
     }
@@ -177,6 +186,8 @@ impl World {
                 events.extend(coming.map(|child| Event::GivesUpEarly(number, *child)));
             }
         }
+        events.extend((self.budget.jobs > 0).then_some(Event::Launch));
+        events.extend(self.jobs.iter().map(|job| Event::JobOver(*job)));
         let nodes = self.copies[&ROOT].members.nodes();
         if self.budget.revivals > 0 && nodes.is_some_and(|nodes| !nodes.lost().is_empty()) {
             events.push(Event::Revive);

@@ -1,0 +1,201 @@
+//! Hosts that jobs add to a session that outlives them.
+
+use super::standing::{LAUNCHER, receive_all};
+use super::*;
+use crate::io::ExitStatus;
+use crate::testing::local;
+use wireup_wire::job::NodeSpec;
+use wireup_wire::session::Entry;
+
+const CHILD: LinkId = LinkId(101);
+
+/// The root of a session on three hosts, which are up, and the number of its launcher's job.
+fn root() -> (TestAgent, u32) {
+    let mut root = TestAgent::linked(0, standing(session(3)));
+    root.handle(Input::Listening { addresses: vec!["10.0.0.1:5".into()] });
+    for child in [1, 2] {
+        root.link_child(child);
+    }
+    root.outputs();
+    let job = root.attach(LAUNCHER);
+    (root, job)
+}
+
+fn to_add(name: &str) -> NodeSpec {
+    NodeSpec { agent: AgentId::ADDED, name: name.into(), shared: false }
+}
+
+/// A rank on the first of the agents, and one on each of these hosts.
+fn job_with(id: u32, agents: impl IntoIterator<Item = u32>, hosts: &[&str]) -> JobSpec {
+    let mut spec = job_on(id, agents, 1);
+    let count = hosts.len() as u32;
+    spec.nodes.extend(hosts.iter().map(|host| to_add(host)));
+    spec.blocks[0].nodes += count;
+    spec.apps[0].ranks += count;
+    spec
+}
+
+fn entries(outputs: &[Output]) -> Vec<Entry> {
+    let log = |message| match message {
+        Control::Log(log) => log.entries,
+        _ => Vec::new(),
+    };
+    outputs.sent(CHILD).into_iter().flat_map(log).collect()
+}
+
+fn called(outputs: &[Output]) -> Vec<(u32, String)> {
+    let call = |output: &Output| match output {
+        Output::StartAgent { agent, host, bootstrap: Some(_), .. } => Some((agent.0, host.clone())),
+        _ => None,
+    };
+    outputs.iter().filter_map(call).collect()
+}
+
+fn link(root: &mut TestAgent, agent: u32, incarnation: u32) -> LinkId {
+    let link = LinkId(200 + agent);
+    root.link_up(link, Peer::Child { agent: AgentId(agent), incarnation });
+    link
+}
+
+/// The ranks of a job have ended: one on each of these agents, and one at the root.
+fn end(root: &mut TestAgent, job: u32, links: &[LinkId]) {
+    for link in links {
+        root.receive(*link, job, &Control::Started { ranks: 1, pmix: None });
+        root.receive(*link, job, &Control::Done(peer::Done { ranks: 1, ..peer::Done::default() }));
+    }
+    root.rank_started(job).rank_ended(job, 0, ExitStatus::Exited(0));
+}
+
+#[test]
+fn an_added_host_serves_one_job_and_its_number_is_free_again() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon", "sun"]));
+    let outputs = root.outputs();
+    assert_eq!(outputs.sent(LAUNCHER), [Control::Added { agents: vec![AgentId(3), AgentId(4)] }]);
+    assert_eq!(entries(&outputs), [Entry::Return(vec![AgentId(3), AgentId(4)])]);
+    assert_eq!(called(&outputs), [(3, "moon".to_owned()), (4, "sun".to_owned())]);
+    assert!(!outputs.spawns(), "the job waits");
+    let links = [link(&mut root, 3, 1), link(&mut root, 4, 1)];
+    let outputs = root.outputs();
+    assert!(outputs.spawns());
+    for at in links {
+        assert!(matches!(&outputs.sent(at)[..], [.., Control::Start { .. }]), "{:?}", outputs.sent(at));
+    }
+    end(&mut root, job, &links);
+    let outputs = root.outputs();
+    assert!(matches!(&outputs.sent(LAUNCHER)[..], [.., Control::Ended(_)]), "{:?}", outputs.sent(LAUNCHER));
+    assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3), AgentId(4)])]);
+    assert!(links.iter().all(|at| outputs.closes(*at)));
+    root.link_down(LAUNCHER);
+    let next = root.attach(LAUNCHER);
+    root.receive_launch(LAUNCHER, job_with(next, [0], &["mars"]));
+    let outputs = root.outputs();
+    assert_eq!(outputs.sent(LAUNCHER), [Control::Added { agents: vec![AgentId(3)] }]);
+    assert_eq!(called(&outputs), [(3, "mars".to_owned())]);
+    link(&mut root, 3, 1);
+    assert!(!root.outputs().spawns(), "that was the earlier agent");
+    link(&mut root, 3, 3);
+    assert!(root.outputs().spawns());
+}
+
+#[test]
+fn a_host_that_cannot_be_added_fails_its_job_alone() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+    let shell = root.outputs().calls()[0].0;
+    root.shell_ended(shell, 255, "no route to host");
+    let outputs = root.tick_when_due().outputs();
+    let sent = outputs.sent(LAUNCHER);
+    assert!(
+        matches!(cause(&sent), Some(Cause::AgentLost { agent: AgentId(3), problem }) if problem.contains("no route")),
+        "{sent:?}"
+    );
+    assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);
+    assert!(
+        matches!(&receive_all(&mut root, 0, &[Control::AskNodes])[..], [Control::Nodes(nodes)] if nodes.len() == 3)
+    );
+}
+
+#[test]
+fn hosts_of_a_job_that_is_given_up_are_released() {
+    for how in 0..3 {
+        let (mut root, job) = root();
+        root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+        let shell = root.outputs().calls()[0].0;
+        match how {
+            0 => root.link_down(LAUNCHER),
+            1 => root.receive(LAUNCHER, job, &Control::Kill { grace_ns: 0 }),
+            _ => {
+                root.attach(LinkId(51));
+                root.receive(LinkId(51), 0, &standing::kill(job, "me"))
+            }
+        };
+        let outputs = root.outputs();
+        assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])], "{how}");
+        assert!(outputs.contains(&Output::StopShell { shell }), "{how}");
+    }
+}
+
+#[test]
+fn a_job_runs_only_on_its_own_hosts() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+    root.outputs();
+    let other = LinkId(51);
+    let second = root.attach(other);
+    root.receive_launch(other, job_on(second, [3], 1));
+    let sent = root.sent(other);
+    assert!(matches!(cause(&sent), Some(Cause::Launcher { problem }) if problem.contains("does not have")), "{sent:?}");
+    let lists = receive_all(&mut root, 0, &[Control::AskJobs]);
+    let [Control::JobList(jobs)] = &lists[..] else { panic!("{lists:?}") };
+    assert_eq!((&jobs[0].nodes[..], &jobs[0].added[..]), (&[AgentId(0)][..], &["moon".to_owned()][..]));
+}
+
+#[test]
+fn a_session_on_one_machine_takes_no_hosts() {
+    for session in [local(session(3)), by_step(session(3))] {
+        let mut root = TestAgent::linked(0, standing(session));
+        let job = root.attach(LAUNCHER);
+        root.outputs();
+        root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+        let sent = root.sent(LAUNCHER);
+        assert!(matches!(cause(&sent), Some(Cause::Launcher { .. })), "{sent:?}");
+    }
+}
+
+#[test]
+fn lost_nodes_return_without_hosts_that_were_added() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+    root.outputs();
+    let added = link(&mut root, 3, 1);
+    root.outputs();
+    root.link_down(added).tick_at(T + SECOND).outputs();
+    root.receive(LAUNCHER, 0, &Control::Revive);
+    assert_eq!(called(&root.outputs()), []);
+}
+
+#[test]
+fn a_run_of_its_own_numbers_each_added_host_once() {
+    let mut root = TestAgent::new(0, session(1));
+    root.launch(job_on(1, [0], 1)).outputs();
+    for (child, agent) in [(2, 1), (3, 2)] {
+        let spawned = wireup_wire::job::Spawned {
+            family: JobId(1),
+            by: JobId(1),
+            nspace: String::new(),
+            rank: wireup_wire::ids::Rank(0),
+            preput: Vec::new(),
+        };
+        let spec = JobSpec { spawned: Some(spawned), ..job_with(child, [0], &["moon"]) };
+        root.receive_launch(UP, spec);
+        let outputs = root.outputs();
+        assert_eq!(called(&outputs), [(agent, "moon".to_owned())]);
+        assert_eq!(outputs.sent(UP), [Control::Added { agents: vec![AgentId(agent)] }]);
+        let at = link(&mut root, agent, 0);
+        root.outputs();
+        end(&mut root, child, &[at]);
+        assert!(root.sent(at).contains(&Control::Shutdown));
+        root.link_down(at).outputs();
+    }
+}
