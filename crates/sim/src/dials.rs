@@ -70,7 +70,9 @@ impl World {
 
     /// The answer to a dial of this process. Without an address, it dials the newest process of the host.
     fn answer(&self, agent: u32, target: Option<(u32, Option<u32>)>) -> Answer {
-        let Some((host, start)) = target.filter(|(host, _)| *host < self.spec.agents) else { return Answer::Refused };
+        let Some((host, start)) = target.filter(|(host, _)| (*host as usize) < self.hosts.len()) else {
+            return Answer::Refused;
+        };
         if self.is_walled_off(self.agents[agent as usize].host, host) || self.is_off(host) {
             return Answer::Silence;
         }

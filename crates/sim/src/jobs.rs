@@ -7,7 +7,7 @@ use crate::memory::JobMemory;
 use crate::ranks::{Phase, Proc};
 use crate::rng::mix;
 use crate::servers::Server;
-use crate::spec::JobPlan;
+use crate::spec::{ADDED, JobPlan};
 use crate::world::World;
 use wireup_proto::Instant;
 use wireup_proto::io::Input;
@@ -118,7 +118,9 @@ impl World {
         let (first_proc, first_node) = (self.procs.len() as u32, self.nodes.len() as u32);
         for (node, host) in (first_node..).zip(&plan.nodes) {
             self.nodes.push(Node::new(index, *host));
-            self.hosts[*host as usize].nodes.push(node);
+            if *host != ADDED {
+                self.hosts[*host as usize].nodes.push(node);
+            }
         }
         for (rank, node) in (0..).zip(plan.placement()) {
             let locals = &mut self.nodes[(first_node + node) as usize].ranks;
@@ -137,6 +139,22 @@ impl World {
             self.expect_losses_of(index);
         }
         index
+    }
+
+    /// The root has numbered the agents of the hosts that a job adds.
+    pub(crate) fn number_added(&mut self, id: JobId, agents: &[AgentId]) {
+        let Some(index) = self.jobs.iter().rposition(|job| job.id == id) else { return };
+        let job = &mut self.jobs[index];
+        let nodes = job.nodes();
+        let added = nodes.zip(&mut job.plan.nodes).filter(|(_, agent)| **agent == ADDED);
+        for ((node, at), AgentId(agent)) in added.zip(agents) {
+            *at = *agent;
+            self.nodes[node as usize].host = *agent;
+            self.hosts[*agent as usize].nodes.push(node);
+        }
+        if agents.iter().any(|agent| self.membership.is_struck(agent.0)) {
+            self.expect_losses_of(index as u32);
+        }
     }
 
     /// The part of a job on the host of this agent.

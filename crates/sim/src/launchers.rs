@@ -106,7 +106,8 @@ impl World {
         if at.state != LauncherState::Running {
             return;
         }
-        let is_lost = |agent: u32| matches!(welcome.nodes[agent as usize].presence, Presence::Lost { .. });
+        let node = |agent: u32| welcome.nodes.get(agent as usize);
+        let is_lost = |agent: u32| node(agent).is_some_and(|node| matches!(node.presence, Presence::Lost { .. }));
         match self.spec.jobs[plan as usize].without(is_lost) {
             Some(plan) => {
                 self.launch(launcher, welcome.job, plan);

@@ -2,19 +2,20 @@
 //!
 //! - At most one process of an incarnation is linked.
 //! - An agent that the root has not lost does not exit by itself as long as it can reach the root.
-//! - An agent is lost only after a fault since its last return.
+//! - An agent is lost only after a fault since its last return. One whose host was added for a job may leave when no rank of that job runs.
 //! - After a loss, an agent dials the root a bounded number of times.
 //!
 //! The root's decisions are read from the messages that it sends.
 
 use crate::agents::AgentProcess;
+use crate::jobs::Job;
 use crate::net::End;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::Instant;
 use wireup_proto::io::Peer;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::ids::AgentId;
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, Bootstrap, Control};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
 
@@ -221,10 +222,15 @@ impl World {
 
     /// The root sends entries of its log.
     pub(crate) fn on_sends(&mut self, agent: u32, link: u32, frame: &Frame) {
-        if !self.spec.is_standing || frame.kind != Kind::Control || frame.job != 0 {
+        let may_tell = frame.job == 0 || agent == ROOT && self.hosts.len() > self.spec.agents as usize;
+        if !self.spec.is_standing || frame.kind != Kind::Control || !may_tell {
             return;
         }
-        let Ok(Control::Log(log)) = peer::decode(&frame.payload) else { return };
+        let log = match peer::decode(&frame.payload) {
+            Ok(Control::Log(log)) => log,
+            Ok(Control::Added { agents }) => return self.number_added(JobId(frame.job), &agents),
+            _ => return,
+        };
         let is_rejoining = matches!(self.net.peer(link, 0), Peer::Rejoin { .. });
         if log.at == u32::MAX {
             // A parent may send this too, if it has another agent of that incarnation.
@@ -254,11 +260,22 @@ impl World {
                 }
             }
             if !self.membership.is_ending {
-                for agent in self.membership.on_entry(&entry, self.clock.now()) {
+                let without_cause = self.membership.on_entry(&entry, self.clock.now());
+                let kept: Vec<u32> = without_cause.into_iter().filter(|agent| !self.may_leave(*agent)).collect();
+                for agent in kept {
                     self.checks.problem(format!("agent {agent} is lost without a fault since it was started"));
                 }
             }
         }
+    }
+
+    /// Whether the host of this agent was added for a job that is over: no rank of it runs, or it has lost an agent. (In that case agents
+    /// end their ranks when they are told so, or when they leave.)
+    fn may_leave(&self, agent: u32) -> bool {
+        let is_whole = |host: &u32| !self.membership.is_struck(*host) && !self.membership.decided.lost.contains(host);
+        let runs = |job: &Job| job.procs().any(|id| self.procs[id as usize].exists());
+        let needs = |job: &Job| job.plan.nodes.contains(&agent) && job.plan.nodes.iter().all(is_whole) && runs(job);
+        agent >= self.spec.agents && !self.jobs.iter().any(needs)
     }
 
     /// An agent exits by itself, for any reason.

@@ -2,7 +2,7 @@
 
 use crate::fault_injection::Fault;
 use crate::remote::Remote;
-use crate::spec::{JobPlan, WorldSpec};
+use crate::spec::{ADDED, JobPlan, WorldSpec};
 use crate::workload::{Disposition, Script, Step};
 use std::rc::Rc;
 
@@ -83,7 +83,7 @@ fn with_fewer_agents(mut spec: WorldSpec, fails: &impl Fn(&WorldSpec) -> bool) -
     while spec.agents > 1 {
         let agents = spec.agents - 1;
         let remote = spec.remote.clone().map(|mut remote: Remote| {
-            remote.hosts.truncate(agents as usize);
+            remote.hosts.truncate(remote.hosts.len() - 1);
             remote
         });
         let smaller = WorldSpec { agents, remote, ..spec.clone() };
@@ -99,7 +99,7 @@ fn with_fewer_agents(mut spec: WorldSpec, fails: &impl Fn(&WorldSpec) -> bool) -
 fn names_more(spec: &WorldSpec) -> bool {
     let of_faults = spec.faults.iter().flat_map(|fault| fault.agents());
     let of_jobs = spec.jobs.iter().flat_map(|job| job.nodes.iter().copied());
-    of_faults.chain(of_jobs).any(|agent| agent >= spec.agents)
+    of_faults.chain(of_jobs.filter(|agent| *agent != ADDED)).any(|agent| agent >= spec.agents)
 }
 
 /// A world of sessions as Rust code, for a test. What is not stated is as in an empty session.
@@ -110,7 +110,7 @@ pub fn as_rust(spec: &WorldSpec) -> String {
     field("jobs", list(spec.jobs.iter().map(job)));
     field("faults", list(spec.faults.iter().map(fault)));
     if spec.remote.is_some() {
-        field("remote", format!("Some(Remote::prompt({}, ssh()))", spec.agents));
+        field("remote", format!("Some(Remote::prompt({}, ssh()))", spec.agents_max()));
     }
     text.push_str(&format!("    ..empty({}, {}, {})\n}}", spec.seed, spec.agents, spec.fanout));
     text

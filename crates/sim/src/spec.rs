@@ -7,6 +7,7 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::{Script, Step};
 use std::rc::Rc;
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, JobOptions, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
@@ -40,10 +41,13 @@ pub struct WorldSpec {
     pub event_max: u64,
 }
 
+/// The agent of a host that a job adds, before the root has numbered it.
+pub const ADDED: u32 = AgentId::ADDED.0;
+
 /// A job and its launcher.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
-    /// The agents of its nodes, in order.
+    /// The agents of its nodes, in order; `ADDED`: of a host that is added for it.
     pub nodes: Vec<u32>,
     pub blocks: Vec<Block>,
     /// Programs in rank order, with the number of ranks that run each.
@@ -147,6 +151,12 @@ impl WorldSpec {
             trace: false,
             event_max: 20_000_000,
         }
+    }
+
+    /// The agents of the session and the most that are added at a time.
+    pub fn agents_max(&self) -> u32 {
+        let added = self.jobs.iter().flat_map(|job| &job.nodes).filter(|agent| **agent == ADDED);
+        self.agents + added.count() as u32
     }
 
     /// The same with changes to the first job.

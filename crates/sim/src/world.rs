@@ -113,7 +113,7 @@ impl World {
         let parent = |agent: u32| tree.parent(AgentId(agent)).map(|parent| parent.0);
         let host = |agent| Host { parent: parent(agent), clock_ahead_ns: ahead_ns(agent), ..Host::default() };
         World {
-            hosts: (0..spec.agents).map(host).collect(),
+            hosts: (0..spec.agents_max()).map(host).collect(),
             net: Net::new(seed, spec.timing.clone()),
             walls: Vec::new(),
             agents: Vec::new(),

@@ -6,7 +6,7 @@ mod seeds;
 
 use std::ops::Range;
 use wireup_sim::fault_injection::Fault;
-use wireup_sim::random::sessions::{calm, empty, fierce, stormy, wild};
+use wireup_sim::random::sessions::{calm, empty, fierce, growing, stormy, wild};
 use wireup_sim::remote::{Remote, ssh};
 use wireup_sim::shrink::{as_rust, shrink};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
@@ -51,6 +51,11 @@ fn every_rule_holds_in_wild_sessions() {
 #[test]
 fn every_rule_holds_in_fierce_sessions() {
     all_good(seeds::seeds(200), fierce);
+}
+
+#[test]
+fn every_rule_holds_in_sessions_to_which_jobs_add_hosts() {
+    all_good(seeds::seeds(200), growing);
 }
 
 /// Sessions that have broken a rule before the defect was fixed.
@@ -99,7 +104,8 @@ fn of_kind(kind: &str, seed: u64) -> WorldSpec {
         "stormy" => stormy(seed),
         "wild" => wild(seed),
         "fierce" => fierce(seed),
-        other => panic!("unknown kind {other}: use calm, stormy, wild or fierce"),
+        "growing" => growing(seed),
+        other => panic!("unknown kind {other}: use calm, stormy, wild, fierce or growing"),
     }
 }
 

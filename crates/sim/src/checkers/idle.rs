@@ -59,6 +59,11 @@ impl World {
             };
             self.checks.problem(format!("agent {host} {problem}"));
         }
+        for host in nodes.len() as u32..self.hosts.len() as u32 {
+            if self.running_at(host).iter().any(|agent| !self.agents[*agent as usize].is_stopped()) {
+                self.checks.problem(format!("agent {host} runs, and the job that it was added for is over"));
+            }
+        }
         self.checks.nodes = Some((up, lost));
     }
 }

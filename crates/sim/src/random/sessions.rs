@@ -5,7 +5,7 @@ use crate::agents::RANK_PORTS;
 use crate::fault_injection::{Fault, NoServer, NoStart};
 use crate::remote::{Remote, ssh};
 use crate::rng::Rng;
-use crate::spec::{JobPlan, WorldSpec};
+use crate::spec::{ADDED, JobPlan, WorldSpec};
 use crate::workload::{Script, Step};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -147,6 +147,31 @@ pub fn fierce(seed: u64) -> WorldSpec {
     // Ends the jobs that hang, also when everything else is over.
     spec.faults.extend([20, 40].map(|turn| Fault::EndJobs { at_ns: turn * SPAN_NS }));
     spec.faults.retain(|fault| fault.agents().iter().all(|agent| *agent < spec.agents));
+    spec
+}
+
+/// The same with jobs that add hosts, which faults affect as well.
+pub fn growing(seed: u64) -> WorldSpec {
+    let mut spec = fierce(seed);
+    let mut rng = Rng::stream(seed, "growing");
+    for job in &mut spec.jobs {
+        if rng.chance(400) {
+            let many = rng.between(1, job.nodes.len().min(3) as u64) as usize;
+            job.nodes[..many].fill(ADDED);
+        }
+    }
+    let agents = spec.agents_max();
+    spec.remote = Some(Remote::prompt(agents, ssh()));
+    for _ in 0..rng.below(6) {
+        let agent = rng.below(u64::from(agents)) as u32;
+        let at_ns = rng.below(2 * SPAN_NS);
+        spec.faults.push(match rng.below(4) {
+            0 => Fault::CutLink { agent, at_ns },
+            1 => Fault::PowerLoss { agent, above: 0, off_ns: rng.below(SPAN_NS), at_ns },
+            2 if agent > 0 => first_calls(&mut rng, agent),
+            _ => Fault::KillAgent { agent, at_ns },
+        });
+    }
     spec
 }
 
