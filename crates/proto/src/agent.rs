@@ -358,6 +358,11 @@ impl Agent {
                 jobs.into_iter().for_each(|job| self.links.direct.forget(job));
                 self.links.settle_direct(routes, &mut self.out);
             }
+            Effect::ForgetEnded => {
+                let jobs = self.links.direct.jobs().into_iter();
+                let ended = jobs.filter(|job| !self.jobs.has(*job) && self.early.is_over(*job)).collect();
+                fx.push(Effect::ForgetDirect(ended));
+            }
             Effect::Followers(from) => self.links.on_followers(from, fx),
             Effect::CheckDirect => self.links.check_direct(routes, &mut self.out, fx),
             Effect::UseTransport(point) => self.links.on_decided(routes, point, &mut self.out),

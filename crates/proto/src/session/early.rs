@@ -58,8 +58,8 @@ impl Early {
                     let is_over = |id: &JobId| *id <= newest && !live.contains(id);
                     fx.jobs(view.jobs.ids().into_iter().filter(is_over), || JobInput::Abandon);
                 }
-                let pruned = self.on_live(newest, &live);
-                fx.push(Effect::ForgetDirect(pruned));
+                self.on_live(newest, &live);
+                fx.push(Effect::ForgetEnded);
             }
             Input::Start { begin, live } => self.on_start(begin, live, fx),
             Input::Begun(job) => self.on_begun(job, fx),
@@ -196,21 +196,20 @@ impl Early {
     }
 
     /// Of the jobs up to `newest` only these may still send frames.
-    fn on_live(&mut self, newest: JobId, live: &[JobId]) -> Vec<JobId> {
+    fn on_live(&mut self, newest: JobId, live: &[JobId]) {
         if newest < self.newest {
             // An outdated message that was sent again.
-            return Vec::new();
+            return;
         }
         // Ended jobs stay ended, even if the sender does not know of their end.
         let may_be_live = |id: &&JobId| **id > self.newest || self.live.contains(*id);
         self.live = live.iter().filter(may_be_live).copied().collect();
         self.newest = newest;
-        self.prune()
+        self.prune();
     }
 
-    /// Forgets ended jobs; returns those for which there were frames.
-    fn prune(&mut self) -> Vec<JobId> {
-        let before: Vec<JobId> = self.frames.keys().copied().collect();
+    /// Forgets ended jobs.
+    fn prune(&mut self) {
         let (newest, live) = (self.newest, &self.live);
         let may_come = |id: &JobId| *id > newest || live.contains(id);
         self.begun.retain(may_come);
@@ -219,7 +218,6 @@ impl Early {
         self.frames.retain(|id, _| may_come(id) && !begun.contains(id));
         let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
         self.bytes = self.frames.values().map(bytes).sum();
-        before.into_iter().filter(|id| !self.frames.contains_key(id)).collect()
     }
 
     /// A job has ended on all nodes.
@@ -317,7 +315,7 @@ mod tests {
         early.input(Input::Frame { from: FROM, frame: frame(3, 1) });
         assert_eq!(early.part.len(), 1, "job 3 has ended");
         let fx = early.input(Input::Live { newest: JobId(5), live: vec![JobId(5)] });
-        assert!(fx.iter().all(|effect| matches!(effect, Effect::ForgetDirect(jobs) if jobs == &[JobId(2)])));
+        assert!(fx.iter().all(|effect| matches!(effect, Effect::ForgetEnded)));
         assert_eq!(early.part.len(), 0);
     }
 

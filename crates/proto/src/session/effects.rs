@@ -57,6 +57,8 @@ pub enum Effect {
     RouteAgain(AgentId),
     /// Forget frames that arrived for these jobs: nobody needs them.
     ForgetDirect(Vec<JobId>),
+    /// The same for all jobs that are not here and are known to have ended.
+    ForgetEnded,
     /// Deliver frames of an agent that waited for the frame before them.
     Followers(AgentId),
     /// Check timeouts of links beside the tree.

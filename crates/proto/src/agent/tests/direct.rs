@@ -9,6 +9,7 @@ use wireup_wire::modex::Between;
 use wireup_wire::peer::{Cause, Note};
 use wireup_wire::pmix::Wanted;
 use wireup_wire::route::{Endpoint, Incarnations, Routed};
+use wireup_wire::session::Log;
 
 /// Agent 3, with a job, linked to its parent.
 fn three() -> TestAgent {
@@ -421,4 +422,13 @@ fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
     let cause = Cause::AgentLost { agent: AgentId(1), problem: "frame of unknown kind 99".into() };
     let is_it = |message: &Control| matches!(message, Control::Failed(failure) if failure.host == "n1" && failure.cause == cause);
     assert!(outputs.sent(UP).iter().any(is_it));
+}
+
+#[test]
+fn what_arrived_for_a_job_that_never_starts_here_is_forgotten() {
+    let mut agent = TestAgent::standing(3);
+    agent.receive_frame(UP, routed(5, 3, offer(5), None));
+    assert_eq!(agent.holds().direct_jobs, 1);
+    agent.receive(UP, 0, &Control::Log(Log { newest: JobId(1), ..Log::default() }));
+    assert_eq!(agent.holds().direct_jobs, 0);
 }
