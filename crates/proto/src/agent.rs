@@ -476,7 +476,8 @@ impl Agent {
     }
 
     /// The link towards the root is up, for the first time or again.
-    fn on_parent_up(&self, fx: &mut Effects) {
+    fn on_parent_up(&mut self, fx: &mut Effects) {
+        self.clock.on_parent_up();
         fx.push(Effect::Membership(membership::Input::ParentUp));
         fx.push(Effect::RankPorts(rank_ports::Input::ParentUp));
         fx.jobs(self.jobs.ids(), || JobInput::Linked);

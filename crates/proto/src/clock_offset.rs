@@ -35,6 +35,13 @@ impl ClockOffset {
         if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
+    /// There is another parent, which has answered nothing. On one machine all have the same clock.
+    pub fn start_over(&mut self) {
+        if self.rounds > 0 {
+            *self = ClockOffset::default();
+        }
+    }
+
     /// Whether a question is needed and none was sent.
     pub fn is_new(&self) -> bool {
         self.rounds == 0 && self.best.is_none()

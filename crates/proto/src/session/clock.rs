@@ -20,6 +20,11 @@ impl Clock {
         &self.offset
     }
 
+    /// The link to the parent is up, for the first time or to another one.
+    pub fn on_parent_up(&mut self) {
+        self.offset.start_over();
+    }
+
     /// Asks the parent, once; never if it shares this machine's clock.
     pub fn ask_parent(&mut self, view: &View<'_>, fx: &mut Effects) {
         if !view.is_root() && self.offset.is_new() {
@@ -59,6 +64,21 @@ mod tests {
         let mut fx = Effects::default();
         clock.on_parent_told(&scene.view(), scene.now.0, scene.now.0, &mut fx);
         assert!(fx.sent_up().is_empty(), "no more than eight rounds");
+    }
+
+    /// The lost one answers nothing, and jobs wait for an answer.
+    #[test]
+    fn another_parent_is_asked_from_the_start() {
+        let (scene, mut clock, mut fx) =
+            (Scene::standing(1), Clock::of(&RemoteShell::Ssh(Vec::new())), Effects::default());
+        for _ in 0..2 {
+            clock.on_parent_up();
+            clock.ask_parent(&scene.view(), &mut fx);
+        }
+        assert_eq!(fx.sent_up().len(), 2);
+        let mut clock = Clock::of(&RemoteShell::Local);
+        clock.on_parent_up();
+        assert!(clock.offset().is_known());
     }
 
     #[test]
