@@ -531,7 +531,10 @@ impl Agent {
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
             // Of the latter, orders of the root are answered also after the end of the job.
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
+                let job = JobId(frame.job);
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
+                // An answer about a job that has ended may take another way.
+                fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
             }
             (Kind::Control, _) => {
                 let message: Control = peer::decode(&frame.payload)?;

@@ -64,6 +64,10 @@ fn sessions_that_found_a_defect_break_no_rule() {
     for seed in [1195, 6166] {
         all_good(seed..seed + 1, wild);
     }
+    for seed in [686, 2605] {
+        all_good(seed..seed + 1, fierce);
+    }
+    all_good(1693..1694, growing);
 }
 
 /// Lists all sessions that break a rule, not only the first. Does nothing unless requested.
