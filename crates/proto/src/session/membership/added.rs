@@ -9,6 +9,7 @@
 //! session of one run it is started with its job, as all others are, without a log; so its number is not used again.
 
 use super::{LiveOf, Membership, lease_ns};
+use crate::io::LinkId;
 use crate::outbox::control_frame;
 use crate::session::inputs::membership::Input;
 use crate::session::inputs::{launchers, starter};
@@ -18,14 +19,10 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Control, MissingAgent};
 
+const JOB_OVER: &str = "the job that it was added for is over";
+
 impl Membership {
-    pub(super) fn number(
-        &mut self,
-        view: &View<'_>,
-        spec: Arc<JobSpec>,
-        link: Option<crate::io::LinkId>,
-        fx: &mut Effects,
-    ) {
+    pub(super) fn number(&mut self, view: &View<'_>, spec: Arc<JobSpec>, link: Option<LinkId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         let mut spec = Arc::unwrap_or_clone(spec);
         let mut agents = Vec::new();
@@ -57,18 +54,14 @@ impl Membership {
 
     pub(super) fn release_added(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
         let Some(writer) = self.writer.as_mut().filter(|writer| writer.nodes.added().next().is_some()) else { return };
-        let live_jobs = if view.policy.survives_losses() { live().1 } else { view.jobs.ids() };
-        let over = writer.nodes.added().filter(|(_, job)| !live_jobs.contains(job));
+        let has_log = view.policy.survives_losses();
+        let needed = if has_log { live().1 } else { view.jobs.ids() };
+        let over = writer.nodes.added().filter(|(_, job)| !needed.contains(job));
         let over: Vec<AgentId> = over.map(|(agent, _)| agent).collect();
         over.iter().for_each(|agent| writer.nodes.remove(*agent));
-        if over.is_empty() {
-        } else if view.policy.survives_losses() {
-            let missing = |agent: &AgentId| MissingAgent {
-                agent: *agent,
-                problem: writer.nodes.problem(*agent).unwrap_or_default().into(),
-            };
-            let missing = over.iter().map(missing).collect();
-            self.lose(view, live, missing, lease_ns(view), fx);
+        if has_log {
+            let lost = |agent| MissingAgent { agent, problem: JOB_OVER.into() };
+            self.lose(view, live, over.into_iter().map(lost).collect(), lease_ns(view), fx);
         } else {
             over.into_iter().for_each(|agent| fx.child(agent, Control::Shutdown));
         }

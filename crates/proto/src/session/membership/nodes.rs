@@ -54,10 +54,10 @@ impl Nodes {
         agent
     }
 
-    /// Its agent has left.
+    /// Its agent leaves: another host may get the number.
     pub fn remove(&mut self, agent: AgentId) {
         self.added.remove(&agent);
-        self.on_lost(agent, "the job that it was added for is over");
+        self.on_lost(agent, "");
     }
 
     /// The hosts that jobs have added.
