@@ -99,6 +99,24 @@ fn an_added_host_serves_one_job_and_its_number_is_free_again() {
 }
 
 #[test]
+fn the_remote_shell_of_an_agent_that_has_left_says_nothing_about_the_next_one() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+    let shell = root.outputs().calls()[0].0;
+    let links = [link(&mut root, 3, 1)];
+    root.outputs();
+    end(&mut root, job, &links);
+    root.link_down(LAUNCHER).outputs();
+    let next = root.attach(LAUNCHER);
+    root.receive_launch(LAUNCHER, job_with(next, [0], &["mars"]));
+    let at = link(&mut root, 3, 3);
+    root.shell_ended(shell, 255, "moon is closed").outputs();
+    root.link_down(at);
+    let sent = root.tick_when_due().sent(LAUNCHER);
+    assert!(matches!(cause(&sent), Some(Cause::AgentLost { problem, .. }) if !problem.contains("moon")), "{sent:?}");
+}
+
+#[test]
 fn a_host_that_cannot_be_added_fails_its_job_alone() {
     let (mut root, job) = root();
     root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));

@@ -125,6 +125,7 @@ impl Starter {
             Input::Lost(child) => {
                 self.children.on_lost(child);
                 self.last_words.forget(child);
+                self.starts.on_lost(child);
                 self.give_up_child(child, fx);
                 self.forget_added(view, child);
             }

@@ -171,6 +171,11 @@ impl Starts {
         self.calls.values().any(|(call, state)| *state == State::Linked && call.wish.agent == agent)
     }
 
+    /// An agent that has linked is lost: what its shell says from now on is of no use, and not about its next incarnation.
+    pub fn on_lost(&mut self, agent: AgentId) {
+        self.calls.retain(|_, (call, state)| *state != State::Linked || call.wish.agent != agent);
+    }
+
     /// A shell could not be called.
     pub fn on_failed(&mut self, shell: ShellId, problem: String) -> Outcome {
         match self.calls.remove(&shell) {
