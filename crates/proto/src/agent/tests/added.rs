@@ -125,7 +125,7 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
     let outputs = root.tick_when_due().outputs();
     let sent = outputs.sent(LAUNCHER);
     assert!(
-        matches!(cause(&sent), Some(Cause::AgentLost { agent: AgentId(3), problem }) if problem.contains("no route")),
+        matches!(cause(&sent), Some(Cause::AgentsMissing { missing }) if missing[0].problem.contains("no route")),
         "{sent:?}"
     );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);

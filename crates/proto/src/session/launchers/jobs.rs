@@ -14,7 +14,7 @@ use crate::session::{Begin, Effect, Effects, UNKNOWN_NODE, View, placement};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Cause, Control};
+use wireup_wire::peer::{Cause, Control, MissingAgent};
 
 impl Launchers {
     /// The newest job's number, and the jobs that may still send frames.
@@ -91,10 +91,18 @@ impl Launchers {
         let mapping = placement(spec).map_err(refused)?;
         let agents = agents_of(spec, &mapping);
         for &agent in &agents {
-            if let Some(problem) = nodes.problem(agent) {
-                let host = nodes.host(agent).to_owned();
-                return Err((host, Cause::AgentLost { agent, problem: problem.to_owned() }));
+            if let Some(problem) = nodes.problem(agent).filter(|_| nodes.is_own(agent)) {
+                return Err((nodes.host(agent).to_owned(), Cause::AgentLost { agent, problem: problem.to_owned() }));
             }
+        }
+        // Hosts that the job adds.
+        let missing = |agent: &AgentId| {
+            let problem = nodes.problem(*agent)?.to_owned();
+            Some(MissingAgent { agent: *agent, problem })
+        };
+        let missing: Vec<MissingAgent> = agents.iter().filter_map(missing).collect();
+        if let Some(MissingAgent { agent, .. }) = missing.first() {
+            return Err((nodes.host(*agent).to_owned(), Cause::AgentsMissing { missing }));
         }
         Ok((mapping, agents))
     }

@@ -65,9 +65,14 @@ impl Nodes {
         self.added.iter().map(|(agent, job)| (*agent, *job))
     }
 
+    /// Whether it is an agent of the session.
+    pub fn is_own(&self, agent: AgentId) -> bool {
+        agent.index() < self.own
+    }
+
     /// Whether all nodes of a job are of the session, or were added for it.
     pub fn have_all(&self, spec: &JobSpec) -> bool {
-        let is_there = |agent: AgentId| agent.index() < self.own || self.added.get(&agent) == Some(&spec.job);
+        let is_there = |agent: AgentId| self.is_own(agent) || self.added.get(&agent) == Some(&spec.job);
         spec.nodes.iter().all(|node| is_there(node.agent))
     }
 
