@@ -302,6 +302,15 @@ pub enum Input {
     },
 }
 
+/// The kernel session of the processes of a job on one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum KernelSession {
+    /// One of their own, or one for each.
+    Own,
+    /// That of their agent.
+    Agents,
+}
+
 /// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
@@ -379,6 +388,7 @@ pub enum Output {
         count: u32,
         ports: RankPorts,
         base: Option<u16>,
+        kernel_session: KernelSession,
     },
     /// Do something at this end of a relay between two ranks.
     Relay {
@@ -489,6 +499,7 @@ pub struct SpawnPlan {
     pub report_bindings: bool,
     /// Other nodes of the job share this machine.
     pub shares_machine: bool,
+    pub kernel_session: KernelSession,
     /// Which ranks read standard input. Standard output and error are always pipes to the agent.
     pub stdin: StdinTarget,
     /// Rank `StdinTarget::One` inherits the agent's own standard input.
@@ -515,6 +526,7 @@ pub struct PmixPlan {
     pub binding: Binding,
     /// Ranks of the job on this machine, as far as known.
     pub ranks_here: u32,
+    pub kernel_session: KernelSession,
     /// The job's environment, which may contain settings of the library.
     pub env: Vec<Vec<u8>>,
 }

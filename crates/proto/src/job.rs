@@ -27,7 +27,7 @@ use crate::collective::{Entering, Finished};
 use crate::input::Sink;
 use crate::io::{Output, SignalTarget};
 use crate::outbox::control_frame;
-use crate::plan::{app_of, spawn_plan};
+use crate::plan::{app_of, kernel_session, spawn_plan};
 use crate::pmi_server::{PmiServer, endpoints};
 use crate::pmix::{Pmix, Remains, is_awaited_in_library};
 use crate::time::Instant;
@@ -380,7 +380,8 @@ impl Job {
                 self.lifecycle.wait_for(Wait::Sockets);
                 let (job, count) = (self.facts.id(), self.facts.local_size());
                 let base = self.facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));
-                out.output(Output::ListenForRanks { job, count, ports, base });
+                let kernel_session = kernel_session(&self.facts.spec, node);
+                out.output(Output::ListenForRanks { job, count, ports, base, kernel_session });
             }
             self.pmix(turn.now, out, |pmix, view, out| pmix.start(view, out));
             self.lifecycle.spawn_if_free(out);

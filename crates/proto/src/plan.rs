@@ -1,6 +1,6 @@
 //! Derives the processes of one node from the description of a job.
 
-use crate::io::{Program, RankPlan, SpawnPlan};
+use crate::io::{KernelSession, Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::{Binding, JobSpec, StdinTarget};
@@ -15,6 +15,14 @@ pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
         }
     }
     panic!("rank {rank} is outside of a job of {end} ranks")
+}
+
+/// A PMIx server is in one kernel session with its ranks and its agent. Where nodes share a machine, each process has its own.
+pub fn kernel_session(spec: &JobSpec, node: NodeId) -> KernelSession {
+    match spec.options.pmi.has_pmix() && !spec.nodes[node.index()].shared {
+        true => KernelSession::Agents,
+        false => KernelSession::Own,
+    }
 }
 
 /// The ranks of `node`, ready to be started.
@@ -44,6 +52,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         binding: if shares_machine { Binding::NONE } else { options.binding.of_ranks(mapping.ranks_of(node)) },
         report_bindings: options.report_bindings,
         shares_machine,
+        kernel_session: kernel_session(spec, node),
         stdin: options.stdin,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
         pmi_socket: options.pmi.has_simple(),
@@ -118,4 +127,29 @@ fn launcher_env(spec: &JobSpec, rank: Rank, local: LocalRank, local_size: u32) -
     env.push(format!("OMPI_FIRST_RANKS={}", firsts.collect::<Vec<_>>().join(" ")));
     env.push(format!("OMPI_APP_CTX_NUM_PROCS={}", counts.collect::<Vec<_>>().join(" ")));
     env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job_on;
+    use wireup_wire::job::PmiFlavour;
+
+    #[test]
+    fn a_job_with_a_pmix_server_is_in_its_agents_session_unless_nodes_share_the_machine() {
+        let of = |pmi, shared| {
+            let mut spec = job_on(1, [0, 1], 1);
+            spec.options.pmi = pmi;
+            spec.nodes[1].shared = shared;
+            kernel_session(&spec, NodeId(1))
+        };
+        for (pmi, alone) in [
+            (PmiFlavour::Simple, KernelSession::Own),
+            (PmiFlavour::None, KernelSession::Own),
+            (PmiFlavour::Pmix, KernelSession::Agents),
+            (PmiFlavour::Both, KernelSession::Agents),
+        ] {
+            assert_eq!((of(pmi, false), of(pmi, true)), (alone, KernelSession::Own));
+        }
+    }
 }

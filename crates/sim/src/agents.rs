@@ -279,7 +279,7 @@ impl World {
                 self.agents[agent as usize].rank_ports.remove(&job);
                 self.tell_agent(agent, Input::RankPortsRenewed { job });
             }
-            Output::ListenForRanks { job, count, ports, base } => {
+            Output::ListenForRanks { job, count, ports, base, .. } => {
                 if let Some(node) = self.run_node(agent, job) {
                     assert!(count > 0 && ports.range.low <= ports.range.high);
                     match base {

@@ -7,4 +7,5 @@ mod hosts;
 mod idle;
 mod instant_on;
 mod isolation;
+mod kernel_sessions;
 mod refusals;

@@ -4,7 +4,8 @@
 //! is in the namespace of the keeper that came first, a *guest* there. The first keeper stays until the last job of the family has ended
 //! here, since the kernel would end all guests with it.
 //!
-//! Ranks that have started one job often start another, so guests are kept, and one is forked ahead.
+//! Ranks that have started one job often start another, so guests are kept, and one is forked ahead. All jobs of a family want the same of
+//! their keepers, since a job that ranks start has the options of theirs.
 //!
 //! ```text
 //!   first job ──► Serving ── its job is over, others are here ──► Held ── the last one is over ──► given back
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use wireup_os::process::PidNamespace;
 use wireup_os::reactor::Reactor;
+use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 
 /// Idle guests of a family after a quiet time.
@@ -82,12 +84,13 @@ impl Families {
     }
 
     /// A keeper for a job whose family is here: an idle guest, or one that is forked now. The job counts as here.
-    pub fn guest_for(&mut self, job: JobId, reactor: &Reactor) -> Option<io::Result<Idle>> {
+    pub fn guest_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> Option<io::Result<Idle>> {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
         family.grows = true;
         // If the first keeper has just died, so will the family.
-        let guest = family.guests.take_equipped(reactor).map_or_else(|| Family::fork(family.first).map(Idle::from), Ok);
+        let idle = family.guests.take_equipped(session, reactor);
+        let guest = idle.map_or_else(|| Family::fork(family.first).map(Idle::from), Ok);
         Some(guest.and_then(|guest| guest.settled(|| Family::fork(family.first))))
     }
 
@@ -149,9 +152,9 @@ impl Families {
     /// Forks a guest ahead for each family that has had one; it starts the server process that the next job is likely to need.
     pub fn fork_ahead(&mut self, reactor: &Reactor) {
         for family in self.here.values_mut().filter(|family| family.grows) {
+            family.guests.equip(&mut family.server, || Family::fork(family.first), reactor);
             // If none can be forked, the next job reports it.
             let _ = family.guests.fill(GUESTS, || Family::fork(family.first), reactor);
-            family.guests.equip(&mut family.server, reactor);
         }
     }
 

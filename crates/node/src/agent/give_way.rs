@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::keeper::{Batch, Keeper, Process, Program, Request};
     use std::cell::RefCell;
+    use wireup_proto::io::KernelSession;
 
     thread_local! {
         static SET: RefCell<Vec<(u32, i32)>> = const { RefCell::new(Vec::new()) };
@@ -187,6 +188,7 @@ mod tests {
         let program = Program { argv: vec![b"/bin/true".to_vec()], cwd: Vec::new(), env: Vec::new() };
         let (programs, processes) = (vec![program], vec![Process::new(0)]);
         let batch = Batch { programs, processes, umask: 0o022, limits: Vec::new(), staged: None };
+        keeper.begin(KernelSession::Own);
         keeper.request(&Request::Spawn(batch));
         keeper.flush().unwrap();
         assert!(wireup_os::socket::wait(keeper.fd(), true, false, None).unwrap());

@@ -8,6 +8,7 @@ use super::ranks::JobRanks;
 use super::token::JobSlot;
 use std::collections::BTreeMap;
 use wireup_os::reactor::Reactor;
+use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::SpawnError;
 
@@ -32,10 +33,11 @@ impl Jobs {
         self.ranks.get_mut(self.slots.get(&slot)?)
     }
 
-    /// The ranks of a job; a new job gets a keeper first.
+    /// The ranks of a job; a new job gets a keeper in this kernel session first.
     pub fn ranks_of(
         &mut self,
         job: JobId,
+        session: KernelSession,
         keepers: &mut Keepers,
         reactor: &Reactor,
     ) -> Result<&mut JobRanks, SpawnError> {
@@ -43,7 +45,7 @@ impl Jobs {
             while self.slots.contains_key(&self.next) {
                 self.next = self.next.following();
             }
-            let ranks = JobRanks::begin(job, self.next, keepers, reactor)?;
+            let ranks = JobRanks::begin(job, self.next, session, keepers, reactor)?;
             self.slots.insert(self.next, job);
             self.next = self.next.following();
             self.ranks.insert(job, ranks);
@@ -79,12 +81,12 @@ mod tests {
         let reactor = Reactor::new().unwrap();
         let (mut jobs, mut keepers) = (Jobs { next: JobSlot::LAST, ..Jobs::default() }, Keepers::default());
         for job in [7, 1 << 25, 3] {
-            jobs.ranks_of(JobId(job), &mut keepers, &reactor).unwrap();
+            jobs.ranks_of(JobId(job), KernelSession::Own, &mut keepers, &reactor).unwrap();
         }
         let slots: Vec<JobSlot> = jobs.values().map(JobRanks::slot).collect();
         assert_eq!(slots, [JobSlot(1), JobSlot::LAST, JobSlot(0)]);
         jobs.next = JobSlot::LAST;
-        assert_eq!(jobs.ranks_of(JobId(9), &mut keepers, &reactor).unwrap().slot(), JobSlot(2));
+        assert_eq!(jobs.ranks_of(JobId(9), KernelSession::Own, &mut keepers, &reactor).unwrap().slot(), JobSlot(2));
         let gone = jobs.remove(&JobId(7)).expect("the job was there");
         assert!(gone.slot() == JobSlot::LAST && jobs.at(JobSlot::LAST).is_none() && jobs.at(JobSlot(0)).is_some());
         jobs.into_values().chain([gone]).for_each(|ranks| {

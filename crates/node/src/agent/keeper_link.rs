@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use wireup_os::process::start_ticks;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::io::KernelSession;
 
 pub struct KeeperLink {
     keeper: Keeper,
@@ -26,6 +27,10 @@ impl KeeperLink {
 
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
+    }
+
+    pub fn kernel_session(&self) -> Option<KernelSession> {
+        self.keeper.kernel_session()
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

@@ -9,6 +9,9 @@
 //!
 //! One of them may have started a PMIx server process ahead, for jobs that ranks start (`pmix/spare`).
 //!
+//! A keeper that has served a job, or has started a server, has begun a kernel session or a process group in the agent's (`keeper`). From
+//! then on it serves only jobs that want the same.
+//!
 //! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes idle. Idle keepers are
 //! watched, so that a killed one is not used.
 
@@ -19,6 +22,7 @@ use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::io::KernelSession;
 
 /// Most idle keepers. Chosen: as many concurrent jobs as a user starts by a script.
 const IDLE_MAX: usize = 32;
@@ -37,6 +41,11 @@ impl From<Keeper> for Idle {
 }
 
 impl Idle {
+    /// Whether it can serve a job in this kernel session.
+    fn suits(&self, session: KernelSession) -> bool {
+        self.keeper.kernel_session().is_none_or(|begun| begun == session)
+    }
+
     /// What the keeper says; `false`: it cannot be used with what it has started.
     fn receive(&mut self) -> io::Result<bool> {
         if self.keeper.is_entering() {
@@ -82,29 +91,44 @@ pub struct KeeperPool {
 }
 
 impl KeeperPool {
-    /// An idle keeper without a server, if there is one.
-    pub fn take(&mut self, reactor: &Reactor) -> Option<Idle> {
-        self.take_one(false, reactor)
+    /// An idle keeper without a server for a job in this kernel session, if there is one.
+    pub fn take(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
+        let suiting = self.idle.iter().filter(|(_, idle)| idle.server.is_none() && idle.suits(session));
+        // One that has begun none could serve any job.
+        let pid = *suiting.min_by_key(|(_, idle)| idle.keeper.kernel_session().is_none())?.0;
+        self.take_one(pid, reactor)
     }
 
-    /// An idle keeper, the one with a server before others.
-    pub fn take_equipped(&mut self, reactor: &Reactor) -> Option<Idle> {
-        self.take_one(true, reactor).or_else(|| self.take_one(false, reactor))
+    /// The same, but the one with a server before others.
+    pub fn take_equipped(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
+        let equipped = self.equipped().filter(|pid| self.idle[pid].suits(session));
+        equipped.and_then(|pid| self.take_one(pid, reactor)).or_else(|| self.take(session, reactor))
     }
 
-    fn take_one(&mut self, has_server: bool, reactor: &Reactor) -> Option<Idle> {
-        let pid = *self.idle.iter().find(|(_, idle)| idle.server.is_some() == has_server)?.0;
+    /// The idle keeper that has a server.
+    fn equipped(&self) -> Option<u32> {
+        self.idle.iter().find(|(_, idle)| idle.server.is_some()).map(|(pid, _)| *pid)
+    }
+
+    fn take_one(&mut self, pid: u32, reactor: &Reactor) -> Option<Idle> {
         let idle = self.idle.remove(&pid)?;
         let _ = reactor.remove(idle.keeper.fd());
         Some(idle)
     }
 
-    /// An idle keeper starts this server, unless one has a server already.
-    pub fn equip(&mut self, server: &mut Option<SpareServer>, reactor: &Reactor) {
-        if self.idle.values().any(|idle| idle.server.is_some()) {
+    /// An idle keeper, or else one that is forked now, starts this server, unless one has a server already.
+    pub fn equip(
+        &mut self,
+        server: &mut Option<SpareServer>,
+        fork: impl FnOnce() -> io::Result<Keeper>,
+        reactor: &Reactor,
+    ) {
+        if self.equipped().is_some() {
             *server = None;
         }
-        let Some(mut idle) = server.is_some().then(|| self.take(reactor)).flatten() else { return };
+        let Some(session) = server.as_ref().map(SpareServer::kernel_session) else { return };
+        let idle = self.take(session, reactor).or_else(|| fork().ok().map(Idle::from));
+        let Some(mut idle) = idle else { return };
         let Some(mut server) = server.take() else { return };
         let has_started = server.start(&mut idle.keeper).is_ok();
         idle.server = Some(server);
@@ -116,7 +140,7 @@ impl KeeperPool {
 
     /// Ends servers that wait for a job.
     pub fn strip_all(&mut self, reactor: &Reactor) {
-        while let Some(idle) = self.take_one(true, reactor) {
+        while let Some(idle) = self.equipped().and_then(|pid| self.take_one(pid, reactor)) {
             self.strip(idle, reactor);
         }
     }
@@ -164,8 +188,9 @@ impl KeeperPool {
             link.flush(reactor);
         } else if let Some(link) = self.renewing.remove(&pid) {
             let keeper = link.into_keeper(reactor);
-            if alive && self.idle.len() < IDLE_MAX && watch(&keeper, reactor).is_ok() {
+            if alive && watch(&keeper, reactor).is_ok() {
                 self.idle.insert(pid, keeper.into());
+                self.trim(IDLE_MAX, reactor);
             } else {
                 // It has nothing left to do, so closing it does not take long.
                 let _ = keeper.close();
@@ -182,13 +207,23 @@ impl KeeperPool {
         let _ = idle.keeper.close();
     }
 
-    /// Ends all idle keepers but `count`, those without a server first.
+    /// Ends all idle keepers but `count`, those without a server first. Of each kind some stay, as far as possible.
     pub fn trim(&mut self, count: usize, reactor: &Reactor) {
         while self.idle.len() > count
-            && let Some(idle) = self.take(reactor).or_else(|| self.take_equipped(reactor))
+            && let Some(idle) = self.surplus().and_then(|pid| self.take_one(pid, reactor))
         {
+            // It has nothing left to do, so closing it does not take long.
             let _ = idle.into_keeper().close();
         }
+    }
+
+    /// The idle keeper to be ended first: one of the kind of which there are most.
+    fn surplus(&self) -> Option<u32> {
+        let alike = |one: &Idle| {
+            let session = one.keeper.kernel_session();
+            self.idle.values().filter(|idle| idle.keeper.kernel_session() == session).count()
+        };
+        Some(*self.idle.iter().max_by_key(|(_, idle)| (idle.server.is_none(), alike(idle)))?.0)
     }
 
     /// Forks keepers until `count` are idle. They may still set up their namespaces when they are taken.
@@ -226,6 +261,7 @@ fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
+    use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;
 
@@ -235,19 +271,49 @@ mod tests {
         pool.fill(2, Keeper::fork, reactor).unwrap();
         let server = SpareServer::like(&plan(&format!("wireup-{}-{name}", std::process::id())));
         let directory = server.directory();
-        pool.equip(&mut Some(server), reactor);
+        pool.equip(&mut Some(server), Keeper::fork, reactor);
         assert!(directory.exists() && pool.idle.values().filter(|idle| idle.server.is_some()).count() == 1);
         (pool, directory)
     }
 
     fn settle(pool: &mut KeeperPool, idle: usize, reactor: &mut Reactor) {
         while pool.idle.len() != idle || pool.idle.values().any(|idle| idle.server.is_some()) {
-            for event in reactor.wait(None).unwrap().to_vec() {
-                if let Some(Token::IdleKeeper(pid)) = Token::unpack(event.token) {
-                    pool.on_event(pid, reactor);
-                }
+            turn(pool, reactor);
+        }
+    }
+
+    fn turn(pool: &mut KeeperPool, reactor: &mut Reactor) {
+        for event in reactor.wait(None).unwrap().to_vec() {
+            if let Some(Token::IdleKeeper(pid)) = Token::unpack(event.token) {
+                pool.on_event(pid, reactor);
             }
         }
+    }
+
+    /// The keeper of a job.
+    fn keeper(pool: &mut KeeperPool, session: KernelSession, reactor: &Reactor) -> Keeper {
+        let mut keeper = pool.take(session, reactor).map_or_else(|| Keeper::fork().unwrap(), |idle| idle.keeper);
+        keeper.begin(session);
+        keeper
+    }
+
+    /// Jobs that run at the same time; the pids of their keepers, which are idle again.
+    fn serve(pool: &mut KeeperPool, jobs: &[KernelSession], reactor: &mut Reactor) -> Vec<u32> {
+        let keepers: Vec<Keeper> = jobs.iter().map(|session| keeper(pool, *session, reactor)).collect();
+        let pids = keepers.iter().map(Keeper::pid).collect();
+        for keeper in keepers {
+            let token = Token::IdleKeeper(keeper.pid());
+            pool.renew(KeeperLink::begin(keeper, token, reactor).unwrap(), reactor);
+        }
+        while !pool.renewing.is_empty() {
+            turn(pool, reactor);
+            assert!(pool.idle.len() <= IDLE_MAX);
+        }
+        pids
+    }
+
+    fn count(pool: &KeeperPool, session: Option<KernelSession>) -> usize {
+        pool.idle.values().filter(|idle| idle.keeper.kernel_session() == session).count()
     }
 
     fn end(pool: KeeperPool, reactor: &Reactor) {
@@ -278,11 +344,56 @@ mod tests {
     fn only_jobs_that_may_use_it_get_the_keeper_with_a_server() {
         let reactor = Reactor::new().unwrap();
         let (mut pool, directory) = equipped("apart", &reactor);
-        let plain = pool.take(&reactor).expect("there are two keepers");
-        assert!(plain.server.is_none() && pool.take(&reactor).is_none());
-        let with = pool.take_equipped(&reactor).expect("the other one");
-        assert!(with.server.is_some() && pool.take_equipped(&reactor).is_none());
+        let plain = pool.take(Agents, &reactor).expect("there are two keepers");
+        assert!(plain.server.is_none() && pool.take(Agents, &reactor).is_none());
+        assert!(pool.take_equipped(Own, &reactor).is_none());
+        let with = pool.take_equipped(Agents, &reactor).expect("the other one");
+        assert!(with.server.is_some() && pool.take_equipped(Agents, &reactor).is_none());
         [plain, with].into_iter().for_each(|idle| drop(idle.into_keeper().close()));
         assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_keeper_serves_only_jobs_in_the_kernel_session_that_it_has_begun() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut pool = KeeperPool::default();
+        pool.fill(2, Keeper::fork, &reactor).unwrap();
+        let own = serve(&mut pool, &[Own], &mut reactor);
+        assert_eq!(serve(&mut pool, &[Own], &mut reactor), own, "the other one has begun none yet");
+        let agents = serve(&mut pool, &[Agents], &mut reactor);
+        assert_ne!(agents, own);
+        for _ in 0..2 {
+            assert_eq!(serve(&mut pool, &[Agents], &mut reactor), agents);
+            assert_eq!(serve(&mut pool, &[Own], &mut reactor), own);
+        }
+        let both = serve(&mut pool, &[Own, Own], &mut reactor);
+        assert!(both[0] == own[0] && both[1] != agents[0], "one is forked");
+        assert_eq!([None, Some(Own), Some(Agents)].map(|session| count(&pool, session)), [0, 2, 1]);
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn bursts_of_both_kinds_leave_few_keepers_of_each() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut pool = KeeperPool::default();
+        let pids = serve(&mut pool, &[Own; IDLE_MAX + 3], &mut reactor);
+        assert_eq!((pids.len(), count(&pool, Some(Own))), (IDLE_MAX + 3, IDLE_MAX));
+        serve(&mut pool, &[Agents; IDLE_MAX + 3], &mut reactor);
+        assert_eq!([Own, Agents].map(|session| count(&pool, Some(session))), [IDLE_MAX / 2; 2]);
+        pool.trim(2, &reactor);
+        assert_eq!([Own, Agents].map(|session| count(&pool, Some(session))), [1; 2]);
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn a_server_is_started_by_a_keeper_of_the_same_kind() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut pool = KeeperPool::default();
+        let own = serve(&mut pool, &[Own; 2], &mut reactor);
+        let server = SpareServer::like(&plan(&format!("wireup-{}-kind", std::process::id())));
+        pool.equip(&mut Some(server), Keeper::fork, &reactor);
+        let equipped = pool.equipped().expect("one is forked");
+        assert!(!own.contains(&equipped) && pool.idle[&equipped].keeper.kernel_session() == Some(Agents));
+        end(pool, &reactor);
     }
 }

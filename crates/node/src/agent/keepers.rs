@@ -16,6 +16,7 @@ use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::PidNamespace;
 use wireup_os::reactor::Reactor;
+use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::Containment;
 
@@ -77,7 +78,8 @@ impl Keepers {
             first.as_ref().filter(|first| first.isolates()).and_then(|first| PidNamespace::of(first.pid()).ok());
         match (first, namespace) {
             (Some(mut first), Some(namespace)) => {
-                first.request(&Request::BeginSession);
+                // It outlives a kill of the agent's process group.
+                first.begin(KernelSession::Own);
                 // A new socket has room for it; if the process is gone, the first keeper in its namespace reports that.
                 let _ = first.flush();
                 if let Containment::Machine { process, .. } = containment {
@@ -103,17 +105,26 @@ impl Keepers {
         self.ahead_ns = Some(now_ns);
     }
 
-    /// A keeper for ranks: an idle one, or one that is forked now.
+    /// A keeper for ranks, which begins this kernel session: an idle one, or one that is forked now.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
-    pub fn for_ranks(&mut self, job: JobId, reactor: &Reactor) -> io::Result<Idle> {
+    pub fn for_ranks(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
         self.jobs.insert(job);
-        if let Some(guest) = self.families.guest_for(job, reactor) {
-            self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
-            return guest;
-        }
-        let idle = match self.take(self.families.has_joined(job), reactor) {
+        let mut idle = match self.families.guest_for(job, session, reactor) {
+            Some(guest) => {
+                self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
+                guest?
+            }
+            None => self.first_for(job, session, reactor)?,
+        };
+        idle.keeper.begin(session);
+        Ok(idle)
+    }
+
+    /// A keeper for a job that is the first one of its family here.
+    fn first_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
+        let idle = match self.take(session, self.families.has_joined(job), reactor) {
             Some(idle) => idle,
             None => fork(self.namespace.as_ref())?.into(),
         };
@@ -149,15 +160,18 @@ impl Keepers {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
-        let idle = if self.namespace.is_none() { self.take(false, reactor) } else { None };
-        idle.map_or_else(Keeper::fork, |idle| Ok(idle.keeper))
+        let session = KernelSession::Own;
+        let idle = if self.namespace.is_none() { self.take(session, false, reactor) } else { None };
+        let mut keeper = idle.map_or_else(Keeper::fork, |idle| Ok(idle.keeper))?;
+        keeper.begin(session);
+        Ok(keeper)
     }
 
-    fn take(&mut self, equipped: bool, reactor: &Reactor) -> Option<Idle> {
+    fn take(&mut self, session: KernelSession, equipped: bool, reactor: &Reactor) -> Option<Idle> {
         let spare = self.spare.take().map(Idle::from);
         let keeper = spare.or_else(|| match equipped {
-            true => self.pool.take_equipped(reactor),
-            false => self.pool.take(reactor),
+            true => self.pool.take_equipped(session, reactor),
+            false => self.pool.take(session, reactor),
         });
         if self.standing {
             let now_ns = monotonic_ns();
@@ -232,9 +246,9 @@ impl Keepers {
         self.families.fork_ahead(reactor);
         if self.standing {
             let namespace = self.namespace.as_ref();
+            self.pool.equip(&mut self.server, || fork(namespace), reactor);
             // If none can be forked, the next job reports it.
             let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
-            self.pool.equip(&mut self.server, reactor);
         }
     }
 

@@ -187,6 +187,7 @@ fn allowed_cpus() -> usize {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use wireup_proto::io::KernelSession;
     use wireup_wire::ids::{AgentId, NodeId};
     use wireup_wire::job::Binding;
 
@@ -208,6 +209,13 @@ pub mod tests {
             universe: None,
             parent: None,
         };
-        PmixPlan { job: JobId(1), begin, binding: Binding::NONE, ranks_here: 1, env: Vec::new() }
+        PmixPlan {
+            job: JobId(1),
+            begin,
+            binding: Binding::NONE,
+            ranks_here: 1,
+            kernel_session: KernelSession::Agents,
+            env: Vec::new(),
+        }
     }
 }

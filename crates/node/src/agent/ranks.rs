@@ -32,7 +32,7 @@ use std::os::fd::OwnedFd;
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, bind_in_a_row};
-use wireup_proto::io::{ExitStatus, Input, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{ExitStatus, Input, KernelSession, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::{RankPorts, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
@@ -95,9 +95,15 @@ impl JobRanks {
     }
 
     /// Starts with a keeper that has nothing to do yet.
-    pub fn begin(job: JobId, slot: JobSlot, keepers: &mut Keepers, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+    pub fn begin(
+        job: JobId,
+        slot: JobSlot,
+        session: KernelSession,
+        keepers: &mut Keepers,
+        reactor: &Reactor,
+    ) -> Result<JobRanks, SpawnError> {
         let failed = |error: io::Error| failed("the keeper of the ranks", &error);
-        let Idle { keeper, server: spare } = keepers.for_ranks(job, reactor).map_err(failed)?;
+        let Idle { keeper, server: spare } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
         let keeper = KeeperLink::begin(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
         Ok(JobRanks {

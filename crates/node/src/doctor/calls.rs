@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::Instant;
-use wireup_proto::io::{ExitStatus, How, ShellId};
+use wireup_proto::io::{ExitStatus, How, KernelSession, ShellId};
 use wireup_proto::starts::{Outcome, Purpose, Starts, Wish};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Note, RemoteShell};
@@ -101,7 +101,8 @@ impl Calls {
     /// # Errors
     /// No process or descriptor is left.
     pub fn new(common: Common, calls: Vec<Call>, reactor: &Reactor) -> io::Result<Calls> {
-        let keeper = Keeper::fork()?;
+        let mut keeper = Keeper::fork()?;
+        keeper.begin(KernelSession::Own);
         reactor.add(keeper.fd(), KEEPER, Interest::READABLE)?;
         let mut starts = Starts::new(AgentId(0), &common.remote_shell, common.at_once, Some(std::env::consts::ARCH));
         let purpose = |_: usize| match common.probe {

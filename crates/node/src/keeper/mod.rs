@@ -1,9 +1,9 @@
 //! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent for long.
 //!
-//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper, and when its first processes start
-//! it begins a session, or a process group in the agent's session without a terminal. If the keeper dies, the kernel kills every process that it started. If the agent dies (end of file on their
-//! socket), the keeper sweeps: it kills these processes and all of their descendants, even after `setsid` or a double fork, and reaps
-//! until none is left.
+//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper. Before its first processes start,
+//! it begins a session, or a process group in the agent's session without a terminal. If the keeper dies, the kernel kills every process
+//! that it started. If the agent dies (end of file on their socket), the keeper sweeps: it kills these processes and all of their
+//! descendants, even after `setsid` or a double fork, and reaps until none is left.
 //!
 //! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With Linux's autogroups a
 //! session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If each rank had a group of its own, it would
@@ -13,8 +13,8 @@
 //! Jobs with a PMIx server share their agent's session, and so does the server: one group, as under Open MPI's own launcher. Linux 6.18 can
 //! let one group run alone for half a minute if some processes in it yield all the time and others wake up often, as Open MPI's ranks do
 //! when they outnumber the CPUs; an agent or a server in another group then answers nothing. (MPICH's test `spawn_rootargs`, 10 ranks that
-//! start 50, on 2 CPUs: 4 to 119 s with separate groups, 3.7 s with one.) A keeper stays where its first batch has put it, also if it serves
-//! other jobs later.
+//! start 50, on 2 CPUs: 4 to 119 s with separate groups, 3.7 s with one.) A keeper that has begun one of the two serves no job of the other
+//! kind.
 //!
 //! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the agent's group
 //! would have the same weight as the group of all its ranks: the agent would get the CPU at once for each single request, and every
@@ -63,6 +63,7 @@ use std::time::Duration;
 use wireup_os::process::{self, Ended, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
+use wireup_proto::io::KernelSession;
 
 /// How long to wait for a keeper that was told to leave: it needs milliseconds, and up to 2 s if processes belong to
 /// another user and cannot be killed.
@@ -81,6 +82,8 @@ pub struct Keeper {
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
+    /// In which it has its process group; none: it is still in the agent's group.
+    kernel_session: Option<KernelSession>,
     /// Its end of the socket is closed.
     gone: bool,
     /// What it was asked to remove at its end; if it is killed before that, the agent removes them.
@@ -138,7 +141,16 @@ impl Keeper {
             Fork::Parent { child } => {
                 let namespace = if namespace.is_some() { Namespace::Entering } else { Namespace::Shared };
                 let (outbox, inbox) = (Outbox::default(), Inbox::new());
-                Ok(Keeper { pid: child, socket, outbox, inbox, namespace, gone: false, directories: Vec::new() })
+                Ok(Keeper {
+                    pid: child,
+                    socket,
+                    outbox,
+                    inbox,
+                    namespace,
+                    kernel_session: None,
+                    gone: false,
+                    directories: Vec::new(),
+                })
             }
         }
     }
@@ -207,8 +219,26 @@ impl Keeper {
         self.pid
     }
 
+    /// Queues the request that it begin this kernel session, or a process group in it. Call it before processes are requested; only the
+    /// first call has an effect.
+    pub fn begin(&mut self, session: KernelSession) {
+        if self.kernel_session.is_none() {
+            self.kernel_session = Some(session);
+            self.request(&Request::Begin(session));
+        }
+    }
+
+    /// What it has begun.
+    pub fn kernel_session(&self) -> Option<KernelSession> {
+        self.kernel_session
+    }
+
     /// Queues a request; [`Keeper::flush`] sends it.
     pub fn request(&mut self, request: &Request) {
+        debug_assert!(
+            self.kernel_session.is_some() || !matches!(request, Request::Spawn(_)),
+            "it has begun no session"
+        );
         if let Request::RemoveAtEnd { directory } = request {
             self.directories.push(directory.clone());
         }

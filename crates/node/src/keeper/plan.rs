@@ -65,6 +65,7 @@ fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
 mod tests {
     use super::*;
     use wireup_os::bind;
+    use wireup_proto::io::KernelSession;
     use wireup_wire::ids::{JobId, LocalRank, Rank};
     use wireup_wire::job::{BindTo, Object};
 
@@ -83,6 +84,7 @@ mod tests {
             binding: Binding { to, ..Binding::default() },
             report_bindings: false,
             shares_machine: false,
+            kernel_session: KernelSession::Own,
             stdin,
             stdin_inherit,
             pmi_socket: true,

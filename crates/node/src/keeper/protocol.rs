@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use wireup_proto::io::ExitStatus;
+use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
@@ -41,8 +41,8 @@ pub enum Request {
     Renew,
     /// If the agent dies, restore the modes that standard input, a terminal, had when the keeper was forked.
     RestoreTerminalOnDeath,
-    /// Begin a session now: it is to serve no job, so no batch decides this, and to outlive a kill of the agent's process group.
-    BeginSession,
+    /// Begin a kernel session, or a process group in the agent's, which no renewal undoes. Sent once: see [`super::Keeper::begin`].
+    Begin(KernelSession),
 }
 
 /// Processes to start, in this order.

@@ -29,6 +29,7 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
 use wireup_os::{bind, files};
+use wireup_proto::io::KernelSession;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGCHLD, SIGKILL, SIGSTOP};
 
@@ -86,8 +87,6 @@ struct Serve {
     restore_terminal: bool,
     /// The PID namespace of this process, if it is not the agent's.
     isolated: Option<Isolated>,
-    /// It leads a session, or a process group in the agent's: see the module `keeper`.
-    has_group: bool,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// By slot.
@@ -147,7 +146,6 @@ impl Serve {
             lent,
             restore_terminal: false,
             isolated,
-            has_group: false,
             queue: VecDeque::new(),
             living: HashMap::new(),
             slots: HashMap::new(),
@@ -258,7 +256,7 @@ impl Serve {
                     self.begin_sweep(false);
                 }
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
-                Request::BeginSession => self.begin_group(false),
+                Request::Begin(session) => begin(session),
             }
         }
         if !open {
@@ -266,18 +264,7 @@ impl Serve {
         }
     }
 
-    /// Begins its process group: in the agent's session if `stays`, else in a new one.
-    fn begin_group(&mut self, stays: bool) {
-        if mem::replace(&mut self.has_group, true) || (stays && process::new_group().is_ok()) {
-            return;
-        }
-        // It was forked and leads no group, so this cannot fail.
-        let begun = process::new_session();
-        debug_assert!(begun.is_ok(), "{begun:?}");
-    }
-
     fn on_batch(&mut self, batch: Batch) {
-        self.begin_group(batch.processes.iter().any(|process| is_server(process.slot) && process.shares_session));
         if let Some(wanted) = &batch.staged
             && self.staged.is_none()
         {
@@ -507,6 +494,15 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+fn begin(session: KernelSession) {
+    if session == KernelSession::Agents && process::new_group().is_ok() {
+        return;
+    }
+    // It was forked and leads no group, so this cannot fail.
+    let begun = process::new_session();
+    debug_assert!(begun.is_ok(), "{begun:?}");
 }
 
 /// See the module `keeper` for the reasons. A controlling terminal needs a session of its own.

@@ -63,7 +63,8 @@ impl Bench {
         Bench::of(Keeper::fork().unwrap())
     }
 
-    fn of(keeper: Keeper) -> Bench {
+    fn of(mut keeper: Keeper) -> Bench {
+        keeper.begin(KernelSession::Own);
         Bench { keeper, reported: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 

@@ -27,7 +27,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Fork, SignalFd};
 use wireup_os::reactor::{Event, Interest};
 use wireup_os::{files, local};
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, KernelSession};
 use wireup_proto::{AgentConfig, Born};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
@@ -166,7 +166,8 @@ impl<'p> Daemon<'p> {
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
-        warden.request(&Request::BeginSession);
+        // It outlives a kill of this process group.
+        warden.begin(KernelSession::Own);
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),

@@ -8,6 +8,7 @@ use super::server::{Event, Phase};
 use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
+use crate::plan::kernel_session;
 use bytes::Bytes;
 use wireup_wire::across::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
@@ -241,7 +242,14 @@ fn plan(view: &View<'_>) -> PmixPlan {
         false => spec.options.binding.of_ranks(view.facts.mapping.ranks_of(node)),
     };
     let ranks_here = if shared { spec.job_size() } else { view.ranks.len() as u32 };
-    PmixPlan { job: spec.job, begin, binding, ranks_here, env: variables(&spec.env) }
+    PmixPlan {
+        job: spec.job,
+        begin,
+        binding,
+        ranks_here,
+        kernel_session: kernel_session(spec, node),
+        env: variables(&spec.env),
+    }
 }
 
 fn app(app: &AppSpec) -> App {

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{How, Input, Output, ShellId, SpawnPlan};
+use wireup_proto::io::{How, Input, KernelSession, Output, ShellId, SpawnPlan};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, Client, JobId};
 use wireup_wire::job::{PortRange, RankPorts};
@@ -84,8 +84,8 @@ impl AgentDriver {
                     self.inputs.push(Input::RankPortsRenewed { job });
                 }
             }
-            Output::ListenForRanks { job, count, ports, base } => {
-                let input = self.listen_for_ranks(job, count, ports, base);
+            Output::ListenForRanks { job, count, ports, base, kernel_session } => {
+                let input = self.listen_for_ranks(job, kernel_session, count, ports, base);
                 self.inputs.push(input);
             }
             Output::Relay { job, relay, act } => {
@@ -101,7 +101,7 @@ impl AgentDriver {
                 });
             }
             Output::StartPmix(plan) => {
-                let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
+                let ranks = jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
                     inputs.push(Input::PmixFailed { job: plan.job, error: in_words(error) });
                 }
@@ -118,7 +118,7 @@ impl AgentDriver {
                     process::shorten_slice();
                 }
                 let by_step = self.agent.session().remote_shell.starter().by_step();
-                let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
+                let ranks = jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
                 let spawned = ranks.and_then(|ranks| {
                     let lacking = ranks.lacking().map(|what| Input::RanksLack { job: plan.job, what });
                     inputs.extend(lacking);
@@ -191,9 +191,8 @@ impl AgentDriver {
 
     /// The ranks that have asked for a job give way to it when it starts, if all ranks here share too few CPUs.
     fn give_way_to(&mut self, plan: &SpawnPlan) {
-        // A job with a PMIx server may share the agent's scheduling group.
-        let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by));
-        let asker = asker.filter(|ranks| !ranks.has_pmix()).map(JobRanks::keeper);
+        let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by)).map(JobRanks::keeper);
+        let asker = asker.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
         let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
         // Where nodes share a machine, each rank is a scheduling group of its own.
         if let Some(keeper) = asker.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
@@ -216,8 +215,15 @@ impl AgentDriver {
         self.address_of_ranks(base).map_err(|error| error.to_string())
     }
 
-    fn listen_for_ranks(&mut self, job: JobId, count: u32, ports: RankPorts, base: Option<u16>) -> Input {
-        let address = self.sockets_for_ranks(job, count, ports, base).and_then(|base| {
+    fn listen_for_ranks(
+        &mut self,
+        job: JobId,
+        session: KernelSession,
+        count: u32,
+        ports: RankPorts,
+        base: Option<u16>,
+    ) -> Input {
+        let address = self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| {
             self.address_of_ranks(base).map_err(|error| SpawnError {
                 step: SpawnStep::Stdio,
                 what: error.to_string(),
@@ -234,6 +240,7 @@ impl AgentDriver {
     fn sockets_for_ranks(
         &mut self,
         job: JobId,
+        session: KernelSession,
         count: u32,
         ports: RankPorts,
         base: Option<u16>,
@@ -247,7 +254,7 @@ impl AgentDriver {
                 errno: error.raw_os_error().unwrap_or(0),
             }
         };
-        let ranks = self.jobs.ranks_of(job, &mut self.keepers, &self.reactor)?;
+        let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, &self.reactor)?;
         match base {
             None => ranks
                 .bind(count, ports)

@@ -13,12 +13,13 @@ use super::opening::Opening;
 use crate::keeper::{AHEAD_SLOT, Keeper, KeeperEvent, ProcessFds, Request};
 use rustix::io::Errno;
 use std::io;
-use wireup_proto::io::PmixPlan;
+use wireup_proto::io::{KernelSession, PmixPlan};
 use wireup_wire::pmix::{FromServer, ToServer, pack};
 use wireup_wire::signal::SIGKILL;
 
 pub struct SpareServer {
     opening: Opening,
+    kernel_session: KernelSession,
     pub(super) directory: Directory,
     /// None before it has started, and when it is not wanted any more.
     pub(super) fds: ProcessFds,
@@ -28,7 +29,17 @@ impl SpareServer {
     /// For a job like this one; nothing of it exists yet.
     pub fn like(plan: &PmixPlan) -> SpareServer {
         let directory = Directory::following(plan);
-        SpareServer { opening: Opening::of(plan), directory, fds: ProcessFds::default() }
+        SpareServer {
+            opening: Opening::of(plan),
+            kernel_session: plan.kernel_session,
+            directory,
+            fds: ProcessFds::default(),
+        }
+    }
+
+    /// That of the jobs that it may serve.
+    pub fn kernel_session(&self) -> KernelSession {
+        self.kernel_session
     }
 
     #[cfg(test)]
@@ -42,6 +53,7 @@ impl SpareServer {
     /// It will not start; the keeper may be gone.
     pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
         let batch = self.opening.batch(AHEAD_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
+        keeper.begin(self.kernel_session);
         // Requested before the directory exists: this agent could be killed at any moment.
         keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });
         keeper.flush()?;

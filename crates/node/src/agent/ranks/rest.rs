@@ -66,11 +66,14 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
     use wireup_proto::io::Input;
+    use wireup_proto::io::KernelSession;
     use wireup_wire::ids::JobId;
 
     /// A job with ranks here, and the ranks' ends of the PMI sockets.
     fn job(number: u32, ranks: usize, reactor: &Reactor) -> (JobRanks, Vec<UnixStream>) {
-        let mut job = JobRanks::begin(JobId(number), JobSlot(number), &mut Keepers::default(), reactor).unwrap();
+        let mut job =
+            JobRanks::begin(JobId(number), JobSlot(number), KernelSession::Own, &mut Keepers::default(), reactor)
+                .unwrap();
         let clients = (0..ranks).map(|index| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();

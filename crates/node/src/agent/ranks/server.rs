@@ -49,10 +49,6 @@ impl JobRanks {
         self.pmix.as_mut()?.next.take()
     }
 
-    pub fn has_pmix(&self) -> bool {
-        self.pmix.is_some()
-    }
-
     pub fn pmix(&mut self) -> Option<&mut PmixServer> {
         self.pmix.as_mut()
     }
@@ -124,7 +120,7 @@ mod tests {
         keepers.on_tick(u64::MAX, &reactor);
         assert!(directory.exists());
 
-        let mut ranks = JobRanks::begin(JOB, JobSlot(0), &mut keepers, &reactor).unwrap();
+        let mut ranks = JobRanks::begin(JOB, JobSlot(0), wanted.kernel_session, &mut keepers, &reactor).unwrap();
         assert!(ranks.spare.is_some());
         wanted.env = vec![b"PMIX_MCA_another=1".to_vec()];
         ranks.start_pmix(&wanted, &reactor).unwrap();

@@ -11,6 +11,13 @@ fn server() -> Process {
     Process { shares_session: true, ..Process::new(protocol::SERVER_SLOT) }
 }
 
+/// A keeper in this process's session.
+fn beside() -> Bench {
+    let mut keeper = Keeper::fork().unwrap();
+    keeper.begin(KernelSession::Agents);
+    Bench::of(keeper)
+}
+
 /// Fields of `/proc/PID/stat` after the name: state, parent, process group, session.
 fn stat(pid: u32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -47,7 +54,7 @@ fn ranks_share_the_keepers_session_and_scheduling_group() {
 
 #[test]
 fn a_job_with_a_pmix_server_shares_the_agents_session_and_scheduling_group() {
-    let mut bench = Bench::new();
+    let mut bench = beside();
     bench.start(batch(&["sleep", "1000"], vec![server()]));
     bench.start(batch(&["sleep", "1000"], vec![rank(0)]));
     let (own, keeper) = (process::own_pid(), bench.keeper.pid());
@@ -61,11 +68,11 @@ fn a_job_with_a_pmix_server_shares_the_agents_session_and_scheduling_group() {
 }
 
 #[test]
-fn a_keeper_that_serves_no_job_begins_a_session_when_it_is_asked() {
+fn a_keeper_begins_a_session_before_it_starts_processes() {
     let mut bench = Bench::new();
     let keeper = bench.keeper.pid();
     assert_eq!(session(keeper), session(process::own_pid()));
-    bench.request(&Request::BeginSession);
+    bench.keeper.flush().unwrap();
     let start = std::time::Instant::now();
     while session(keeper) != keeper.to_string() {
         assert!(start.elapsed() < PATIENCE, "it begins no session");
@@ -78,7 +85,7 @@ fn a_keeper_that_serves_no_job_begins_a_session_when_it_is_asked() {
 #[test]
 fn a_rank_can_stop_itself_with_sigtstp() {
     for with_server in [false, true] {
-        let mut bench = Bench::new();
+        let mut bench = if with_server { beside() } else { Bench::new() };
         if with_server {
             bench.start(batch(&["sleep", "1000"], vec![server()]));
         }
