@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wireup_coll::{Mapping, Tree};
+use wireup_coll::Mapping;
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
@@ -271,7 +271,6 @@ fn start(
 ) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let (places, growth) = (resolved.places(), resolved.growth());
-    let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
     // A file that cannot be written is reported before the job has run.
     let profile = match resolved.profile.clone().map(|path| (File::create(&path), path)) {
         None => None,
@@ -316,7 +315,7 @@ fn start(
     if let Some(hint) = linked::hint(&resolved.job, &outcome.ended) {
         out::tell(&hint);
     }
-    clock_offset::align(&mut outcome.traces, &tree);
+    clock_offset::align(&mut outcome.traces);
     match profile {
         Some((file, path)) => show_profile(file, &path, &outcome, &phases),
         None => outcome.code,

@@ -211,7 +211,7 @@ impl Agent {
     fn look_around(&mut self, now: Instant, mut step: u8, fx: &mut Effects) {
         while fx.is_empty() {
             let effect = match step {
-                0 => Effect::Membership(membership::Input::ReleaseAdded),
+                0 => Effect::Launchers(launchers::Input::ReleaseAdded),
                 1 => Effect::Starter(starter::Input::StopIfEnding),
                 2 => Effect::Starter(starter::Input::CallShells),
                 3 => Effect::Launchers(launchers::Input::EndIfIdle),
@@ -385,7 +385,7 @@ impl Agent {
             Effect::RankPorts(input) => self.rank_ports.handle(&view, routes, input, fx),
             Effect::AskClock { only_profiled } => {
                 if !only_profiled || self.jobs.all().any(Job::is_profiled) {
-                    self.clock.ask_parent(&view, fx);
+                    self.clock.ask_parent(&view, self.membership.linked_to(), fx);
                 }
             }
             Effect::ClockTold { asked_ns, told_ns } => self.clock.on_parent_told(&view, asked_ns, told_ns, fx),

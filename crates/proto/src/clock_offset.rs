@@ -10,7 +10,6 @@
 
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, RemoteShell, TracePart};
 
@@ -22,12 +21,14 @@ pub struct ClockOffset {
     rounds: u32,
     /// Offset and round trip (ns) of the fastest answer.
     best: Option<(i64, u64)>,
+    /// The parent that is asked.
+    of: AgentId,
 }
 
 impl ClockOffset {
     /// For an agent on its parent's machine.
     fn shared() -> Self {
-        ClockOffset { rounds: 0, best: Some((0, 0)) }
+        ClockOffset { best: Some((0, 0)), ..ClockOffset::default() }
     }
 
     /// For an agent that is started by this method.
@@ -47,9 +48,9 @@ impl ClockOffset {
         self.rounds == 0 && self.best.is_none()
     }
 
-    /// The first question.
-    pub fn ask(&mut self, now: Instant) -> Control {
-        self.rounds = 1;
+    /// The first question to this parent.
+    pub fn ask(&mut self, parent: AgentId, now: Instant) -> Control {
+        (self.rounds, self.of) = (1, parent);
         Control::ClockAsk { asked_ns: now.0 }
     }
 
@@ -69,24 +70,29 @@ impl ClockOffset {
         self.best.is_some()
     }
 
-    /// Offset to the parent's clock and its maximum error (ns); without an answer the error is unbounded.
-    pub fn estimate(&self) -> (i64, u64) {
-        self.best.map_or((0, u64::MAX), |(offset, round_trip)| (offset, round_trip.div_ceil(2)))
+    /// The parent, the offset to its clock and its maximum error (ns); without an answer the error is unbounded.
+    pub fn estimate(&self) -> (AgentId, i64, u64) {
+        let (offset, error) = self.best.map_or((0, u64::MAX), |(offset, round_trip)| (offset, round_trip.div_ceil(2)));
+        (self.of, offset, error)
     }
 }
 
 /// Converts all time stamps to the root's clock: `clock_offset_ns` and `clock_error_ns` become relative to the root.
-pub fn align(parts: &mut [TracePart], tree: &Tree) {
-    let own: BTreeMap<AgentId, (i64, u64)> =
-        parts.iter().map(|part| (part.agent, (part.clock_offset_ns, part.clock_error_ns))).collect();
+pub fn align(parts: &mut [TracePart]) {
+    let clock = |part: &TracePart| (part.clock_offset_ns, part.clock_error_ns, part.clock_of);
+    let own: BTreeMap<AgentId, (i64, u64, AgentId)> = parts.iter().map(|part| (part.agent, clock(part))).collect();
     for part in parts {
-        let (mut offset, mut error, mut at) = (0i64, 0u64, Some(part.agent));
-        while let Some(agent) = at {
+        let (mut offset, mut error, mut at) = (0i64, 0u64, part.agent);
+        // Each parent is above its child, unless a part is not what an agent sends.
+        for _ in 0..=own.len() {
             // The clock of an agent without a trace is unknown.
-            let unknown = if agent == AgentId(0) { (0, 0) } else { (0, u64::MAX) };
-            let (more, doubt) = own.get(&agent).copied().unwrap_or(unknown);
+            let unknown = if at == AgentId(0) { 0 } else { u64::MAX };
+            let (more, doubt, of) = own.get(&at).copied().unwrap_or((0, unknown, AgentId(0)));
             (offset, error) = (offset.wrapping_add(more), error.saturating_add(doubt));
-            at = tree.parent(agent);
+            if at == AgentId(0) {
+                break;
+            }
+            at = of;
         }
         (part.clock_offset_ns, part.clock_error_ns) = (offset, error);
         shift(part, offset);
@@ -118,7 +124,7 @@ mod tests {
         fn the_error_of_an_offset_is_within_its_bound(offset in -1_000_000_000i64..1_000_000_000, delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8)) {
             let mut estimate = ClockOffset::default();
             let mut now = 10_000_000_000u64;
-            let mut question = Some(estimate.ask(Instant(now)));
+            let mut question = Some(estimate.ask(AgentId(0), Instant(now)));
             for (there, back) in delays {
                 let Some(Control::ClockAsk { asked_ns }) = question else { break };
                 let told_ns = (now + there).saturating_add_signed(-offset);
@@ -126,16 +132,17 @@ mod tests {
                 question = estimate.on_told(Instant(now), asked_ns, told_ns);
             }
             prop_assert!(question.is_none());
-            let (found, error) = estimate.estimate();
+            let (_, found, error) = estimate.estimate();
             prop_assert!(found.abs_diff(offset) <= error + 1, "{found} for {offset}, error {error}");
         }
     }
 
     #[test]
     fn an_offset_without_a_measurement_is_unknown() {
-        assert_eq!(ClockOffset::default().estimate(), (0, u64::MAX));
-        let mut parts = [TracePart { agent: AgentId(2), clock_error_ns: 10, ..TracePart::default() }];
-        align(&mut parts, &Tree::new(3, 1));
+        assert_eq!(ClockOffset::default().estimate(), (AgentId(0), 0, u64::MAX));
+        let mut parts =
+            [TracePart { agent: AgentId(2), clock_error_ns: 10, clock_of: AgentId(1), ..TracePart::default() }];
+        align(&mut parts);
         assert_eq!(parts[0].clock_error_ns, u64::MAX);
     }
 
@@ -145,15 +152,27 @@ mod tests {
             agent: AgentId(agent),
             clock_offset_ns,
             clock_error_ns: 10,
+            clock_of: AgentId(agent.max(1) - 1),
             process_ns,
             ..TracePart::default()
         };
         // A chain 0 - 1 - 2; the same moment on three clocks.
         let mut parts = [part(0, 0, 1_000), part(1, 500, 1_500), part(2, -700, 800)];
         parts[0].clock_error_ns = 0;
-        align(&mut parts, &Tree::new(3, 1));
+        align(&mut parts);
         assert!(parts.iter().all(|part| part.process_ns == 1_000 && part.linked_ns == 0));
         assert_eq!(parts[2].clock_offset_ns, -200);
         assert_eq!(parts[2].clock_error_ns, 20);
+        // The root has become the parent of 2.
+        let mut parts = [part(0, 0, 1_000), part(1, 500, 1_500), part(2, -200, 800)];
+        parts[2].clock_of = AgentId(0);
+        align(&mut parts);
+        assert_eq!((parts[2].process_ns, parts[2].clock_error_ns), (1_000, 20), "of 0 and 2");
+    }
+
+    #[test]
+    fn parts_that_name_each_other_have_an_end() {
+        let part = |agent, of| TracePart { agent: AgentId(agent), clock_of: AgentId(of), ..TracePart::default() };
+        align(&mut [part(1, 2), part(2, 1), part(3, 3)]);
     }
 }

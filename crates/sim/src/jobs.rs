@@ -91,7 +91,8 @@ impl Job {
 
 /// The message that launches a job.
 pub fn job_spec(id: JobId, plan: &JobPlan) -> JobSpec {
-    let node = |(node, agent): (u32, &u32)| NodeSpec { agent: AgentId(*agent), name: node_name(node), shared: true };
+    let name = |node, agent: u32| if agent == ADDED { format!("added{node}") } else { node_name(node) };
+    let node = |(at, agent): (u32, &u32)| NodeSpec { agent: AgentId(*agent), name: name(at, *agent), shared: true };
     let app = |(index, (ranks, _)): (usize, &(u32, _))| AppSpec {
         ranks: *ranks,
         argv: vec![format!("./app{index}").into_bytes()],

@@ -304,6 +304,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         process_ns: 1,
         clock_offset_ns: -5,
         clock_error_ns: 2,
+        clock_of: AgentId(0),
         ranks: vec![RankTrace { rank: Rank(1), pid: 2, ..RankTrace::default() }],
         fences: vec![FenceTrace {
             epoch: Epoch(0),

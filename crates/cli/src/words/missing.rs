@@ -52,8 +52,11 @@ pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
             told.extend(advice(group, setting));
         }
     }
-    let nodes = super::count(setting.node_count, "node");
-    format!("no agent could be started on {} of {nodes}: {}", missing.len(), told.join("; "))
+    let nodes = match setting.node_count {
+        0 => super::count(missing.len() as u32, "node"),
+        all => format!("{} of {}", missing.len(), super::count(all, "node")),
+    };
+    format!("no agent could be started on {nodes}: {}", told.join("; "))
 }
 
 /// Hosts with the same problem, and advice.

@@ -26,6 +26,7 @@ use wireup_wire::peer::{Failure, RemoteShell, SessionSpec};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
     pub job_size: u32,
+    /// 0: not of a job that the user has launched.
     pub node_count: u32,
     pub label: bool,
     pub verbose: bool,
@@ -135,10 +136,9 @@ impl Voice {
                 self.lines(notice).into_iter().map(of_job).collect()
             }
             Notice::NotStarted { job, failure } => {
-                vec![format!(
-                    "job {job}, for which a rank has asked, cannot start: {}",
-                    failure::line(failure, &self.setting)
-                )]
+                let setting = Setting { node_count: 0, ..self.setting.clone() };
+                let line = failure::line(failure, &setting);
+                vec![format!("job {job}, for which a rank has asked, cannot start: {line}")]
             }
             Notice::Added { agent, host } => {
                 self.setting.added.insert(*agent, host.clone());

@@ -213,6 +213,7 @@ mod tests {
             children_ns: 0,
             clock_offset_ns: 0,
             clock_error_ns: 0,
+            clock_of: AgentId(0),
             ranks: vec![RankTrace {
                 rank: Rank(id),
                 pid: 9,

@@ -369,7 +369,7 @@ fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
     fs::remove_file(&stays).unwrap();
     let refused = session.job("-n 1").arg(&program).args(["missing", "hostname", "add-host", "moon"]).succeed();
     assert_eq!(count(&refused, "parent ", " is refused"), 1, "{refused}");
-    refused.expect_err_line(&["cannot start", "moon"]);
+    refused.expect_err_line(&["cannot start: no agent could be started on 1 node: moon"]);
     let outcome = session.job("-n 1").arg(&program).args(["spawn", "2", "add-host", "n2"]).succeed();
     assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{outcome}");
     session.down("");

@@ -58,7 +58,7 @@ impl Profile {
     ) -> Frame {
         let part = &mut self.0;
         if !facts.root {
-            (part.clock_offset_ns, part.clock_error_ns) = clock.estimate();
+            (part.clock_of, part.clock_offset_ns, part.clock_error_ns) = clock.estimate();
         }
         part.traffic = both(traffic);
         part.ranks = ranks.iter().map(|process| process.trace.clone()).collect();

@@ -3,6 +3,7 @@
 use super::{Effects, View};
 use crate::clock_offset::ClockOffset;
 use crate::job::JobInput;
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::RemoteShell;
 
 /// The offset of this agent's clock to its parent's, as far as known.
@@ -26,9 +27,9 @@ impl Clock {
     }
 
     /// Asks the parent, once; never if it shares this machine's clock.
-    pub fn ask_parent(&mut self, view: &View<'_>, fx: &mut Effects) {
+    pub fn ask_parent(&mut self, view: &View<'_>, parent: AgentId, fx: &mut Effects) {
         if !view.is_root() && self.offset.is_new() {
-            fx.up(self.offset.ask(view.now));
+            fx.up(self.offset.ask(parent, view.now));
         }
     }
 
@@ -51,8 +52,8 @@ mod tests {
     fn the_clock_is_requested_again_after_each_answer() {
         let (mut scene, mut clock, mut fx) =
             (Scene::one_run(1), Clock::of(&RemoteShell::Ssh(Vec::new())), Effects::default());
-        clock.ask_parent(&scene.view(), &mut fx);
-        clock.ask_parent(&scene.view(), &mut fx);
+        clock.ask_parent(&scene.view(), AgentId(0), &mut fx);
+        clock.ask_parent(&scene.view(), AgentId(0), &mut fx);
         let asked_ns = scene.now.0;
         assert_eq!(fx.sent_up(), [&Control::ClockAsk { asked_ns }]);
         for _ in 1..8 {
@@ -73,7 +74,7 @@ mod tests {
             (Scene::standing(1), Clock::of(&RemoteShell::Ssh(Vec::new())), Effects::default());
         for _ in 0..2 {
             clock.on_parent_up();
-            clock.ask_parent(&scene.view(), &mut fx);
+            clock.ask_parent(&scene.view(), AgentId(0), &mut fx);
         }
         assert_eq!(fx.sent_up().len(), 2);
         let mut clock = Clock::of(&RemoteShell::Local);
@@ -84,8 +85,8 @@ mod tests {
     #[test]
     fn agents_on_one_machine_do_not_request_the_clock() {
         let mut fx = Effects::default();
-        Clock::of(&RemoteShell::Local).ask_parent(&Scene::one_run(1).view(), &mut fx);
-        Clock::of(&RemoteShell::Ssh(Vec::new())).ask_parent(&Scene::one_run(0).view(), &mut fx);
+        Clock::of(&RemoteShell::Local).ask_parent(&Scene::one_run(1).view(), AgentId(0), &mut fx);
+        Clock::of(&RemoteShell::Ssh(Vec::new())).ask_parent(&Scene::one_run(0).view(), AgentId(0), &mut fx);
         assert!(fx.is_empty());
     }
 }

@@ -130,6 +130,8 @@ pub mod launchers {
             link: LinkId,
             spec: Arc<JobSpec>,
         },
+        /// Agents of hosts that were added for jobs that neither wait nor run are to leave.
+        ReleaseAdded,
         /// The state of some nodes has changed.
         NodesChanged,
         /// Agents below this one in the original tree may not have received jobs that were started before.
@@ -198,8 +200,8 @@ pub mod membership {
         },
         /// At the root: start these agents, which this job waits for.
         StartAdded(JobId),
-        /// At the root: agents of hosts that were added for jobs that are over leave.
-        ReleaseAdded,
+        /// At the root: these agents leave, whose hosts were added for jobs that are over.
+        Release(Vec<AgentId>),
         /// The parent is linked: the first one, or the root in its place.
         ParentUp,
         /// The link to the parent broke, or the one to the root that was to adopt this agent.

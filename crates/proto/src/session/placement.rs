@@ -19,7 +19,7 @@ pub fn placement(spec: &JobSpec) -> Result<Mapping, String> {
         return Err("a program of the job has no ranks or no name".into());
     }
     let mut agents_seen = BTreeSet::new();
-    if let Some(node) = spec.nodes.iter().find(|node| !agents_seen.insert(node.agent)) {
+    if let Some(node) = spec.nodes.iter().find(|node| node.agent != AgentId::ADDED && !agents_seen.insert(node.agent)) {
         return Err(format!("the job names node {} twice", node.agent));
     }
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())

@@ -34,10 +34,9 @@ pub struct RankPorts {
 
 impl RankPorts {
     pub fn handle(&mut self, view: &View<'_>, routes: &Routes, input: Input, fx: &mut Effects) {
-        let Some(Wanted { count, range }) = view.session.standing.as_ref().and_then(|standing| standing.rank_ports)
-        else {
-            return;
-        };
+        // A host that was added serves one job, which would have to wait for its ports.
+        let standing = view.session.standing.as_ref().filter(|_| !view.tree.is_beside(view.me));
+        let Some(Wanted { count, range }) = standing.and_then(|standing| standing.rank_ports) else { return };
         match input {
             Input::Begin => fx.push(Effect::Output(Output::ReserveRankPorts { count, range })),
             Input::Reserved(Ok(address)) => {

@@ -105,7 +105,7 @@ impl World {
         });
         let own: Vec<TracePart> = parts.collect();
         let mut aligned = own.clone();
-        wireup_proto::clock_offset::align(&mut aligned, &tree);
+        wireup_proto::clock_offset::align(&mut aligned);
         let root_ahead_ns = self.hosts[0].clock_ahead_ns;
         let is_clean = self.launchers[0].state == LauncherState::Left { code: 0 };
         for (own, aligned) in own.iter().zip(&aligned) {

@@ -5,6 +5,7 @@ use super::*;
 use crate::io::ExitStatus;
 use crate::testing::local;
 use wireup_wire::job::NodeSpec;
+use wireup_wire::limits::ADDED_HOSTS_MAX;
 use wireup_wire::session::Entry;
 
 const CHILD: LinkId = LinkId(101);
@@ -132,6 +133,47 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
     assert!(
         matches!(&receive_all(&mut root, 0, &[Control::AskNodes])[..], [Control::Nodes(nodes)] if nodes.len() == 3)
     );
+}
+
+#[test]
+fn all_hosts_that_cannot_be_added_are_named() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon", "sun"]));
+    let calls = root.outputs().calls();
+    root.shell_ended(calls[0].0, 255, "no route to moon");
+    assert_eq!(cause(&root.sent(LAUNCHER)), None, "sun may start");
+    root.shell_ended(calls[1].0, 255, "no route to sun");
+    let sent = root.sent(LAUNCHER);
+    let Some(Cause::AgentsMissing { missing }) = cause(&sent) else { panic!("{sent:?}") };
+    assert!(missing[0].problem.contains("moon") && missing[1].problem.contains("sun"), "{missing:?}");
+}
+
+#[test]
+fn no_host_is_added_for_a_job_that_is_refused() {
+    let (mut root, job) = root();
+    root.link_down(LinkId(102)).tick_at(T + SECOND).outputs();
+    root.receive_launch(LAUNCHER, job_with(job, [2], &["moon"]));
+    let outputs = root.outputs();
+    assert!(matches!(cause(&outputs.sent(LAUNCHER)), Some(Cause::AgentLost { agent: AgentId(2), .. })));
+    assert_eq!(called(&outputs), []);
+    // Or one of which a client of the session says what no launcher says.
+    let other = LinkId(51);
+    let second = root.attach(other);
+    root.outputs();
+    let hosts: Vec<String> = (0..=ADDED_HOSTS_MAX).map(|host| format!("m{host}")).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    root.receive_launch(other, job_with(second, [0], &hosts));
+    let outputs = root.outputs();
+    assert!(matches!(cause(&outputs.sent(other)), Some(Cause::Launcher { .. })) && called(&outputs).is_empty());
+}
+
+#[test]
+fn a_host_that_the_session_has_is_not_added_again() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["n2"]));
+    let outputs = root.outputs();
+    assert_eq!(outputs.sent(LAUNCHER), [Control::Added { agents: vec![AgentId(2)] }]);
+    assert!(outputs.spawns() && called(&outputs).is_empty() && entries(&outputs).is_empty());
 }
 
 #[test]

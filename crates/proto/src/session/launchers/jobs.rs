@@ -14,6 +14,7 @@ use crate::session::{Begin, Effect, Effects, UNKNOWN_NODE, View, placement};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
+use wireup_wire::limits::ADDED_HOSTS_MAX;
 use wireup_wire::peer::{Cause, Control, MissingAgent};
 
 impl Launchers {
@@ -48,13 +49,31 @@ impl Launchers {
     /// Starts a job; if it adds hosts, when their agents have numbers.
     fn number_or_begin(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, spec: JobSpec, fx: &mut Effects) {
         let starter = view.session.remote_shell.starter();
-        if self.ending.is_some() || spec.nodes.iter().all(|node| node.agent != AgentId::ADDED) {
-            self.begin_or_hold(view, nodes, link, spec, fx);
-        } else if starter.same_machine || starter.by_step() {
-            let problem = "no hosts can be added to this session".to_owned();
-            refuse_launch(link, spec.job, String::new(), Cause::Launcher { problem }, fx);
-        } else {
-            fx.push(Effect::Membership(membership::Input::Number { spec: spec.into(), link: Some(link) }));
+        let added = spec.nodes.iter().filter(|node| node.agent == AgentId::ADDED).count();
+        let problem = match placement(&spec) {
+            _ if self.ending.is_some() || added == 0 => None,
+            Err(problem) => Some(problem),
+            Ok(_) if starter.same_machine || starter.by_step() => Some("no hosts can be added to this session".into()),
+            Ok(_) if added > ADDED_HOSTS_MAX => {
+                Some(format!("{ADDED_HOSTS_MAX} hosts are the most that a job can add"))
+            }
+            Ok(_) => {
+                return fx.push(Effect::Membership(membership::Input::Number { spec: spec.into(), link: Some(link) }));
+            }
+        };
+        match problem {
+            Some(problem) => refuse_launch(link, spec.job, String::new(), Cause::Launcher { problem }, fx),
+            None => self.begin_or_hold(view, nodes, link, spec, fx),
+        }
+    }
+
+    /// Hosts that were added for jobs that neither wait nor run are left.
+    pub(super) fn release_added(&self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
+        let is_needed =
+            |job: JobId| view.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.contains_key(&job);
+        let over: Vec<AgentId> = nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect();
+        if !over.is_empty() {
+            fx.push(Effect::Membership(membership::Input::Release(over)));
         }
     }
 
@@ -95,13 +114,15 @@ impl Launchers {
                 return Err((nodes.host(agent).to_owned(), Cause::AgentLost { agent, problem: problem.to_owned() }));
             }
         }
-        // Hosts that the job adds.
+        // Hosts that the job adds: it ends when it is known of each whether it can be used.
         let missing = |agent: &AgentId| {
             let problem = nodes.problem(*agent)?.to_owned();
             Some(MissingAgent { agent: *agent, problem })
         };
         let missing: Vec<MissingAgent> = agents.iter().filter_map(missing).collect();
-        if let Some(MissingAgent { agent, .. }) = missing.first() {
+        if let Some(MissingAgent { agent, .. }) = missing.first()
+            && !agents.iter().any(|agent| nodes.is_starting(*agent))
+        {
             return Err((nodes.host(*agent).to_owned(), Cause::AgentsMissing { missing }));
         }
         Ok((mapping, agents))

@@ -19,6 +19,7 @@ mod spawns;
 mod tests;
 
 use super::inputs::launchers::Input;
+use super::inputs::membership;
 use super::membership::Nodes;
 use super::{Effect, Effects, View};
 use crate::io::LinkId;
@@ -83,6 +84,9 @@ impl Launchers {
 
     /// `nodes`: the root's table of nodes; only the root has launchers.
     pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
+        if let Input::ReleaseAdded = input {
+            return nodes.into_iter().for_each(|nodes| self.release_added(view, nodes, fx));
+        }
         let Some(nodes) = nodes.filter(|_| view.policy.has_many_launchers()) else {
             return match input {
                 // Launchers attach only to the root.
@@ -113,7 +117,11 @@ impl Launchers {
             Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
             Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
             Input::Numbered { link, spec } => {
+                let job = spec.job;
                 self.begin_or_hold(view, nodes, link, Arc::unwrap_or_clone(spec), fx);
+                if self.deferred.contains_key(&job) {
+                    fx.push(Effect::Membership(membership::Input::StartAdded(job)));
+                }
             }
             Input::NodesChanged => {
                 self.ports.forget_lost(nodes);
@@ -125,8 +133,8 @@ impl Launchers {
             Input::Spawn { job, agent, asker, from, request } => {
                 self.on_spawn(view, job, (agent, asker), from, request, fx);
             }
-            // It comes from the launcher of a single run.
-            Input::Spawned { .. } => {}
+            // It comes from the launcher of a single run, or is handled above.
+            Input::Spawned { .. } | Input::ReleaseAdded => {}
             Input::EndSession { reason } => self.end(view, reason, fx),
             Input::EndIfIdle => {
                 if self.ending.is_some() && view.jobs.is_empty() {

@@ -2,16 +2,15 @@
 //!
 //! ```text
 //!   Launch names hosts to add ──► Number ──► the job waits ──► StartAdded: Return ↓ to all ──► its agents are up: the job begins
-//!                                                                 the job is over: Lost ↓ to all; the numbers are free again
+//!                                            the job neither waits nor runs ──► Release: Lost ↓ to all; the numbers are free again
 //! ```
 //!
-//! An added agent is a child of the root, without children. It serves one job, and leaves when no job that waits or runs needs it. In a
+//! An added agent is a child of the root, without children. It serves one job, and leaves with it (`launchers/jobs`). In a
 //! session of one run it is started with its job, as all others are, without a log; so its number is not used again.
 
 use super::{LiveOf, Membership, lease_ns};
 use crate::io::LinkId;
 use crate::outbox::control_frame;
-use crate::session::inputs::membership::Input;
 use crate::session::inputs::{launchers, starter};
 use crate::session::{Effect, Effects, View};
 use std::sync::Arc;
@@ -22,14 +21,18 @@ use wireup_wire::peer::{Control, MissingAgent};
 const JOB_OVER: &str = "the job that it was added for is over";
 
 impl Membership {
-    pub(super) fn number(&mut self, view: &View<'_>, spec: Arc<JobSpec>, link: Option<LinkId>, fx: &mut Effects) {
+    pub(super) fn number(&mut self, spec: Arc<JobSpec>, link: Option<LinkId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         let mut spec = Arc::unwrap_or_clone(spec);
         let mut agents = Vec::new();
         for node in spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED) {
-            node.agent = writer.nodes.add(&node.name, spec.job, view.policy.survives_losses());
+            // The run may be on some nodes of its session only.
+            node.agent = writer.nodes.own_agent(&node.name).unwrap_or_else(|| {
+                let agent = writer.nodes.add(&node.name, spec.job);
+                fx.push(Effect::Starter(starter::Input::Added { agent, host: node.name.clone() }));
+                agent
+            });
             agents.push(node.agent);
-            fx.push(Effect::Starter(starter::Input::Added { agent: node.agent, host: node.name.clone() }));
         }
         let (job, spec, told) = (spec.job, Arc::new(spec), Control::Added { agents });
         match link {
@@ -40,30 +43,33 @@ impl Membership {
             Some(link) => {
                 fx.push(Effect::Send(link, control_frame(job, &told)));
                 fx.push(Effect::Launchers(launchers::Input::Numbered { link, spec }));
-                fx.push(Effect::Membership(Input::StartAdded(job)));
             }
         }
     }
 
     pub(super) fn start_added(&mut self, view: &View<'_>, live: LiveOf<'_>, job: JobId, fx: &mut Effects) {
-        let Some(writer) = self.writer.as_ref().filter(|_| live().1.contains(&job)) else { return };
+        let Some(writer) = &self.writer else { return };
         let of_job = writer.nodes.added().filter(|(_, of)| *of == job);
-        let agents = of_job.map(|(agent, _)| agent).collect();
-        self.bring_back(view, live, agents, fx);
+        let agents: Vec<AgentId> = of_job.map(|(agent, _)| agent).collect();
+        if !agents.is_empty() {
+            self.bring_back(view, live, agents, fx);
+        }
     }
 
-    pub(super) fn release_added(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
-        let Some(writer) = self.writer.as_mut().filter(|writer| writer.nodes.added().next().is_some()) else { return };
+    pub(super) fn release(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
+        let Some(writer) = &mut self.writer else { return };
         let has_log = view.policy.survives_losses();
-        let needed = if has_log { live().1 } else { view.jobs.ids() };
-        let over = writer.nodes.added().filter(|(_, job)| !needed.contains(job));
-        let over: Vec<AgentId> = over.map(|(agent, _)| agent).collect();
-        over.iter().for_each(|agent| writer.nodes.remove(*agent));
+        // Without incarnations a number is for one agent only.
+        agents.iter().for_each(|agent| writer.nodes.remove(*agent, has_log));
         if has_log {
             let lost = |agent| MissingAgent { agent, problem: JOB_OVER.into() };
-            self.lose(view, live, over.into_iter().map(lost).collect(), lease_ns(view), fx);
-        } else {
-            over.into_iter().for_each(|agent| fx.child(agent, Control::Shutdown));
+            return self.lose(view, live, agents.into_iter().map(lost).collect(), lease_ns(view), fx);
+        }
+        for agent in agents {
+            match view.neighbours.child(agent) {
+                Some(_) => fx.child(agent, Control::Shutdown),
+                None => fx.push(Effect::Starter(starter::Input::Lost(agent))),
+            }
         }
     }
 }

@@ -84,7 +84,9 @@ impl Membership {
     /// These agents are started again, some of them by this agent.
     pub(super) fn follow_return(&mut self, view: &View<'_>, entry: &Entry, agents: &[AgentId], fx: &mut Effects) {
         self.routes.roster.apply(entry);
-        fx.push(Effect::Starter(starter::Input::Anew));
+        if agents.iter().any(|agent| self.routes.roster.is_below(view.me, *agent)) {
+            fx.push(Effect::Starter(starter::Input::Anew));
+        }
         for &agent in agents.iter().filter(|agent| self.routes.roster.parent(**agent) == Some(view.me)) {
             fx.push(Effect::Starter(starter::Input::Start(agent)));
         }

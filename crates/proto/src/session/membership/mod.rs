@@ -103,6 +103,11 @@ impl Membership {
         self.writer.as_ref().map(|writer| &writer.nodes)
     }
 
+    /// The agent at the other end of the current or last link up.
+    pub fn linked_to(&self) -> AgentId {
+        self.linked_to
+    }
+
     /// Whether this agent has no parent.
     pub fn is_seeking(&self) -> bool {
         self.seeking.is_some()
@@ -128,9 +133,9 @@ impl Membership {
             Input::Gone { branch, gone } => self.on_gone(view, live, branch, gone, fx),
             Input::Log(log) => self.on_log(view, log, fx),
             Input::Revive => self.revive(view, live, fx),
-            Input::Number { spec, link } => self.number(view, spec, link, fx),
+            Input::Number { spec, link } => self.number(spec, link, fx),
             Input::StartAdded(job) => self.start_added(view, live, job, fx),
-            Input::ReleaseAdded => self.release_added(view, live, fx),
+            Input::Release(agents) => self.release(view, live, agents, fx),
             Input::ParentUp => self.on_parent_up(view, fx),
             Input::ParentLost => self.on_parent_lost(view, fx),
             Input::RootReached(link) => self.on_root_reached(view, link),

@@ -1,6 +1,6 @@
 //! The root's table of all nodes: which are up, starting or lost, and why. Those of the session come first, then hosts that jobs have added.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::SessionSpec;
@@ -11,9 +11,11 @@ pub struct Nodes {
     nodes: Vec<NodeState>,
     /// How many of them are of the session.
     own: usize,
-    /// The job that each of the others was added for; one that is not here has left.
+    /// The job that each of the others was added for.
     added: BTreeMap<AgentId, JobId>,
-    /// Number of nodes that are neither up nor lost.
+    /// Numbers of agents that have left, for others.
+    free: BTreeSet<AgentId>,
+    /// Number of nodes of the session that are neither up nor lost.
     starting: usize,
 }
 
@@ -26,7 +28,8 @@ impl Nodes {
             presence: if index == 0 { Presence::Up } else { Presence::Starting },
         });
         let own = session.agents.len();
-        Nodes { nodes: nodes.collect(), own, added: BTreeMap::new(), starting: own.saturating_sub(1) }
+        let (added, free) = (BTreeMap::new(), BTreeSet::new());
+        Nodes { nodes: nodes.collect(), own, added, free, starting: own.saturating_sub(1) }
     }
 
     /// Those of the session.
@@ -39,14 +42,16 @@ impl Nodes {
         self.nodes.get(agent.index()).map_or("", |node| &node.host)
     }
 
-    /// A host is added for a job, and starts. `reuses`: its agent may get the number of one that has left.
-    pub fn add(&mut self, host: &str, job: JobId, reuses: bool) -> AgentId {
-        let others = (self.own as u32..self.nodes.len() as u32).map(AgentId);
-        let free = others.filter(|_| reuses).find(|agent| !self.added.contains_key(agent));
-        let agent = free.unwrap_or(AgentId(self.nodes.len() as u32));
-        if free.is_none() {
-            let presence = Presence::Lost { problem: String::new() };
-            self.nodes.push(NodeState { host: String::new(), slots: 0, presence });
+    /// The session's agent on this host.
+    pub fn own_agent(&self, host: &str) -> Option<AgentId> {
+        self.own().iter().position(|node| node.host == host).map(|agent| AgentId(agent as u32))
+    }
+
+    /// A host is added for a job, and starts.
+    pub fn add(&mut self, host: &str, job: JobId) -> AgentId {
+        let agent = self.free.pop_first().unwrap_or(AgentId(self.nodes.len() as u32));
+        if agent.index() == self.nodes.len() {
+            self.nodes.push(NodeState { host: String::new(), slots: 0, presence: Presence::Starting });
         }
         self.nodes[agent.index()].host = host.to_owned();
         self.added.insert(agent, job);
@@ -54,10 +59,11 @@ impl Nodes {
         agent
     }
 
-    /// Its agent leaves: another host may get the number.
-    pub fn remove(&mut self, agent: AgentId) {
+    /// Its agent leaves. `is_free`: another one may get the number.
+    pub fn remove(&mut self, agent: AgentId, is_free: bool) {
         self.added.remove(&agent);
         self.on_lost(agent, "");
+        self.free.extend(is_free.then_some(agent));
     }
 
     /// The hosts that jobs have added.
@@ -76,7 +82,7 @@ impl Nodes {
         spec.nodes.iter().all(|node| is_there(node.agent))
     }
 
-    /// Whether every node is known to be up or lost.
+    /// Whether every node of the session is known to be up or lost.
     pub fn is_settled(&self) -> bool {
         self.starting == 0
     }
@@ -84,6 +90,11 @@ impl Nodes {
     /// Whether an agent is known to be linked.
     pub fn is_up(&self, agent: AgentId) -> bool {
         self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Up)
+    }
+
+    /// Whether it is not known yet what becomes of an agent.
+    pub fn is_starting(&self, agent: AgentId) -> bool {
+        self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Starting)
     }
 
     /// An agent is linked.
@@ -104,7 +115,9 @@ impl Nodes {
         let Some(node) = self.nodes.get_mut(agent.index()) else { return };
         let is_starting = to == Presence::Starting;
         let was_starting = std::mem::replace(&mut node.presence, to) == Presence::Starting;
-        self.starting = self.starting + usize::from(is_starting) - usize::from(was_starting);
+        if self.is_own(agent) {
+            self.starting = self.starting + usize::from(is_starting) - usize::from(was_starting);
+        }
     }
 
     /// Why a node is lost, if it is.

@@ -195,10 +195,13 @@ impl Sessions {
                 let added = NodeSpec { agent: AgentId::ADDED, name: String::new(), shared: false };
                 let spec = JobSpec { nodes: vec![added], ..job_on(job.0, [], 1) };
                 self.tell(world, ROOT, Input::Number { spec: spec.into(), link: Some(LinkId(NOBODY)) }, T);
+                self.tell(world, ROOT, Input::StartAdded(job), T);
             }
             Event::JobOver(job) => {
                 world.jobs.remove(&job);
-                self.tell(world, ROOT, Input::ReleaseAdded, T);
+                let nodes = world.copies[&ROOT].members.nodes().expect("the root has a list of nodes");
+                let over = nodes.added().filter(|(_, of)| *of == job).map(|(agent, _)| agent).collect();
+                self.tell(world, ROOT, Input::Release(over), T);
             }
         }
         match event {
