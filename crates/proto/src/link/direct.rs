@@ -183,10 +183,10 @@ impl Direct {
     /// A job has ended.
     pub fn forget(&mut self, job: JobId) {
         for (&agent, peer) in &mut self.peers {
-            let was_last = peer.jobs.remove(&job) && peer.jobs.is_empty();
+            peer.jobs.remove(&job);
             // In a session with other jobs the sender must not keep frames of an ended job for long.
             if self.ways.standing
-                && was_last
+                && peer.jobs.is_empty()
                 && let Some(before) = peer.window.acknowledge_now(IDLE_BYTES_MAX)
             {
                 self.routed.push_back(acknowledged(self.me, agent, job, before));

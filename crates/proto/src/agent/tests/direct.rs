@@ -432,3 +432,21 @@ fn what_arrived_for_a_job_that_never_starts_here_is_forgotten() {
     agent.receive(UP, 0, &Control::Log(Log { newest: JobId(1), ..Log::default() }));
     assert_eq!(agent.holds().direct_jobs, 0);
 }
+
+#[test]
+fn frames_of_ended_jobs_that_have_waited_for_another_are_acknowledged() {
+    let mut agent = TestAgent::standing(3);
+    agent.receive(UP, 0, &Control::Log(Log { newest: JobId(2), ..Log::default() })).outputs();
+    let large = Frame { payload: vec![0; 5 << 10].into(), ..frame(2, 0) };
+    for (number, frame) in [(1, frame(1, 0)), (2, large), (0, frame(1, 0))] {
+        agent.receive_frame(UP, routed(5, 3, None, Some((number, frame))));
+    }
+    let acknowledged = |output: &Output| match output {
+        Output::Send { link: UP, frame } if frame.kind == Kind::Routed => {
+            let inner = Routed::unwrap(frame.clone()).expect("our own frame").frame?;
+            (inner.1.kind == Kind::Pair).then_some(inner.1.arg)
+        }
+        _ => None,
+    };
+    assert_eq!(agent.outputs().iter().find_map(acknowledged), Some(3));
+}
