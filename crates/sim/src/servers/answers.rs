@@ -80,11 +80,16 @@ impl World {
         procs.len() == job.size() as usize && (0..).zip(procs).all(is_right)
     }
 
-    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends.
+    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends; or its server was
+    /// killed.
     fn may_be_gone(&self, node: u32, of: u32) -> bool {
         let checks = &self.job_at(node).checks;
         let has_committed = checks.modex.has_committed(of);
-        self.has_left(node, of) && (!has_committed || self.spec.deaf_servers || !checks.culprits.is_empty())
+        let server = &self.nodes[self.proc_of(node, of).node as usize].server;
+        let is_unserved = server.as_ref().is_none_or(|server| !server.is_running);
+        let was_struck = |host: &u32| self.membership.was_struck(*host);
+        let has_fault = !checks.culprits.is_empty() || self.job_at(node).plan.nodes.iter().any(was_struck);
+        (is_unserved && has_fault) || self.has_left(node, of) && (!has_committed || self.spec.deaf_servers || has_fault)
     }
 
     fn has_left(&self, node: u32, rank: u32) -> bool {
