@@ -316,7 +316,13 @@ impl Agent {
         let view = view!(self, now);
         let routes = self.membership.routes();
         match effect {
-            Effect::Up(job, message) => self.send_up(control_frame(job, &message)),
+            Effect::Up(job, message) => {
+                // Of the start of a host that a job has added its launcher is told.
+                let starts = if let Control::Note(note) = &message { note.starts() } else { None };
+                let added_for = || self.membership.nodes()?.added_for(starts?);
+                let job = added_for().filter(|_| self.policy.has_many_launchers()).unwrap_or(job);
+                self.send_up(control_frame(job, &message));
+            }
             Effect::Child(child, message) => {
                 self.links.send_child(child, control_frame(JobId(0), &message), &mut self.out);
             }

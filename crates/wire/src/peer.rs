@@ -180,6 +180,18 @@ pub enum Note {
     Bound { host: String, picture: String },
 }
 
+impl Note {
+    /// The agent whose start this is about.
+    pub fn starts(&self) -> Option<AgentId> {
+        match self {
+            Note::Linked { agent, .. } | Note::StartedFor { agent, .. } => Some(*agent),
+            Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
+            Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
+            Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,
+        }
+    }
+}
+
 /// What the ranks of a node lack, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Lacking {

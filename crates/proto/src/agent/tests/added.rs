@@ -6,6 +6,7 @@ use crate::io::ExitStatus;
 use crate::testing::local;
 use wireup_wire::job::NodeSpec;
 use wireup_wire::limits::ADDED_HOSTS_MAX;
+use wireup_wire::peer::Note;
 use wireup_wire::session::Entry;
 
 const CHILD: LinkId = LinkId(101);
@@ -133,6 +134,16 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
     assert!(
         matches!(&receive_all(&mut root, 0, &[Control::AskNodes])[..], [Control::Nodes(nodes)] if nodes.len() == 3)
     );
+}
+
+#[test]
+fn the_launcher_is_told_how_its_host_is_started() {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
+    let shell = root.outputs().calls()[0].0;
+    root.shell_ended(shell, 255, "kex_exchange_identification: Connection closed by remote host");
+    let sent = root.sent(LAUNCHER);
+    assert!(matches!(&sent[..], [Control::Note(Note::Retry { agent: AgentId(3), .. })]), "{sent:?}");
 }
 
 #[test]

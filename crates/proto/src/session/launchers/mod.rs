@@ -70,7 +70,10 @@ impl Launchers {
 
     /// The links to which messages about a job are sent; job 0 is the session itself.
     pub fn links_of(&self, job: JobId) -> Vec<LinkId> {
-        self.owners.links_of(job)
+        match self.deferred.get(&job) {
+            Some(deferred) => vec![deferred.link],
+            None => self.owners.links_of(job),
+        }
     }
 
     pub fn deadline(&self) -> Option<Instant> {

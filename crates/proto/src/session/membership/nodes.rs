@@ -71,6 +71,11 @@ impl Nodes {
         self.added.iter().map(|(agent, job)| (*agent, *job))
     }
 
+    /// The job that this agent's host was added for.
+    pub fn added_for(&self, agent: AgentId) -> Option<JobId> {
+        self.added.get(&agent).copied()
+    }
+
     /// Whether it is an agent of the session.
     pub fn is_own(&self, agent: AgentId) -> bool {
         agent.index() < self.own
