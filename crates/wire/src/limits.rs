@@ -133,7 +133,7 @@ pub const SPAWN_COMMANDS_MAX: usize = 1024;
 /// Jobs of one family (a job, those that its ranks have asked for, and so on) that exist at once: each costs every node of it some processes
 /// and descriptors. Chosen: more than a master with many workers starts one by one.
 pub const FAMILY_JOBS_MAX: usize = 1024;
-/// Hosts that one job may add to those of a session: the root starts all of their agents. Chosen: more than fit below one agent with comfort.
+/// Hosts that one job may add to those of a session. Chosen: the root starts all of their agents itself; each costs it a remote shell and a link.
 pub const ADDED_HOSTS_MAX: usize = 1024;
 
 /// Stdio credit of one (link, job, stream): the bytes that a child may have in transit or buffered above it.

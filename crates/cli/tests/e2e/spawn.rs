@@ -278,7 +278,19 @@ fn children_run_on_hosts() {
     }
 }
 
-/// Hosts that the run does not have, one after the other and again.
+/// Jobs of two ranks and of one, which ask for hosts that are not there: two at once, and one three times.
+fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
+    let outcome = job(two, "spawn 3 add-host n2,n3,n1");
+    assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
+    for host in ["n2", "n3"] {
+        outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
+    }
+    let outcome = job(one, "repeat 3 add-host n2");
+    assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
+    assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
+}
+
+/// Hosts that the run does not have.
 #[test]
 fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::by_ssh() else { return };
@@ -286,14 +298,7 @@ fn children_run_on_hosts_that_are_added() {
     fs::write(&file, "# of one\nn2 slots=2\n").unwrap();
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
-        let outcome = job("--hosts n[0-1] -n 2 --verbose", "spawn 3 add-host n2,n3,n1");
-        assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
-        for host in ["n2", "n3"] {
-            outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
-        }
-        let outcome = job("--hosts n0 -n 1 --verbose", "repeat 3 add-host n2");
-        assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
-        assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
+        adds_hosts(&job, ["--hosts n[0-1] -n 2 --verbose", "--hosts n0 -n 1 --verbose"]);
         let outcome = job("--hosts n0 -n 1 --verbose", &format!("spawn 2 add-hostfile {}", file.display()));
         assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{outcome}");
         outcome.expect_err_line(&["n2 is added to the nodes of this run"]);
@@ -315,7 +320,6 @@ fn added_hosts_are_released_when_their_job_has_ended() {
     assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
 }
 
-/// With each library; a request after another gets the same hosts again.
 #[test]
 fn hosts_are_added_to_a_session_for_one_job() {
     let Some(machines) = machines::by_ssh() else { return };
@@ -326,16 +330,9 @@ fn hosts_are_added_to_a_session_for_one_job() {
             let run = session.job(line).arg(&program).args(words.split(' ')).envs(environment(flavour));
             run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed()
         };
-        let outcome = job("-n 2 --verbose", "spawn 3 add-host n2,n3,n1");
-        assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
-        for host in ["n2", "n3"] {
-            outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
-        }
-        let outcome = job("-n 1 --verbose", "repeat 3 add-host n2");
-        assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
-        assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
+        adds_hosts(&job, ["-n 2 --verbose", "-n 1 --verbose"]);
     }
-    // While a job has the host it is listed; when the job is over its agent leaves, and the session goes on.
+    // When the job is over its agent leaves, and the session goes on.
     let Some(program) = program(Flavour::Mpich5, "family") else { return drop(session.down("")) };
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
     let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();

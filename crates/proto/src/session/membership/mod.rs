@@ -50,7 +50,8 @@ const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
 const PAUSE_NS: u64 = 100_000_000;
 const PAUSE_NS_MAX: u64 = 1_600_000_000;
 
-/// Number of entries kept for agents that rejoin. Chosen: more losses than occur in any session during one lease.
+/// Number of entries kept for agents that rejoin. Chosen: more losses, and jobs that add hosts, than occur in any session
+/// during one lease.
 const KEPT_MAX: usize = 4096;
 
 /// The newest job's number, and the jobs that may still send frames.
