@@ -317,7 +317,7 @@ impl Agent {
         let routes = self.membership.routes();
         match effect {
             Effect::Up(job, message) => {
-                // Of the start of a host that a job has added its launcher is told.
+                // Notes about the start of an added host go to the launcher of its job.
                 let starts = if let Control::Note(note) = &message { note.starts() } else { None };
                 let added_for = || self.membership.nodes()?.added_for(starts?);
                 let job = added_for().filter(|_| self.policy.has_many_launchers()).unwrap_or(job);
@@ -539,7 +539,7 @@ impl Agent {
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
                 let job = JobId(frame.job);
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
-                // An answer about a job that has ended may take another way.
+                // The answer about an ended job may have used a direct link.
                 fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
             }
             (Kind::Control, _) => {

@@ -36,7 +36,7 @@ impl ClockOffset {
         if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
-    /// There is another parent, which has answered nothing. On one machine all have the same clock.
+    /// The agent has another parent: forgets what the previous one has answered. On one machine all have the same clock.
     pub fn start_over(&mut self) {
         if self.rounds > 0 {
             *self = ClockOffset::default();

@@ -94,7 +94,7 @@ impl KeeperPool {
     /// An idle keeper without a server for a job in this kernel session, if there is one.
     pub fn take(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let suiting = self.idle.iter().filter(|(_, idle)| idle.server.is_none() && idle.suits(session));
-        // One that has begun none could serve any job.
+        // One that has begun no session yet could serve any job: it is taken last.
         let pid = *suiting.min_by_key(|(_, idle)| idle.keeper.kernel_session().is_none())?.0;
         self.take_one(pid, reactor)
     }

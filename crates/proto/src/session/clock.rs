@@ -67,7 +67,7 @@ mod tests {
         assert!(fx.sent_up().is_empty(), "no more than eight rounds");
     }
 
-    /// The lost one answers nothing, and jobs wait for an answer.
+    /// A lost parent does not answer, and jobs wait for the answer.
     #[test]
     fn another_parent_is_asked_from_the_start() {
         let (scene, mut clock, mut fx) =

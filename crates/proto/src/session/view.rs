@@ -36,10 +36,9 @@ impl View<'_> {
         self.session.remote_shell.starter().batch.as_ref()
     }
 
-    /// The name of this agent's host, which may have been added for a job.
+    /// The name of this agent's host.
     pub fn host(&self) -> &str {
-        let added = || self.jobs.specs().flat_map(|spec| &spec.nodes).find(|node| node.agent == self.me);
-        self.host_of(self.me).or_else(|| added().map(|node| node.name.as_str())).unwrap_or("its parent")
+        self.host_of(self.me).unwrap_or("its parent")
     }
 
     /// The name of the host of one of the session's agents.

@@ -67,7 +67,7 @@ impl Launchers {
         }
     }
 
-    /// Hosts that were added for jobs that neither wait nor run are left.
+    /// Releases the hosts whose job neither waits nor runs.
     pub(super) fn release_added(&self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
         let is_needed =
             |job: JobId| view.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.contains_key(&job);
@@ -114,7 +114,7 @@ impl Launchers {
                 return Err((nodes.host(agent).to_owned(), Cause::AgentLost { agent, problem: problem.to_owned() }));
             }
         }
-        // Hosts that the job adds: it ends when it is known of each whether it can be used.
+        // Hosts that the job adds: all that cannot be used are named at once, when none is starting any more.
         let missing = |agent: &AgentId| {
             let problem = nodes.problem(*agent)?.to_owned();
             Some(MissingAgent { agent: *agent, problem })

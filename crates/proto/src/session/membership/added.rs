@@ -26,7 +26,7 @@ impl Membership {
         let mut spec = Arc::unwrap_or_clone(spec);
         let mut agents = Vec::new();
         for node in spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED) {
-            // The run may be on some nodes of its session only.
+            // The run may use only some nodes of its session, and the host be another of them.
             node.agent = writer.nodes.own_agent(&node.name).unwrap_or_else(|| {
                 let agent = writer.nodes.add(&node.name, spec.job);
                 fx.push(Effect::Starter(starter::Input::Added { agent, host: node.name.clone() }));

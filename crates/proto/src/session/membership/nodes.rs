@@ -97,7 +97,7 @@ impl Nodes {
         self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Up)
     }
 
-    /// Whether it is not known yet what becomes of an agent.
+    /// Whether an agent is neither up nor lost.
     pub fn is_starting(&self, agent: AgentId) -> bool {
         self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Starting)
     }

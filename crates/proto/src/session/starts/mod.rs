@@ -171,7 +171,7 @@ impl Starts {
         self.calls.values().any(|(call, state)| *state == State::Linked && call.wish.agent == agent)
     }
 
-    /// An agent that has linked is lost: what its shell says from now on is of no use, and not about its next incarnation.
+    /// A linked agent is lost: what its shell still says must not be attributed to its next incarnation.
     pub fn on_lost(&mut self, agent: AgentId) {
         self.calls.retain(|_, (call, state)| *state != State::Linked || call.wish.agent != agent);
     }
