@@ -11,19 +11,23 @@ const LEN_MAX: u64 = 1 << 20;
 /// The names in it: the first word of each line, with the number of `slots=` behind a colon. What is behind a `#` is a comment.
 ///
 /// # Errors
-/// It cannot be read, or is no text.
+/// It cannot be read, is no text, or has slots that are not a number.
 pub fn names(path: &Path) -> io::Result<Vec<String>> {
     // A pipe would not let us wait for its other end.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut text = String::new();
     file.take(LEN_MAX).read_to_string(&mut text)?;
-    let name = |line: &str| {
-        let mut words = line.split('#').next()?.split_whitespace();
-        let name = words.next()?;
-        let slots = words.find_map(|word| word.strip_prefix("slots="));
-        Some(slots.map_or_else(|| name.to_owned(), |slots| format!("{name}:{slots}")))
-    };
-    Ok(text.lines().filter_map(name).collect())
+    let mut names = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(name) = words.next() else { continue };
+        match words.find_map(|word| word.strip_prefix("slots=")) {
+            None => names.push(name.to_owned()),
+            Some(slots) if slots.parse::<u32>().is_ok() => names.push(format!("{name}:{slots}")),
+            Some(slots) => return Err(io::Error::other(format!("line {number}: slots={slots} is not a number"))),
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -35,8 +39,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("wireup-host-file-{}", std::process::id()));
         std::fs::write(&path, "n0 slots=4\n# n1\n\n  n2:3 # the last one\n").unwrap();
         let found = names(&path);
+        std::fs::write(&path, "n0\nn1 slots=x\n").unwrap();
+        let refused = names(&path);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(found.unwrap(), ["n0:4", "n2:3"]);
+        assert_eq!(refused.unwrap_err().to_string(), "line 2: slots=x is not a number");
         assert!(names(&path).is_err());
     }
 }
