@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 22] = [
+const PROGRAMS: [&str; 23] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -24,6 +24,7 @@ const PROGRAMS: [&str; 22] = [
     "spawn_jobs",
     "misbehave",
     "polling",
+    "beside_polling",
     ARE_LOADED[0],
     ARE_LOADED[1],
 ];

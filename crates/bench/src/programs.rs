@@ -51,6 +51,7 @@ programs! {
     SpawnJobs: "spawn-jobs" from "spawn_jobs",
     Misbehave: "misbehave" from "misbehave",
     Polling: "polling" from "polling",
+    BesidePolling: "beside-polling" from "beside_polling",
     /// Shared objects.
     MpiShim: "mpi-shim.so" from "mpi_shim",
     PrunShim: "prun-shim.so" from "prun_shim",

@@ -1,9 +1,11 @@
-/* spawning TIMES CHILDREN STAMPS WRAPPER
+/* spawning TIMES CHILDREN PAUSE_MS STAMPS WRAPPER
  *
  * Starts CHILDREN children of itself, TIMES times one after the other, by WRAPPER (`from_exec`), which puts the time of the child's own start into
  * its environment. Rank 0 appends a line to STAMPS for each call of MPI_Comm_spawn, with times in nanoseconds of the machine's clock:
  *
  *   call return, and for each child: start waited main initialised
+ *
+ * The ranks sleep for PAUSE_MS before each call, so that the ends of the children of the call before do not delay it.
  *
  * `waited` is how long the child has waited for a cpu until `start`, `initialised` the return of MPI_Init. */
 #include <mpi.h>
@@ -52,18 +54,19 @@ int main(int argc, char **argv)
     MPI_Comm_get_parent(&parents);
     if (parents != MPI_COMM_NULL)
         return child(parents, main_ns, initialised_ns);
-    if (argc != 5)
+    if (argc != 6)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    int times = atoi(argv[1]), children = atoi(argv[2]);
+    int times = atoi(argv[1]), children = atoi(argv[2]), pause_us = atoi(argv[3]) * 1000;
     char *words[] = {"--waited", argv[0], NULL};
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    FILE *stamps = rank == 0 ? fopen(argv[3], "a") : NULL;
+    FILE *stamps = rank == 0 ? fopen(argv[4], "a") : NULL;
     if (rank == 0 && !stamps)
         MPI_Abort(MPI_COMM_WORLD, 1);
     for (int i = 0; i < times; i++) {
+        usleep(pause_us);
         MPI_Barrier(MPI_COMM_WORLD);
         uint64_t call_ns = now_ns();
-        MPI_Comm_spawn(argv[4], words, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between, MPI_ERRCODES_IGNORE);
+        MPI_Comm_spawn(argv[5], words, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between, MPI_ERRCODES_IGNORE);
         uint64_t return_ns = now_ns();
         if (rank == 0 && report(stamps, call_ns, return_ns, children, between))
             MPI_Abort(MPI_COMM_WORLD, 1);

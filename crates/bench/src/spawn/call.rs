@@ -29,11 +29,13 @@ pub struct Call {
 /// A figure of a call.
 pub type Figure = (&'static str, fn(&Call) -> f64);
 
+pub const LAST: Figure = ("until the last child runs", |call| call.last_s);
+
 /// Every figure by its name, the judged one last.
 pub const FIGURES: [Figure; 7] = [
     ("call", |call| call.call_s),
     ("until the first child runs", |call| call.first_s),
-    ("until the last child runs", |call| call.last_s),
+    LAST,
     ("until all could run", |call| call.ready_s),
     ("children: load, MPI_Init", |call| call.children_s),
     ("after that", |call| call.after_s),

@@ -64,6 +64,8 @@ pub struct Job {
     pub parents: u32,
     pub children: u32,
     pub calls: u32,
+    /// Before each call (ms).
+    pub pause_ms: u32,
 }
 
 /// All contests for which everything is there, and why the others cannot take place.
@@ -109,7 +111,7 @@ impl Contest {
         let mut argv: Vec<OsString> = vec![launcher.path.clone().into()];
         argv.extend(options.into_iter().chain(launcher.extra.iter().cloned()).map(OsString::from));
         argv.push(self.program.clone().into());
-        argv.extend([job.calls, job.children].map(|number| number.to_string().into()));
+        argv.extend([job.calls, job.children, job.pause_ms].map(|number| number.to_string().into()));
         argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
         Invocation {
             argv,

@@ -42,7 +42,7 @@ struct Many {
 }
 
 pub fn job(flags: &Flags) -> Job {
-    Job { parents: 1, children: 1, calls: flags.times }
+    Job { parents: 1, children: 1, calls: flags.times, pause_ms: 0 }
 }
 
 pub fn run(flags: &Flags, contests: &[Contest], setup: &Setup) -> Shown {

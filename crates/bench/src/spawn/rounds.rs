@@ -1,15 +1,18 @@
 //! Calls of MPI_Comm_spawn, timed in turn under both launchers of every contest.
+use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::call::{self, Call, FIGURES};
+use super::call::{self, Call, FIGURES, LAST};
 use super::contest::{Contest, Job};
 use super::flags::Flags;
 use super::{Shown, say};
-use crate::command::Failure;
+use crate::command::{Failure, Invocation};
 use crate::leftovers;
 use crate::metric::Unit;
+use crate::programs::Program;
 use crate::setup::Setup;
 use crate::stats;
 use crate::table;
@@ -19,37 +22,71 @@ use crate::verdict::{Verdict, ratio};
 /// The rest of a call may take this many times as long as under the other launcher.
 const TARGET: f64 = 0.5;
 
+/// Before each call (chosen: the children of the call before, and what serves them, have ended by then, and no launcher has yet given up
+/// what it keeps ready).
+const PAUSE_MS: u32 = 300;
+
 /// One launcher's jobs, without the one that warmed up.
 #[derive(Default)]
 struct Series {
     rounds: Vec<Result<Vec<Call>, Failure>>,
 }
 
+/// All that was measured.
+struct Measured<'a> {
+    contests: &'a [Contest],
+    /// Those of each contest.
+    launched: Vec<[Series; 2]>,
+    /// Without any launcher.
+    bare: Series,
+}
+
 pub fn job(flags: &Flags) -> Job {
-    Job { parents: flags.parents, children: flags.children, calls: flags.calls }
+    Job { parents: flags.parents, children: flags.children, calls: flags.calls, pause_ms: PAUSE_MS }
 }
 
 pub fn run(flags: &Flags, contests: &[Contest], setup: &Setup) -> Shown {
-    let mut all: Vec<[Series; 2]> = contests.iter().map(|_| Default::default()).collect();
-    for round in 0..=flags.rounds {
-        for (contest, series) in contests.iter().zip(&mut all) {
-            for who in turn(round, 2) {
-                match once(contest, who, flags, setup) {
-                    Err(Failure::Interrupted) => return shown(flags, contests, &all),
-                    Ok(_) if round == 0 => {}
-                    outcome => series[who].rounds.push(outcome),
-                }
-            }
-        }
-    }
-    shown(flags, contests, &all)
+    let launched = contests.iter().map(|_| Default::default()).collect();
+    let mut measured = Measured { contests, launched, bare: Series::default() };
+    let outcome = (0..=flags.rounds).try_for_each(|round| measured.measure(round, flags, setup));
+    // An interrupt leaves what has been measured.
+    outcome.ok();
+    shown(flags, &measured)
 }
 
-fn once(contest: &Contest, who: usize, flags: &Flags, setup: &Setup) -> Result<Vec<Call>, Failure> {
+impl Measured<'_> {
+    /// The first round warms up.
+    fn measure(&mut self, round: u32, flags: &Flags, setup: &Setup) -> Result<(), Interrupted> {
+        let job = job(flags);
+        for (contest, series) in self.contests.iter().zip(&mut self.launched) {
+            for who in turn(round, 2) {
+                let outcome = once(job, setup, |stamps| contest.invocation(who, job, stamps, flags, setup));
+                series[who].add(round, outcome)?;
+            }
+        }
+        let outcome = once(job, setup, |stamps| bare(job, stamps, flags, setup));
+        self.bare.add(round, outcome)
+    }
+}
+
+/// What the machine needs at least.
+fn bare(job: Job, stamps: &Path, flags: &Flags, setup: &Setup) -> Invocation {
+    let mut argv: Vec<OsString> = vec![setup.scratch.program(Program::BesidePolling).into()];
+    argv.extend([job.parents, job.children, job.calls].map(|number| number.to_string().into()));
+    argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
+    Invocation {
+        argv,
+        env: Vec::new(),
+        stdout: None,
+        stderr: setup.scratch.file("stderr"),
+        limit: flags.common_flags.limit,
+    }
+}
+
+fn once(job: Job, setup: &Setup, invocation: impl FnOnce(&Path) -> Invocation) -> Result<Vec<Call>, Failure> {
     let wrong = |error: std::io::Error| Failure::Wrong(error.to_string());
     let stamps = setup.scratch.empty_file("stamps").map_err(wrong)?;
-    let job = job(flags);
-    let ended = contest.invocation(who, job, &stamps, flags, setup).run(&setup.interrupt);
+    let ended = invocation(&stamps).run(&setup.interrupt);
     leftovers::settle(&[]);
     ended?;
     let calls = call::read(&fs::read_to_string(stamps).map_err(wrong)?).map_err(Failure::Wrong)?;
@@ -59,7 +96,18 @@ fn once(contest: &Contest, who: usize, flags: &Flags, setup: &Setup) -> Result<V
     }
 }
 
+struct Interrupted;
+
 impl Series {
+    fn add(&mut self, round: u32, outcome: Result<Vec<Call>, Failure>) -> Result<(), Interrupted> {
+        match outcome {
+            Err(Failure::Interrupted) => return Err(Interrupted),
+            Ok(_) if round == 0 => {}
+            outcome => self.rounds.push(outcome),
+        }
+        Ok(())
+    }
+
     /// The median call of each round.
     fn values(&self, figure: call::Figure) -> Vec<Option<f64>> {
         self.rounds.iter().map(|round| call::median(round.as_ref().ok()?, figure)).collect()
@@ -83,7 +131,29 @@ fn judge([ours, theirs]: &[Series; 2]) -> Verdict {
     }
 }
 
-fn shown(flags: &Flags, contests: &[Contest], all: &[[Series; 2]]) -> Shown {
+/// How the time until the last child runs compares with what the machine needs.
+fn beside_bare(measured: &Measured<'_>) -> String {
+    let bare = measured.bare.values(LAST);
+    let present: Vec<f64> = bare.iter().copied().flatten().collect();
+    let Some(summary) = stats::summarize(&present) else {
+        let failure = measured.bare.failures().next().map(|failure| format!(": {failure}"));
+        return format!("  ! without a launcher: nothing was measured{}\n", failure.unwrap_or_default());
+    };
+    let [median, min, max] = [summary.median, summary.min, summary.max].map(|of| Unit::Seconds.show(of));
+    let mut text =
+        format!("vfork and exec beside ranks that poll, without a launcher: {} {median} ({min} to {max})", LAST.0);
+    for (contest, series) in measured.contests.iter().zip(&measured.launched) {
+        for (who, of) in series.iter().enumerate() {
+            if let Some(ratio) = ratio(&of.values(LAST), &bare) {
+                text += &format!("; {} {ratio:.2} x", contest.name(who));
+            }
+        }
+    }
+    text + "\n"
+}
+
+fn shown(flags: &Flags, measured: &Measured<'_>) -> Shown {
+    let Measured { contests, launched: all, .. } = measured;
     let mut text = format!(
         "MPI_Comm_spawn of {} from {}; median of {} rounds, each the median of {} calls; ratios of the same round\n",
         flags.children, flags.parents, flags.rounds, flags.calls
@@ -104,8 +174,9 @@ fn shown(flags: &Flags, contests: &[Contest], all: &[[Series; 2]]) -> Shown {
         }
     }
     text += &table::align(&rows, &[false, false, true, true, true, true, true, true, true]);
+    notes += &beside_bare(measured);
     let has_measured = !all.is_empty() && all.iter().flatten().all(|series| series.rounds.iter().any(Result::is_ok));
-    Shown { text: text + &notes, json: json(contests, all), csv: csv(contests, all), missed, has_measured }
+    Shown { text: text + &notes, json: json(measured), csv: csv(measured), missed, has_measured }
 }
 
 fn row(contest: &Contest, series: &[Series; 2], figure: call::Figure) -> [String; 9] {
@@ -128,39 +199,39 @@ fn row(contest: &Contest, series: &[Series; 2], figure: call::Figure) -> [String
     ]
 }
 
-/// Every call that was timed, with the number of its round.
-fn each_call<'a>(
-    contests: &'a [Contest],
-    all: &'a [[Series; 2]],
-) -> impl Iterator<Item = (&'a Contest, usize, usize, &'a Call)> {
-    contests.iter().zip(all).flat_map(|(contest, series)| {
-        series.iter().enumerate().flat_map(move |(who, of)| {
-            of.rounds
-                .iter()
-                .enumerate()
-                .flat_map(move |(round, calls)| calls.iter().flatten().map(move |call| (contest, who, round, call)))
+/// Every call that was timed: the MPI, the launcher with its version, the number of the round.
+fn each_call<'a>(measured: &'a Measured<'_>) -> Vec<(&'a str, &'a str, &'a str, usize, &'a Call)> {
+    let by_contest = measured.contests.iter().zip(&measured.launched).flat_map(|(contest, series)| {
+        let of = |who: usize| {
+            let launcher = &contest.launchers[who];
+            (contest.mpi.name(), &*launcher.name, &*launcher.version, &series[who])
+        };
+        [0, 1].map(of)
+    });
+    let all = by_contest.chain([("none", "vfork", "", &measured.bare)]);
+    all.flat_map(|(mpi, launcher, version, series)| {
+        let calls = series.rounds.iter().enumerate();
+        calls.flat_map(move |(round, calls)| {
+            calls.iter().flatten().map(move |call| (mpi, launcher, version, round, call))
         })
     })
+    .collect()
 }
 
-fn json(contests: &[Contest], all: &[[Series; 2]]) -> Value {
-    let one = |(contest, who, round, call): (&Contest, usize, usize, &Call)| {
-        let launcher = &contest.launchers[who];
+fn json(measured: &Measured<'_>) -> Value {
+    let one = |(mpi, launcher, version, round, call)| {
         let figures = FIGURES.iter().map(|(name, of)| ((*name).to_owned(), json!(of(call))));
         json!({
-            "mpi": contest.mpi.name(), "launcher": launcher.name, "version": launcher.version, "round": round,
+            "mpi": mpi, "launcher": launcher, "version": version, "round": round,
             "seconds": figures.collect::<serde_json::Map<_, _>>(),
         })
     };
-    each_call(contests, all).map(one).collect()
+    each_call(measured).into_iter().map(one).collect()
 }
 
-fn csv(contests: &[Contest], all: &[[Series; 2]]) -> String {
-    let lines = each_call(contests, all).flat_map(|(contest, who, round, call)| {
-        FIGURES.iter().map(move |(name, of)| {
-            let launcher = &contest.launchers[who].name;
-            format!("call,{},{launcher},{round},\"{name}\",s,{}\n", contest.mpi.name(), of(call))
-        })
+fn csv(measured: &Measured<'_>) -> String {
+    let lines = each_call(measured).into_iter().flat_map(|(mpi, launcher, _, round, call)| {
+        FIGURES.iter().map(move |(name, of)| format!("call,{mpi},{launcher},{round},\"{name}\",s,{}\n", of(call)))
     });
     lines.collect()
 }

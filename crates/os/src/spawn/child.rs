@@ -8,7 +8,7 @@ use super::raw::syscall;
 use super::{Session, Step};
 use crate::process::Attributes;
 use libc::{c_char, c_int};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// Target descriptors: 0, 1, 2 and the extra ones.
 pub(super) const TARGETS: usize = 3 + super::EXTRA_TARGETS.len();
@@ -21,8 +21,10 @@ pub(super) struct Task {
     pub step: AtomicU32,
     pub errno: AtomicI32,
     pub parent: c_int,
-    /// The CPU on which the parent has more to start; -1: nothing follows.
+    /// The CPU on which the parent runs; -1: unknown.
     pub parent_cpu: c_int,
+    /// Whether the parent has more to start, now. The spawner keeps it alive.
+    pub more_follow: *const AtomicBool,
     pub path: *const c_char,
     pub argv: *const *const c_char,
     /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
@@ -59,17 +61,21 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
-    if task.parent_cpu >= 0 && cpu() == task.parent_cpu {
+    // First, since whoever yields gives up a slice: after a short one it soon runs again.
+    if !task.attributes.is_null() {
+        // If the kernel refuses, the child is only slower on a loaded machine.
+        let _ = call(Step::Group, libc::SYS_sched_setattr, [0, task.attributes as usize, 0, 0]);
+    }
+    // SAFETY: the spawner keeps it alive while `running` is 1.
+    let more_follow = unsafe { &*task.more_follow };
+    // Before `setsid`, since it yields only to processes of its scheduling group.
+    if more_follow.load(Ordering::Relaxed) && cpu() == task.parent_cpu {
         let _ = call(Step::Group, libc::SYS_sched_yield, [0; 4]);
     }
     match task.session {
         Session::Shared => call(Step::Group, libc::SYS_setpgid, [0; 4])?,
         Session::Own | Session::OwnWithTerminal => call(Step::Group, libc::SYS_setsid, [0; 4])?,
     };
-    if !task.attributes.is_null() {
-        // If the kernel refuses, the child is only slower on a loaded machine.
-        let _ = call(Step::Group, libc::SYS_sched_setattr, [0, task.attributes as usize, 0, 0]);
-    }
     let kill = libc::SIGKILL as usize;
     call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {
@@ -104,11 +110,11 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The CPU on which this process runs; -1: the kernel does not say.
+/// The CPU on which this process runs; -2: the kernel does not say.
 fn cpu() -> c_int {
     let mut cpu: u32 = 0;
     let told = call(Step::Group, libc::SYS_getcpu, [(&raw mut cpu) as usize, 0, 0, 0]);
-    told.map_or(-1, |_| cpu as c_int)
+    told.map_or(-2, |_| cpu as c_int)
 }
 
 /// Returns only if `exec` failed.

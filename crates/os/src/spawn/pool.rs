@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Bytes of a child's stack. The steps need less than 1 KiB; in unoptimised code a few KiB.
@@ -26,6 +26,8 @@ pub struct Spawner {
     /// Seats of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
+    /// The child started last is not the last one. Children read it until they have left our memory.
+    more_follow: Box<AtomicBool>,
     /// Of children that share the session.
     attributes: Option<Box<Attributes>>,
 }
@@ -64,6 +66,7 @@ impl Spawner {
             flying: VecDeque::with_capacity(slots.len()),
             slots,
             own_pid: rustix::process::getpid().as_raw_nonzero().get(),
+            more_follow: Box::default(),
             attributes: Attributes::with_short_slice().map(Box::new),
         })
     }
@@ -123,6 +126,7 @@ impl Spawner {
     }
 
     fn start_in(&mut self, index: usize, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
+        self.more_follow.store(command.more_follow, Ordering::Relaxed);
         let attributes = self.attributes.as_deref().filter(|_| command.session == Session::Shared);
         let slot = &mut self.slots[index];
         let invalid = Failure { step: Step::Execute, errno: libc::EINVAL };
@@ -136,7 +140,8 @@ impl Spawner {
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             parent: self.own_pid,
-            parent_cpu: if command.more_follow { own_cpu() } else { -1 },
+            parent_cpu: own_cpu(),
+            more_follow: &raw const *self.more_follow,
             path: command.program.path(),
             argv: command.program.argv(),
             shell_argv: command.program.shell_argv(),
@@ -193,6 +198,7 @@ impl Slot {
             errno: AtomicI32::new(0),
             parent: 0,
             parent_cpu: -1,
+            more_follow: std::ptr::null(),
             path: std::ptr::null(),
             argv: std::ptr::null(),
             shell_argv: std::ptr::null(),
@@ -223,7 +229,7 @@ impl Slot {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = &mut *self.task;
         // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task
-        // and all that it points into (program, environment, CPUs, limits, in this seat; the spawner's attributes) is neither changed, moved nor
+        // and all that it points into (program, environment, CPUs, limits, in this seat; the spawner's flag and attributes) is neither changed, moved nor
         // dropped before `running` is 0: a seat in use is not in `free`, and `Spawner::drop` waits. The child
         // shares our memory without being a thread of ours; `child::run` reads the task, writes only its
         // atomics, calls neither the allocator nor the C library, and never returns. `running` is in the task
