@@ -1,8 +1,9 @@
-// beside-polling PARENTS CHILDREN CALLS STAMPS WRAPPER: what a machine needs at least for MPI_Comm_spawn.
+// beside-polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER: what a machine needs at least for MPI_Comm_spawn.
 //
-// PARENTS processes poll and yield, as ranks do that wait for the call. CALLS times this one starts CHILDREN programs by vfork and exec, each
-// by WRAPPER (`from_exec`); a child keeps a cpu busy for as long as it takes to load an MPI library. The lines in STAMPS are those of
-// `tests/programs/mpi/spawning.c`, with the beginning of main for the return of MPI_Init, and a call returns when the last child has begun.
+// PARENTS processes poll and yield, as ranks do that wait for the call. CALLS times this one sleeps for PAUSE_MS and starts CHILDREN
+// programs by vfork and exec, each by WRAPPER (`from_exec`); a child keeps a cpu busy for as long as it takes to load an MPI library. The
+// lines in STAMPS are those of `tests/programs/mpi/spawning.c`, with the beginning of main for the return of MPI_Init; a call returns when the
+// last child has begun.
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "first_stamps.h"
 #include "spawn.h"
 
-enum { PARENTS_MAX = 256, PAUSE_US = 300000, BUSY_MS = 20 };
+enum { PARENTS_MAX = 256, BUSY_MS = 20 };
 enum { START, WAITED, MAIN, INITIALISED, TIMES };
 
 extern char **environ;
@@ -54,7 +55,6 @@ static void shorten_slice(void) {
 }
 
 static int call(FILE *stamps, int children, const int report[2], char **words) {
-    usleep(PAUSE_US);
     uint64_t call_ns = now_ns(), times[TIMES];
     for (int i = 0; i < children; i++) spawn(words, environ, NULL, -1);
     uint64_t all[children][TIMES];
@@ -72,23 +72,26 @@ static int call(FILE *stamps, int children, const int report[2], char **words) {
 
 int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--child")) return child(atoi(argv[2]));
-    int parents = argc == 6 ? atoi(argv[1]) : 0, report[2], failed = 0;
+    int parents = argc == 7 ? atoi(argv[1]) : 0, report[2], failed = 0;
     if (parents < 1 || parents > PARENTS_MAX) {
-        fprintf(stderr, "usage: beside-polling PARENTS CHILDREN CALLS STAMPS WRAPPER\n");
+        fprintf(stderr, "usage: beside-polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER\n");
         return 2;
     }
-    FILE *stamps = fopen(argv[4], "a");
+    FILE *stamps = fopen(argv[5], "a");
     if (!stamps || pipe(report)) {
-        perror(argv[4]);
+        perror(argv[5]);
         return 1;
     }
     char number[16];
     snprintf(number, sizeof number, "%d", report[1]);
-    char *words[] = {argv[5], "--waited", argv[0], "--child", number, NULL};
+    char *words[] = {argv[6], "--waited", argv[0], "--child", number, NULL};
     pid_t self = getpid(), polling[PARENTS_MAX];
     shorten_slice();
     for (int i = 0; i < parents; i++) polling[i] = poll_and_yield(self);
-    for (int i = 0; i < atoi(argv[3]) && !failed; i++) failed = call(stamps, atoi(argv[2]), report, words);
+    for (int i = 0; i < atoi(argv[3]) && !failed; i++) {
+        usleep(atoi(argv[4]) * 1000);
+        failed = call(stamps, atoi(argv[2]), report, words);
+    }
     for (int i = 0; i < parents; i++) {
         if (polling[i] > 0) kill(polling[i], SIGKILL);
     }

@@ -11,6 +11,8 @@ const MPI: Flag = Flag::value(&["--mpi"], "A,B", "Only these: mpich, open-mpi.")
 const PARENTS: Flag = Flag::value(&["--parents"], "N", "call: ranks that start children together.").or("4");
 const CHILDREN: Flag = Flag::value(&["--children"], "N", "call: children of a call.").or("4");
 const CALLS: Flag = Flag::value(&["--calls"], "N", "call: calls of a job, one after the other.").or("5");
+const PAUSE: Flag =
+    Flag::value(&["--pause"], "MS", "call: sleep of all ranks before each call. 0: back to back.").or("300");
 const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "call: rounds that count, after one that warms up.").or("9");
 const TIMES: Flag = Flag::value(&["--times"], "N", "many: calls of the one job.").or("1000");
 const MPICH_PROGRAM: Flag = Flag::value(
@@ -33,8 +35,9 @@ The same MPI program in turn under wireup and under the launcher of its MPI: Hyd
 
 call: how long MPI_Comm_spawn takes, and how much of it passes until the children run, until they have loaded their
 libraries and left MPI_Init, and after that. The target: the rest of the call, which is the call without the loading and
-MPI_Init of its children, is at most 0.5 times as long as under the other launcher. The ranks sleep for 0.3 s before each
-call. Beside it: how long vfork and exec take, without any launcher, until the last of as many programs runs.
+MPI_Init of its children, is at most 0.5 times as long as under the other launcher. The children of the call before end
+during the pause; back to back, their ends delay the next call. Beside it: how long vfork and exec take, without any
+launcher, until the last of as many programs runs.
 
 many: one rank that starts one child after the other. The target: the launcher's processes grow by at most 1 MiB.
 ",
@@ -47,6 +50,7 @@ many: one rank that starts one child after the other. The target: the launcher's
             PARENTS,
             CHILDREN,
             CALLS,
+            PAUSE,
             ROUNDS,
             TIMES,
             MPICH_PROGRAM,
@@ -76,6 +80,8 @@ pub struct Flags {
     pub parents: u32,
     pub children: u32,
     pub calls: u32,
+    /// Before each call (ms).
+    pub pause_ms: u32,
     pub rounds: u32,
     /// Calls of the job with many.
     pub times: u32,
@@ -87,6 +93,8 @@ pub struct Flags {
 
 /// With more ranks one machine gives no useful figures (chosen).
 const SIZE_MAX: u32 = 256;
+/// A minute (chosen).
+const PAUSE_MS_MAX: u32 = 60_000;
 
 pub fn read(line: &Line) -> Result<Flags, Error> {
     let size = |value: &Value| value.number_in(1, SIZE_MAX);
@@ -97,6 +105,7 @@ pub fn read(line: &Line) -> Result<Flags, Error> {
         parents: line.one(PARENTS, size)?,
         children: line.one(CHILDREN, size)?,
         calls: line.one(CALLS, Value::at_least_one)?,
+        pause_ms: line.one(PAUSE, |value| value.number_in(0, PAUSE_MS_MAX))?,
         rounds: line.one(ROUNDS, Value::at_least_one)?,
         times: line.one(TIMES, Value::at_least_one)?,
         mpich_program: line.last(MPICH_PROGRAM, Value::path)?,

@@ -22,10 +22,6 @@ use crate::verdict::{Verdict, ratio};
 /// The rest of a call may take this many times as long as under the other launcher.
 const TARGET: f64 = 0.5;
 
-/// Before each call (chosen: the children of the call before, and what serves them, have ended by then, and no launcher has yet given up
-/// what it keeps ready).
-const PAUSE_MS: u32 = 300;
-
 /// One launcher's jobs, without the one that warmed up.
 #[derive(Default)]
 struct Series {
@@ -42,7 +38,7 @@ struct Measured<'a> {
 }
 
 pub fn job(flags: &Flags) -> Job {
-    Job { parents: flags.parents, children: flags.children, calls: flags.calls, pause_ms: PAUSE_MS }
+    Job { parents: flags.parents, children: flags.children, calls: flags.calls, pause_ms: flags.pause_ms }
 }
 
 pub fn run(flags: &Flags, contests: &[Contest], setup: &Setup) -> Shown {
@@ -72,7 +68,7 @@ impl Measured<'_> {
 /// What the machine needs at least.
 fn bare(job: Job, stamps: &Path, flags: &Flags, setup: &Setup) -> Invocation {
     let mut argv: Vec<OsString> = vec![setup.scratch.program(Program::BesidePolling).into()];
-    argv.extend([job.parents, job.children, job.calls].map(|number| number.to_string().into()));
+    argv.extend([job.parents, job.children, job.calls, job.pause_ms].map(|number| number.to_string().into()));
     argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
     Invocation {
         argv,

@@ -22,7 +22,7 @@ fn spawn_bench_measures_every_figure_under_both_launchers() {
     fs::create_dir(&results.0).unwrap();
     let (csv, json) = (results.0.join("out.csv"), results.0.join("out.json"));
     let words = format!(
-        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --rounds 1 --times 30 --csv {} --json {}",
+        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 --times 30 --csv {} --json {}",
         program.display(),
         csv.display(),
         json.display()
@@ -41,6 +41,8 @@ fn spawn_bench_measures_every_figure_under_both_launchers() {
             text.lines().any(|line| line.starts_with(&format!("many,mpich,{launcher}")) && line.contains(",memory,B,"))
         );
     }
+    assert_eq!(count("call,none,vfork"), 14, "{text}\n{outcome}");
+    assert!(outcome.out().contains("vfork and exec beside ranks that poll, without a launcher: "), "{outcome}");
     let values = text.lines().skip(1).filter_map(|line| line.rsplit(',').next()?.parse::<f64>().ok());
     assert!(values.count() == text.lines().count() - 1, "{text}");
     assert!(fs::read_to_string(json).unwrap().contains("\"benchmark\": \"spawn\""));
