@@ -117,7 +117,7 @@ impl World {
             server.serving = true;
             let env = ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
             let version = self.versions.get(&host).unwrap_or(&"4.2.2").to_string();
-            self.server_says(node, &FromServer::Ready { version, env });
+            self.server_says(node, &FromServer::Ready { version, env, defaults: Vec::new() });
         }
     }
 

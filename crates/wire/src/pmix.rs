@@ -201,6 +201,8 @@ pub enum FromServer {
     Ready {
         version: String,
         env: Vec<Vec<Vec<u8>>>,
+        /// For all ranks; what the job itself sets takes precedence.
+        defaults: Vec<Vec<u8>>,
     },
     /// This node cannot serve PMIx. The text includes advice.
     Failed {

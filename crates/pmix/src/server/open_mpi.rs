@@ -1,6 +1,5 @@
 //! Settings that Open MPI reads from the environment instead of PMIx.
 
-use std::ffi::OsStr;
 use wireup_wire::pmix::Begin;
 
 /// Directories in which its components make files shared by the ranks of a node. The file names contain job and local rank but not the
@@ -14,15 +13,14 @@ const SHARED_FILES: [&str; 4] = [
 /// Version 4 polls without yielding when ranks outnumber the CPUs, unless its launcher sets this; version 5 asks through PMIx.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
-/// `NAME=VALUE` for every rank, except variables that the user has set. `is_set` checks the job's environment.
-pub fn variables(begin: &Begin, is_set: impl Fn(&OsStr) -> bool) -> Vec<Vec<u8>> {
-    let mut wanted = Vec::new();
+/// `NAME=VALUE` for every rank for which the job does not set it.
+pub fn defaults(begin: &Begin) -> Vec<Vec<u8>> {
+    let mut defaults = Vec::new();
     if begin.shared {
-        wanted.extend(SHARED_FILES.map(|name| (name, begin.dir.as_str())));
+        defaults.extend(SHARED_FILES.map(|name| format!("{name}={}", begin.dir).into_bytes()));
     }
     if begin.oversubscribed {
-        wanted.push((YIELD, "1"));
+        defaults.push(format!("{YIELD}=1").into_bytes());
     }
-    let unset = wanted.into_iter().filter(|(name, _)| !is_set(OsStr::new(name)));
-    unset.map(|(name, value)| format!("{name}={value}").into_bytes()).collect()
+    defaults
 }

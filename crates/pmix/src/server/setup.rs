@@ -50,7 +50,8 @@ pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'stat
 /// A problem for the agent.
 pub fn register(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<(), String> {
     let env = register_job(server, begin, rows).map_err(|problem| of_version(&server.library, &problem))?;
-    server.outbox.send(&FromServer::Ready { version: server.library.version.clone(), env });
+    let (version, defaults) = (server.library.version.clone(), open_mpi::defaults(begin));
+    server.outbox.send(&FromServer::Ready { version, env, defaults });
     Ok(())
 }
 
@@ -131,15 +132,7 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
     drop(infos);
 
     clients::register(server, &locals)?;
-    // This process has the job's environment, so its own variables show what the user has set.
-    let further = open_mpi::variables(begin, |name| std::env::var_os(name).is_some());
-    let environment = |&rank: &Rank| {
-        clients::environment_of(server, rank).map(|mut variables| {
-            variables.extend_from_slice(&further);
-            variables
-        })
-    };
-    locals.iter().map(environment).collect()
+    locals.iter().map(|&rank| clients::environment_of(server, rank)).collect()
 }
 
 /// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348,

@@ -76,7 +76,7 @@ impl Pmix {
     fn on_checked(&mut self, view: &View<'_>, message: FromServer, out: &mut Effects) {
         let local = |rank| local(view, rank);
         match message {
-            FromServer::Ready { version, env } => self.on_ready(view, version, env, out),
+            FromServer::Ready { version, env, defaults } => self.on_ready(view, version, (env, &defaults), out),
             FromServer::Failed { problem } => self.cannot_serve(view, problem, out),
             FromServer::Connected { rank } => out.push(Effect::Connected { local: local(rank), by_pmix: true }),
             FromServer::Finalized { rank } => {

@@ -8,7 +8,7 @@ use super::server::{Event, Phase};
 use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
-use crate::plan::kernel_session;
+use crate::plan::{app_of, kernel_session};
 use bytes::Bytes;
 use wireup_wire::across::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
@@ -38,8 +38,14 @@ impl Pmix {
         }
     }
 
-    /// The process is ready: each rank gets its variables.
-    pub(super) fn on_ready(&mut self, view: &View<'_>, version: String, env: Vec<Vec<Vec<u8>>>, out: &mut Effects) {
+    /// The process is ready: each rank gets its variables, and those of `defaults` that its job does not set.
+    pub(super) fn on_ready(
+        &mut self,
+        view: &View<'_>,
+        version: String,
+        (mut env, defaults): (Vec<Vec<Vec<u8>>>, &[Vec<u8>]),
+        out: &mut Effects,
+    ) {
         let local_size = view.ranks.len();
         if !matches!(self.server.phase(), Phase::Starting { .. }) {
             return self.fail_server(view, "it reported too early, or twice, that it is ready", out);
@@ -55,6 +61,7 @@ impl Pmix {
         }
         self.on_opened(view, Opened { node: view.facts.own_node(), version }, out);
         self.step(view, out, |pmix, steps| pmix.modex.on_served(steps));
+        add_defaults(view, &mut env, defaults);
         out.push(Effect::ServerReady(env));
     }
 
@@ -255,6 +262,21 @@ fn plan(view: &View<'_>) -> PmixPlan {
 fn app(app: &AppSpec) -> App {
     let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
+}
+
+fn add_defaults(view: &View<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>]) {
+    let spec = &view.facts.spec;
+    for (rank, env) in view.facts.mapping.ranks_of(view.facts.own_node()).zip(env) {
+        let own = &spec.apps[usize::from(app_of(spec, rank))].env;
+        let is_set = |name: &[u8]| spec.env.iter().chain(own).any(|variable| variable.starts_with(name));
+        env.extend(defaults.iter().filter(|default| !is_set(with_equals_sign(default))).cloned());
+    }
+}
+
+/// `NAME=` of `NAME=VALUE`.
+fn with_equals_sign(variable: &[u8]) -> &[u8] {
+    let end = variable.iter().position(|byte| *byte == b'=').map_or(variable.len(), |at| at + 1);
+    &variable[..end]
 }
 
 /// The variables used by the library and by those that it loads; the job's other variables are not passed.

@@ -9,6 +9,7 @@ use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
 use crate::testing::departed;
 use bytes::Bytes;
+use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::frame::Kind;
 use wireup_wire::ids::{NodeId, Rank};
@@ -122,7 +123,7 @@ impl Bench {
 }
 
 fn ready() -> FromServer {
-    FromServer::Ready { version: "4.2.2".into(), env: vec![Vec::new(); 2] }
+    FromServer::Ready { version: "4.2.2".into(), env: vec![Vec::new(); 2], defaults: Vec::new() }
 }
 
 fn fence(set: Set, data: &'static str) -> Ask {
@@ -180,6 +181,21 @@ fn ranks_are_started_when_their_server_is_ready() {
     assert!(bench.pmix.listens());
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), None);
+}
+
+#[test]
+fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
+    let variables = |all: &[&str]| all.iter().map(|variable| variable.as_bytes().to_vec()).collect::<Vec<_>>();
+    let mut bench = Bench::new(1, PmiFlavour::Pmix);
+    let spec = Arc::make_mut(&mut bench.facts.spec);
+    spec.env = variables(&["A=job", "ABC=job"]);
+    spec.apps[0].env = variables(&["B=program"]);
+    bench.act(|pmix, view, out| pmix.start(view, out));
+    let env = vec![variables(&["X=0"]), variables(&["X=1"])];
+    let defaults = variables(&["A=1", "B=1", "AB=1", "C=1"]);
+    let effects = bench.server_sends(&FromServer::Ready { version: "4.2.2".into(), env, defaults });
+    let [Effect::ServerReady(env)] = &effects[..] else { panic!("the ranks start") };
+    assert_eq!(env[..], [variables(&["X=0", "AB=1", "C=1"]), variables(&["X=1", "AB=1", "C=1"])]);
 }
 
 #[test]

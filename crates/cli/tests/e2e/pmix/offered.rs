@@ -53,6 +53,23 @@ fn the_pmix_server_uses_the_programs_own_library() {
     shown.succeed().expect_out("5.0");
 }
 
+/// With more ranks than CPUs, Open MPI is to yield while it waits, unless the user decides otherwise.
+#[test]
+fn settings_of_open_mpi_by_the_user_take_precedence() {
+    const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
+    if let Some(why) = Flavour::OpenMpi4.missing() {
+        return skip(&why).unwrap_or_default();
+    }
+    let too_many = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    let said = |run: Run| run.sh(&format!("echo ${YIELD}")).succeed().sorted_lines();
+    let job = |flags: &str| Run::job(&format!("{flags} --pmi pmix"));
+    assert_eq!(said(job(&format!("-n {too_many}"))), vec!["1"; too_many]);
+    assert_eq!(said(job(&format!("-n {too_many}")).env(YIELD, "0")), vec!["0"; too_many]);
+    assert_eq!(said(job(&format!("-n {too_many} --env {YIELD}=0"))), vec!["0"; too_many]);
+    let front = format!("mpiexec --pmi pmix --mca mpi_yield_when_idle 0 -n {too_many}");
+    assert_eq!(said(Run::wireup(front.split_whitespace().map(str::to_owned))), vec!["0"; too_many]);
+}
+
 const PRINT_VERSION: &str = "import os; print(os.environ['PMIX_VERSION'])";
 
 /// Interpreters are offered both kinds of PMI; MPICH uses only one of them.

@@ -103,7 +103,7 @@ fn a_server_may_end_before_it_is_known_where_the_ranks_listen() {
 
 fn ready() -> FromServer {
     let env = (0..2).map(|rank| vec![format!("X={rank}").into_bytes()]).collect();
-    FromServer::Ready { version: "4.2.2".into(), env }
+    FromServer::Ready { version: "4.2.2".into(), env, defaults: Vec::new() }
 }
 
 fn server_sends(agent: &mut TestAgent, message: &FromServer) {
