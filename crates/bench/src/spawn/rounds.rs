@@ -44,9 +44,8 @@ pub fn job(flags: &Flags) -> Job {
 pub fn run(flags: &Flags, contests: &[Contest], setup: &Setup) -> Shown {
     let launched = contests.iter().map(|_| Default::default()).collect();
     let mut measured = Measured { contests, launched, bare: Series::default() };
-    let outcome = (0..=flags.rounds).try_for_each(|round| measured.measure(round, flags, setup));
     // An interrupt leaves what has been measured.
-    outcome.ok();
+    let _ = (0..=flags.rounds).try_for_each(|round| measured.measure(round, flags, setup));
     shown(flags, &measured)
 }
 

@@ -31,10 +31,10 @@ pub fn path(app: &AppSpec, job_env: &[Vec<u8>]) -> Option<PathBuf> {
     paths().find(|path| is_program(path)).or_else(|| paths().find(|path| path.is_file()))
 }
 
-/// A variable as the ranks of a program will see it.
+/// A variable as the ranks of a program will see it: the last one counts.
 pub fn variable<'a>(name: &str, app: &'a AppSpec, job_env: &'a [Vec<u8>]) -> Option<&'a [u8]> {
     let value = |variable: &'a Vec<u8>| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=");
-    app.env.iter().chain(job_env).find_map(value)
+    job_env.iter().chain(&app.env).rev().find_map(value)
 }
 
 #[cfg(test)]
@@ -54,6 +54,7 @@ mod tests {
         assert_eq!(path(&app("/x/a", "/w", &[]), &job_env), Some("/x/a".into()));
         assert_eq!(path(&app("sh", "/", &[]), &job_env), Some("/bin/sh".into()));
         assert_eq!(path(&app("sh", "/", &["PATH=/nowhere"]), &job_env), None);
+        assert_eq!(path(&app("sh", "/", &["PATH=/nowhere", "PATH=/bin"]), &job_env), Some("/bin/sh".into()));
         assert_eq!(path(&app("sh", "/bin", &["PATH=/nowhere"]), &job_env), Some("/bin/./sh".into()));
         assert_eq!(path(&app("bin/../sh", "/", &[]), &[]), Some("/bin/../sh".into()));
     }
