@@ -100,6 +100,17 @@ pub fn all(flags: &Flags, wireup: &Path, setup: &Setup) -> (Vec<Contest>, Vec<St
     (contests.collect(), obstacles)
 }
 
+/// A command whose output goes nowhere.
+pub fn invocation(argv: Vec<OsString>, flags: &Flags, setup: &Setup) -> Invocation {
+    Invocation {
+        argv,
+        env: Vec::new(),
+        stdout: None,
+        stderr: setup.scratch.file("stderr"),
+        limit: flags.common_flags.limit,
+    }
+}
+
 impl Contest {
     /// The command by which a launcher starts the job, whose rank 0 writes the times of its calls to `stamps`.
     pub fn invocation(&self, who: usize, job: Job, stamps: &Path, flags: &Flags, setup: &Setup) -> Invocation {
@@ -113,13 +124,7 @@ impl Contest {
         argv.push(self.program.clone().into());
         argv.extend([job.calls, job.children, job.pause_ms].map(|number| number.to_string().into()));
         argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
-        Invocation {
-            argv,
-            env: Vec::new(),
-            stdout: None,
-            stderr: setup.scratch.file("stderr"),
-            limit: flags.common_flags.limit,
-        }
+        invocation(argv, flags, setup)
     }
 
     /// The launcher's name beside its MPI's.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::call::{self, Call, FIGURES, LAST};
-use super::contest::{Contest, Job};
+use super::contest::{Contest, Job, invocation};
 use super::flags::Flags;
 use super::{Shown, say};
 use crate::command::{Failure, Invocation};
@@ -69,19 +69,13 @@ fn bare(job: Job, stamps: &Path, flags: &Flags, setup: &Setup) -> Invocation {
     let mut argv: Vec<OsString> = vec![setup.scratch.program(Program::BesidePolling).into()];
     argv.extend([job.parents, job.children, job.calls, job.pause_ms].map(|number| number.to_string().into()));
     argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
-    Invocation {
-        argv,
-        env: Vec::new(),
-        stdout: None,
-        stderr: setup.scratch.file("stderr"),
-        limit: flags.common_flags.limit,
-    }
+    invocation(argv, flags, setup)
 }
 
-fn once(job: Job, setup: &Setup, invocation: impl FnOnce(&Path) -> Invocation) -> Result<Vec<Call>, Failure> {
+fn once(job: Job, setup: &Setup, command: impl FnOnce(&Path) -> Invocation) -> Result<Vec<Call>, Failure> {
     let wrong = |error: std::io::Error| Failure::Wrong(error.to_string());
     let stamps = setup.scratch.empty_file("stamps").map_err(wrong)?;
-    let ended = invocation(&stamps).run(&setup.interrupt);
+    let ended = command(&stamps).run(&setup.interrupt);
     leftovers::settle(&[]);
     ended?;
     let calls = call::read(&fs::read_to_string(stamps).map_err(wrong)?).map_err(Failure::Wrong)?;
