@@ -5,7 +5,7 @@
  *
  *   call return, and for each child: start waited main initialised
  *
- * The ranks sleep for PAUSE_MS before each call, so that the ends of the children of the call before do not delay it.
+ * The ranks sleep for PAUSE_MS before each call, so that the children of the call before can end.
  *
  * `waited` is how long the child has waited for a cpu until `start`, `initialised` the return of MPI_Init. */
 #include <mpi.h>

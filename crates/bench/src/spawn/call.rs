@@ -31,12 +31,16 @@ pub type Figure = (&'static str, fn(&Call) -> f64);
 
 pub const LAST: Figure = ("until the last child runs", |call| call.last_s);
 
+/// What can be compared with children that are no MPI programs.
+pub const UNTIL_CHILDREN_RUN: [Figure; 3] =
+    [("until the first child runs", |call| call.first_s), LAST, ("until all could run", |call| call.ready_s)];
+
 /// Every figure by its name, the judged one last.
 pub const FIGURES: [Figure; 7] = [
     ("call", |call| call.call_s),
-    ("until the first child runs", |call| call.first_s),
-    LAST,
-    ("until all could run", |call| call.ready_s),
+    UNTIL_CHILDREN_RUN[0],
+    UNTIL_CHILDREN_RUN[1],
+    UNTIL_CHILDREN_RUN[2],
     ("children: load, MPI_Init", |call| call.children_s),
     ("after that", |call| call.after_s),
     ("the rest of the call", |call| call.rest_s),

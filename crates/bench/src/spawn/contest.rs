@@ -1,6 +1,7 @@
 //! Who starts what: an MPI's program under wireup and under the launcher of that MPI.
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::flags::Flags;
 use crate::cases::Pmi;
@@ -100,14 +101,15 @@ pub fn all(flags: &Flags, wireup: &Path, setup: &Setup) -> (Vec<Contest>, Vec<St
     (contests.collect(), obstacles)
 }
 
-/// A command whose output goes nowhere.
-pub fn invocation(argv: Vec<OsString>, flags: &Flags, setup: &Setup) -> Invocation {
+/// A job's command. Its output goes nowhere.
+pub fn invocation(argv: Vec<OsString>, job: Job, flags: &Flags, setup: &Setup) -> Invocation {
+    let pauses = Duration::from_millis(job.pause_ms.into()) * job.calls;
     Invocation {
         argv,
         env: Vec::new(),
         stdout: None,
         stderr: setup.scratch.file("stderr"),
-        limit: flags.common_flags.limit,
+        limit: flags.common_flags.limit + pauses,
     }
 }
 
@@ -124,7 +126,7 @@ impl Contest {
         argv.push(self.program.clone().into());
         argv.extend([job.calls, job.children, job.pause_ms].map(|number| number.to_string().into()));
         argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
-        invocation(argv, flags, setup)
+        invocation(argv, job, flags, setup)
     }
 
     /// The launcher's name beside its MPI's.

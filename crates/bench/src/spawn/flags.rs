@@ -35,9 +35,9 @@ The same MPI program in turn under wireup and under the launcher of its MPI: Hyd
 
 call: how long MPI_Comm_spawn takes, and how much of it passes until the children run, until they have loaded their
 libraries and left MPI_Init, and after that. The target: the rest of the call, which is the call without the loading and
-MPI_Init of its children, is at most 0.5 times as long as under the other launcher. The children of the call before end
-during the pause; back to back, their ends delay the next call. Beside it: how long vfork and exec take, without any
-launcher, until the last of as many programs runs.
+MPI_Init of its children, is at most 0.5 times as long as under the other launcher. The ranks sleep before each call
+(--pause), so that the children of the call before can end. Beside it: how long vfork and exec take, without a launcher,
+until the last of as many programs runs.
 
 many: one rank that starts one child after the other. The target: the launcher's processes grow by at most 1 MiB.
 ",

@@ -12,6 +12,7 @@ pub use flags::{COMMAND, Flags, read};
 
 use serde_json::json;
 
+use crate::command::Invocation;
 use crate::error::{BenchError, io};
 use crate::machine::Machine;
 use crate::setup::Setup;
@@ -39,6 +40,10 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     obstacles.iter().for_each(|why| println!("  ! not run: {why}"));
     if flags.common_flags.dry_run {
         contests.iter().for_each(|contest| print!("{}", commands(contest, flags, &setup)));
+        if flags.parts.contains(&Part::Call) {
+            let stamps = setup.scratch.file("stamps");
+            print!("{}", line(rounds::bare(rounds::job(flags), &stamps, flags, &setup)));
+        }
         return Ok(Summary::listed());
     }
     let parts: Vec<(Part, Shown)> = flags
@@ -73,9 +78,11 @@ fn commands(contest: &Contest, flags: &Flags, setup: &Setup) -> String {
     });
     let all = jobs
         .flat_map(|job| [0, 1].map(|who| contest.invocation(who, job, &setup.scratch.file("stamps"), flags, setup)));
-    let line =
-        |words: Vec<std::ffi::OsString>| words.join(std::ffi::OsStr::new(" ")).to_string_lossy().into_owned() + "\n";
-    all.map(|invocation| line(invocation.argv)).collect()
+    all.map(line).collect()
+}
+
+fn line(invocation: Invocation) -> String {
+    invocation.argv.join(std::ffi::OsStr::new(" ")).to_string_lossy().into_owned() + "\n"
 }
 
 fn say(verdict: &Verdict) -> String {

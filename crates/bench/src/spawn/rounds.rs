@@ -1,11 +1,11 @@
-//! Calls of MPI_Comm_spawn, timed in turn under both launchers of every contest.
+//! Calls of MPI_Comm_spawn, timed in turn under both launchers of every contest, and processes started without a launcher beside them.
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::call::{self, Call, FIGURES, LAST};
+use super::call::{self, Call, FIGURES, LAST, UNTIL_CHILDREN_RUN};
 use super::contest::{Contest, Job, invocation};
 use super::flags::Flags;
 use super::{Shown, say};
@@ -22,18 +22,20 @@ use crate::verdict::{Verdict, ratio};
 /// The rest of a call may take this many times as long as under the other launcher.
 const TARGET: f64 = 0.5;
 
-/// One launcher's jobs, without the one that warmed up.
+/// The jobs of one launcher, or those without a launcher.
 #[derive(Default)]
 struct Series {
+    /// Of the round that warms up, if it failed.
+    warm_up: Option<Failure>,
     rounds: Vec<Result<Vec<Call>, Failure>>,
 }
 
 /// All that was measured.
 struct Measured<'a> {
     contests: &'a [Contest],
-    /// Those of each contest.
+    /// The jobs of each contest, by launcher.
     launched: Vec<[Series; 2]>,
-    /// Without any launcher.
+    /// By `vfork` and `exec`.
     bare: Series,
 }
 
@@ -44,6 +46,9 @@ pub fn job(flags: &Flags) -> Job {
 pub fn run(flags: &Flags, contests: &[Contest], setup: &Setup) -> Shown {
     let launched = contests.iter().map(|_| Default::default()).collect();
     let mut measured = Measured { contests, launched, bare: Series::default() };
+    if contests.is_empty() {
+        return shown(flags, &measured);
+    }
     // An interrupt leaves what has been measured.
     let _ = (0..=flags.rounds).try_for_each(|round| measured.measure(round, flags, setup));
     shown(flags, &measured)
@@ -64,12 +69,12 @@ impl Measured<'_> {
     }
 }
 
-/// What the machine needs at least.
-fn bare(job: Job, stamps: &Path, flags: &Flags, setup: &Setup) -> Invocation {
+/// The same without a launcher.
+pub fn bare(job: Job, stamps: &Path, flags: &Flags, setup: &Setup) -> Invocation {
     let mut argv: Vec<OsString> = vec![setup.scratch.program(Program::BesidePolling).into()];
     argv.extend([job.parents, job.children, job.calls, job.pause_ms].map(|number| number.to_string().into()));
     argv.extend([stamps.into(), setup.scratch.program(Program::FromExec).into()]);
-    invocation(argv, flags, setup)
+    invocation(argv, job, flags, setup)
 }
 
 fn once(job: Job, setup: &Setup, command: impl FnOnce(&Path) -> Invocation) -> Result<Vec<Call>, Failure> {
@@ -91,7 +96,7 @@ impl Series {
     fn add(&mut self, round: u32, outcome: Result<Vec<Call>, Failure>) -> Result<(), Interrupted> {
         match outcome {
             Err(Failure::Interrupted) => return Err(Interrupted),
-            Ok(_) if round == 0 => {}
+            outcome if round == 0 => self.warm_up = outcome.err(),
             outcome => self.rounds.push(outcome),
         }
         Ok(())
@@ -103,14 +108,14 @@ impl Series {
     }
 
     fn failures(&self) -> impl Iterator<Item = &Failure> {
-        self.rounds.iter().filter_map(|round| round.as_ref().err())
+        self.warm_up.iter().chain(self.rounds.iter().filter_map(|round| round.as_ref().err()))
     }
 }
 
 fn judge([ours, theirs]: &[Series; 2]) -> Verdict {
     let failed = ours.failures().count();
     if failed > 0 {
-        return Verdict::Missed(format!("{failed} of {} jobs failed", ours.rounds.len()));
+        return Verdict::Missed(format!("{failed} of {} jobs failed", ours.rounds.len() + 1));
     }
     let judged = FIGURES[FIGURES.len() - 1];
     match ratio(&ours.values(judged), &theirs.values(judged)) {
@@ -120,17 +125,14 @@ fn judge([ours, theirs]: &[Series; 2]) -> Verdict {
     }
 }
 
-/// How the time until the last child runs compares with what the machine needs.
+/// How the time until the last child runs compares with that of a process that only uses `vfork` and `exec`.
 fn beside_bare(measured: &Measured<'_>) -> String {
     let bare = measured.bare.values(LAST);
+    let mut text = failed("without a launcher", &measured.bare);
     let present: Vec<f64> = bare.iter().copied().flatten().collect();
-    let Some(summary) = stats::summarize(&present) else {
-        let failure = measured.bare.failures().next().map(|failure| format!(": {failure}"));
-        return format!("  ! without a launcher: nothing was measured{}\n", failure.unwrap_or_default());
-    };
+    let Some(summary) = stats::summarize(&present) else { return text };
     let [median, min, max] = [summary.median, summary.min, summary.max].map(|of| Unit::Seconds.show(of));
-    let mut text =
-        format!("vfork and exec beside ranks that poll, without a launcher: {} {median} ({min} to {max})", LAST.0);
+    text += &format!("vfork and exec beside ranks that poll, without a launcher: {} {median} ({min} to {max})", LAST.0);
     for (contest, series) in measured.contests.iter().zip(&measured.launched) {
         for (who, of) in series.iter().enumerate() {
             if let Some(ratio) = ratio(&of.values(LAST), &bare) {
@@ -141,11 +143,18 @@ fn beside_bare(measured: &Measured<'_>) -> String {
     text + "\n"
 }
 
+/// A line about the jobs that failed, if any did.
+fn failed(who: &str, series: &Series) -> String {
+    let line = |first: &Failure| format!("  ! {who}: {} jobs failed: {first}\n", series.failures().count());
+    series.failures().next().map(line).unwrap_or_default()
+}
+
 fn shown(flags: &Flags, measured: &Measured<'_>) -> Shown {
     let Measured { contests, launched: all, .. } = measured;
     let mut text = format!(
-        "MPI_Comm_spawn of {} from {}; median of {} rounds, each the median of {} calls; ratios of the same round\n",
-        flags.children, flags.parents, flags.rounds, flags.calls
+        "MPI_Comm_spawn of {} from {}, {} ms after the call before; median of {} rounds, each the median of {} calls; ratios of the same \
+         round\n",
+        flags.children, flags.parents, flags.pause_ms, flags.rounds, flags.calls
     );
     let mut rows = vec![["mpi", "figure", "wireup", "other", "min", "max", "min", "max", "ratio"].map(String::from)];
     let mut notes = String::new();
@@ -157,15 +166,13 @@ fn shown(flags: &Flags, measured: &Measured<'_>) -> Shown {
         let other = &contest.launchers[1].name;
         notes += &format!("{}, the rest of the call <= {TARGET} x {other}: {}\n", contest.mpi.name(), say(&verdict));
         for (who, of) in series.iter().enumerate() {
-            if let Some(first) = of.failures().next() {
-                notes += &format!("  ! {}: {} jobs failed: {first}\n", contest.name(who), of.failures().count());
-            }
+            notes += &failed(&contest.name(who), of);
         }
     }
     text += &table::align(&rows, &[false, false, true, true, true, true, true, true, true]);
     notes += &beside_bare(measured);
     let has_measured = !all.is_empty() && all.iter().flatten().all(|series| series.rounds.iter().any(Result::is_ok));
-    Shown { text: text + &notes, json: json(measured), csv: csv(measured), missed, has_measured }
+    Shown { text: text + &notes, json: json(flags, measured), csv: csv(measured), missed, has_measured }
 }
 
 fn row(contest: &Contest, series: &[Series; 2], figure: call::Figure) -> [String; 9] {
@@ -188,30 +195,39 @@ fn row(contest: &Contest, series: &[Series; 2], figure: call::Figure) -> [String
     ]
 }
 
-/// Every call that was timed: the MPI, the launcher with its version, the number of the round.
-fn each_call<'a>(measured: &'a Measured<'_>) -> Vec<(&'a str, &'a str, &'a str, usize, &'a Call)> {
+/// One call that was timed.
+struct Timed<'a> {
+    mpi: &'a str,
+    launcher: &'a str,
+    version: &'a str,
+    round: usize,
+    figures: &'a [call::Figure],
+    call: &'a Call,
+}
+
+fn each_call<'a>(measured: &'a Measured<'_>) -> Vec<Timed<'a>> {
     let by_contest = measured.contests.iter().zip(&measured.launched).flat_map(|(contest, series)| {
-        let of = |who: usize| {
+        [0, 1].map(|who| {
             let launcher = &contest.launchers[who];
-            (contest.mpi.name(), &*launcher.name, &*launcher.version, &series[who])
-        };
-        [0, 1].map(of)
+            (contest.mpi.name(), &*launcher.name, &*launcher.version, &FIGURES[..], &series[who])
+        })
     });
-    let all = by_contest.chain([("none", "vfork", "", &measured.bare)]);
-    all.flat_map(|(mpi, launcher, version, series)| {
-        let calls = series.rounds.iter().enumerate();
-        calls.flat_map(move |(round, calls)| {
-            calls.iter().flatten().map(move |call| (mpi, launcher, version, round, call))
+    let all = by_contest.chain([("none", "vfork", "", &UNTIL_CHILDREN_RUN[..], &measured.bare)]);
+    all.flat_map(|(mpi, launcher, version, figures, series)| {
+        let rounds = series.rounds.iter().enumerate();
+        rounds.flat_map(move |(round, calls)| {
+            calls.iter().flatten().map(move |call| Timed { mpi, launcher, version, round, figures, call })
         })
     })
     .collect()
 }
 
-fn json(measured: &Measured<'_>) -> Value {
-    let one = |(mpi, launcher, version, round, call)| {
-        let figures = FIGURES.iter().map(|(name, of)| ((*name).to_owned(), json!(of(call))));
+fn json(flags: &Flags, measured: &Measured<'_>) -> Value {
+    let one = |timed: Timed<'_>| {
+        let figures = timed.figures.iter().map(|(name, of)| ((*name).to_owned(), json!(of(timed.call))));
         json!({
-            "mpi": mpi, "launcher": launcher, "version": version, "round": round,
+            "mpi": timed.mpi, "launcher": timed.launcher, "version": timed.version, "round": timed.round,
+            "parents": flags.parents, "children": flags.children, "pause_ms": flags.pause_ms,
             "seconds": figures.collect::<serde_json::Map<_, _>>(),
         })
     };
@@ -219,10 +235,10 @@ fn json(measured: &Measured<'_>) -> Value {
 }
 
 fn csv(measured: &Measured<'_>) -> String {
-    let lines = each_call(measured).into_iter().flat_map(|(mpi, launcher, _, round, call)| {
-        FIGURES.iter().map(move |(name, of)| format!("call,{mpi},{launcher},{round},\"{name}\",s,{}\n", of(call)))
-    });
-    lines.collect()
+    let line = |Timed { mpi, launcher, round, call, .. }: &Timed<'_>, (name, of): &call::Figure| {
+        format!("call,{mpi},{launcher},{round},\"{name}\",s,{}\n", of(call))
+    };
+    each_call(measured).iter().flat_map(|timed| timed.figures.iter().map(|figure| line(timed, figure))).collect()
 }
 
 #[cfg(test)]
@@ -231,7 +247,7 @@ mod tests {
 
     fn series(launcher_ms: &[f64]) -> Series {
         let call = |ms: &f64| Call { call_s: 1.0, rest_s: ms / 1e3, ..Call::default() };
-        Series { rounds: launcher_ms.iter().map(|ms| Ok(vec![call(ms)])).collect() }
+        Series { warm_up: None, rounds: launcher_ms.iter().map(|ms| Ok(vec![call(ms)])).collect() }
     }
 
     #[test]
@@ -245,7 +261,7 @@ mod tests {
     fn a_failed_job_of_ours_misses_the_target_and_one_of_theirs_does_not_count() {
         let mut ours = series(&[1.0, 1.0]);
         ours.rounds[1] = Err(Failure::TimedOut(5.0));
-        assert_eq!(judge(&[ours, series(&[4.0, 4.0])]), Verdict::Missed("1 of 2 jobs failed".into()));
+        assert_eq!(judge(&[ours, series(&[4.0, 4.0])]), Verdict::Missed("1 of 3 jobs failed".into()));
         let mut theirs = series(&[4.0, 2.0]);
         theirs.rounds[0] = Err(Failure::TimedOut(5.0));
         assert_eq!(judge(&[series(&[1.0, 1.0]), theirs]), Verdict::Met("0.500 x".into()));

@@ -41,7 +41,8 @@ fn spawn_bench_measures_every_figure_under_both_launchers() {
             text.lines().any(|line| line.starts_with(&format!("many,mpich,{launcher}")) && line.contains(",memory,B,"))
         );
     }
-    assert_eq!(count("call,none,vfork"), 14, "{text}\n{outcome}");
+    // Three figures.
+    assert_eq!(count("call,none,vfork"), 6, "{text}\n{outcome}");
     assert!(outcome.out().contains("vfork and exec beside ranks that poll, without a launcher: "), "{outcome}");
     let values = text.lines().skip(1).filter_map(|line| line.rsplit(',').next()?.parse::<f64>().ok());
     assert!(values.count() == text.lines().count() - 1, "{text}");

@@ -356,12 +356,13 @@ impl Serve {
 
     fn fill_seats(&mut self) {
         while self.can_start() {
-            let Some(waiting) = self.queue.pop_front() else { return };
+            let Some(waiting) = self.queue.pop_front() else { break };
             let slot = waiting.process.slot;
             if let Err(error) = self.start(waiting) {
                 self.outbox.push(&Report::StartFailed { slot, error }, Vec::new());
             }
         }
+        self.spawner.pause();
     }
 
     fn start(&mut self, waiting: Waiting) -> Result<(), wireup_wire::peer::SpawnError> {

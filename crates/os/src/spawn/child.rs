@@ -1,7 +1,7 @@
 //! The child's steps between `clone` and `exec`.
 //!
-//! The child runs on a stack of its own, in its parent's memory, at the same time as the parent. It only reads its [`Task`],
-//! writes two words of it and makes raw system calls. All signals are blocked until its last step but one.
+//! The child runs on a stack of its own, in its parent's memory, at the same time as the parent. It only reads its [`Task`]
+//! and a flag of the spawner, writes two words of the task and makes raw system calls. All signals are blocked until its last step but one.
 
 use super::limits::One;
 use super::raw::syscall;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 /// Target descriptors: 0, 1, 2 and the extra ones.
 pub(super) const TARGETS: usize = 3 + super::EXTRA_TARGETS.len();
 
-/// Everything that a child needs, in memory that does not change until `running` is 0.
+/// Everything that a child needs, in memory that does not change until `running` is 0, except for atomics.
 pub(super) struct Task {
     /// 1 until the child executes another program or dies; then the kernel writes 0.
     pub running: AtomicU32,
@@ -61,7 +61,7 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
-    // First, since whoever yields gives up a slice: after a short one it soon runs again.
+    // Before the yield, which costs the child one time slice.
     if !task.attributes.is_null() {
         // If the kernel refuses, the child is only slower on a loaded machine.
         let _ = call(Step::Group, libc::SYS_sched_setattr, [0, task.attributes as usize, 0, 0]);

@@ -11,9 +11,8 @@
 //! `fork`, takes 80 ms). `clone` copies the descriptor table and `exec` closes what is
 //! close-on-exec, so a caller should keep its table small while it spawns.
 //!
-//! The kernel may let a child run in the parent's place at once, and if all CPUs are busy it returns to the parent only at a tick of its
-//! clock, milliseconds later. So a child that finds itself on its parent's CPU yields first
-//! while its parent has more to start.
+//! The kernel may let a child run in the parent's place at once, and if all CPUs are busy the parent runs on only at a tick of the kernel's
+//! clock, milliseconds later. So a child that finds itself on its parent's CPU yields first while its parent has more to start.
 //!
 //! Requirements on the caller (none concerns memory safety): signals are blocked and dispositions are default (the child
 //! empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the

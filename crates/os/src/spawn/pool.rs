@@ -26,7 +26,7 @@ pub struct Spawner {
     /// Seats of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
-    /// More children follow the one that was started last. Children read it until they have left our memory.
+    /// More children follow at once. Children read it until they have left our memory.
     more_follow: Box<AtomicBool>,
     /// Of children that share the session.
     attributes: Option<Box<Attributes>>,
@@ -79,6 +79,11 @@ impl Spawner {
     /// The number of children that have been started and not yet polled.
     pub fn under_way(&self) -> usize {
         self.flying.len()
+    }
+
+    /// The caller starts none for now: children need not yield to it.
+    pub fn pause(&self) {
+        self.more_follow.store(false, Ordering::Relaxed);
     }
 
     /// Starts a child and returns its pid. [`Spawner::poll`] later reports the result under `token`; the caller may

@@ -187,15 +187,18 @@ fn ranks_are_started_when_their_server_is_ready() {
 fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
     let variables = |all: &[&str]| all.iter().map(|variable| variable.as_bytes().to_vec()).collect::<Vec<_>>();
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
+    // Ranks 2 and 3 are on this node and run different programs.
     let spec = Arc::make_mut(&mut bench.facts.spec);
     spec.env = variables(&["A=job", "ABC=job"]);
-    spec.apps[0].env = variables(&["B=program"]);
+    spec.apps.push(spec.apps[0].clone());
+    (spec.apps[0].ranks, spec.apps[1].ranks) = (3, 1);
+    spec.apps[1].env = variables(&["B=program"]);
     bench.act(|pmix, view, out| pmix.start(view, out));
-    let env = vec![variables(&["X=0"]), variables(&["X=1"])];
+    let env = vec![variables(&["X=2"]), variables(&["X=3"])];
     let defaults = variables(&["A=1", "B=1", "AB=1", "C=1"]);
     let effects = bench.server_sends(&FromServer::Ready { version: "4.2.2".into(), env, defaults });
     let [Effect::ServerReady(env)] = &effects[..] else { panic!("the ranks start") };
-    assert_eq!(env[..], [variables(&["X=0", "AB=1", "C=1"]), variables(&["X=1", "AB=1", "C=1"])]);
+    assert_eq!(env[..], [variables(&["X=2", "B=1", "AB=1", "C=1"]), variables(&["X=3", "AB=1", "C=1"])]);
 }
 
 #[test]
