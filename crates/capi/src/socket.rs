@@ -248,7 +248,9 @@ unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) {
         while let Some(one) = header.as_ref() {
             if (one.cmsg_level, one.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let numbers: *const c_int = libc::CMSG_DATA(header).cast();
-                let bytes = one.cmsg_len - libc::CMSG_LEN(0) as usize;
+                // The type of the field depends on the C library.
+                let length: usize = one.cmsg_len as _;
+                let bytes = length - libc::CMSG_LEN(0) as usize;
                 let fds = (0..bytes / size_of::<c_int>()).map(|at| numbers.add(at).read_unaligned());
                 descriptors.extend(fds.map(Descriptor::new));
             }
