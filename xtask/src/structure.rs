@@ -4,13 +4,15 @@
 //! what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. Clippy checks the
 //! types that pure crates use; here only its lists are compared.
 //!
-//! `cargo deny` runs in addition if it is installed: only it knows the security advisories.
+//! In addition, if they are installed: `cargo deny`, which alone knows the security advisories, and the compiler for musl, with which
+//! releases are built.
 
 mod deny;
 mod imports;
 mod licences;
 mod manifests;
 mod modules;
+mod musl;
 mod purity;
 mod routers;
 mod source;
@@ -44,6 +46,7 @@ pub fn run() -> Result {
     findings.push(licences::check(&tree)?);
     let failed = findings.iter().filter(|finding| !report(finding)).count();
     deny::run()?;
+    musl::run()?;
     if failed == 0 { Ok(()) } else { Err(format!("{failed} rules of the structure are broken")) }
 }
 
