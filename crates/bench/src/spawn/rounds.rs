@@ -152,8 +152,7 @@ fn failed(who: &str, series: &Series) -> String {
 fn shown(flags: &Flags, measured: &Measured<'_>) -> Shown {
     let Measured { contests, launched: all, .. } = measured;
     let mut text = format!(
-        "MPI_Comm_spawn of {} from {}, {} ms after the call before; median of {} rounds, each the median of {} calls; ratios of the same \
-         round\n",
+        "MPI_Comm_spawn of {} from {} after a pause of {} ms; median of {} rounds, each the median of {} calls; ratios of the same round\n",
         flags.children, flags.parents, flags.pause_ms, flags.rounds, flags.calls
     );
     let mut rows = vec![["mpi", "figure", "wireup", "other", "min", "max", "min", "max", "ratio"].map(String::from)];
