@@ -54,3 +54,4 @@ mod tap;
 mod tap_pmix;
 mod terminal;
 mod traffic;
+mod two_users;

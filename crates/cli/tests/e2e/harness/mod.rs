@@ -12,6 +12,7 @@ pub mod machines;
 pub mod peers;
 pub mod run_processes;
 pub mod sessions;
+pub mod strangers;
 pub mod walls;
 
 use capture::Capture;
