@@ -59,7 +59,7 @@ const MPI: [&str; 16] = [
     "lateexit",
     "spawning",
 ];
-const PMIX: [&str; 14] = [
+const PMIX: [&str; 15] = [
     "brief",
     "exchange",
     "fences",
@@ -74,6 +74,7 @@ const PMIX: [&str; 14] = [
     "jobdata",
     "ask",
     "endpoints",
+    "takeover",
 ];
 
 impl Flavour {

@@ -33,6 +33,8 @@ pub struct Surroundings {
     pub pid: u32,
     /// 32 random bits, so that two runs with the same pid differ in a shared log.
     pub tag: u32,
+    /// 128 random bits, in the names of jobs. They must be in no name that other users can list.
+    pub secret: u128,
     /// The cpus that this process may use.
     pub machine: Machine,
     pub cwd: Result<PathBuf, String>,
@@ -58,7 +60,8 @@ impl Surroundings {
         Ok(Surroundings {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: process::own_pid(),
-            tag: random_tag()?,
+            tag: u32::from_le_bytes(random()?),
+            secret: u128::from_le_bytes(random()?),
             machine: Machine::this()?,
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
             umask: read_umask(),
@@ -91,10 +94,11 @@ fn read_umask() -> u32 {
     mask.bits()
 }
 
-fn random_tag() -> io::Result<u32> {
-    let mut bytes = [0; 4];
+fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    // Up to 256 bytes come whole.
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(u32::from_le_bytes(bytes))
+    Ok(bytes)
 }
 
 /// The size of the terminal on standard output, else on standard input.
@@ -110,6 +114,7 @@ impl Surroundings {
             host: "cn17".into(),
             pid: 42,
             tag: 0xbeef,
+            secret: 0x5ec7e7,
             machine: Machine::of_cores(6),
             cwd: Ok("/".into()),
             env: vec![("HOME".into(), "/h".into()), ("PMI_RANK".into(), "7".into())],

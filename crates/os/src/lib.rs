@@ -23,3 +23,4 @@ pub mod reserved;
 pub mod shm;
 pub mod socket;
 pub mod spawn;
+pub mod tcp_peer;

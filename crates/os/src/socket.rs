@@ -17,7 +17,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Most descriptors in one message: the kernel's `SCM_MAX_FD`.
@@ -223,7 +223,7 @@ pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
 }
 
 /// Turns an IPv4-mapped IPv6 address into the IPv4 address.
-fn plain(address: SocketAddr) -> SocketAddr {
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
             SocketAddr::new(address.ip().to_canonical(), address.port())
@@ -319,24 +319,38 @@ pub fn silence(socket: impl AsFd) -> io::Result<Unacknowledged> {
     if waiting == 0 {
         return Ok(Unacknowledged::Nothing);
     }
+    let info = tcp_info(fd)?;
+    let silent = info.retransmits > 0 || info.probes > 0;
+    let since = Duration::from_millis(info.last_ack_recv_ms.into());
+    Ok(if silent { Unacknowledged::Silent(since) } else { Unacknowledged::Answered })
+}
+
+/// Whether a TCP connection is established: neither end has closed or reset it.
+///
+/// # Errors
+/// `socket` is not a TCP socket.
+pub fn is_established(socket: impl AsFd) -> io::Result<bool> {
+    Ok(tcp_info(socket.as_fd().as_raw_fd())?.state == TCP_ESTABLISHED)
+}
+
+/// `TCP_ESTABLISHED` of the kernel's `tcp_states.h`.
+pub(crate) const TCP_ESTABLISHED: u8 = 1;
+
+fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
     let mut info = TcpInfo::default();
     let mut length = size_of::<TcpInfo>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, and any bytes are a valid `TcpInfo`.
     let result =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let silent = info.retransmits > 0 || info.probes > 0;
-    let since = Duration::from_millis(info.last_ack_recv_ms.into());
-    Ok(if silent { Unacknowledged::Silent(since) } else { Unacknowledged::Answered })
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(info) }
 }
 
 /// The beginning of the kernel's `struct tcp_info`, which only grows at its end.
 #[derive(Default)]
 #[repr(C)]
 struct TcpInfo {
-    state: [u8; 2],
+    state: u8,
+    congestion_state: u8,
     /// How often the oldest segment was sent again; below, unanswered probes of a closed window.
     retransmits: u8,
     probes: u8,

@@ -242,6 +242,7 @@ impl World {
                     self.server_problem(node, &format!("is told of the end of {affected:?}, which has not ended"));
                 }
             }
+            ToServer::AreYouAlive => self.server_says(node, &FromServer::Alive),
             ToServer::End => {
                 if let Some(id) = self.running_rank(node) {
                     self.server_problem(node, &format!("is ended while rank {} runs", self.rank_of(id)));

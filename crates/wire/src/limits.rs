@@ -116,6 +116,11 @@ pub const MODEX_COLLECT_BYTES_MAX: u64 = 1 << 20;
 pub const PMIX_START_NS_MAX: u64 = 30_000_000_000;
 /// Time limit for it to clean up after the ranks of its node have ended (ns); then it is killed.
 pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
+/// Time between two questions to a PMIx server process whether it still answers (ns). Chosen: no load, and a small part of the next limit.
+pub const PMIX_PULSE_NS: u64 = 15_000_000_000;
+/// A PMIx server process that has not answered for this long has failed (ns). Chosen: longer than the library's thread is held up by
+/// thousands of ranks that connect at once, and than its server waits for a client that does not finish its first message.
+pub const PMIX_SILENT_NS_MAX: u64 = 60_000_000_000;
 /// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 

@@ -16,6 +16,8 @@
 //!     ── Answer { id, … } ──────────────►  ────────────────────────────────────────────────►
 //!     ── ModexWanted { request, … } ────►  (requested by a rank of another node)
 //!     ◄───── Modex { request, blob } ──
+//!     ── AreYouAlive ───────────────────►  (now and then) passed to the library's thread
+//!     ◄───────────────────────── Alive ──
 //!     ── End ───────────────────────────►  deregister, finalize, exit
 //! ```
 //!
@@ -183,6 +185,8 @@ pub enum ToServer {
     End,
     /// The first message to a process whose job is not known yet: open the library.
     Open(Open),
+    /// The library's thread is to answer with [`FromServer::Alive`].
+    AreYouAlive,
 }
 
 /// The subject of an event.
@@ -248,6 +252,8 @@ pub enum FromServer {
     },
     /// The answer to `Open`; if the library cannot be opened, that is `Failed`.
     Opened,
+    /// The answer to `AreYouAlive`.
+    Alive,
 }
 
 /// A request of a server process.

@@ -136,13 +136,14 @@ fn resolve_on(
     let Seating { layout, ranks, blocks, mapping } =
         place_ranks(&parsed, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())
             .map_err(|error| error.with_slots_of(slots_of))?;
-    let nspace = format!("wireup-{}-{:08x}", surroundings.pid, surroundings.tag);
+    let nspace = format!("wireup-{}-{:032x}", surroundings.pid, surroundings.secret);
     let in_session = session_nodes.is_some();
     let (job_id, session) = match session_nodes {
         Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: parsed.verbose, ..session_nodes.session }),
         None => {
             let reach = Reach::of(hosts.is_some(), step, start);
-            (JobId(0), session::of_job(&parsed, &surroundings, reach, &layout, nspace.clone())?)
+            let name = format!("wireup-{}-{:08x}", surroundings.pid, surroundings.tag);
+            (JobId(0), session::of_job(&parsed, &surroundings, reach, &layout, name)?)
         }
     };
     let local = layout.is_alone() || session.remote_shell.starter().same_machine;

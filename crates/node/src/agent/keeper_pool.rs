@@ -269,7 +269,7 @@ mod tests {
     fn equipped(name: &str, reactor: &Reactor) -> (KeeperPool, PathBuf) {
         let mut pool = KeeperPool::default();
         pool.fill(2, Keeper::fork, reactor).unwrap();
-        let server = SpareServer::like(&plan(&format!("wireup-{}-{name}", std::process::id())));
+        let server = SpareServer::like(&plan(&format!("wireup-{}-{name}", std::process::id()))).unwrap();
         let directory = server.directory();
         pool.equip(&mut Some(server), Keeper::fork, reactor);
         assert!(directory.exists() && pool.idle.values().filter(|idle| idle.server.is_some()).count() == 1);
@@ -390,7 +390,7 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let mut pool = KeeperPool::default();
         let own = serve(&mut pool, &[Own; 2], &mut reactor);
-        let server = SpareServer::like(&plan(&format!("wireup-{}-kind", std::process::id())));
+        let server = SpareServer::like(&plan(&format!("wireup-{}-kind", std::process::id()))).unwrap();
         pool.equip(&mut Some(server), Keeper::fork, &reactor);
         let equipped = pool.equipped().expect("one is forked");
         assert!(!own.contains(&equipped) && pool.idle[&equipped].keeper.kernel_session() == Some(Agents));

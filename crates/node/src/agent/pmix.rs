@@ -53,7 +53,8 @@ impl PmixServer {
     /// The server's data, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
         let batch = Opening::of(plan).batch(SERVER_SLOT)?;
-        Ok((PmixServer::new(plan, slot, SERVER_SLOT, Directory::of(plan))?, batch))
+        let directory = Directory::new().map_err(|error| unnamed(&error))?;
+        Ok((PmixServer::new(plan, slot, SERVER_SLOT, directory)?, batch))
     }
 
     /// The job gets a process that has been waiting for it.
@@ -84,7 +85,7 @@ impl PmixServer {
             slot,
             process,
             directory,
-            next: Some(SpareServer::like(plan)),
+            next: SpareServer::like(plan).ok(),
             out,
             blocked: false,
             dying: false,
@@ -178,6 +179,11 @@ impl PmixServer {
         self.dying = false;
         turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text() });
     }
+}
+
+fn unnamed(error: &std::io::Error) -> SpawnError {
+    let what = "a random name for the PMIx server's directory".into();
+    SpawnError { step: SpawnStep::Cwd, what, errno: error.raw_os_error().unwrap_or(0) }
 }
 
 fn allowed_cpus() -> usize {

@@ -10,38 +10,18 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Delay from the first bytes to the acknowledgement. Chosen: short compared with 40 ms, long compared with one pass (some microseconds).
 const PAUSE: Duration = Duration::from_micros(200);
-/// How many unused numbers above the highest known descriptor are checked: the library opens few at once.
-const AHEAD: usize = 64;
 /// Most events taken at once.
 const EVENTS_MAX: usize = 256;
-
-/// The number of new clients. Set by the library's thread.
-#[derive(Default)]
-pub struct Newcomers(AtomicUsize);
-
-impl Newcomers {
-    /// A client has connected; its socket must be found.
-    pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
-
-    fn take(&self) -> usize {
-        self.0.swap(0, Ordering::Acquire)
-    }
-}
 
 /// The main thread's half.
 pub struct Acks {
     /// Reports each arrival once, whether or not the bytes have been read (edge-triggered).
     epoll: OwnedFd,
-    /// Watched connections, by descriptor number; some may be closed by now.
-    known: Vec<bool>,
     due: Option<Instant>,
     events: Vec<epoll::Event>,
 }
@@ -51,7 +31,7 @@ impl Acks {
     /// No descriptor is left.
     pub fn new() -> Result<Acks, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Acks { epoll, known: Vec::new(), due: None, events: Vec::with_capacity(EVENTS_MAX) })
+        Ok(Acks { epoll, due: None, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
     /// Readable when bytes have arrived. Wait for it unless a pass is already due.
@@ -69,14 +49,8 @@ impl Acks {
         self.due
     }
 
-    /// Finds the sockets of new clients and, if a pass is due, acknowledges what has arrived.
-    pub fn settle(&mut self, newcomers: &Newcomers) {
-        let count = newcomers.take();
-        if count > 0 && self.watch_unknown() < count {
-            // A known number must have been closed and used again.
-            self.known.clear();
-            self.watch_unknown();
-        }
+    /// If a pass is due, acknowledges what has arrived.
+    pub fn settle(&mut self) {
         if self.due.is_some_and(|due| Instant::now() >= due) {
             self.due = None;
             self.acknowledge();
@@ -97,35 +71,17 @@ impl Acks {
         }
     }
 
-    /// Watches connections that are not watched yet; returns their number.
-    fn watch_unknown(&mut self) -> usize {
-        let (mut found, mut end, mut number) = (0, self.known.len() + AHEAD, 0);
-        while number < end {
-            if !self.known.get(number).copied().unwrap_or(false) && self.watch(number as RawFd) {
-                if self.known.len() <= number {
-                    self.known.resize(number + 1, false);
-                    end = number + 1 + AHEAD;
-                }
-                self.known[number] = true;
-                found += 1;
-            }
-            number += 1;
+    /// Watches a client's connection and turns off Nagle's algorithm on it. The library may have closed it already, and its number may be
+    /// another descriptor's: neither setting harms that one.
+    pub fn watch(&self, client: BorrowedFd<'_>) {
+        if sockopt::set_tcp_nodelay(client, true).is_err() {
+            return;
         }
-        found
-    }
-
-    /// Watches a TCP connection and turns off Nagle's algorithm on it; `false` if this number is not one.
-    fn watch(&self, number: RawFd) -> bool {
-        let fd = borrow(number);
-        if rustix::net::getpeername(fd).is_err() || sockopt::set_tcp_nodelay(fd, true).is_err() {
-            return false;
-        }
-        let data = epoll::EventData::new_u64(number as u64);
+        let data = epoll::EventData::new_u64(client.as_raw_fd() as u64);
         // The library may have read the bytes before we watch the socket. `OUT`, which is always true, reports the arrival even then.
         let arrivals = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        // It may already be watched, or have been closed just now.
-        let _ = epoll::add(&self.epoll, fd, data, arrivals);
-        true
+        // It may have been closed just now.
+        let _ = epoll::add(&self.epoll, client, data, arrivals);
     }
 }
 
@@ -149,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn new_client_sockets_are_found_even_with_reused_numbers() {
+    fn bytes_of_watched_clients_are_reported_once_even_with_reused_numbers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (mut acks, newcomers) = (Acks::new().unwrap(), Newcomers::default());
+        let mut acks = Acks::new().unwrap();
         let heard = |acks: &Acks, wait| wireup_os::socket::wait(acks.fd(), true, false, Some(wait)).unwrap();
         let look = |acks: &mut Acks| {
             acks.on_bytes();
             assert!(acks.due().is_some());
             std::thread::sleep(PAUSE);
-            acks.settle(&newcomers);
+            acks.settle();
             assert!(acks.due().is_none());
             // The same arrival is not reported twice.
             assert!(!heard(acks, Duration::ZERO));
@@ -165,11 +121,7 @@ mod tests {
         for _ in 0..3 {
             // Later rounds reuse the descriptor numbers of the first.
             let (mut client, mut server) = connection(&listener);
-            // Both ends belong to this process: the server's may get a known number, and the client's a new one.
-            newcomers.add();
-            newcomers.add();
-            acks.settle(&newcomers);
-            assert_eq!(newcomers.take(), 0, "new clients are searched for once");
+            acks.watch(server.as_fd());
             // Bytes that arrived earlier cannot be told apart, so a new socket is reported once.
             assert!(heard(&acks, Duration::from_secs(5)));
             look(&mut acks);

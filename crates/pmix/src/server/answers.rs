@@ -60,6 +60,10 @@ impl Server {
             ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
             ToServer::Gone { rank } => self.has_left(rank),
             ToServer::Forget { nspace } => self.forget(&nspace),
+            ToServer::AreYouAlive => self.on_library_thread(|| {
+                // If too much is queued already, it is the agent that does not read.
+                let _ = self.outbox.send(&FromServer::Alive);
+            }),
         }
         Ok(())
     }

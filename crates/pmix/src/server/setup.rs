@@ -1,6 +1,7 @@
 //! Begin and end: opens the library, registers the job and each rank of this node, and finalizes it again.
 
 use super::clients::{self, done};
+use super::guard;
 use super::job_data::{Locality, job_infos};
 use super::open_mpi;
 use super::state::{Job, SERVER, Server, ranks_directory};
@@ -13,7 +14,6 @@ use bytes::Bytes;
 use rustix::fs::Mode;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
@@ -26,10 +26,11 @@ use wireup_wire::pmix::{Begin, FromServer, Open};
 /// A problem for the agent.
 pub fn open(open: &Open) -> Result<Library, String> {
     set_environment(&open.dir);
+    guard::arm()?;
     let library = library::open(open.library.as_deref()).map_err(|error| error.to_string())?;
     let ranks = ranks_directory(&open.dir);
     rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
-    begin_library(&library, open).map_err(|problem| of_version(&library, &problem))?;
+    begin_library(&library, open).and_then(|()| guard::prove()).map_err(|problem| of_version(&library, &problem))?;
     Ok(library)
 }
 
@@ -104,7 +105,7 @@ const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
 fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
     let mut module = upcalls::module();
-    let mut infos = server_infos(open);
+    let mut infos = server_infos(open)?;
     // SAFETY: the module's functions have the types of the header; the library copies module and infos.
     let code = unsafe { (library.functions.server_init)(&mut module, infos.as_mut_ptr(), infos.len()) };
     done(library, "PMIx_server_init", code)
@@ -137,11 +138,14 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
 
 /// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348,
 /// and reads no PCI device (measured). The server has the name of its directory, which no other server on this machine has.
-fn server_infos(open: &Open) -> Infos {
-    let name = Path::new(&open.dir).file_name().unwrap_or_default().to_string_lossy();
+fn server_infos(open: &Open) -> Result<Infos, String> {
+    // Clients learn it from their variables. Nobody else can guess it.
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| format!("no random number for the server's name: {error}"))?;
     let mut infos = Infos::new();
     infos
-        .text(key::SERVER_NSPACE, &format!("{name}.server"))
+        .text(key::SERVER_NSPACE, &format!("wireup-server-{:032x}", u128::from_le_bytes(bytes)))
         .rank(key::SERVER_RANK, 0)
         .text(key::SERVER_TMPDIR, &open.dir)
         .text(key::SYSTEM_TMPDIR, &open.dir)
@@ -151,7 +155,7 @@ fn server_infos(open: &Open) -> Infos {
         .flag(key::SERVER_SESSION_SUPPORT, false)
         .flag(key::SERVER_SYSTEM_SUPPORT, false)
         .flag(key::SERVER_REMOTE_CONNECTIONS, false);
-    infos
+    Ok(infos)
 }
 
 /// Longest wait for the library to finalize: the agent waits two seconds for us.

@@ -1,6 +1,5 @@
 //! State shared by upcalls and answers: one server per process, since the library's upcalls carry no pointer of ours.
 
-use super::acks::Newcomers;
 use super::modex::Tickets;
 use super::others::Others;
 use crate::infos::proc_name;
@@ -30,8 +29,6 @@ pub struct Server {
     pub job: Job,
     /// The agent has been told that ranks of this node may be waiting for events.
     pub watches: AtomicBool,
-    /// Clients whose sockets the main thread has not found yet.
-    pub newcomers: Newcomers,
     /// Other jobs that the library knows.
     pub others: Others,
     asked: Mutex<PendingRequests>,
@@ -133,7 +130,6 @@ impl Server {
             outbox,
             job,
             watches: AtomicBool::new(false),
-            newcomers: Newcomers::default(),
             others: Others::default(),
             asked: Mutex::default(),
             requests: Mutex::default(),

@@ -97,6 +97,7 @@ impl Pmix {
             FromServer::Watch => self.say(view, Up::Watch, out),
             // It was refused.
             FromServer::Opened => {}
+            FromServer::Alive => self.pulse.on_answer(),
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });

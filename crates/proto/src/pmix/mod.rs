@@ -23,6 +23,7 @@ mod fences;
 mod from_server;
 mod libraries;
 mod modex;
+mod pulse;
 mod queries;
 mod requests;
 mod server;
@@ -48,6 +49,7 @@ use fences::Fences;
 use libraries::Libraries;
 use modex::Modex;
 pub use modex::{Remains, frame as modex_frame, gone as modex_gone, report_of_gone};
+use pulse::Pulse;
 use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
@@ -77,6 +79,7 @@ fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> C
 
 pub struct Pmix {
     server: Server,
+    pulse: Pulse,
     asks: Asks,
     fences: Fences,
     modex: Modex,
@@ -94,6 +97,7 @@ impl Pmix {
         options.pmi.has_pmix().then(|| {
             Box::new(Pmix {
                 server: Server::default(),
+                pulse: Pulse::default(),
                 asks: Asks::default(),
                 fences: Fences::new(site_of_servers(site, options.modex), facts.below.len()),
                 modex: Modex::default(),
@@ -177,6 +181,7 @@ impl Pmix {
     /// Handles everything that is due.
     pub fn on_tick(&mut self, view: &View<'_>, out: &mut Effects) {
         self.check_server(view, out);
+        self.check_pulse(view, out);
         self.check_asks(view, out);
         self.step(view, out, |pmix, steps| pmix.fences.subsets.on_tick(view, steps));
         self.modex.on_tick(view.now);
@@ -198,7 +203,7 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let machine = self.server.deadline().into_iter().chain(self.asks.deadline());
+        let machine = self.server.deadline().into_iter().chain(self.pulse.deadline()).chain(self.asks.deadline());
         let fences = self.fences.subsets.groups().deadline();
         machine.chain(fences).chain(self.modex.deadline()).min()
     }

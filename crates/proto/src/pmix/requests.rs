@@ -37,7 +37,8 @@ pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
         | FromServer::Failed { .. }
         | FromServer::Ask { .. }
         | FromServer::Modex { .. }
-        | FromServer::Watch => Ok(()),
+        | FromServer::Watch
+        | FromServer::Alive => Ok(()),
         // The driver reads it before the process gets a job.
         FromServer::Opened => Err("it reported that it has opened its library, which it was not asked for".into()),
     }

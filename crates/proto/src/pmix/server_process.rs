@@ -4,6 +4,7 @@
 //! their interface is unknown), a server process that cannot start is not an error: they are spawned without it.
 
 use super::Pmix;
+use super::pulse::Beat;
 use super::server::{Event, Phase};
 use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::effect::{Effect, Effects};
@@ -12,7 +13,7 @@ use crate::plan::{app_of, kernel_session};
 use bytes::Bytes;
 use wireup_wire::across::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
-use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
 use wireup_wire::pmix::{App, Begin, ToServer};
 
@@ -55,6 +56,7 @@ impl Pmix {
             return self.fail_server(view, problem, out);
         }
         self.server.on(Event::Ready).expect("it is starting");
+        self.pulse.begin(view.now);
         let said = std::mem::take(&mut self.server.said);
         if !said.is_empty() {
             self.on_said(view, said, out);
@@ -137,6 +139,7 @@ impl Pmix {
     pub fn on_keeper_lost(&mut self) {
         // It may already be in the state `Gone`.
         let _ = self.server.on(Event::Gone);
+        self.pulse.end();
         self.asks.clear();
     }
 
@@ -168,6 +171,7 @@ impl Pmix {
 
     fn tell_end(&mut self, view: &View<'_>, out: &mut Effects) {
         self.tell(view, &ToServer::End, out);
+        self.pulse.end();
         self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks have ended");
     }
 
@@ -175,6 +179,7 @@ impl Pmix {
     fn stop(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.server.on(Event::Kill { until: view.now + PMIX_END_NS_MAX }).is_ok() {
             out.output(Output::StopPmix { job: view.facts.id() });
+            self.pulse.end();
             self.asks.clear();
             self.modex.on_unserved(view.now);
         }
@@ -204,6 +209,18 @@ impl Pmix {
                 out.push(Effect::ServerGone);
             }
             Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => {}
+        }
+    }
+
+    /// Asks the process whether it still answers, if that is due.
+    pub(super) fn check_pulse(&mut self, view: &View<'_>, out: &mut Effects) {
+        match self.pulse.on_tick(view.now) {
+            Beat::Nothing => {}
+            Beat::Ask => self.tell(view, &ToServer::AreYouAlive, out),
+            Beat::Dead => {
+                let seconds = PMIX_SILENT_NS_MAX / 1_000_000_000;
+                self.fail_server(view, format!("it has not answered for {seconds} s"), out);
+            }
         }
     }
 

@@ -396,6 +396,28 @@ fn the_processes_of_all_nodes_are_joined_on_the_way() {
 }
 
 #[test]
+fn a_server_that_does_not_answer_ends_the_job_and_one_that_does_is_asked_again() {
+    let mut bench = Bench::serving(0);
+    let next = |bench: &mut Bench| {
+        let due = bench.pmix.deadline().expect("it serves");
+        bench.tick(due)
+    };
+    for _ in 0..10 {
+        assert_eq!(to_server(&next(&mut bench)), [ToServer::AreYouAlive]);
+        assert!(bench.server_sends(&FromServer::Alive).is_empty());
+    }
+    let effects = loop {
+        let effects = next(&mut bench);
+        if to_server(&effects) != [ToServer::AreYouAlive] {
+            break effects;
+        }
+    };
+    let [Cause::PmixServer { problem }] = failures(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!(problem, "it has not answered for 60 s");
+    assert!(matches!(effects[0], Effect::Act(Act::Output(Output::StopPmix { .. }))));
+}
+
+#[test]
 fn a_protocol_violation_of_the_server_ends_the_job_once() {
     let ask = |id, ask| FromServer::Ask { id, ask };
     let ask_names = names::Ask::LookUp { names: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };

@@ -15,7 +15,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use wireup_os::files;
-use wireup_proto::io::PmixPlan;
 
 /// Longest base path: the library adds names of its own, and a socket's path is limited to 108 bytes.
 const BASE_LEN_MAX: usize = 32;
@@ -30,16 +29,12 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Where it will be.
-    pub fn of(plan: &PmixPlan) -> Directory {
-        Directory { path: place(&usual_base(), plan), claim: None }
-    }
-
-    /// For a server process that is started while this job runs, for a later one.
-    pub fn following(plan: &PmixPlan) -> Directory {
-        let mut path = place(&usual_base(), plan).into_os_string();
-        path.push("-next");
-        Directory { path: path.into(), claim: None }
+    /// Where it will be: at a new name, which tells nothing about the job.
+    ///
+    /// # Errors
+    /// The kernel gives no random number.
+    pub fn new() -> io::Result<Directory> {
+        Ok(Directory { path: place(&usual_base())?, claim: None })
     }
 
     pub fn path(&self) -> &Path {
@@ -122,13 +117,11 @@ fn is_ours_to_use(directory: &Path) -> bool {
     directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-/// The path of a job's server directory: the namespace contains random digits.
-fn place(base: &Path, plan: &PmixPlan) -> PathBuf {
-    let node = plan.begin.node;
-    let session = plan.begin.nspace.strip_prefix("wireup-").unwrap_or(&plan.begin.nspace);
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    let session: String = session.chars().map(plain).take(24).collect();
-    base.join(format!("{}{session}-{}-{node}", prefix(), plan.job))
+/// A path that no other user can have taken before: nobody knows it yet.
+fn place(base: &Path) -> io::Result<PathBuf> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(base.join(format!("{}{:016x}", prefix(), u64::from_le_bytes(bytes))))
 }
 
 /// The common prefix of the names of this user's directories.
@@ -143,17 +136,14 @@ fn usual_base() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::pmix::tests::plan;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn a_pmix_directory_is_new_private_and_removed_once_abandoned() {
         let base = std::env::temp_dir().join(format!("wireup-pmix-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
-        let plan = plan("wireup-12-ab/../c");
-        let path = place(&base, &plan);
-        let user = rustix::process::geteuid().as_raw();
-        assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));
+        let path = place(&base).unwrap();
+        assert_ne!(place(&base).unwrap(), path);
         let directory = |name: &str| Directory { path: base.join(name), claim: None };
         let mut made = Directory { path: path.clone(), claim: None };
         made.make().unwrap();

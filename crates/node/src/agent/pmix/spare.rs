@@ -27,14 +27,16 @@ pub struct SpareServer {
 
 impl SpareServer {
     /// For a job like this one; nothing of it exists yet.
-    pub fn like(plan: &PmixPlan) -> SpareServer {
-        let directory = Directory::following(plan);
-        SpareServer {
+    ///
+    /// # Errors
+    /// The kernel gives no random number for the name of its directory.
+    pub fn like(plan: &PmixPlan) -> io::Result<SpareServer> {
+        Ok(SpareServer {
             opening: Opening::of(plan),
             kernel_session: plan.kernel_session,
-            directory,
+            directory: Directory::new()?,
             fds: ProcessFds::default(),
-        }
+        })
     }
 
     /// That of the jobs that it may serve.
@@ -104,7 +106,7 @@ mod tests {
     fn with_socket() -> (SpareServer, OwnedFd) {
         let (ours, theirs) = wireup_os::socket::pair().unwrap();
         wireup_os::files::set_nonblocking(&ours, true).unwrap();
-        let mut spare = SpareServer::like(&plan("spare"));
+        let mut spare = SpareServer::like(&plan("spare")).unwrap();
         spare.fds.stdin = Some(ours);
         (spare, theirs)
     }
@@ -135,6 +137,6 @@ mod tests {
         let (spare, theirs) = with_socket();
         rustix::io::write(&theirs, &pack(&FromServer::Failed { problem: "no library".into() })).unwrap();
         assert!(!spare.serves(&wanted));
-        assert!(!SpareServer::like(&plan("planned")).serves(&wanted), "it has not started");
+        assert!(!SpareServer::like(&plan("planned")).unwrap().serves(&wanted), "it has not started");
     }
 }

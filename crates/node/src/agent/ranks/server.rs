@@ -113,7 +113,7 @@ mod tests {
     fn a_job_that_wants_another_server_gets_a_new_one_and_the_waiting_one_is_ended() {
         let (mut reactor, mut keepers) = (Reactor::new().unwrap(), Keepers::default());
         let mut wanted = plan(&format!("wireup-{}-dismissed", std::process::id()));
-        let spare = SpareServer::like(&wanted);
+        let spare = SpareServer::like(&wanted).unwrap();
         let directory = spare.directory();
         keepers.join(JOB, JobId(1));
         keepers.equip(JOB, spare);

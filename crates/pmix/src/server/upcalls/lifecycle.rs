@@ -27,7 +27,7 @@ pub unsafe extern "C" fn connected(
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });
-        server.newcomers.add();
+        // The main thread takes over the acknowledgements of this client's bytes.
         server.outbox.nudge();
         // The library does not tell whether the rank waits for events of the job, so we assume that it does.
         if !server.watches.swap(true, Ordering::Relaxed) {

@@ -1,0 +1,305 @@
+//! Lets only processes of this user connect to the PMIx library's server, whatever the library itself believes.
+//!
+//! Since PMIx 4 clients connect over TCP at a loopback port, which every user of the machine can reach, and the library believes the user
+//! number that a client sends. It also reads a client's first message on its only thread and waits for it without a limit. So this program
+//! defines `accept` and `accept4` itself. The dynamic loader finds a function of the main program before that of the C library: the PMIx
+//! library calls these for each client, before it reads a byte.
+//!
+//! ```text
+//!   library ── accept ──► the kernel's accept ── whose is the other end? ── this user's ──► the socket
+//!                                                          └── another's, or unknown ──► closed; -1, EAGAIN
+//! ```
+//!
+//! Nothing promises that a version of the library calls these functions. So after it has begun to listen, this process connects to each of
+//! its ports, and the connection must arrive here ([`prove`]); else there is no PMIx on this node.
+//!
+//! A client of this user that connects and does not complete its first message holds up the library's thread, and so the fences of the
+//! job. [`Handshakes`] ends such a connection.
+//!
+//! Until [`arm`] is called, in this process and in all others of this program, both functions are the kernel's.
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use wireup_os::socket::local_address;
+use wireup_os::tcp_peer::PeerLookup;
+
+/// Longest time from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first message at once, so this
+/// is the time that a machine with thousands of ranks per core may take to give each of them its turn.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
+/// Longest wait until the library accepts the connection that proves this guard: its thread only has to wake up.
+const PROOF_MAX: Duration = Duration::from_secs(10);
+/// Most accepted connections that the main thread has not seen yet. Beyond it they are served without the bound of their handshake.
+const UNSEEN_MAX: usize = 1 << 16;
+
+static ARMED: AtomicBool = AtomicBool::new(false);
+static GUARD: Mutex<Guard> = Mutex::new(Guard { lookup: None, probe: None, accepted: Vec::new(), has_refused: false });
+/// The connection that proves the guard has arrived.
+static PROVEN: Condvar = Condvar::new();
+
+struct Guard {
+    lookup: Option<PeerLookup>,
+    /// The own end of the connection that proves the guard; `None`: it has arrived, or there is none.
+    probe: Option<SocketAddr>,
+    accepted: Vec<Accepted>,
+    has_refused: bool,
+}
+
+/// A connection that the library has been given.
+#[derive(Clone, Copy)]
+pub struct Accepted {
+    fd: RawFd,
+    /// The kernel's number of the socket: tells whether `fd` still is this connection.
+    cookie: u64,
+    until: Instant,
+}
+
+/// From now on only connections of this user are accepted, in the whole process.
+///
+/// # Errors
+/// The kernel does not tell whose connections are; a text for the user.
+pub fn arm() -> Result<(), String> {
+    let lookup = lookup().map_err(|error| {
+        format!("clients cannot be told from those of other users: {error}; load the kernel's module tcp_diag, or mount /proc")
+    })?;
+    guard().lookup = Some(lookup);
+    ARMED.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Tried with a connection of this process to itself.
+fn lookup() -> Result<PeerLookup, wireup_os::tcp_peer::NotOwn> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let _client = TcpStream::connect(listener.local_addr()?)?;
+    PeerLookup::new(listener.accept()?.0)
+}
+
+/// Proves that the library, which listens by now, accepts its clients through this guard.
+///
+/// # Errors
+/// It does not, or it does not listen; a text for the user.
+pub fn prove() -> Result<(), String> {
+    let listeners = listeners().map_err(|error| format!("the library's sockets cannot be listed: {error}"))?;
+    if listeners.is_empty() {
+        return Err("the library does not listen for clients".into());
+    }
+    for listener in listeners {
+        let seen = sees_connection_to(listener).map_err(|error| format!("cannot connect to the library: {error}"))?;
+        if !seen {
+            return Err("the library accepts clients in a way by which other users cannot be kept out; \
+                        use another version of it (--pmix-library)"
+                .into());
+        }
+    }
+    Ok(())
+}
+
+/// Where this process listens.
+fn listeners() -> Result<Vec<SocketAddr>, Errno> {
+    let mut found = Vec::new();
+    for entry in rustix::fs::Dir::read_from(open("/proc/self/fd")?)? {
+        let Ok(entry) = entry else { continue };
+        let Some(fd) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
+        let fd = borrow(fd);
+        if sockopt::socket_acceptconn(fd) == Ok(true) {
+            found.push(local_address(fd).map_err(|_| Errno::AFNOSUPPORT)?);
+        }
+    }
+    Ok(found)
+}
+
+fn open(path: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+}
+
+/// Whether a connection to this port arrives here.
+fn sees_connection_to(listener: SocketAddr) -> Result<bool, Errno> {
+    let loopback = match listener.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    let family = if loopback.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let client = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    net::bind(&client, &SocketAddr::new(loopback, 0))?;
+    let mut guard = guard();
+    guard.probe = Some(local_address(&client).map_err(|_| Errno::AFNOSUPPORT)?);
+    match net::connect(&client, &SocketAddr::new(loopback, listener.port())) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error),
+    }
+    let waiting = |guard: &mut Guard| guard.probe.is_some();
+    let (mut guard, _) =
+        PROVEN.wait_timeout_while(guard, PROOF_MAX, waiting).unwrap_or_else(PoisonError::into_inner);
+    Ok(guard.probe.take().is_none())
+}
+
+/// The connections that the library has been given since the last call.
+pub fn accepted() -> Vec<Accepted> {
+    std::mem::take(&mut guard().accepted)
+}
+
+fn guard() -> MutexGuard<'static, Guard> {
+    GUARD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Guard {
+    /// Whether the library gets this connection.
+    fn admits(&mut self, connection: BorrowedFd<'_>, fd: RawFd) -> bool {
+        let checked = match &mut self.lookup {
+            Some(lookup) => lookup.check(connection),
+            None => return false,
+        };
+        if let Err(why) = checked {
+            // A flood of strangers must not flood the user's terminal.
+            if !std::mem::replace(&mut self.has_refused, true) {
+                eprintln!("refused a connection to this node's PMIx server: {why}");
+            }
+            return false;
+        }
+        let peer = net::getpeername(connection).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
+        if self.probe.is_some() && self.probe == peer {
+            self.probe = None;
+            PROVEN.notify_all();
+            return false;
+        }
+        if let (true, Ok(cookie)) = (self.accepted.len() < UNSEEN_MAX, sockopt::socket_cookie(connection)) {
+            self.accepted.push(Accepted { fd, cookie, until: Instant::now() + HANDSHAKE_MAX });
+        }
+        true
+    }
+}
+
+/// In place of the C library's function.
+///
+/// # Safety
+/// As for the C library's function: `address` and `length` are null or lead to memory of that length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(socket: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t) -> c_int {
+    // SAFETY: the caller guarantees it.
+    unsafe { accept4(socket, address, length, 0) }
+}
+
+/// In place of the C library's function.
+///
+/// # Safety
+/// As for [`accept`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    socket: c_int,
+    address: *mut libc::sockaddr,
+    length: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller guarantees what the kernel needs; the kernel sets `errno` as the C library would.
+    let fd = unsafe { libc::syscall(libc::SYS_accept4, socket, address, length, flags) } as c_int;
+    if fd < 0 || !ARMED.load(Ordering::Acquire) {
+        return fd;
+    }
+    // SAFETY: the kernel has just opened it, and nobody else has it yet.
+    let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+    if guard().admits(connection.as_fd(), fd) {
+        std::mem::forget(connection);
+        return fd;
+    }
+    drop(connection);
+    // SAFETY: the calling thread's own `errno`.
+    unsafe { *libc::__errno_location() = libc::EAGAIN };
+    -1
+}
+
+/// Connections whose handshake is not known to be complete, the oldest first.
+#[derive(Default)]
+pub struct Handshakes {
+    pending: VecDeque<Accepted>,
+}
+
+impl Handshakes {
+    pub fn add(&mut self, accepted: &[Accepted]) {
+        self.pending.extend(accepted);
+    }
+
+    /// When the next one must be complete.
+    pub fn due(&self) -> Option<Instant> {
+        self.pending.front().map(|first| first.until)
+    }
+
+    /// Ends connections whose handshake takes too long: the library's thread then gets an end of file, and drops them. The library makes a
+    /// socket non-blocking when the handshake is complete.
+    pub fn settle(&mut self, now: Instant) {
+        while let Some(first) = self.pending.pop_front_if(|first| first.until <= now) {
+            let fd = first.fd();
+            let blocks = || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+            if sockopt::socket_cookie(fd) == Ok(first.cookie) && blocks() {
+                let seconds = HANDSHAKE_MAX.as_secs();
+                eprintln!("ended a connection to this node's PMIx server: its first message was not complete after {seconds} s");
+                // It may have been closed just now.
+                let _ = net::shutdown(fd, Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl Accepted {
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        borrow(self.fd)
+    }
+}
+
+/// A descriptor of the library, by its number.
+fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the number is used in single system calls. The kernel reports an error if it is not open. What is done to a descriptor that
+    // may belong to something else by now is harmless: options of TCP, or only after its cookie was compared.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// Changes what the whole test process accepts, so it is one test.
+    #[test]
+    fn an_armed_guard_sees_each_connection_and_ends_handshakes_that_do_not_end() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        arm().unwrap();
+        // The connection that proves the guard is not given to the library.
+        listener.set_nonblocking(true).unwrap();
+        let library = std::thread::spawn({
+            let listener = listener.try_clone().unwrap();
+            move || {
+                wireup_os::socket::wait(&listener, true, false, Some(PROOF_MAX)).unwrap();
+                listener.accept().map(drop).map_err(|error| error.kind())
+            }
+        });
+        assert!(sees_connection_to(at).unwrap());
+        assert_eq!(library.join().unwrap(), Err(std::io::ErrorKind::WouldBlock));
+        assert!(listeners().unwrap().contains(&at));
+        let _client = TcpStream::connect(at).unwrap();
+        let (idle, _) = listener.accept().unwrap();
+        let done = (TcpStream::connect(at).unwrap(), listener.accept().unwrap().0);
+        done.1.set_nonblocking(true).unwrap();
+        // Other tests of this process accept connections too.
+        let ours = [idle.as_raw_fd(), done.1.as_raw_fd()];
+        let all: Vec<Accepted> = accepted().into_iter().filter(|one| ours.contains(&one.fd)).collect();
+        assert_eq!(all.len(), 2);
+        let mut handshakes = Handshakes::default();
+        handshakes.add(&all);
+        handshakes.settle(Instant::now());
+        assert!(handshakes.due().is_some());
+        handshakes.settle(Instant::now() + HANDSHAKE_MAX);
+        assert_eq!(handshakes.due(), None);
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(&idle, &mut byte), Ok(0), "the idle one was ended");
+        assert_eq!(rustix::io::read(&done.1, &mut byte), Err(Errno::AGAIN), "the other one was not");
+        ARMED.store(false, Ordering::Release);
+    }
+}
