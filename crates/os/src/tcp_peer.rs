@@ -31,7 +31,9 @@ pub enum NotOwn {
     NotHere,
     #[error("it has been closed")]
     Closed,
-    #[error("user {0} stands for all users who have no number in this user namespace, and this process runs as that user")]
+    #[error(
+        "user {0} stands for all users who have no number in this user namespace, and this process runs as that user"
+    )]
     Ambiguous(u32),
     #[error("the kernel does not tell whose it is: {0}")]
     Unknown(#[from] io::Error),

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wireup_os::socket::local_address;
-use wireup_os::tcp_peer::PeerLookup;
+use wireup_os::tcp_peer::{NotOwn, PeerLookup};
 
 /// Longest time from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first message at once, so this
 /// is the time that a machine with thousands of ranks per core may take to give each of them its turn.
@@ -67,7 +67,11 @@ pub struct Accepted {
 /// The kernel does not tell whose connections are; a text for the user.
 pub fn arm() -> Result<(), String> {
     let lookup = lookup().map_err(|error| {
-        format!("clients cannot be told from those of other users: {error}; load the kernel's module tcp_diag, or mount /proc")
+        let advice = match error {
+            NotOwn::Ambiguous(_) => "run as another user, or with --contain none",
+            _ => "load the kernel's module tcp_diag, or mount /proc",
+        };
+        format!("clients cannot be told from those of other users: {error}; {advice}")
     })?;
     guard().lookup = Some(lookup);
     ARMED.store(true, Ordering::Release);
@@ -75,7 +79,7 @@ pub fn arm() -> Result<(), String> {
 }
 
 /// Tried with a connection of this process to itself.
-fn lookup() -> Result<PeerLookup, wireup_os::tcp_peer::NotOwn> {
+fn lookup() -> Result<PeerLookup, NotOwn> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let _client = TcpStream::connect(listener.local_addr()?)?;
     PeerLookup::new(listener.accept()?.0)
@@ -136,8 +140,7 @@ fn sees_connection_to(listener: SocketAddr) -> Result<bool, Errno> {
         Err(error) => return Err(error),
     }
     let waiting = |guard: &mut Guard| guard.probe.is_some();
-    let (mut guard, _) =
-        PROVEN.wait_timeout_while(guard, PROOF_MAX, waiting).unwrap_or_else(PoisonError::into_inner);
+    let (mut guard, _) = PROVEN.wait_timeout_while(guard, PROOF_MAX, waiting).unwrap_or_else(PoisonError::into_inner);
     Ok(guard.probe.take().is_none())
 }
 
@@ -239,7 +242,9 @@ impl Handshakes {
             let blocks = || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
             if sockopt::socket_cookie(fd) == Ok(first.cookie) && blocks() {
                 let seconds = HANDSHAKE_MAX.as_secs();
-                eprintln!("ended a connection to this node's PMIx server: its first message was not complete after {seconds} s");
+                eprintln!(
+                    "ended a connection to this node's PMIx server: its first message was not complete after {seconds} s"
+                );
                 // It may have been closed just now.
                 let _ = net::shutdown(fd, Shutdown::Both);
             }
