@@ -1,16 +1,18 @@
-//! The project's tasks: `cargo xtask demo` and `cargo xtask test` set up everything that they need.
+//! The project's tasks: `cargo xtask demo` and `cargo xtask test` each install what they need.
 
 use std::process::ExitCode;
+use xtask::debian::Purpose;
 use xtask::step::Result;
 use xtask::{check, debian, demo, fresh, libraries, peers, programs, proof, release, structure, suites};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  demo      set up, then run a real MPI program on virtual nodes of this machine and by ssh on hosts made of namespaces
+  demo      install MPICH, a C compiler and sshd, then run a real MPI program on virtual nodes of this machine and by ssh
+            on hosts made of namespaces
   test      set up, then format check, structure, lints and all tests
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
-  setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
+  setup     only what tests need: Debian packages, peers (MPICH, Intel MPI, Open MPI, Slurm), test programs, suites of others
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; fresh wheel
             installs the wheel of `cargo xtask release` there; takes root
   proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
@@ -26,10 +28,10 @@ cargo xtask COMMAND
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["demo"] => setup().and_then(|()| demo::run()),
-        ["test"] => setup().and_then(|()| check::run()),
+        ["demo"] => setup(Purpose::Demo).and_then(|()| demo::run()),
+        ["test"] => setup(Purpose::Test).and_then(|()| check::run()),
         ["check"] => structure::run(),
-        ["setup"] => setup(),
+        ["setup"] => setup(Purpose::Test),
         ["fresh"] => fresh::run(&fresh::COMMANDS),
         ["fresh", "wheel"] => fresh::wheel(),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
@@ -63,10 +65,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Installs and builds everything that is missing; quick if nothing is.
-fn setup() -> Result {
-    debian::install()?;
-    peers::install()?;
+/// Installs and builds what is missing for `purpose`; quick if nothing is. The demo builds its two programs itself.
+fn setup(purpose: Purpose) -> Result {
+    debian::install(purpose)?;
+    peers::install(purpose)?;
+    if purpose == Purpose::Demo {
+        return Ok(());
+    }
     programs::build_all()?;
     suites::install()
 }

@@ -4,6 +4,7 @@
 //! PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken from the last wheel that contains
 //! them. Of NVSHMEM only the plugins by which it joins a job are kept.
 
+use crate::debian::Purpose;
 use crate::layout;
 use crate::step::{Result, run_quietly, step};
 use std::fs;
@@ -50,33 +51,62 @@ for name in zipfile.ZipFile(wheel).namelist():
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
-/// Creates the environments unless they are complete.
+/// Marks a virtual environment as complete, and names the packages in it.
+const STAMP: &str = "complete";
+
+/// Creates the environments that `purpose` needs, unless they are complete.
 ///
 /// # Errors
 /// `pip` fails, or Debian's Python is not there.
-pub fn install() -> Result {
-    environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
-    environment(&layout::numpy(), NUMPY, |at| pip(at, &["install", NUMPY]))?;
-    environment(&layout::snakemake(), SNAKEMAKE, |at| pip(at, &["install", SNAKEMAKE]))?;
-    environment(&layout::openmpi5(), &format!("{OPEN_MPI} {MPI4PY}"), |at| pip(at, &["install", OPEN_MPI, MPI4PY]))?;
-    environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), |at| {
+pub fn install(purpose: Purpose) -> Result {
+    if purpose == Purpose::Demo {
+        return installed(&layout::mpich5(), &[MPICH]);
+    }
+    installed(&layout::mpich5(), &[MPICH, MPI4PY])?;
+    installed(&layout::numpy(), &[NUMPY])?;
+    installed(&layout::snakemake(), &[SNAKEMAKE])?;
+    installed(&layout::openmpi5(), &[OPEN_MPI, MPI4PY])?;
+    environment(&layout::intel(), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
         take(at, INTEL_WITH_LIBFABRIC, TAKE_LIBFABRIC)
     })?;
-    environment(&layout::nvshmem(), NVSHMEM, |at| take(at, NVSHMEM, TAKE_PLUGINS))
+    environment(&layout::nvshmem(), &[NVSHMEM], |at| take(at, NVSHMEM, TAKE_PLUGINS))
 }
 
-/// Creates a virtual environment at `at` with `content`; a stamp, written last, marks it as complete.
-pub(crate) fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> Result) -> Result {
-    let stamp = at.join("complete");
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
+/// A virtual environment at `at` into which pip installs `packages`, each `NAME==VERSION`.
+pub(crate) fn installed(at: &Path, packages: &[&str]) -> Result {
+    environment(at, packages, |at| pip(at, &[&["install"], packages].concat()))
+}
+
+/// Creates a virtual environment at `at` and fills it, unless it has all of `packages`. One that has only some of them, and nothing else, is
+/// filled further; any other one is made anew. The stamp is written last.
+fn environment(at: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result) -> Result {
+    let found = stamped(at);
+    let is_in = |all: &[String], one: &str| all.iter().any(|package| package == one);
+    if packages.iter().all(|package| is_in(&found, package)) {
         return Ok(());
     }
-    step(format!("from PyPI: {content}"), || {
-        run_quietly(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(at))?;
+    let can_stay = !found.is_empty() && found.iter().all(|package| packages.contains(&package.as_str()));
+    step(format!("from PyPI: {}", packages.join(" ")), || {
+        if !can_stay {
+            run_quietly(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(at))?;
+        }
         fill(at)?;
-        fs::write(&stamp, content).map_err(|e| format!("write {}: {e}", stamp.display()))
+        let stamp = at.join(STAMP);
+        fs::write(&stamp, packages.join(" ")).map_err(|e| format!("write {}: {e}", stamp.display()))
     })
+}
+
+/// The packages that a virtual environment has; none if it is not there or not complete.
+fn stamped(at: &Path) -> Vec<String> {
+    let text = fs::read_to_string(at.join(STAMP)).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Why there is no interpreter with mpi4py in the virtual environment `at`, if so.
+pub(crate) fn mpi4py_missing(at: &Path) -> Option<String> {
+    let is_there = stamped(at).iter().any(|package| package == MPI4PY);
+    (!is_there).then(|| format!("{MPI4PY} is not installed in {}", at.display()))
 }
 
 /// Runs a script with the wheel of a package, and keeps nothing else of it.
