@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use xtask::debian::Purpose;
+use xtask::release::Advisories;
 use xtask::step::Result;
 use xtask::{check, debian, demo, fresh, libraries, peers, programs, proof, release, structure, suites};
 
@@ -22,7 +23,8 @@ cargo xtask COMMAND
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2, libwireup and libwireup-staged beside the release program, for `wireup install`
-  release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
+  release   check the security advisories of the dependencies, then build the binaries to give away, in target/dist:
+            release [--unchecked] [x86_64] [aarch64]; without the check they are for trials on your own machines only
 ";
 
 fn main() -> ExitCode {
@@ -49,7 +51,8 @@ fn main() -> ExitCode {
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),
-        ["release", ref architectures @ ..] => release::build(architectures),
+        ["release", "--unchecked", ref architectures @ ..] => release::build(architectures, Advisories::Unchecked),
+        ["release", ref architectures @ ..] => release::build(architectures, Advisories::Checked),
         [] | ["help" | "-h" | "--help"] => {
             print!("{USAGE}");
             Ok(())
