@@ -61,8 +61,12 @@ apt-get install \"$@\"
 /// # Errors
 /// This is not Debian, or `apt-get` fails.
 pub fn install(purpose: Purpose) -> Result {
-    let needed = PACKAGES.iter().filter(|(_, first, _)| *first <= purpose);
-    ensure(&needed.map(|(name, ..)| *name).collect::<Vec<_>>())
+    ensure(&packages(purpose))
+}
+
+/// The packages that `purpose` needs.
+pub fn packages(purpose: Purpose) -> Vec<&'static str> {
+    PACKAGES.iter().filter(|(_, first, _)| *first <= purpose).map(|(name, ..)| *name).collect()
 }
 
 /// Installs those of `packages` that are missing.

@@ -78,23 +78,38 @@ pub(crate) fn installed(at: &Path, packages: &[&str]) -> Result {
     environment(at, packages, |at| pip(at, &[&["install"], packages].concat()))
 }
 
-/// Creates a virtual environment at `at` and fills it, unless it has all of `packages`. One that has only some of them, and nothing else, is
-/// filled further; any other one is made anew. The stamp is written last.
+/// Creates a virtual environment at `at` and fills it, as far as packages are missing. The stamp is written last.
 fn environment(at: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result) -> Result {
-    let found = stamped(at);
-    let is_in = |all: &[String], one: &str| all.iter().any(|package| package == one);
-    if packages.iter().all(|package| is_in(&found, package)) {
+    let missing = missing(&stamped(at), packages);
+    if missing == Missing::Nothing {
         return Ok(());
     }
-    let can_stay = !found.is_empty() && found.iter().all(|package| packages.contains(&package.as_str()));
     step(format!("from PyPI: {}", packages.join(" ")), || {
-        if !can_stay {
+        if missing == Missing::Environment {
             run_quietly(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(at))?;
         }
         fill(at)?;
         let stamp = at.join(STAMP);
         fs::write(&stamp, packages.join(" ")).map_err(|e| format!("write {}: {e}", stamp.display()))
     })
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Missing {
+    Nothing,
+    /// What is there is wanted, and not all that is wanted is there: the demo was run before the tests.
+    Packages,
+    /// There is nothing, or something that is not wanted: another version.
+    Environment,
+}
+
+fn missing(found: &[String], wanted: &[&str]) -> Missing {
+    match (wanted.iter().all(|one| found.iter().any(|other| other == one)), found) {
+        (true, _) => Missing::Nothing,
+        (false, []) => Missing::Environment,
+        (false, _) if found.iter().all(|one| wanted.contains(&one.as_str())) => Missing::Packages,
+        (false, _) => Missing::Environment,
+    }
 }
 
 /// The packages that a virtual environment has; none if it is not there or not complete.
@@ -131,4 +146,19 @@ pub(crate) fn pip(environment: &Path, args: &[&str]) -> Result {
     run_quietly(
         Command::new(python(environment)).args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(args),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_demo_has_installed_is_kept_for_the_tests() {
+        let found = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(missing(&found(""), &[MPICH]), Missing::Environment);
+        assert_eq!(missing(&found("mpich==5.0.2"), &["mpich==5.0.2"]), Missing::Nothing);
+        assert_eq!(missing(&found("mpich==5.0.2"), &["mpich==5.0.2", "mpi4py==4.1.2"]), Missing::Packages);
+        assert_eq!(missing(&found("mpich==5.0.2 mpi4py==4.1.2"), &["mpich==5.0.2"]), Missing::Nothing);
+        assert_eq!(missing(&found("mpich==5.0.1 mpi4py==4.1.2"), &["mpich==5.0.2"]), Missing::Environment);
+    }
 }
