@@ -3,35 +3,46 @@
 use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
-/// The packages, each with its purpose.
-const PACKAGES: [(&str, &str); 27] = [
-    ("gcc", "compiles the test programs"),
-    ("libc6-dev", "their C library, the static one too"),
-    ("python3-venv", "holds the peers that come from PyPI"),
-    ("mpich", "MPICH 4 and its Hydra, a peer"),
-    ("libmpich-dev", "programs linked to MPICH 4"),
-    ("libpmi2-0-dev", "Slurm's PMI-2 client library"),
-    ("libpmi0-dev", "Slurm's PMI-1 client library"),
-    ("munge", "what Slurm's daemons know each other by"),
-    ("slurmctld", "Slurm on hosts that are network namespaces: its one daemon for all of them"),
-    ("slurmd", "its daemon for each"),
-    ("slurm-client", "srun, sbatch, scancel"),
-    ("libpmix2", "the PMIx library that wireup opens for Open MPI"),
-    ("libpmix-dev", "programs linked to PMIx; the name by which Slurm opens it"),
-    ("openmpi-bin", "Open MPI 4 and its mpirun, a peer"),
-    ("libopenmpi-dev", "programs linked to Open MPI 4 and to its OpenSHMEM"),
-    ("ucx-utils", "ucx_perftest, what links between agents are compared with; brings libucp"),
-    ("libfabric-dev", "libfabric, over which ranks send datagrams, and its headers"),
-    ("openssh-client", "the ssh that users have"),
-    ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
-    ("nftables", "firewalls between such hosts"),
-    ("iproute2", "ip: addresses, routes and neighbours of such hosts"),
-    ("procps", "kill, pkill and ps, by which tests end processes and look for what is left"),
-    ("valgrind", "a wrapper around MPI programs"),
-    ("cmake", "finds mpiexec as users' projects do"),
-    ("make", "builds them, and suites of others"),
-    ("pypy3", "a language that compiles at run time, which is staged"),
-    ("groff-base", "checks the man page"),
+/// What a set-up is for. Each purpose needs all that those above it need. The suites of others install their own packages (`suites`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Purpose {
+    /// `cargo xtask demo`
+    Demo,
+    /// `cargo xtask test`, and plain `cargo test`
+    Test,
+}
+
+use Purpose::{Demo, Test};
+
+/// The packages: the first purpose that needs each, and what it does there.
+const PACKAGES: [(&str, Purpose, &str); 27] = [
+    ("gcc", Demo, "compiles the test programs"),
+    ("libc6-dev", Demo, "their C library, the static one too"),
+    ("python3-venv", Demo, "holds the peers that come from PyPI"),
+    ("openssh-client", Demo, "the ssh that users have"),
+    ("openssh-server", Demo, "its daemon, on hosts that are network namespaces of this machine"),
+    ("mpich", Test, "MPICH 4 and its Hydra, a peer"),
+    ("libmpich-dev", Test, "programs linked to MPICH 4"),
+    ("libpmi2-0-dev", Test, "Slurm's PMI-2 client library"),
+    ("libpmi0-dev", Test, "Slurm's PMI-1 client library"),
+    ("munge", Test, "what Slurm's daemons know each other by"),
+    ("slurmctld", Test, "Slurm on hosts that are network namespaces: its one daemon for all of them"),
+    ("slurmd", Test, "its daemon for each"),
+    ("slurm-client", Test, "srun, sbatch, scancel"),
+    ("libpmix2", Test, "the PMIx library that wireup opens for Open MPI"),
+    ("libpmix-dev", Test, "programs linked to PMIx; the name by which Slurm opens it"),
+    ("openmpi-bin", Test, "Open MPI 4 and its mpirun, a peer"),
+    ("libopenmpi-dev", Test, "programs linked to Open MPI 4 and to its OpenSHMEM"),
+    ("ucx-utils", Test, "ucx_perftest, what links between agents are compared with; brings libucp"),
+    ("libfabric-dev", Test, "libfabric, over which ranks send datagrams, and its headers"),
+    ("iproute2", Test, "ip: by which tests break routes between hosts"),
+    ("nftables", Test, "firewalls between hosts"),
+    ("procps", Test, "kill, pkill and ps, by which tests end processes and look for what is left"),
+    ("valgrind", Test, "a wrapper around MPI programs"),
+    ("cmake", Test, "finds mpiexec as users' projects do"),
+    ("make", Test, "builds them, and suites of others"),
+    ("pypy3", Test, "a language that compiles at run time, which is staged"),
+    ("groff-base", Test, "checks the man page"),
 ];
 
 /// Installs packages without starting their daemons on this machine, unless the machine has its own rule for that.
@@ -45,12 +56,17 @@ fi
 apt-get install \"$@\"
 ";
 
-/// Installs the missing packages that tests and demo need; uses `sudo` unless run as root.
+/// Installs the missing packages that `purpose` needs; uses `sudo` unless run as root.
 ///
 /// # Errors
 /// This is not Debian, or `apt-get` fails.
-pub fn install() -> Result {
-    ensure(&PACKAGES.map(|(name, _)| name))
+pub fn install(purpose: Purpose) -> Result {
+    ensure(&packages(purpose))
+}
+
+/// The packages that `purpose` needs.
+pub fn packages(purpose: Purpose) -> Vec<&'static str> {
+    PACKAGES.iter().filter(|(_, first, _)| *first <= purpose).map(|(name, ..)| *name).collect()
 }
 
 /// Installs those of `packages` that are missing.

@@ -12,7 +12,7 @@ use std::process::Command;
 /// # Errors
 /// A step fails.
 pub fn run() -> Result {
-    release()?;
+    build(&ONLY_WIREUP)?;
     // The demo must not use an existing session, nor be disturbed by the remains of one.
     let no_session = ("WIREUP_RUNTIME_DIR", layout::target().join("no-session"));
     let hello = programs::build(Flavour::Mpich5, "hello")?;
@@ -45,9 +45,16 @@ fn near(path: &Path) -> PathBuf {
 /// # Errors
 /// It does not compile.
 pub fn release() -> Result {
-    step::step("cargo build --release", || {
-        step::run(cargo().args(["build", "--release", "--quiet", "-p", "wireup", "-p", "wireup-testbed"]))
-    })
+    build(&[])
+}
+
+/// Leaves out `wireup-bench`, a third of the work.
+const ONLY_WIREUP: [&str; 1] = ["--no-default-features"];
+
+fn build(features: &[&str]) -> Result {
+    let mut build = cargo();
+    build.args(["build", "--release", "--quiet", "-p", "wireup", "-p", "wireup-testbed"]).args(features);
+    step::step(show(&build), || step::run(&mut build))
 }
 
 /// The cargo that started us.

@@ -1,16 +1,19 @@
-//! The project's tasks: `cargo xtask demo` and `cargo xtask test` set up everything that they need.
+//! The project's tasks: `cargo xtask demo` and `cargo xtask test` each install what they need.
 
 use std::process::ExitCode;
+use xtask::debian::Purpose;
+use xtask::release::Advisories;
 use xtask::step::Result;
 use xtask::{check, debian, demo, fresh, libraries, peers, programs, proof, release, structure, suites};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  demo      set up, then run a real MPI program on virtual nodes of this machine and by ssh on hosts made of namespaces
+  demo      install MPICH, a C compiler and sshd, then run a real MPI program on virtual nodes of this machine and by ssh
+            on hosts made of namespaces
   test      set up, then format check, structure, lints and all tests
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
-  setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
+  setup     only what tests need: Debian packages, peers (MPICH, Intel MPI, Open MPI, Slurm), test programs, suites of others
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; fresh wheel
             installs the wheel of `cargo xtask release` there; takes root
   proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
@@ -20,16 +23,17 @@ cargo xtask COMMAND
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2, libwireup and libwireup-staged beside the release program, for `wireup install`
-  release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
+  release   check the security advisories of the dependencies, then build the binaries to give away, in target/dist:
+            release [--unchecked] [x86_64] [aarch64]; without the check they are for trials on your own machines only
 ";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["demo"] => setup().and_then(|()| demo::run()),
-        ["test"] => setup().and_then(|()| check::run()),
+        ["demo"] => setup(Purpose::Demo).and_then(|()| demo::run()),
+        ["test"] => setup(Purpose::Test).and_then(|()| check::run()),
         ["check"] => structure::run(),
-        ["setup"] => setup(),
+        ["setup"] => setup(Purpose::Test),
         ["fresh"] => fresh::run(&fresh::COMMANDS),
         ["fresh", "wheel"] => fresh::wheel(),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
@@ -47,7 +51,8 @@ fn main() -> ExitCode {
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),
-        ["release", ref architectures @ ..] => release::build(architectures),
+        ["release", "--unchecked", ref architectures @ ..] => release::build(architectures, Advisories::Unchecked),
+        ["release", ref architectures @ ..] => release::build(architectures, Advisories::Checked),
         [] | ["help" | "-h" | "--help"] => {
             print!("{USAGE}");
             Ok(())
@@ -63,10 +68,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Installs and builds everything that is missing; quick if nothing is.
-fn setup() -> Result {
-    debian::install()?;
-    peers::install()?;
+/// Installs and builds what is missing for `purpose`; quick if nothing is. The demo builds its two programs itself.
+fn setup(purpose: Purpose) -> Result {
+    debian::install(purpose)?;
+    peers::install(purpose)?;
+    if purpose == Purpose::Demo {
+        return Ok(());
+    }
     programs::build_all()?;
     suites::install()
 }

@@ -4,6 +4,7 @@
 //! PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken from the last wheel that contains
 //! them. Of NVSHMEM only the plugins by which it joins a job are kept.
 
+use crate::debian::Purpose;
 use crate::layout;
 use crate::step::{Result, run_quietly, step};
 use std::fs;
@@ -50,33 +51,77 @@ for name in zipfile.ZipFile(wheel).namelist():
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
-/// Creates the environments unless they are complete.
+/// Marks a virtual environment as complete, and names the packages in it.
+const STAMP: &str = "complete";
+
+/// Creates the environments that `purpose` needs, unless they are complete.
 ///
 /// # Errors
 /// `pip` fails, or Debian's Python is not there.
-pub fn install() -> Result {
-    environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
-    environment(&layout::numpy(), NUMPY, |at| pip(at, &["install", NUMPY]))?;
-    environment(&layout::snakemake(), SNAKEMAKE, |at| pip(at, &["install", SNAKEMAKE]))?;
-    environment(&layout::openmpi5(), &format!("{OPEN_MPI} {MPI4PY}"), |at| pip(at, &["install", OPEN_MPI, MPI4PY]))?;
-    environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), |at| {
+pub fn install(purpose: Purpose) -> Result {
+    if purpose == Purpose::Demo {
+        return installed(&layout::mpich5(), &[MPICH]);
+    }
+    installed(&layout::mpich5(), &[MPICH, MPI4PY])?;
+    installed(&layout::numpy(), &[NUMPY])?;
+    installed(&layout::snakemake(), &[SNAKEMAKE])?;
+    installed(&layout::openmpi5(), &[OPEN_MPI, MPI4PY])?;
+    environment(&layout::intel(), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
         take(at, INTEL_WITH_LIBFABRIC, TAKE_LIBFABRIC)
     })?;
-    environment(&layout::nvshmem(), NVSHMEM, |at| take(at, NVSHMEM, TAKE_PLUGINS))
+    environment(&layout::nvshmem(), &[NVSHMEM], |at| take(at, NVSHMEM, TAKE_PLUGINS))
 }
 
-/// Creates a virtual environment at `at` with `content`; a stamp, written last, marks it as complete.
-pub(crate) fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> Result) -> Result {
-    let stamp = at.join("complete");
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
+/// A virtual environment at `at` into which pip installs `packages`, each `NAME==VERSION`.
+pub(crate) fn installed(at: &Path, packages: &[&str]) -> Result {
+    environment(at, packages, |at| pip(at, &[&["install"], packages].concat()))
+}
+
+/// Creates a virtual environment at `at` and fills it, as far as packages are missing. The stamp is written last.
+fn environment(at: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result) -> Result {
+    let missing = missing(&stamped(at), packages);
+    if missing == Missing::Nothing {
         return Ok(());
     }
-    step(format!("from PyPI: {content}"), || {
-        run_quietly(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(at))?;
+    step(format!("from PyPI: {}", packages.join(" ")), || {
+        if missing == Missing::Environment {
+            run_quietly(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(at))?;
+        }
         fill(at)?;
-        fs::write(&stamp, content).map_err(|e| format!("write {}: {e}", stamp.display()))
+        let stamp = at.join(STAMP);
+        fs::write(&stamp, packages.join(" ")).map_err(|e| format!("write {}: {e}", stamp.display()))
     })
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Missing {
+    Nothing,
+    /// What is there is wanted, and not all that is wanted is there: the demo was run before the tests.
+    Packages,
+    /// There is nothing, or something that is not wanted: another version.
+    Environment,
+}
+
+fn missing(found: &[String], wanted: &[&str]) -> Missing {
+    match (wanted.iter().all(|one| found.iter().any(|other| other == one)), found) {
+        (true, _) => Missing::Nothing,
+        (false, []) => Missing::Environment,
+        (false, _) if found.iter().all(|one| wanted.contains(&one.as_str())) => Missing::Packages,
+        (false, _) => Missing::Environment,
+    }
+}
+
+/// The packages that a virtual environment has; none if it is not there or not complete.
+fn stamped(at: &Path) -> Vec<String> {
+    let text = fs::read_to_string(at.join(STAMP)).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Why there is no interpreter with mpi4py in the virtual environment `at`, if so.
+pub(crate) fn mpi4py_missing(at: &Path) -> Option<String> {
+    let is_there = stamped(at).iter().any(|package| package == MPI4PY);
+    (!is_there).then(|| format!("{MPI4PY} is not installed in {}", at.display()))
 }
 
 /// Runs a script with the wheel of a package, and keeps nothing else of it.
@@ -101,4 +146,19 @@ pub(crate) fn pip(environment: &Path, args: &[&str]) -> Result {
     run_quietly(
         Command::new(python(environment)).args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(args),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_demo_has_installed_is_kept_for_the_tests() {
+        let found = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(missing(&found(""), &[MPICH]), Missing::Environment);
+        assert_eq!(missing(&found("mpich==5.0.2"), &["mpich==5.0.2"]), Missing::Nothing);
+        assert_eq!(missing(&found("mpich==5.0.2"), &["mpich==5.0.2", "mpi4py==4.1.2"]), Missing::Packages);
+        assert_eq!(missing(&found("mpich==5.0.2 mpi4py==4.1.2"), &["mpich==5.0.2"]), Missing::Nothing);
+        assert_eq!(missing(&found("mpich==5.0.1 mpi4py==4.1.2"), &["mpich==5.0.2"]), Missing::Environment);
+    }
 }

@@ -57,11 +57,8 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
 /// # Errors
 /// It is not installed.
 pub fn mpi4py(flavour: Flavour) -> Result<PathBuf> {
-    match flavour.missing() {
-        None if flavour == Flavour::OpenMpi5 => Ok(peers::python(&layout::openmpi5())),
-        None => Ok(peers::python(&layout::mpich5())),
-        Some(why) => Err(why),
-    }
+    let at = if flavour == Flavour::OpenMpi5 { layout::openmpi5() } else { layout::mpich5() };
+    peers::mpi4py_missing(&at).map_or_else(|| Ok(peers::python(&at)), Err)
 }
 
 fn source(flavour: Flavour, name: &str) -> PathBuf {

@@ -4,10 +4,9 @@
 //! what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. Clippy checks the
 //! types that pure crates use; here only its lists are compared.
 //!
-//! In addition, if they are installed: `cargo deny`, which alone knows the security advisories, and the compiler for musl, with which
-//! releases are built.
+//! In addition, if they are installed: `cargo deny`, and the compiler for musl, with which releases are built.
 
-mod deny;
+pub mod deny;
 mod imports;
 mod licences;
 mod manifests;

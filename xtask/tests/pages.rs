@@ -1,7 +1,9 @@
-//! The documents contain no merge conflict markers, and their links lead to existing files.
+//! The documents contain no merge conflict markers, their links lead to existing files, and they list the packages that are installed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use xtask::debian::{Purpose, packages};
 use xtask::layout::root;
 
 /// README and its like, and all of `docs` with its shelves.
@@ -38,4 +40,22 @@ fn links_in_pages_lead_to_existing_files() {
             assert!(folder.join(file).exists(), "{}: {link}", page.display());
         }
     }
+}
+
+/// What stands in backquotes in the second cell of the table's line that begins with `head`.
+fn second_cell<'a>(page: &'a str, head: &str) -> BTreeSet<&'a str> {
+    let line = page.lines().find(|line| line.starts_with(head)).unwrap_or_else(|| panic!("no line {head}"));
+    line.split('|').nth(2).expect("a second cell").split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_pages_list_the_packages_of_debian_that_each_command_installs() {
+    let [readme, testing] = ["README.md", "docs/guides/testing.md"].map(|page| fs::read_to_string(root().join(page)));
+    let (readme, testing) = (readme.expect("the page"), testing.expect("the page"));
+    let demo: BTreeSet<&str> = packages(Purpose::Demo).into_iter().collect();
+    assert_eq!(second_cell(&readme, "| `demo` |"), demo);
+    assert_eq!(second_cell(&testing, "| the demo |"), demo);
+    let rows = ["| the demo |", "| tests on MPI", "| tests on PMI", "| tests under Slurm", "| tools that tests run"];
+    let listed: BTreeSet<&str> = rows.iter().flat_map(|head| second_cell(&testing, head)).collect();
+    assert_eq!(listed, packages(Purpose::Test).into_iter().collect());
 }

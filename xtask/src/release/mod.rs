@@ -10,6 +10,7 @@ mod wheel;
 use crate::demo::cargo;
 use crate::layout;
 use crate::step::{Result, run, run_quietly, show, step};
+use crate::structure::deny;
 use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,13 +30,24 @@ enum Libc {
 
 use Libc::{Gnu, Musl};
 
+/// Whether the security advisories of dependencies are checked before a build.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Advisories {
+    Checked,
+    Unchecked,
+}
+
 /// Builds both flavours for each architecture; without any, for this machine's.
 ///
 /// # Errors
-/// An architecture is unknown, a tool is missing, a build fails, or a binary has other requirements than it may.
-pub fn build(architectures: &[&str]) -> Result {
+/// A dependency has a security advisory, or that is unknown; an architecture is unknown, a tool is missing, a build fails, or a binary has
+/// other requirements than it may.
+pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     if let Some(unknown) = architectures.iter().find(|name| !ARCHITECTURES.contains(name)) {
         return Err(format!("{unknown:?} is none of {}", ARCHITECTURES.join(", ")));
+    }
+    if advisories == Advisories::Checked {
+        step("security advisories of the dependencies", deny::advisories)?;
     }
     let tools = Tools::install()?;
     let mut report = String::new();
@@ -57,6 +69,9 @@ pub fn build(architectures: &[&str]) -> Result {
                 report += &format!("{}\n", wheel.display());
             }
         }
+    }
+    if advisories == Advisories::Unchecked {
+        report += "security advisories of the dependencies were NOT checked: do not give these files away\n";
     }
     print!("{report}");
     Ok(())

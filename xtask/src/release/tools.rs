@@ -26,9 +26,7 @@ impl Tools {
     /// `pip` fails, or Rust does not come from rustup.
     pub fn install() -> Result<Tools> {
         let at = layout::target().join("release-tools");
-        peers::environment(&at, &PACKAGES.join(" "), |at| {
-            peers::pip(at, &[&["install"], PACKAGES.as_slice()].concat())
-        })?;
+        peers::installed(&at, &PACKAGES)?;
         let (sysroot, host) = (PathBuf::from(rustc("sysroot")?), rustc("host-tuple")?);
         let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
         if !objcopy.exists() {

@@ -3,6 +3,7 @@
 
 use super::entry::{Ended, Entry};
 use super::source;
+use crate::debian::Purpose;
 use crate::step::Result;
 use crate::{layout, peers};
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
 
 /// The folder of its tests.
 fn tests() -> Result<PathBuf> {
-    peers::install()?;
+    peers::install(Purpose::Test)?;
     let folder = source::folder("mpi4py", |folder| source::pypi(PACKAGE, folder))?;
     Ok(folder.join(PACKAGE.replace("==", "-")).join("test"))
 }

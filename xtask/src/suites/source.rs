@@ -60,10 +60,15 @@ pub(super) fn debian(package: &str, version: &str, into: &Path) -> Result {
 }
 
 /// Unpacks a source package of PyPI, `NAME==VERSION`, into the folder `into/NAME-VERSION`.
+///
+/// `pip` is the only program that follows all of the machine's configuration (index, proxy, certificates). It fetches one file; to read its
+/// metadata it also installs the tools that the package is built with, in a temporary folder. `--no-binary` with the package's name and not
+/// `:all:` lets these come as wheels: nothing is compiled, neither a compiler nor Python's headers are needed.
 pub(super) fn pypi(package: &str, into: &Path) -> Result {
+    let (name, _) = package.split_once("==").ok_or_else(|| format!("{package}: not NAME==VERSION"))?;
     // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = into.to_string_lossy();
-    peers::pip(&layout::mpich5(), &["download", "--no-deps", "--no-binary", ":all:", "--dest", &folder, package])?;
+    peers::pip(&layout::mpich5(), &["download", "--no-deps", "--no-binary", name, "--dest", &folder, package])?;
     unpack(&into.join(format!("{}.tar.gz", package.replace("==", "-"))), into)
 }
 

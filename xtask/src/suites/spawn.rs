@@ -3,6 +3,7 @@
 
 use super::entry::Entry;
 use super::{mpich, source, testlist};
+use crate::debian::Purpose;
 use crate::step::Result;
 use crate::{layout, peers};
 use std::path::Path;
@@ -46,7 +47,7 @@ pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
 }
 
 fn built_with(mpi: &Path, suite: &str) -> Result<Vec<Entry>> {
-    peers::install()?;
+    peers::install(Purpose::Test)?;
     let (built, tests) = mpich::sources()?;
     let folder = source::folder(suite, |_| Ok(()))?;
     let listed = testlist::walk(&built, &tests, FOLDER).into_iter().filter(|(_, test)| !test.fails);
