@@ -39,8 +39,20 @@ impl Descriptor {
         fd
     }
 
-    /// Maps the whole file and closes the descriptor; `None` if mapping fails or the file is empty.
+    /// Whether no process can make the file shorter, or get a new way to write to it. Without that a reader may be killed by a page that is
+    /// not there any more, and may find other bytes than those that it has checked.
+    fn is_sealed(&self) -> bool {
+        // SAFETY: no memory is passed.
+        let seals = unsafe { libc::fcntl(self.0, libc::F_GET_SEALS) };
+        let has = |seal: c_int| seals >= 0 && seals & seal != 0;
+        has(libc::F_SEAL_SHRINK) && (has(libc::F_SEAL_WRITE) || has(libc::F_SEAL_FUTURE_WRITE))
+    }
+
+    /// Maps the whole file and closes the descriptor; `None` if mapping fails, or the file is empty or not sealed.
     pub fn map(self) -> Option<Mapping> {
+        if !self.is_sealed() {
+            return None;
+        }
         let len = usize::try_from(self.stat()?.st_size).ok().filter(|len| *len > 0)?;
         // Private, since kernels before 6.7 refuse shared mappings of memory that is sealed against writing. Without writes both kinds map
         // the same pages.
@@ -162,5 +174,27 @@ mod tests {
         assert!(before.is_some() && file(fd) != before);
         assert!(Descriptor::new(sealed(b"")).map().is_none());
         assert!(Descriptor::new(-1).map().is_none());
+    }
+
+    #[test]
+    fn memory_that_others_may_change_or_shorten_is_not_mapped() {
+        let with = |seals: c_int| {
+            // SAFETY: the name ends with a zero byte; the slice is what is written; the descriptor is owned by the value that is returned.
+            unsafe {
+                let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+                assert!(fd >= 0 && libc::write(fd, b"bytes".as_ptr().cast(), 5) == 5);
+                assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+                Descriptor::new(fd)
+            }
+        };
+        for few in [0, libc::F_SEAL_SHRINK, libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_GROW] {
+            assert!(with(few).map().is_none(), "{few:#x}");
+        }
+        for enough in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE] {
+            assert!(with(libc::F_SEAL_SHRINK | enough).map().is_some(), "{enough:#x}");
+        }
+        // Files have no seals.
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Descriptor::new(std::os::fd::IntoRawFd::into_raw_fd(file)).map().is_none());
     }
 }
