@@ -11,7 +11,7 @@
 //! rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
 
 use crate::context::Error;
-use crate::network::proof::Secret;
+use crate::network::proof::{Secret, of_library};
 use crate::network::{Listener, Network, Transport, known};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -110,7 +110,9 @@ fn system(error: Errno) -> Error {
 
 /// All addresses are known: the graph needs no messages.
 fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<Network, Error> {
-    let mut network = Network::new(job.rank, book.secret, listener).map_err(system)?;
+    // The algorithms are part of this library.
+    let secret = of_library(&book.secret, &job.name).map_err(|_| Error::System(0))?;
+    let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
     network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&book, rank));
     network.use_book(book);

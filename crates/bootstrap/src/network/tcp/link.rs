@@ -1,4 +1,13 @@
 //! One connection: its socket, what it has received and what it has to send.
+//!
+//! ```text
+//!   dialler:   Connecting ── hello ──► Proving ── reply arrives: sends the confirmation ──► Confirming ── acceptance arrives ──► Open
+//!   acceptor:  Proving ── hello arrives: sends the reply ──► Confirming ── confirmation arrives: sends the acceptance ──► Open
+//! ```
+//!
+//! Confirmation and acceptance are empty units under the new key. The network hears of a connection when it is `Open`, and the acceptance
+//! is sent only if the network keeps the connection. A connection of the program's own has no acceptance: it is the program's after the
+//! confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
 use crate::network::carrier::Word;
@@ -45,6 +54,12 @@ enum Stage {
         target: Target,
     },
     Proving(Box<Proof>),
+    /// Both ends have the new key, and this one waits for the other's first unit under it.
+    Confirming {
+        stream: Box<Stream>,
+        purpose: Purpose,
+        was_dialled: bool,
+    },
     Open(Box<Stream>),
     /// The other end broke the rules.
     Broken,
@@ -154,7 +169,7 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the other end was there: a dialler is not before something has come after its proof, since it may have given up.
+    /// Whether the other end was there: a dialler is not before something has come after its confirmation, since it may have given up.
     pub fn was_heard(&self) -> bool {
         self.was_heard
     }
@@ -215,7 +230,7 @@ impl Link {
     pub fn send(&mut self, message: &[u8]) -> bool {
         match &mut self.stage {
             Stage::Open(stream) => stream.seal(message, &mut self.to_send).is_ok(),
-            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Broken => false,
+            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Confirming { .. } | Stage::Broken => false,
         }
     }
 
@@ -285,7 +300,12 @@ impl Link {
     fn readable(&self) -> usize {
         match &self.stage {
             Stage::Proving(proof) if proof.has_dialled_plain() => unit_left(&self.received),
-            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Open(_) | Stage::Broken => usize::MAX,
+            Stage::Confirming { purpose: Purpose::Plain { .. }, .. } => unit_left(&self.received),
+            Stage::Connecting { .. }
+            | Stage::Proving(_)
+            | Stage::Confirming { .. }
+            | Stage::Open(_)
+            | Stage::Broken => usize::MAX,
         }
     }
 
@@ -297,30 +317,50 @@ impl Link {
                 if let Some(reply) = next.reply {
                     push_unit(&mut self.to_send, &reply);
                 }
-                let peer = next.proved.peer;
-                let closed = match next.proved.purpose {
+                let purpose = next.proved.purpose;
+                let mut stream = Box::new(Stream::new(next.proved).map_err(|_| Over)?);
+                if was_dialled {
+                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                }
+                match purpose {
+                    Purpose::Plain { number } if was_dialled => all.push(Arrived::Plain { peer: stream.peer, number }),
+                    _ => self.stage = Stage::Confirming { stream, purpose, was_dialled },
+                }
+            }
+            Stage::Confirming { mut stream, purpose, was_dialled } => {
+                let from = stream.peer;
+                let messages = stream.open(unit).map_err(|_| Over)?;
+                let closed = match purpose {
                     Purpose::Messages { closed } => closed,
                     Purpose::Plain { number } => {
-                        all.push(Arrived::Plain { peer, number });
+                        all.push(Arrived::Plain { peer: from, number });
                         return Ok(());
                     }
                 };
-                self.stage = Stage::Open(Box::new(Stream::new(next.proved).map_err(|_| Over)?));
-                (self.peer, self.was_open, self.was_heard) = (Some(peer), true, was_dialled);
-                all.push(Arrived::Proved { peer, was_dialled, closed });
+                if !was_dialled {
+                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                }
+                (self.peer, self.was_open, self.was_heard) = (Some(from), true, was_dialled);
+                self.stage = Stage::Open(stream);
+                all.push(Arrived::Proved { peer: from, was_dialled, closed });
+                all.extend(messages.into_iter().map(|bytes| arrived(from, bytes)));
             }
             Stage::Open(mut stream) => {
                 let from = stream.peer;
                 let messages = stream.open(unit).map_err(|_| Over)?;
                 self.was_heard = true;
                 self.stage = Stage::Open(stream);
-                all.extend(messages.into_iter().map(|bytes| match word(&bytes) {
-                    Some(word) => Arrived::Said { from, word },
-                    None => Arrived::Message { from, bytes },
-                }));
+                all.extend(messages.into_iter().map(|bytes| arrived(from, bytes)));
             }
             Stage::Connecting { .. } | Stage::Broken => return Err(Over),
         }
         Ok(())
+    }
+}
+
+fn arrived(from: u32, bytes: Vec<u8>) -> Arrived {
+    match word(&bytes) {
+        Some(word) => Arrived::Said { from, word },
+        None => Arrived::Message { from, bytes },
     }
 }
