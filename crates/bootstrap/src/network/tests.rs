@@ -4,8 +4,8 @@ use super::tcp::UNPROVED_MAX;
 use super::*;
 use std::boxed::Box;
 use std::vec;
-use wireup_group::WORLD;
 use wireup_group::algorithms::{Allgather, Barrier, Wanted};
+use wireup_group::{KEPT_BYTES_MAX, WORLD};
 
 const SECRET: Secret = [9; 32];
 
@@ -361,6 +361,42 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
         assert!(matches!(read, Ok(net::Received::Bytes(5))) && bytes.starts_with(b"hello"));
     }
     drop(stranger);
+}
+
+/// More than is kept of a rank, in messages of any group: the rank waits, and everything arrives in order.
+#[test]
+fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
+    const LEN: usize = 1 << 20;
+    const KEPT: u32 = (KEPT_BYTES_MAX / LEN) as u32;
+    for (transport, messages) in [(Transport::Tcp, KEPT + 40), (Transport::Udp, KEPT + 8)] {
+        let mut all = networks(3, transport);
+        let context = all[1].groups.duplicate(WORLD).unwrap();
+        let content = |nth: u32| vec![nth as u8; LEN];
+        for nth in 0..messages {
+            // A third is for a group that the other rank has not made yet.
+            let of = if nth % 3 == 0 { context } else { WORLD };
+            all[1].groups.send_tagged(0, of, nth % 3, &content(nth));
+        }
+        // The other rank answers others meanwhile.
+        let until = net::now_ms() + 60_000;
+        while all[0].paused.is_empty() {
+            all[..2].iter_mut().for_each(|one| {
+                one.progress(0);
+            });
+            assert!(net::now_ms() < until, "{transport:?}: all is taken");
+        }
+        all[2].groups.send_tagged(0, WORLD, 9, b"of another rank");
+        let receive = all[0].groups.receive_tagged(2, WORLD, 9);
+        assert_eq!(run(&mut all, 0, receive), Ok(Done::Bytes(b"of another rank".into())));
+        assert_eq!(all[0].groups.duplicate(WORLD), Ok(context));
+        for tag in [0, 2, 1] {
+            for nth in (0..messages).filter(|nth| nth % 3 == tag) {
+                let receive = all[0].groups.receive_tagged(1, if tag == 0 { context } else { WORLD }, tag);
+                assert!(run(&mut all, 0, receive) == Ok(Done::Bytes(content(nth))), "{transport:?}: message {nth}");
+            }
+        }
+        assert!(all[0].paused.is_empty());
+    }
 }
 
 #[test]

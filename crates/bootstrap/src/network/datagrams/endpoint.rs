@@ -153,6 +153,13 @@ impl Endpoint {
         }
     }
 
+    /// Whether segments of a connection are left to be sent again.
+    pub fn set_paused(&mut self, number: Number, is_paused: bool) {
+        if let Some(open) = self.open(number) {
+            open.is_paused = is_paused;
+        }
+    }
+
     /// Gives a connection up, without a word to the other end; one that has left is still answered.
     pub fn close(&mut self, number: Number) {
         if !self.open(number).is_some_and(|open| open.has_left()) {

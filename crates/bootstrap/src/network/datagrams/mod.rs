@@ -184,6 +184,14 @@ impl<W: Wire> Carrier for Datagrams<W> {
         self.endpoint.send(number, message);
     }
 
+    fn pause(&mut self, number: Number) {
+        self.endpoint.set_paused(number, true);
+    }
+
+    fn resume(&mut self, number: Number) {
+        self.endpoint.set_paused(number, false);
+    }
+
     fn close(&mut self, number: Number) {
         self.endpoint.close(number);
     }

@@ -66,6 +66,8 @@ pub struct Open {
     sender: Sender,
     receiver: Receiver,
     unframed: Unframed,
+    /// Segments are dropped, and sent again by the other end, ever more rarely.
+    pub is_paused: bool,
     wants_answer: bool,
     says_goodbye: bool,
     /// The goodbye has been acknowledged, and that is to be said.
@@ -129,6 +131,7 @@ impl Open {
             sender: Sender::new(datagram_len.saturating_sub(EXTRA_LEN).max(1)),
             receiver: Receiver::default(),
             unframed: Unframed::default(),
+            is_paused: false,
             wants_answer: false,
             says_goodbye: false,
             is_done: false,
@@ -196,6 +199,9 @@ impl Open {
         self.left = self.left.map(|_| now);
         self.is_gone |= opened.kind == KIND_DONE;
         self.is_done |= self.says_goodbye && opened.kind != KIND_DONE && self.sender.unacknowledged() == 0;
+        if self.is_paused && opened.kind == KIND_SEGMENT {
+            return Ok(Vec::new());
+        }
         self.wants_answer |= [KIND_PROBE, KIND_SEGMENT].contains(&opened.kind);
         if opened.kind != KIND_SEGMENT {
             return Ok(Vec::new());

@@ -34,8 +34,18 @@ pub struct Link {
     sent: usize,
     /// Whether epoll tells when there is room to write.
     is_watched: bool,
+    reading: Reading,
     ending: Ending,
     since_ms: u64,
+}
+
+/// Whether this end takes what has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reading {
+    Yes,
+    Paused,
+    /// The other end has broken the connection meanwhile: epoll would tell that again and again.
+    PausedUnwatched,
 }
 
 /// Whether this end still sends.
@@ -120,6 +130,7 @@ impl Link {
             to_send: Vec::new(),
             sent: 0,
             is_watched: false,
+            reading: Reading::Yes,
             ending: Ending::No,
             since_ms: net::now_ms(),
         }
@@ -163,6 +174,35 @@ impl Link {
     /// The host at the other end if the agents carry the connection.
     pub fn relayed_to(&self) -> Option<u64> {
         self.relayed_to
+    }
+
+    /// Reads nothing until it is resumed. Returns the descriptor, and whether room is to be waited for.
+    pub fn pause(&mut self) -> Option<(c_int, bool)> {
+        let socket = self.socket.as_ref().filter(|_| self.reading == Reading::Yes)?;
+        self.reading = Reading::Paused;
+        Some((socket.fd(), self.is_watched))
+    }
+
+    /// Reads again. Returns the descriptor, whether room is to be waited for, and whether epoll does not know the descriptor.
+    pub fn resume(&mut self) -> Option<(c_int, bool, bool)> {
+        let socket = self.socket.as_ref()?;
+        match core::mem::replace(&mut self.reading, Reading::Yes) {
+            Reading::Yes => None,
+            Reading::Paused => Some((socket.fd(), self.is_watched, false)),
+            Reading::PausedUnwatched => Some((socket.fd(), self.is_watched, true)),
+        }
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.reading != Reading::Yes
+    }
+
+    /// Epoll has told of it. A paused connection is not watched for input: if it is readable all the same, it is broken, and its descriptor,
+    /// which is returned, is not to be watched.
+    pub fn on_event_while_paused(&mut self, is_readable: bool) -> Option<c_int> {
+        let socket = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused)?;
+        self.reading = Reading::PausedUnwatched;
+        Some(socket.fd())
     }
 
     pub fn is_connecting(&self) -> bool {
@@ -270,7 +310,8 @@ impl Link {
                 self.ending = Ending::Told;
             }
         }
-        let waits = !self.to_send.is_empty();
+        // Of a broken connection that is not watched, reading tells the end.
+        let waits = !self.to_send.is_empty() && self.reading != Reading::PausedUnwatched;
         let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
         Ok(has_changed.then_some((socket.fd(), waits)))
     }
