@@ -162,8 +162,11 @@ mod tests {
     /// What a server of others gets to see: the texts of each exchange, by rank.
     type Seen = Vec<BTreeMap<u32, Vec<u8>>>;
 
+    /// What a rank gets.
+    type Got = Result<(Secret, BTreeMap<u32, Vec<u8>>), Error>;
+
     /// All ranks agree over a server that changes texts on their way. What each of them has got, and what the server has seen.
-    fn agreed(size: u32, change: fn(&mut Seen)) -> (Vec<Result<(Secret, BTreeMap<u32, Vec<u8>>), Error>>, Seen) {
+    fn agreed(size: u32, change: fn(&mut Seen)) -> (Vec<Got>, Seen) {
         let (seen, barrier) = (Arc::new(Mutex::new(Seen::new())), Arc::new(Barrier::new(size as usize)));
         let ranks: Vec<_> = (0..size)
             .map(|me| {
