@@ -119,7 +119,7 @@ impl Flavour {
 
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Plain => &["spew", "holder", "crash", "badpmi", "limits", "lazy"],
+            Self::Plain => &["spew", "holder", "crash", "badpmi", "limits", "lazy", "impostor"],
             Self::Pmi2 => &["attrs", "children"],
             Self::Libpmi => &[
                 "same",
@@ -135,6 +135,7 @@ impl Flavour {
                 "groups",
                 "left",
                 "libraries",
+                "named",
                 "stop",
                 "gone",
                 "again",

@@ -13,6 +13,7 @@ extern crate alloc;
 extern crate std;
 
 mod agents;
+mod agreement;
 mod answers;
 mod context;
 mod network;

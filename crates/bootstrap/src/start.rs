@@ -3,16 +3,18 @@
 //! ```text
 //!   Auto, with sockets of the server    the server's table of addresses                   ──► the world: no exchange
 //!   Auto, with our server               own address ──► the server, which is asked for others' when needed ──► the world: no exchange
-//!   Allgather, and Auto elsewhere       rank 0's secret; own address ──► left, right      ──► ring ──► binomial graph ──► the world
-//!   Ring                                the same, by PMIX_Ring, in the server's order     ──► ring ──► binomial graph ──► split by rank
+//!   Allgather, and Auto elsewhere       public key, own address; sealed keys ──► secret, left, right ──► ring ──► binomial graph ──► the world
+//!   Ring                                the same, own address by PMIX_Ring, in the server's order  ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
 //! Our server answers where a rank is as soon as that rank has told its own server, so the first two wait for no other rank. With a ring a
 //! rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
 
+use crate::agreement::agree;
 use crate::context::Error;
-use crate::network::proof::Secret;
+use crate::network::proof::of_library;
 use crate::network::{Listener, Network, Transport, known};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wireup_capi::job::{Endpoints, Job};
@@ -20,6 +22,7 @@ use wireup_capi::net::{self, Errno, now_ns};
 use wireup_group::algorithms::Wanted;
 use wireup_group::{Context, Done, Peer, Request, WORLD};
 use wireup_wire::hex;
+use wireup_wire::limits::VALUE_LEN_MAX;
 
 /// How ranks learn each other's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,13 +83,21 @@ pub fn network(
         neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.want(rank));
         return Ok((network, WORLD, phases(told)));
     }
-    let secret = secret(job)?;
-    let own = hex::encode(&[&job.rank.to_le_bytes()[..], &listener.address()].concat());
-    let ring = if start == Start::Ring { job.ring(&own) } else { job.neighbours(&own) };
-    let ring = ring.map_err(Error::Server)?;
+    let own = [&job.rank.to_le_bytes()[..], &listener.address()].concat();
+    let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
+    let (place, secret, sides) = if start == Start::Ring {
+        let secret = agree((job.rank, job.size), &[], &[], &mut |text, whose| exchange(job, text, whose))?.0;
+        let ring = job.ring(&hex::encode(&own)).map_err(Error::Server)?;
+        (ring.position, secret, [ring.left, ring.right].map(|text| hex::decode(&text)))
+    } else {
+        let identity = (job.rank, job.size);
+        let (secret, told) = agree(identity, &own, &neighbours, &mut |text, whose| exchange(job, text, whose))?;
+        (job.rank, secret, neighbours.map(|rank| told.get(&rank).cloned()))
+    };
     let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
-    let (left, right) = (peer(&ring.left)?, peer(&ring.right)?);
+    let [left, right] = sides.map(|side| side.and_then(|bytes| peer(&bytes)).ok_or(Error::Mismatch));
+    let (left, right) = (left?, right?);
     if [&left, &right].iter().any(|peer| !network.can_reach(&peer.address)) {
         return Err(Error::Mismatch);
     }
@@ -96,7 +107,7 @@ pub fn network(
         wait(&mut network, formed)?;
         return Ok((network, WORLD, phases(ring_done)));
     }
-    let formed = network.groups.form(RING, ring.position, job.size, left, right);
+    let formed = network.groups.form(RING, place, job.size, left, right);
     wait(&mut network, formed)?;
     let split = network.groups.split(RING, Wanted { colour: Some(Vec::new()), key: job.rank.into() });
     let Done::Group(Some(world)) = wait(&mut network, split)? else { return Err(Error::Mismatch) };
@@ -110,7 +121,9 @@ fn system(error: Errno) -> Error {
 
 /// All addresses are known: the graph needs no messages.
 fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<Network, Error> {
-    let mut network = Network::new(job.rank, book.secret, listener).map_err(system)?;
+    // The algorithms are part of this library.
+    let secret = of_library(&book.secret, &job.name).map_err(|_| Error::System(0))?;
+    let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
     network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&book, rank));
     network.use_book(book);
@@ -136,31 +149,23 @@ fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     }
 }
 
-/// Rank 0's, for all.
-fn secret(job: &mut Job) -> Result<Secret, Error> {
-    let mut own = Secret::default();
-    if job.rank == 0 {
-        getrandom::fill(&mut own).map_err(|error| Error::System(error.raw_os_error().unwrap_or(0)))?;
-    }
-    if job.size == 1 {
-        return Ok(own);
-    }
-    let text = if job.rank == 0 { hex::encode(&own) } else { Vec::new() };
-    let id = job.start_allgather(&text, 2 * size_of::<Secret>(), false);
-    let mut secret = None;
+/// Publishes a text, and reads those of some ranks.
+fn exchange(job: &mut Job, text: &[u8], whose: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u8>>, Error> {
+    let id = job.start_allgather(text, VALUE_LEN_MAX, false);
     let gathered = job.collect(id).map_err(Error::Server)?;
-    let got = job.values(&gathered, &[0], &mut |_, text| {
-        secret = hex::decode(text).and_then(|bytes| bytes.try_into().ok());
+    let (whose, mut texts) = (whose.iter().copied().collect::<Vec<u32>>(), BTreeMap::new());
+    let got = job.values(&gathered, &whose, &mut |rank, text| {
+        texts.insert(rank, text.to_vec());
         Ok(())
     });
     got.map_err(Error::Server)?;
-    secret.ok_or(Error::Mismatch)
+    Ok(texts)
 }
 
-fn peer(text: &[u8]) -> Result<Peer, Error> {
-    let bytes = hex::decode(text).ok_or(Error::Mismatch)?;
-    let (rank, address) = bytes.split_first_chunk().ok_or(Error::Mismatch)?;
-    Ok(Peer { rank: u32::from_le_bytes(*rank), address: address.to_vec() })
+/// A rank and its address; `None`: it is something else.
+fn peer(bytes: &[u8]) -> Option<Peer> {
+    let (rank, address) = bytes.split_first_chunk()?;
+    Some(Peer { rank: u32::from_le_bytes(*rank), address: address.to_vec() })
 }
 
 #[cfg(test)]
@@ -169,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_neighbour_is_its_rank_and_its_address() {
-        assert!(peer(b"01000000aa").is_ok_and(|peer| peer.rank == 1 && peer.address == [0xaa]));
-        assert_eq!(peer(b"0100").map(|_| ()), Err(Error::Mismatch));
+        assert_eq!(peer(&[1, 0, 0, 0, 0xaa]), Some(Peer { rank: 1, address: [0xaa].into() }));
+        assert_eq!(peer(&[1, 0]), None);
     }
 }

@@ -1,4 +1,8 @@
 //! Joins this process's agent as a further library: beside the one that has the inherited socket (see `wireup_wire::further`).
+//!
+//! Any process of the machine can bind the agent's name, and send to a socket that has a name. So this process's socket is connected to the
+//! agent's before it gets a name: from then on the kernel refuses datagrams of every other socket. The answer counts only if the kernel says
+//! that a process of this user has sent it: then the agent's name has not been taken by another user.
 
 use crate::ints;
 use crate::mapping::Descriptor;
@@ -25,6 +29,8 @@ pub enum NotJoined {
     NoRoom,
     /// The agent cannot be reached from here, or does not know this process, or does not answer.
     NoAgent,
+    /// A process of another user answers at the agent's name, or the kernel does not tell this process which user's it is.
+    Foreign,
 }
 
 /// Whether this process's launcher lets further libraries join.
@@ -41,8 +47,8 @@ pub fn join(name: &[u8]) -> Result<Socket, NotJoined> {
     let (job, agent) = agent(&value).ok_or(NotJoined::NoAgent)?;
     let local = variable(LOCAL_RANK_VARIABLE).and_then(|text| ints::parse::<u16>(&text));
     let hello = Hello { job, local: LocalRank(local.ok_or(NotJoined::NoAgent)?), name };
-    let mailbox = Mailbox::new()?;
-    mailbox.send(agent, &hello.encode())?;
+    let mailbox = Mailbox::connected_to(agent)?;
+    mailbox.send(&hello.encode())?;
     let (answer, socket) = mailbox.receive()?;
     match answer {
         Answer::Joined => socket.map(|socket| Socket::inherited(socket.into_raw())).ok_or(NotJoined::NoRoom),
@@ -53,11 +59,14 @@ pub fn join(name: &[u8]) -> Result<Socket, NotJoined> {
     }
 }
 
-/// A socket for datagrams, with a name that the kernel has chosen, so that it can be answered.
+/// A socket for datagrams to and from the agent, with a name that the kernel has chosen, so that it can be answered.
 struct Mailbox(Descriptor);
 
 impl Mailbox {
-    fn new() -> Result<Mailbox, NotJoined> {
+    fn connected_to(agent: &[u8]) -> Result<Mailbox, NotJoined> {
+        if agent.len() >= PATH_BYTES {
+            return Err(NotJoined::NoAgent);
+        }
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         // SAFETY: no memory is passed.
         let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
@@ -65,35 +74,31 @@ impl Mailbox {
             return Err(NotJoined::NoRoom);
         }
         let mailbox = Mailbox(Descriptor::new(fd));
-        let limit = libc::timeval { tv_sec: ANSWER_S_MAX.into(), tv_usec: 0 };
-        let len = size_of::<libc::timeval>() as libc::socklen_t;
-        let own = address(&[]);
+        let (agent, own) = (address(agent), address(&[]));
+        // The order matters. A socket that asks for credentials gets a name when it is connected, and one that has a name before it is
+        // connected receives from anybody.
         // SAFETY: pointers and lengths are those of the values.
-        let is_ready = unsafe {
-            [libc::SO_SNDTIMEO, libc::SO_RCVTIMEO]
-                .iter()
-                .all(|option| libc::setsockopt(fd, libc::SOL_SOCKET, *option, (&raw const limit).cast(), len) == 0)
-                && libc::bind(fd, (&raw const own.0).cast(), own.1) == 0
-        };
+        if unsafe { libc::connect(fd, (&raw const agent.0).cast(), agent.1) } != 0 {
+            return Err(NotJoined::NoAgent);
+        }
+        let limit = libc::timeval { tv_sec: ANSWER_S_MAX.into(), tv_usec: 0 };
+        let is_ready = mailbox.set(libc::SO_SNDTIMEO, &limit)
+            && mailbox.set(libc::SO_RCVTIMEO, &limit)
+            && mailbox.set::<c_int>(libc::SO_PASSCRED, &1)
+            // SAFETY: pointer and length are those of the value.
+            && unsafe { libc::bind(fd, (&raw const own.0).cast(), own.1) == 0 };
         if is_ready { Ok(mailbox) } else { Err(NotJoined::NoRoom) }
     }
 
-    fn send(&self, to: &[u8], bytes: &[u8]) -> Result<(), NotJoined> {
-        if to.len() >= PATH_BYTES {
-            return Err(NotJoined::NoAgent);
-        }
-        let to = address(to);
-        // SAFETY: pointers and lengths are those of the values.
-        let sent = unsafe {
-            libc::sendto(
-                self.0.fd(),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                libc::MSG_NOSIGNAL,
-                (&raw const to.0).cast(),
-                to.1,
-            )
-        };
+    fn set<T>(&self, option: c_int, value: &T) -> bool {
+        let len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: pointer and length are those of the value.
+        unsafe { libc::setsockopt(self.0.fd(), libc::SOL_SOCKET, option, (&raw const *value).cast(), len) == 0 }
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), NotJoined> {
+        // SAFETY: pointer and length are those of the slice.
+        let sent = unsafe { libc::send(self.0.fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         if sent < 0 { Err(NotJoined::NoAgent) } else { Ok(()) }
     }
 
@@ -103,9 +108,39 @@ impl Mailbox {
         if !socket.await_input(1_000 * ANSWER_S_MAX) {
             return Err(NotJoined::NoAgent);
         }
-        let received = socket.receive(&mut descriptors, &mut |bytes| answer = Answer::decode(bytes));
-        received.ok().and(answer).map(|answer| (answer, descriptors.pop())).ok_or(NotJoined::NoAgent)
+        let received = socket.receive_with_sender(&mut descriptors, &mut |bytes| answer = Answer::decode(bytes));
+        let sender = received.map_err(|_| NotJoined::NoAgent)?;
+        if !is_own(sender) {
+            return Err(NotJoined::Foreign);
+        }
+        answer.map(|answer| (answer, descriptors.pop())).ok_or(NotJoined::NoAgent)
     }
+}
+
+/// Whether a sender is a process of the user who has started this one. Users that have no number in this process's user namespace all have
+/// the same one; if that is this process's, nobody is known.
+fn is_own(sender: Option<libc::uid_t>) -> bool {
+    // SAFETY: it cannot fail.
+    let own = unsafe { libc::getuid() };
+    sender == Some(own) && own != unknown_user()
+}
+
+/// The number of users that have none in this user namespace.
+fn unknown_user() -> libc::uid_t {
+    /// The kernel's, unless its administrator has changed it.
+    const DEFAULT: libc::uid_t = 65_534;
+    let mut text = [0_u8; 16];
+    // SAFETY: the path ends with a zero byte; at most as many bytes are written as there is room for.
+    let got = unsafe {
+        let fd = libc::open(c"/proc/sys/kernel/overflowuid".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return DEFAULT;
+        }
+        let file = Descriptor::new(fd);
+        libc::read(file.fd(), text.as_mut_ptr().cast(), text.len())
+    };
+    let text = usize::try_from(got).ok().and_then(|got| text.get(..got)).unwrap_or_default();
+    ints::parse(text.trim_ascii()).unwrap_or(DEFAULT)
 }
 
 const PATH_BYTES: usize = 108;
@@ -126,12 +161,35 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+    /// A socket at which libraries join, as an agent has it.
+    fn bound(name: &str) -> UnixDatagram {
+        let name = std::format!("wireup-test-{name}-{}", std::process::id());
+        UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap()
+    }
+
+    fn name(socket: &UnixDatagram) -> Vec<u8> {
+        socket.local_addr().unwrap().as_abstract_name().unwrap().to_vec()
+    }
+
+    /// Does something as a user who is a stranger, in a thread of its own: the system call changes the user of the thread that makes it. `None`:
+    /// only root can.
+    fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
+        const STRANGER: libc::uid_t = 61_002;
+        std::thread::scope(|scope| {
+            let stranger = scope.spawn(|| {
+                // SAFETY: no memory is passed.
+                let is_stranger = unsafe { libc::syscall(libc::SYS_setresuid, STRANGER, STRANGER, STRANGER) } == 0;
+                is_stranger.then(act)
+            });
+            stranger.join().unwrap()
+        })
+    }
+
     #[test]
     fn an_agent_is_asked_and_answers() {
-        let name = std::format!("wireup-test-{}", std::process::id());
-        let agent = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let mailbox = Mailbox::new().unwrap();
-        mailbox.send(name.as_bytes(), b"hello").unwrap();
+        let agent = bound("asked");
+        let mailbox = Mailbox::connected_to(&name(&agent)).unwrap();
+        mailbox.send(b"hello").unwrap();
         let mut bytes = [0; 16];
         let (len, from) = agent.recv_from(&mut bytes).unwrap();
         assert_eq!(&bytes[..len], b"hello");
@@ -139,8 +197,42 @@ mod tests {
         assert!(matches!(mailbox.receive(), Ok((Answer::Taken, None))));
         agent.send_to_addr(b"something else", &from).unwrap();
         assert!(matches!(mailbox.receive(), Err(NotJoined::NoAgent)));
+        let gone = name(&agent);
         drop(agent);
-        assert_eq!(mailbox.send(name.as_bytes(), b"hello"), Err(NotJoined::NoAgent));
-        assert_eq!(mailbox.send(&[b'x'; 200], b"hello"), Err(NotJoined::NoAgent));
+        assert_eq!(mailbox.send(b"hello"), Err(NotJoined::NoAgent));
+        assert_eq!(Mailbox::connected_to(&gone).err(), Some(NotJoined::NoAgent));
+        assert_eq!(Mailbox::connected_to(&[b'x'; 200]).err(), Some(NotJoined::NoAgent));
+    }
+
+    #[test]
+    fn only_the_agent_can_send_to_a_library_that_joins() {
+        let agent = bound("only");
+        let mailbox = Mailbox::connected_to(&name(&agent)).unwrap();
+        mailbox.send(b"hello").unwrap();
+        let (_, from) = agent.recv_from(&mut [0; 16]).unwrap();
+        let forge = || UnixDatagram::unbound().unwrap().send_to_addr(&[Answer::Joined.encode()], &from);
+        // Neither another process of this user nor one of another user.
+        let forged = [Some(forge()), as_stranger(forge)];
+        assert!(forged.into_iter().flatten().all(|sent| sent.is_err()), "the kernel lets others send");
+        agent.send_to_addr(&[Answer::Taken.encode()], &from).unwrap();
+        assert!(matches!(mailbox.receive(), Ok((Answer::Taken, None))));
+    }
+
+    #[test]
+    fn a_stranger_who_has_taken_the_agents_name_is_not_believed() {
+        let Some(agent) = as_stranger(|| bound("taken")) else { return };
+        let mailbox = Mailbox::connected_to(&name(&agent)).unwrap();
+        mailbox.send(b"hello").unwrap();
+        let (_, from) = agent.recv_from(&mut [0; 16]).unwrap();
+        as_stranger(|| agent.send_to_addr(&[Answer::Joined.encode()], &from).unwrap());
+        assert!(matches!(mailbox.receive(), Err(NotJoined::Foreign)));
+    }
+
+    #[test]
+    fn a_user_that_the_kernel_does_not_tell_is_foreign() {
+        // SAFETY: it cannot fail.
+        let own = unsafe { libc::getuid() };
+        assert!(is_own(Some(own)) || own == unknown_user());
+        assert!(!is_own(None) && !is_own(Some(own + 1)) && !is_own(Some(unknown_user())));
     }
 }

@@ -39,15 +39,29 @@ impl Descriptor {
         fd
     }
 
-    /// Maps the whole file and closes the descriptor; `None` if mapping fails or the file is empty.
+    /// Whether the file can change. `None`: it may become shorter, or any process may get a way to write to it. Then a reader may be killed
+    /// by a page that is not there any more, or find other bytes than those that it has checked.
+    fn contents(&self) -> Option<Contents> {
+        // SAFETY: no memory is passed.
+        let seals = unsafe { libc::fcntl(self.0, libc::F_GET_SEALS) };
+        let has = |seal: c_int| seals >= 0 && seals & seal != 0;
+        match (has(libc::F_SEAL_SHRINK), has(libc::F_SEAL_WRITE), has(libc::F_SEAL_FUTURE_WRITE)) {
+            (true, true, _) => Some(Contents::Final),
+            (true, false, true) => Some(Contents::Arena),
+            _ => None,
+        }
+    }
+
+    /// Maps the whole file and closes the descriptor; `None` if mapping fails, or the file is empty or not sealed.
     pub fn map(self) -> Option<Mapping> {
+        let contents = self.contents()?;
         let len = usize::try_from(self.stat()?.st_size).ok().filter(|len| *len > 0)?;
         // Private, since kernels before 6.7 refuse shared mappings of memory that is sealed against writing. Without writes both kinds map
         // the same pages.
-        // SAFETY: a new mapping of an open file whose mapped contents do not change.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let start = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, self.0, 0) };
         let start = if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) };
-        start.map(|start| Mapping { start, len })
+        start.map(|start| Mapping { start, len, contents })
     }
 }
 
@@ -58,12 +72,22 @@ impl Drop for Descriptor {
     }
 }
 
-/// Memory that the server has written and sealed. It cannot become shorter. Only the server changes it, and only parts that no process may
-/// be reading (see `wireup_wire::shared::rows` on arenas).
+/// Whether memory can change, as its seals say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Contents {
+    /// No process can write to it.
+    Final,
+    /// Whoever had a mapping before it was sealed can write to it: our agent, which writes only slots that no process may be reading (see
+    /// `wireup_wire::shared::rows`). Nothing but the agent's conduct keeps a slot from changing while it is read.
+    Arena,
+}
+
+/// Memory that the server has written and sealed. It cannot become shorter.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    contents: Contents,
 }
 
 // SAFETY: the memory is only read, and belongs to the owner of the value.
@@ -75,7 +99,10 @@ impl Deref for Mapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped as long as the value exists; the server sealed them before it sent the descriptor.
+        // SAFETY: `len` bytes are mapped as long as the value exists, and the seals, which were looked at before, keep the file from
+        // becoming shorter. Bytes of `Contents::Final` do not change, by the seals. Of an arena, callers read only slots that the agent has
+        // given them and that it does not write before they have given them back (`Memory::slot`); the agent is of this user, and its word
+        // is all there is for that.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -125,7 +152,8 @@ impl Memory for Shared {
     type Part = Part;
 
     fn whole(&self) -> Option<Part> {
-        self.memory().map(|mapping| Part { mapping: mapping.clone(), at: 0 })
+        let mapping = self.memory().filter(|mapping| mapping.contents == Contents::Final)?;
+        Some(Part { mapping: mapping.clone(), at: 0 })
     }
 
     fn slot(&self, slot: u32) -> Option<Part> {
@@ -162,5 +190,31 @@ mod tests {
         assert!(before.is_some() && file(fd) != before);
         assert!(Descriptor::new(sealed(b"")).map().is_none());
         assert!(Descriptor::new(-1).map().is_none());
+    }
+
+    #[test]
+    fn memory_that_others_may_change_or_shorten_is_not_mapped() {
+        let with = |seals: c_int| {
+            // SAFETY: the name ends with a zero byte; the slice is what is written; the descriptor is owned by the value that is returned.
+            unsafe {
+                let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+                assert!(fd >= 0 && libc::write(fd, b"bytes".as_ptr().cast(), 5) == 5);
+                assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+                Descriptor::new(fd)
+            }
+        };
+        for few in [0, libc::F_SEAL_SHRINK, libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_GROW] {
+            assert!(with(few).map().is_none(), "{few:#x}");
+        }
+        for enough in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE] {
+            assert!(with(libc::F_SEAL_SHRINK | enough).map().is_some(), "{enough:#x}");
+        }
+        // Only slots of an arena can be read.
+        let arena = Shared::new(with(libc::F_SEAL_SHRINK | libc::F_SEAL_FUTURE_WRITE)).unwrap();
+        let array = Shared::new(with(libc::F_SEAL_SHRINK | libc::F_SEAL_WRITE)).unwrap();
+        assert!(arena.whole().is_none() && arena.slot(0).is_some() && array.whole().is_some());
+        // Files have no seals.
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Descriptor::new(std::os::fd::IntoRawFd::into_raw_fd(file)).map().is_none());
     }
 }

@@ -318,9 +318,21 @@ impl Epoll {
     /// # Errors
     /// The kernel has no memory for that.
     pub fn watch(&self, fd: c_int, token: u64, writes: bool, is_new: bool) -> Result<()> {
-        let events = libc::EPOLLIN | if writes { libc::EPOLLOUT } else { 0 };
-        let mut event = libc::epoll_event { events: events as u32, u64: token };
         let operation = if is_new { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
+        self.control(operation, fd, token, libc::EPOLLIN | if writes { libc::EPOLLOUT } else { 0 })
+    }
+
+    /// Watches a descriptor, which is watched already, no more for input, and for room to write if so wished. If the connection breaks, the
+    /// descriptor counts as readable.
+    ///
+    /// # Errors
+    /// The kernel has no memory for that.
+    pub fn watch_output(&self, fd: c_int, token: u64, writes: bool) -> Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, token, if writes { libc::EPOLLOUT } else { 0 })
+    }
+
+    fn control(&self, operation: c_int, fd: c_int, token: u64, events: c_int) -> Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: token };
         // SAFETY: `event` is a valid event.
         checked(unsafe { libc::epoll_ctl(self.0.0, operation, fd, &mut event) }).map(drop)
     }

@@ -10,8 +10,11 @@ use wireup_wire::pmi::SERVER_NAME;
 const ROOM: usize = 16 << 10;
 /// The most descriptors in one message.
 const DESCRIPTORS_MAX: usize = 32;
-// SAFETY: only computes a number.
-const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<c_int>()) as u32) } as usize;
+/// Room for descriptors, and for who has sent a message.
+// SAFETY: only computes numbers.
+const CONTROL_BYTES: usize = unsafe {
+    libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<c_int>()) as u32) + libc::CMSG_SPACE(size_of::<libc::ucred>() as u32)
+} as usize;
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
 /// The other end is gone, or the descriptor is not a connected stream socket.
@@ -147,6 +150,16 @@ impl Socket {
 
     /// As [`Socket::read`]; received descriptors are appended to `descriptors`.
     pub fn receive(self, descriptors: &mut Vec<Descriptor>, take: &mut dyn FnMut(&[u8])) -> Result<(), Gone> {
+        self.receive_with_sender(descriptors, take).map(drop)
+    }
+
+    /// As [`Socket::receive`]. Returns the user whose process has sent the message, as the kernel says; `None`: the socket does not ask for it
+    /// (`SO_PASSCRED`).
+    pub fn receive_with_sender(
+        self,
+        descriptors: &mut Vec<Descriptor>,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<libc::uid_t>, Gone> {
         let mut buffer = [const { MaybeUninit::<u8>::uninit() }; ROOM];
         let mut control = [const { MaybeUninit::<libc::cmsghdr>::uninit() }; CONTROL_BYTES.div_ceil(HEADER_BYTES)];
         loop {
@@ -163,15 +176,17 @@ impl Socket {
                 self.retry(libc::POLLIN)?;
                 continue;
             };
+            let before = descriptors.len();
             // SAFETY: the kernel has filled the message.
-            unsafe { adopt(&message, descriptors) };
-            // Descriptors were dropped: it is unknown which message the others belong to.
-            if got == 0 || message.msg_flags & libc::MSG_CTRUNC != 0 {
+            let sender = unsafe { adopt(&message, descriptors) };
+            // Descriptors were dropped: it is unknown which message the others belong to. The room for the sender holds some, too.
+            let are_too_many = descriptors.len() - before > DESCRIPTORS_MAX;
+            if got == 0 || are_too_many || message.msg_flags & libc::MSG_CTRUNC != 0 {
                 return Err(Gone);
             }
             // SAFETY: the kernel has written the first `got` bytes.
             take(unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast(), got) });
-            return Ok(());
+            return Ok(sender);
         }
     }
 
@@ -236,27 +251,35 @@ impl Socket {
     }
 }
 
-/// Takes ownership of the descriptors in a message.
+/// Takes ownership of the descriptors in a message. Returns the user who has sent it, if the kernel says so.
 ///
 /// # Safety
 /// `recvmsg` has filled the message.
-unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) {
+unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) -> Option<libc::uid_t> {
+    let mut sender = None;
     // SAFETY: by the caller's guarantee, the walk stays within the control buffer, and each header is followed by as many bytes as it
     // states. From here on this process owns the descriptors.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(one) = header.as_ref() {
-            if (one.cmsg_level, one.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let numbers: *const c_int = libc::CMSG_DATA(header).cast();
-                // The type of the field depends on the C library.
-                let length: usize = one.cmsg_len as _;
-                let bytes = length - libc::CMSG_LEN(0) as usize;
-                let fds = (0..bytes / size_of::<c_int>()).map(|at| numbers.add(at).read_unaligned());
-                descriptors.extend(fds.map(Descriptor::new));
+            // The type of the field depends on the C library.
+            let length: usize = one.cmsg_len as _;
+            let bytes = length - libc::CMSG_LEN(0) as usize;
+            match (one.cmsg_level, one.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    let numbers: *const c_int = libc::CMSG_DATA(header).cast();
+                    let fds = (0..bytes / size_of::<c_int>()).map(|at| numbers.add(at).read_unaligned());
+                    descriptors.extend(fds.map(Descriptor::new));
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if bytes >= size_of::<libc::ucred>() => {
+                    sender = Some(libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().uid);
+                }
+                _ => {}
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
     }
+    sender
 }
 
 /// The value of an environment variable.

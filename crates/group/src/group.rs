@@ -48,6 +48,11 @@ impl Group {
         core::mem::take(&mut self.rounds)
     }
 
+    /// Messages that wait for their collectives.
+    pub fn mail(&self) -> &Mail {
+        &self.mail
+    }
+
     /// Takes the number of the next collective. All members take the same numbers in the same order.
     pub fn next_epoch(&mut self) -> u32 {
         self.next_epoch += 1;

@@ -11,7 +11,7 @@ use crate::creation::{Announcement, Creation, Creations, Heard, Sender, hash};
 use crate::group::{Group, Over, Send};
 use crate::message::{self, Kind, Malformed, Message};
 use crate::shape::{Peer, Shape};
-use crate::tagged::{Tagged, TooMuch};
+use crate::tagged::Tagged;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -24,9 +24,9 @@ pub type Request = u64;
 /// The group of all ranks.
 pub const WORLD: Context = 1;
 
-/// Messages of groups that this process has not made yet (bytes). Chosen: far more than a process can be behind; a peer that sends more is
-/// wrong.
-const EARLY_BYTES_MAX: usize = 16 << 20;
+/// Messages of one rank that wait here for a group, a collective or a receive (bytes). Chosen: much more than start-up protocols need. Of a
+/// rank with more the driver takes no further messages until they are wanted (see [`Groups::is_behind`]).
+pub const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Contexts of groups that were given up, whose late messages are dropped.
 const GONE_MAX: usize = 1024;
 
@@ -392,6 +392,24 @@ impl Groups {
         awaited
     }
 
+    /// Whether more messages of this rank wait here than should, and none of them is what this process waits for. Then the driver takes no
+    /// more of them, so that the rank cannot fill this process's memory. It stays connected: it has done nothing wrong, and its messages are
+    /// taken as soon as this process wants one of them.
+    pub fn is_behind(&self, rank: u32) -> bool {
+        let stores = || self.groups.values().map(|entry| (entry.group.mail(), &entry.tagged));
+        let all: usize = stores().map(|(mail, tagged)| mail.bytes() + tagged.bytes()).sum();
+        if self.early_bytes + all <= KEPT_BYTES_MAX {
+            return false;
+        }
+        let early: usize = self.early.iter().filter(|(from, _)| *from == rank).map(|(_, bytes)| bytes.len()).sum();
+        let of_rank: usize = stores().map(|(mail, tagged)| mail.bytes_of(rank) + tagged.bytes_of(rank)).sum();
+        if early + of_rank <= KEPT_BYTES_MAX {
+            return false;
+        }
+        let awaited = self.awaited();
+        !awaited.has(rank) && awaited.unknown.is_empty()
+    }
+
     pub fn shape(&self, of: Context) -> Option<&Shape> {
         self.groups.get(&of).map(|entry| &entry.group.shape)
     }
@@ -428,9 +446,6 @@ impl Groups {
                 return Ok(());
             }
             self.early_bytes += bytes.len();
-            if self.early_bytes > EARLY_BYTES_MAX {
-                return Err(Malformed);
-            }
             self.early.push((from, bytes.to_vec()));
             return Ok(());
         };
@@ -468,8 +483,8 @@ impl Groups {
                 let heard = self.creations.hear(from, context, Announcement::decode(payload)?)?;
                 self.on_heard(from, heard);
             }
-            Kind::Tagged { from, tag } => {
-                if let Some(request) = entry.tagged.on_message((from, tag), payload).map_err(|TooMuch| Malformed)? {
+            Kind::Tagged { from: place, tag } => {
+                if let Some(request) = entry.tagged.on_message((place, tag), from, payload) {
                     self.done(request, Ok(Done::Bytes(payload.to_vec())));
                 }
             }

@@ -37,6 +37,6 @@ mod tagged;
 mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
-pub use groups::{Awaited, Context, Counts, Done, Failure, Groups, Output, Request, WORLD, derived};
+pub use groups::{Awaited, Context, Counts, Done, Failure, Groups, KEPT_BYTES_MAX, Output, Request, WORLD, derived};
 pub use message::{Malformed, message_len};
 pub use shape::{Link, Peer, Shape, Side};

@@ -13,9 +13,6 @@ pub struct Key {
     pub from: u32,
 }
 
-/// Bytes of messages that wait for their collective (chosen): members are ahead of each other by what they have started and not finished.
-const BYTES_MAX: usize = 256 << 20;
-
 #[derive(Default)]
 pub struct Mail {
     steps: BTreeMap<Key, Vec<u8>>,
@@ -23,10 +20,21 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// `false`: a message of the same step is there already, or there are too many.
+    /// `false`: a message of the same step is there already.
     pub fn put(&mut self, key: Key, payload: Vec<u8>) -> bool {
         self.bytes += payload.len() + size_of::<Key>();
-        self.bytes <= BYTES_MAX && self.steps.insert(key, payload).is_none()
+        self.steps.insert(key, payload).is_none()
+    }
+
+    /// Bytes of all messages.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of a rank's messages.
+    pub fn bytes_of(&self, rank: u32) -> usize {
+        let of_rank = self.steps.iter().filter(|(key, _)| key.from == rank);
+        of_rank.map(|(_, payload)| payload.len() + size_of::<Key>()).sum()
     }
 
     pub fn has(&self, key: &Key) -> bool {
@@ -46,14 +54,14 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn mail_is_limited_and_taken_once() {
-        let key = |step| Key { epoch: 0, step, toward: Side::Left, from: 1 };
+    fn mail_is_counted_and_taken_once() {
+        let key = |step, from| Key { epoch: 0, step, toward: Side::Left, from };
         let mut mail = Mail::default();
-        assert!(mail.put(key(0), vec![1; 9]) && !mail.put(key(0), vec![2]));
-        assert_eq!((mail.has(&key(0)), mail.take(&key(0)).map(|payload| payload.len())), (true, Some(1)));
-        assert_eq!(mail.take(&key(0)), None);
-        let mut mail = Mail::default();
-        assert!(mail.put(key(1), vec![0; BYTES_MAX - 1000]) && !mail.put(key(2), vec![0; 1000]));
-        assert!(mail.take(&key(1)).is_some());
+        assert!(mail.put(key(0, 1), vec![1; 9]) && mail.put(key(0, 2), vec![1; 5]));
+        assert_eq!(mail.bytes(), mail.bytes_of(1) + mail.bytes_of(2));
+        assert_eq!(mail.bytes_of(1), 9 + size_of::<Key>());
+        assert_eq!((mail.has(&key(0, 1)), mail.take(&key(0, 1)).map(|payload| payload.len())), (true, Some(9)));
+        assert_eq!((mail.take(&key(0, 1)), mail.bytes_of(1)), (None, 0));
+        assert!(!mail.put(key(0, 2), vec![2]), "twice");
     }
 }

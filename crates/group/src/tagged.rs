@@ -4,40 +4,30 @@ use crate::groups::Request;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// Bytes of messages for which no receive was started. Chosen: much more than start-up protocols need; a bound, so that a sender cannot fill
-/// another process's memory.
-const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
-
 /// The sender's place, and the tag.
 pub type Source = (u32, u32);
 
 #[derive(Default)]
 pub struct Tagged {
-    arrived: BTreeMap<Source, VecDeque<Vec<u8>>>,
+    /// Messages for which no receive was started, with the ranks that have sent them.
+    arrived: BTreeMap<Source, VecDeque<(u32, Vec<u8>)>>,
     arrived_bytes: usize,
     wanted: BTreeMap<Source, VecDeque<Request>>,
 }
 
-/// A receiver has not started as many receives as its senders have sent messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooMuch;
-
 impl Tagged {
-    /// A message has arrived: the request that it completes.
-    pub fn on_message(&mut self, source: Source, payload: &[u8]) -> Result<Option<Request>, TooMuch> {
+    /// A message of a rank has arrived: the request that it completes.
+    pub fn on_message(&mut self, source: Source, rank: u32, payload: &[u8]) -> Option<Request> {
         if let Some(wanted) = self.wanted.get_mut(&source) {
             let request = wanted.pop_front();
             if wanted.is_empty() {
                 self.wanted.remove(&source);
             }
-            return Ok(request);
-        }
-        if self.arrived_bytes + payload.len() > UNEXPECTED_BYTES_MAX {
-            return Err(TooMuch);
+            return request;
         }
         self.arrived_bytes += payload.len();
-        self.arrived.entry(source).or_default().push_back(payload.to_vec());
-        Ok(None)
+        self.arrived.entry(source).or_default().push_back((rank, payload.to_vec()));
+        None
     }
 
     /// A receive is started: the message, if it is here already.
@@ -46,12 +36,23 @@ impl Tagged {
             self.wanted.entry(source).or_default().push_back(request);
             return None;
         };
-        let message = arrived.pop_front();
+        let message = arrived.pop_front().map(|(_, message)| message);
         if arrived.is_empty() {
             self.arrived.remove(&source);
         }
         self.arrived_bytes -= message.as_ref().map_or(0, Vec::len);
         message
+    }
+
+    /// Bytes of messages for which no receive was started.
+    pub fn bytes(&self) -> usize {
+        self.arrived_bytes
+    }
+
+    /// Bytes of those that a rank has sent.
+    pub fn bytes_of(&self, rank: u32) -> usize {
+        let of_rank = self.arrived.values().flatten().filter(|(from, _)| *from == rank);
+        of_rank.map(|(_, message)| message.len()).sum()
     }
 
     /// The places of the senders that receives wait for.

@@ -78,6 +78,12 @@ pub fn words(error: Error) -> Vec<u8> {
             None,
             "",
         ),
+        Error::Join(NotJoined::Foreign) => (
+            "another user's process answers in place of wireup's agent: open the context inside wireup run, in the user and network \
+             namespaces of its agent",
+            None,
+            "",
+        ),
         Error::TimedOut => ("not over in time; it goes on", None, ""),
         Error::NotFound => ("the rank has not told such an address", None, ""),
         Error::Fabric(error) => return fabric_words(error),

@@ -51,13 +51,20 @@ pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Gives a Unix socket an abstract name that begins with `kind` and that no other socket of this machine has; its other end can read it.
-/// Returns the name.
+/// Gives a Unix socket an abstract name that begins with `kind`; its other end can read it. Returns the name. The rest of the name is random
+/// (64 bits): another process, which may be another user's, cannot take it first.
 ///
 /// # Errors
-/// Another socket has the same name: the kernel has numbered 2^32 sockets since that one.
+/// The kernel has no random numbers yet, or no memory.
 pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<Vec<u8>> {
-    let own = format!("{:x}", rustix::fs::fstat(&socket)?.st_ino);
+    let mut random = [0; 8];
+    // SAFETY: pointer and length are those of the array.
+    let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), libc::GRND_NONBLOCK) };
+    // The kernel gives so few bytes whole.
+    if got != random.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    let own = format!("{:016x}", u64::from_ne_bytes(random));
     let name = [kind.strip_prefix(b"\0").unwrap_or(kind), own.as_bytes()].concat();
     net::bind(socket, &net::SocketAddrUnix::new_abstract_name(&name)?)?;
     Ok(name)

@@ -129,6 +129,12 @@ pub trait Carrier {
     /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
     fn send(&mut self, number: Number, message: &[u8]);
 
+    /// Takes no messages off a connection until it is resumed: the other end's sends wait.
+    fn pause(&mut self, number: Number);
+
+    /// Takes messages off a connection again, if there is such a one.
+    fn resume(&mut self, number: Number);
+
     /// Whether its connections can be closed by agreement: where each costs a descriptor.
     fn can_finish(&self) -> bool {
         false

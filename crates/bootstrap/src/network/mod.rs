@@ -60,6 +60,8 @@ pub struct Network {
     misfits: BTreeSet<u32>,
     /// Messages until there is a connection.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// Ranks of which too many messages wait here to take more, and their connections.
+    paused: BTreeMap<u32, Number>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
@@ -150,6 +152,7 @@ impl Network {
             unanswered: Vec::new(),
             misfits: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            paused: BTreeMap::new(),
             again: BTreeMap::new(),
             done: BTreeMap::new(),
             forgotten: BTreeSet::new(),
@@ -303,6 +306,7 @@ impl Network {
     pub fn pump(&mut self) {
         loop {
             self.pump_groups();
+            self.resume();
             self.dial_plain();
             let happened = self.carrier.poll().or_else(|| {
                 self.carrier.flush();
@@ -313,6 +317,14 @@ impl Network {
                 None if self.close_surplus() => {}
                 None => return,
             }
+        }
+    }
+
+    /// Takes messages again of ranks of which fewer wait now, or one of which is waited for.
+    fn resume(&mut self) {
+        let Network { paused, groups, carrier, .. } = self;
+        for (_, number) in paused.extract_if(.., |rank, _| !groups.is_behind(*rank)) {
+            carrier.resume(number);
         }
     }
 
@@ -416,6 +428,9 @@ impl Network {
                 if self.groups.on_message(from, &bytes).is_err() {
                     self.carrier.close(number);
                     self.on_over(number, from, true);
+                } else if self.groups.is_behind(from) {
+                    self.carrier.pause(number);
+                    self.paused.insert(from, number);
                 }
             }
             Happened::Said { number, from, word } => self.on_word(number, from, word),

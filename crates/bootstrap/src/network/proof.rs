@@ -3,8 +3,16 @@
 //! ```text
 //!   dialler  ── e, psk: its rank, whom it wants, what for ──►  acceptor
 //!            ◄── e, ee: its rank ──────────────────
+//!            ── confirmation, under the new key ──►   only now the acceptor believes it
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
+//!
+//! The first message can be recorded and sent again by anyone, who then gets an answer and no further: whoever sends a unit under the new
+//! key has made the first message. Datagrams have no confirmation: the number of
+//! a hello is used once (`datagrams/handshake.rs`).
+//!
+//! Each library in a process that has joined by a name has a secret of its own, made from the job's and the name ([`of_library`]), so what
+//! was recorded of one says nothing to another.
 //!
 //! A connection that is to be the program's own is not encrypted afterwards ([`super::plain`]).
 //!
@@ -12,11 +20,13 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use snow::params::HashChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on beside the secret: changes with the format.
-const PROLOGUE: &[u8] = b"wireup ranks 2";
+const PROLOGUE: &[u8] = b"wireup ranks 3";
 /// Longest encrypted unit, and how much longer it is than its content.
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;
@@ -26,6 +36,20 @@ pub const SEAL_LEN: usize = 16;
 pub struct Unproved;
 
 pub type Secret = [u8; 32];
+
+/// The secret of the library of this name; all ranks call it so. The library without a name uses the job's.
+///
+/// # Errors
+/// None: the algorithm is part of this library.
+pub fn of_library(secret: &Secret, name: &[u8]) -> Result<Secret, Unproved> {
+    if name.is_empty() {
+        return Ok(*secret);
+    }
+    let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Unproved)?;
+    let mut own = Secret::default();
+    hash.hmac(secret, &[b"wireup library ", name].concat(), &mut own);
+    Ok(own)
+}
 
 pub struct Proof {
     me: u32,
@@ -174,6 +198,13 @@ mod tests {
             let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap();
             assert_eq!((accepted.proved.purpose, dialled.proved.purpose), (purpose, purpose));
         }
+    }
+
+    #[test]
+    fn libraries_with_names_do_not_know_each_others_secrets() {
+        let of = |name: &[u8]| of_library(&[7; 32], name).unwrap();
+        assert_eq!(of(b""), [7; 32]);
+        assert!(of(b"one") == of(b"one") && of(b"one") != of(b"other") && of(b"one") != of(b""));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::tcp::UNPROVED_MAX;
 use super::*;
 use std::boxed::Box;
 use std::vec;
-use wireup_group::WORLD;
 use wireup_group::algorithms::{Allgather, Barrier, Wanted};
+use wireup_group::{KEPT_BYTES_MAX, WORLD};
 
 const SECRET: Secret = [9; 32];
 
@@ -137,7 +137,11 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
     // Both have dialled. The higher rank takes the lower one's dial, gives up its own, and leaves.
     let mut leaver = all.pop().unwrap();
     while leaver.has_waiting() {
-        leaver.progress(-1);
+        leaver.progress(10);
+        // It answers; the lower rank's confirmation follows.
+        if leaver.has_waiting() {
+            all[0].progress(0);
+        }
     }
     leave(&mut leaver);
     drop(leaver);
@@ -287,6 +291,112 @@ fn strangers_do_not_disturb_ranks() {
         strangers.push(stranger);
     }
     gather(&mut all, WORLD, &[0, 1]);
+}
+
+/// A stranger's connection to a rank, over which it has sent a first message of another rank that it has recorded, and got the answer.
+fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose) -> Owned {
+    let (_, first) = proof::Proof::dial(&SECRET, from, to, purpose).unwrap();
+    let address = rank_address::candidates(&all[to as usize].own_address()[1..], net::host_number())[0];
+    let stranger = net::connect(&address, None).unwrap();
+    let unit = [&(first.len() as u16).to_le_bytes()[..], &first].concat();
+    let (mut is_sent, until) = (false, net::now_ms() + 30_000);
+    loop {
+        is_sent = is_sent || net::write(&stranger, &unit) == Ok(unit.len());
+        for one in all.iter_mut() {
+            one.progress(0);
+        }
+        match net::read(&stranger, &mut [0; 256]) {
+            Ok(net::Received::Nothing) => {}
+            answer => {
+                assert!(matches!(answer, Ok(net::Received::Bytes(_))), "no answer");
+                return stranger;
+            }
+        }
+        assert!(net::now_ms() < until, "the rank does not answer");
+    }
+}
+
+#[test]
+fn a_first_message_that_a_stranger_sends_again_replaces_no_connection() {
+    let mut all = networks(3, Transport::Tcp);
+    gather(&mut all, WORLD, &[0, 1, 2]);
+    let pairs = (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).filter(|(from, to)| from != to);
+    let strangers: Vec<Owned> =
+        pairs.map(|pair| replayed(&mut all, pair, proof::Purpose::Messages { closed: 0 })).collect();
+    gather(&mut all, WORLD, &[0, 1, 2]);
+    // Nor when it says something, or ends.
+    for stranger in &strangers {
+        let _ = net::write(stranger, &[16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+    }
+    gather(&mut all, WORLD, &[0, 1, 2]);
+    drop(strangers);
+    gather(&mut all, WORLD, &[0, 1, 2]);
+}
+
+#[test]
+fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_program() {
+    let mut all = networks(2, Transport::Tcp);
+    let high = all[1].connect(WORLD, 0).unwrap();
+    let stranger = replayed(&mut all, (0, 1), proof::Purpose::Plain { number: 0 });
+    assert!(!all[1].plain().is_over(high), "the program has a stranger's connection");
+    let low = all[0].connect(WORLD, 1).unwrap();
+    let until = net::now_ms() + 30_000;
+    while !(all[0].plain().is_over(low) && all[1].plain().is_over(high)) {
+        for one in all.iter_mut() {
+            one.progress(0);
+        }
+        assert!(net::now_ms() < until, "the ranks are not connected");
+    }
+    let (low, high) = (all[0].plain().take(low).unwrap().unwrap(), all[1].plain().take(high).unwrap().unwrap());
+    // The program's bytes, and nothing before them.
+    for (from, to) in [(&low, &high), (&high, &low)] {
+        assert_eq!(net::write(from, b"hello"), Ok(5));
+        let mut bytes = [0; 64];
+        let read = loop {
+            match net::read(to, &mut bytes) {
+                Ok(net::Received::Nothing) => assert!(net::now_ms() < until),
+                other => break other,
+            }
+        };
+        assert!(matches!(read, Ok(net::Received::Bytes(5))) && bytes.starts_with(b"hello"));
+    }
+    drop(stranger);
+}
+
+/// More than is kept of a rank, in messages of any group: the rank waits, and everything arrives in order.
+#[test]
+fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
+    const LEN: usize = 1 << 20;
+    const KEPT: u32 = (KEPT_BYTES_MAX / LEN) as u32;
+    for (transport, messages) in [(Transport::Tcp, KEPT + 40), (Transport::Udp, KEPT + 8)] {
+        let mut all = networks(3, transport);
+        let context = all[1].groups.duplicate(WORLD).unwrap();
+        let content = |nth: u32| vec![nth as u8; LEN];
+        for nth in 0..messages {
+            // A third is for a group that the other rank has not made yet.
+            let of = if nth % 3 == 0 { context } else { WORLD };
+            all[1].groups.send_tagged(0, of, nth % 3, &content(nth));
+        }
+        // The other rank answers others meanwhile.
+        let until = net::now_ms() + 60_000;
+        while all[0].paused.is_empty() {
+            all[..2].iter_mut().for_each(|one| {
+                one.progress(0);
+            });
+            assert!(net::now_ms() < until, "{transport:?}: all is taken");
+        }
+        all[2].groups.send_tagged(0, WORLD, 9, b"of another rank");
+        let receive = all[0].groups.receive_tagged(2, WORLD, 9);
+        assert_eq!(run(&mut all, 0, receive), Ok(Done::Bytes(b"of another rank".into())));
+        assert_eq!(all[0].groups.duplicate(WORLD), Ok(context));
+        for tag in [0, 2, 1] {
+            for nth in (0..messages).filter(|nth| nth % 3 == tag) {
+                let receive = all[0].groups.receive_tagged(1, if tag == 0 { context } else { WORLD }, tag);
+                assert!(run(&mut all, 0, receive) == Ok(Done::Bytes(content(nth))), "{transport:?}: message {nth}");
+            }
+        }
+        assert!(all[0].paused.is_empty());
+    }
 }
 
 #[test]

@@ -97,28 +97,27 @@ impl Datagrams {
         }
     }
 
-    /// The destination of a datagram that came back, because no process has that port; `None`: there are no more.
-    pub fn refused(&self) -> Option<SocketAddr> {
+    /// The destination of a datagram that came back, because no process has that port, and how much of `quote` has been filled with its
+    /// beginning, as the error quotes it; `None`: there are no more. Anyone can send such an error (ICMP); who has not seen the datagram
+    /// cannot quote it.
+    pub fn refused(&self, quote: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let mut control = Control([0; 512]);
         loop {
             let mut to = Raw::empty();
-            let mut buffer = [0_u8; 1];
-            let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
             // SAFETY: all zeros are a valid header; its pointers and lengths are those of values that outlive the call.
-            let is_refused = unsafe {
+            let (is_refused, len) = unsafe {
                 let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
                 header.msg_name = to.pointer_mut().cast();
                 header.msg_namelen = to.len;
                 (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
                 header.msg_control = control.0.as_mut_ptr().cast();
                 header.msg_controllen = size_of::<Control>() as _;
-                if libc::recvmsg(self.fd(), &mut header, libc::MSG_ERRQUEUE) < 0 {
-                    return None;
-                }
-                is_refusal(&header)
+                let len = usize::try_from(libc::recvmsg(self.fd(), &mut header, libc::MSG_ERRQUEUE)).ok()?;
+                (is_refusal(&header), len)
             };
             if let (true, Some(to)) = (is_refused, to.address()) {
-                return Some(to);
+                return Some((to, len));
             }
         }
     }
@@ -208,7 +207,7 @@ mod tests {
             assert_eq!(other.receive(&mut buffer), Some((4, SocketAddr::new(ip, one_port))));
             assert_eq!(&buffer, b"hell");
         }
-        assert_eq!((one.refused(), other.refused()), (None, None));
+        assert_eq!((one.refused(&mut []), other.refused(&mut [])), (None, None));
     }
 
     #[test]
@@ -221,8 +220,10 @@ mod tests {
             assert!(one.send(&to, b"hello"));
             awaited(&one);
             assert_eq!(one.receive(&mut [0; 9]), None);
-            assert_eq!(one.refused(), Some(to));
-            assert_eq!(one.refused(), None);
+            let mut quote = [0; 16];
+            assert_eq!(one.refused(&mut quote), Some((to, 5)));
+            assert_eq!(&quote[..5], b"hello");
+            assert_eq!(one.refused(&mut quote), None);
         }
     }
 }

@@ -27,6 +27,19 @@ const HELLO_MS_MAX: u64 = 1_000;
 /// A goodbye's bytes in the stream.
 const GOODBYE_LEN: usize = 4;
 
+/// How much of a datagram an error has to quote. Chosen: all hosts quote more, and nobody who has not seen the datagram guesses it: it
+/// contains random bytes of a hello, or sealed ones.
+pub const QUOTE_LEN: usize = 48;
+
+/// Who says that nobody is at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal<'a> {
+    /// An error about a datagram that begins like this. It may be a stranger's.
+    Quotes(&'a [u8]),
+    /// An agent of this job: it need not be asked again.
+    Certain,
+}
+
 /// Where a rank may be reached: bytes that only the driver reads.
 pub type Place = Vec<u8>;
 
@@ -140,6 +153,13 @@ impl Endpoint {
         }
     }
 
+    /// Whether segments of a connection are left to be sent again.
+    pub fn set_paused(&mut self, number: Number, is_paused: bool) {
+        if let Some(open) = self.open(number) {
+            open.is_paused = is_paused;
+        }
+    }
+
     /// Gives a connection up, without a word to the other end; one that has left is still answered.
     pub fn close(&mut self, number: Number) {
         if !self.open(number).is_some_and(|open| open.has_left()) {
@@ -184,14 +204,25 @@ impl Endpoint {
         }
     }
 
-    /// Nobody is at this place, as its host says; `is_certain`: it need not be asked again.
-    pub fn on_refused(&mut self, now: u64, place: &[u8], is_certain: bool) {
+    /// Nobody is at this place, as somebody says. An error counts only if it quotes a datagram that this rank has sent lately.
+    pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: Refusal<'_>) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {
             let peer = match &mut connection.stage {
-                Stage::Dialling(dialling) => dialling.on_refused(place).then_some(dialling.to),
+                Stage::Dialling(dialling) => {
+                    let is_about_this = match refusal {
+                        Refusal::Quotes(quote) => dialling.has_sent(quote),
+                        Refusal::Certain => true,
+                    };
+                    (is_about_this && dialling.on_refused(place)).then_some(dialling.to)
+                }
                 Stage::Open { open, .. } => {
-                    (open.place == place && (is_certain || open.on_refused(now))).then_some(open.peer)
+                    let is_lost = open.place == place
+                        && match refusal {
+                            Refusal::Quotes(quote) => open.has_sent(quote) && open.on_refused(now),
+                            Refusal::Certain => true,
+                        };
+                    is_lost.then_some(open.peer)
                 }
             };
             lost.extend(peer.map(|peer| (*number, peer)));
@@ -393,6 +424,11 @@ impl Dialling {
         self.pause = (self.pause * 2).clamp(HELLO_MS_MIN, HELLO_MS_MAX);
         self.due = now + self.pause;
         self.places.iter().take(count).map(|place| (place.clone(), self.hello.clone())).collect()
+    }
+
+    /// Whether this is the beginning of its hello.
+    fn has_sent(&self, quote: &[u8]) -> bool {
+        quote.len() >= QUOTE_LEN.min(self.hello.len()) && self.hello.starts_with(quote)
     }
 
     /// Whether all have refused now.

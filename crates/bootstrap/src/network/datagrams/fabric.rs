@@ -75,7 +75,7 @@ impl Wire for Fabric {
         self.endpoint.receive(buffer)
     }
 
-    fn refused(&mut self) -> Option<Place> {
+    fn refused(&mut self, _quote: &mut Vec<u8>) -> Option<Place> {
         None
     }
 }

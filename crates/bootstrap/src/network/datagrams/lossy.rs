@@ -62,8 +62,8 @@ impl<W: Wire> Wire for Lossy<W> {
         self.wire.receive(from, buffer)
     }
 
-    fn refused(&mut self) -> Option<Place> {
-        self.wire.refused()
+    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place> {
+        self.wire.refused(quote)
     }
 }
 

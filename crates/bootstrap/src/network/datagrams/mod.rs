@@ -25,7 +25,7 @@ use super::proof::Secret;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use endpoint::{Endpoint, Place};
+use endpoint::{Endpoint, Place, Refusal};
 pub use fabric::Fabric;
 pub use udp::Udp;
 use wireup_capi::net::{Epoll, Errno, Event, Owned, Timer, now_ms};
@@ -78,8 +78,8 @@ pub trait Wire {
         None
     }
 
-    /// A place whose host says that nobody is there.
-    fn refused(&mut self) -> Option<Place>;
+    /// A place of which an error says that nobody is there; the beginning of the datagram that it is about, as it quotes it.
+    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place>;
 }
 
 pub struct Datagrams<W> {
@@ -125,11 +125,12 @@ impl<W: Wire> Datagrams<W> {
                 Some(len) => self.endpoint.on_datagram(now, &self.from, &self.received[..len]),
                 // A goodbye is read before the news that its sender has ended.
                 None => {
-                    while let Some(place) = self.wire.refused() {
-                        self.endpoint.on_refused(now, &place, false);
+                    let mut quote = Vec::new();
+                    while let Some(place) = self.wire.refused(&mut quote) {
+                        self.endpoint.on_refused(now, &place, Refusal::Quotes(&quote));
                     }
                     while let Some(place) = self.wire.ended() {
-                        self.endpoint.on_refused(now, &place, true);
+                        self.endpoint.on_refused(now, &place, Refusal::Certain);
                     }
                     return;
                 }
@@ -181,6 +182,14 @@ impl<W: Wire> Carrier for Datagrams<W> {
 
     fn send(&mut self, number: Number, message: &[u8]) {
         self.endpoint.send(number, message);
+    }
+
+    fn pause(&mut self, number: Number) {
+        self.endpoint.set_paused(number, true);
+    }
+
+    fn resume(&mut self, number: Number) {
+        self.endpoint.set_paused(number, false);
     }
 
     fn close(&mut self, number: Number) {

@@ -11,7 +11,8 @@
 //! acknowledged, the rank says so (`done`), since the other end may want to leave, too, and should not while its answer may be lost.
 //!
 //! A rank is lost if its host says that its port is closed, which the kernel does when a process has ended; and says so again to a datagram
-//! that was sent [`REFUSED_MS`] later, unless something has come from the rank. Silence says nothing: the rank computes, or its network is
+//! that was sent [`REFUSED_MS`] later, unless something has come from the rank. Anyone can send such an error in the host's name (ICMP), so
+//! it counts only if it quotes the sealed bytes of one of the latest datagrams: then it is of somebody who has seen it on its way. Silence says nothing: the rank computes, or its network is
 //! bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a pause that doubles up to
 //! [`PROBE_MS_MAX`].
 
@@ -30,6 +31,7 @@ const KIND_ACK: u8 = 0;
 const KIND_PROBE: u8 = 1;
 const KIND_SEGMENT: u8 = 2;
 const KIND_DONE: u8 = 3;
+const _: () = assert!(QUOTED_LEN <= SEAL_LEN && HEADER_LEN + QUOTED_LEN <= super::endpoint::QUOTE_LEN);
 /// How much longer a datagram is than its segment.
 const EXTRA_LEN: usize = HEADER_LEN + PREFIX_LEN + 8 + SEAL_LEN;
 
@@ -42,6 +44,11 @@ const LEAVING_MS: u64 = 1_000;
 /// Two refusals that are nearer to each other (ms) count once.
 const REFUSED_MS: u64 = 50;
 
+/// Datagrams of which an error is believed. Chosen: more than are sent at once to a rank that does not answer.
+const LATEST: usize = 32;
+/// Sealed bytes that it must quote: nobody guesses them.
+const QUOTED_LEN: usize = 16;
+
 pub struct Open {
     pub peer: u32,
     /// The other end's number of this connection.
@@ -53,10 +60,14 @@ pub struct Open {
     follows: bool,
     seals: StatelessTransportState,
     counter: u64,
+    /// The first sealed bytes of the latest datagrams, by counter modulo their number.
+    latest: [[u8; QUOTED_LEN]; LATEST],
     replay: Replay,
     sender: Sender,
     receiver: Receiver,
     unframed: Unframed,
+    /// Segments are dropped, and sent again by the other end, ever more rarely.
+    pub is_paused: bool,
     wants_answer: bool,
     says_goodbye: bool,
     /// The goodbye has been acknowledged, and that is to be said.
@@ -115,10 +126,12 @@ impl Open {
             follows,
             seals,
             counter: 0,
+            latest: [[0; QUOTED_LEN]; LATEST],
             replay: Replay::default(),
             sender: Sender::new(datagram_len.saturating_sub(EXTRA_LEN).max(1)),
             receiver: Receiver::default(),
             unframed: Unframed::default(),
+            is_paused: false,
             wants_answer: false,
             says_goodbye: false,
             is_done: false,
@@ -186,6 +199,9 @@ impl Open {
         self.left = self.left.map(|_| now);
         self.is_gone |= opened.kind == KIND_DONE;
         self.is_done |= self.says_goodbye && opened.kind != KIND_DONE && self.sender.unacknowledged() == 0;
+        if self.is_paused && opened.kind == KIND_SEGMENT {
+            return Ok(Vec::new());
+        }
         self.wants_answer |= [KIND_PROBE, KIND_SEGMENT].contains(&opened.kind);
         if opened.kind != KIND_SEGMENT {
             return Ok(Vec::new());
@@ -194,6 +210,13 @@ impl Open {
         let (number, bytes) = opened.rest.split_first_chunk().ok_or(Broken)?;
         self.receiver.on_segment(u64::from_le_bytes(*number), bytes, &mut self.unframed.bytes);
         self.unframed.take()
+    }
+
+    /// Whether this is the beginning of one of the latest datagrams that were sent.
+    pub fn has_sent(&self, quote: &[u8]) -> bool {
+        let Some((number, counter, sealed)) = header(quote) else { return false };
+        let is_recent = counter < self.counter && self.counter - counter <= LATEST as u64;
+        number == self.theirs && is_recent && sealed.starts_with(&self.latest[counter as usize % LATEST])
     }
 
     /// Its host says that its port is closed; whether the rank is lost.
@@ -251,6 +274,8 @@ impl Open {
         out.extend_from_slice(&self.counter.to_le_bytes());
         out.resize(HEADER_LEN + plain.len() + SEAL_LEN, 0);
         let is_sealed = self.seals.write_message(self.counter, plain, &mut out[HEADER_LEN..]).is_ok();
+        // Each datagram has a seal, which is as long.
+        self.latest[self.counter as usize % LATEST].copy_from_slice(&out[HEADER_LEN..HEADER_LEN + QUOTED_LEN]);
         self.counter += 1;
         is_sealed
     }

@@ -1,5 +1,6 @@
 //! Several endpoints with a bad network between them, and strangers in it.
 
+use super::endpoint::QUOTE_LEN;
 use super::*;
 use crate::network::carrier::{Number, Word};
 use proptest::prelude::*;
@@ -216,7 +217,8 @@ impl World {
             Some(end) if !self.ended.contains(&to) => end.endpoint.on_datagram(self.now, &[from], &datagram.bytes),
             Some(_) => {
                 if let Some(end) = self.ends.get_mut(usize::from(from)) {
-                    end.endpoint.on_refused(self.now, &[to], false);
+                    let quote = &datagram.bytes[..datagram.bytes.len().min(QUOTE_LEN)];
+                    end.endpoint.on_refused(self.now, &[to], Refusal::Quotes(quote));
                 }
             }
             // To strangers.
@@ -310,6 +312,44 @@ proptest! {
         world.run(|world| world.ends[2].got.get(&0).is_some_and(|got| got.last().unwrap() == b"again"));
         prop_assert_eq!(&world.ends[0].lost, &[1]);
     }
+}
+
+/// Errors of strangers, who know where both ranks are, the numbers of their connections, and what they have said so far.
+#[test]
+fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
+    let mut world = World::new(2, Weather::default(), 1);
+    world.send(0, 1, b"hello");
+    world.run(|world| world.ends[1].got.contains_key(&0));
+
+    let from_there: Vec<Vec<u8>> =
+        world.history.iter().filter(|one| one.from == 1).map(|one| one.bytes.clone()).collect();
+    assert!(!from_there.is_empty());
+    for nth in 0..200_u64 {
+        // Numbers and counters can be guessed, what is sealed cannot.
+        let guessed = [&[open::DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
+        let quotes = [vec![], guessed[..17].to_vec(), guessed, from_there[nth as usize % from_there.len()].clone()];
+        for quote in quotes {
+            world.now += 100;
+            world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&quote[..quote.len().min(QUOTE_LEN)]));
+        }
+    }
+    world.send(0, 1, b"again");
+    world.run(|world| world.ends[1].got[&0].len() == 2);
+    assert!(world.ends[0].lost.is_empty());
+}
+
+/// Nor do they keep a rank from being dialled.
+#[test]
+fn errors_that_quote_no_hello_give_up_no_dial() {
+    let mut world = World::new(2, Weather::default(), 1);
+    world.ends[1].busy_until = 10_000;
+    world.send(0, 1, b"hello");
+    for _ in 0..100 {
+        world.now += 10;
+        world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&[handshake::HELLO; QUOTE_LEN]));
+    }
+    world.run(|world| world.ends[1].got.contains_key(&0));
+    assert!(world.ends[0].lost.is_empty());
 }
 
 /// Without it the first rank would wait until its host is told that the second one has ended, which not all wires are.

@@ -1,7 +1,7 @@
 //! Datagrams of UDP: one socket for all ranks.
 
 use super::Wire;
-use super::endpoint::Place;
+use super::endpoint::{Place, QUOTE_LEN};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};
@@ -80,8 +80,11 @@ impl Wire for Udp {
         self.ended.pop()
     }
 
-    fn refused(&mut self) -> Option<Place> {
-        self.socket.refused().as_ref().map(place)
+    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place> {
+        quote.resize(QUOTE_LEN, 0);
+        let (address, len) = self.socket.refused(quote)?;
+        quote.truncate(len);
+        Some(place(&address))
     }
 }
 

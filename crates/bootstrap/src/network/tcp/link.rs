@@ -1,4 +1,13 @@
 //! One connection: its socket, what it has received and what it has to send.
+//!
+//! ```text
+//!   dialler:   Connecting ── hello ──► Proving ── reply arrives: sends the confirmation ──► Confirming ── acceptance arrives ──► Open
+//!   acceptor:  Proving ── hello arrives: sends the reply ──► Confirming ── confirmation arrives: sends the acceptance ──► Open
+//! ```
+//!
+//! Confirmation and acceptance are empty units under the new key. The network hears of a connection when it is `Open`, and the acceptance
+//! is sent only if the network keeps the connection. A connection of the program's own has no acceptance: it is the program's after the
+//! confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
 use crate::network::carrier::Word;
@@ -25,8 +34,18 @@ pub struct Link {
     sent: usize,
     /// Whether epoll tells when there is room to write.
     is_watched: bool,
+    reading: Reading,
     ending: Ending,
     since_ms: u64,
+}
+
+/// Whether this end takes what has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reading {
+    Yes,
+    Paused,
+    /// The other end has broken the connection meanwhile: epoll would tell that again and again.
+    PausedUnwatched,
 }
 
 /// Whether this end still sends.
@@ -45,6 +64,12 @@ enum Stage {
         target: Target,
     },
     Proving(Box<Proof>),
+    /// Both ends have the new key, and this one waits for the other's first unit under it.
+    Confirming {
+        stream: Box<Stream>,
+        purpose: Purpose,
+        was_dialled: bool,
+    },
     Open(Box<Stream>),
     /// The other end broke the rules.
     Broken,
@@ -105,6 +130,7 @@ impl Link {
             to_send: Vec::new(),
             sent: 0,
             is_watched: false,
+            reading: Reading::Yes,
             ending: Ending::No,
             since_ms: net::now_ms(),
         }
@@ -150,11 +176,40 @@ impl Link {
         self.relayed_to
     }
 
+    /// Reads nothing until it is resumed. Returns the descriptor, and whether room is to be waited for.
+    pub fn pause(&mut self) -> Option<(c_int, bool)> {
+        let socket = self.socket.as_ref().filter(|_| self.reading == Reading::Yes)?;
+        self.reading = Reading::Paused;
+        Some((socket.fd(), self.is_watched))
+    }
+
+    /// Reads again. Returns the descriptor, whether room is to be waited for, and whether epoll does not know the descriptor.
+    pub fn resume(&mut self) -> Option<(c_int, bool, bool)> {
+        let socket = self.socket.as_ref()?;
+        match core::mem::replace(&mut self.reading, Reading::Yes) {
+            Reading::Yes => None,
+            Reading::Paused => Some((socket.fd(), self.is_watched, false)),
+            Reading::PausedUnwatched => Some((socket.fd(), self.is_watched, true)),
+        }
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.reading != Reading::Yes
+    }
+
+    /// Epoll has told of it. A paused connection is not watched for input: if it is readable all the same, it is broken, and its descriptor,
+    /// which is returned, is not to be watched.
+    pub fn on_event_while_paused(&mut self, is_readable: bool) -> Option<c_int> {
+        let socket = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused)?;
+        self.reading = Reading::PausedUnwatched;
+        Some(socket.fd())
+    }
+
     pub fn is_connecting(&self) -> bool {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the other end was there: a dialler is not before something has come after its proof, since it may have given up.
+    /// Whether the other end was there: a dialler is not before something has come after its confirmation, since it may have given up.
     pub fn was_heard(&self) -> bool {
         self.was_heard
     }
@@ -215,7 +270,7 @@ impl Link {
     pub fn send(&mut self, message: &[u8]) -> bool {
         match &mut self.stage {
             Stage::Open(stream) => stream.seal(message, &mut self.to_send).is_ok(),
-            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Broken => false,
+            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Confirming { .. } | Stage::Broken => false,
         }
     }
 
@@ -255,7 +310,8 @@ impl Link {
                 self.ending = Ending::Told;
             }
         }
-        let waits = !self.to_send.is_empty();
+        // Of a broken connection that is not watched, reading tells the end.
+        let waits = !self.to_send.is_empty() && self.reading != Reading::PausedUnwatched;
         let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
         Ok(has_changed.then_some((socket.fd(), waits)))
     }
@@ -285,7 +341,12 @@ impl Link {
     fn readable(&self) -> usize {
         match &self.stage {
             Stage::Proving(proof) if proof.has_dialled_plain() => unit_left(&self.received),
-            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Open(_) | Stage::Broken => usize::MAX,
+            Stage::Confirming { purpose: Purpose::Plain { .. }, .. } => unit_left(&self.received),
+            Stage::Connecting { .. }
+            | Stage::Proving(_)
+            | Stage::Confirming { .. }
+            | Stage::Open(_)
+            | Stage::Broken => usize::MAX,
         }
     }
 
@@ -297,30 +358,50 @@ impl Link {
                 if let Some(reply) = next.reply {
                     push_unit(&mut self.to_send, &reply);
                 }
-                let peer = next.proved.peer;
-                let closed = match next.proved.purpose {
+                let purpose = next.proved.purpose;
+                let mut stream = Box::new(Stream::new(next.proved).map_err(|_| Over)?);
+                if was_dialled {
+                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                }
+                match purpose {
+                    Purpose::Plain { number } if was_dialled => all.push(Arrived::Plain { peer: stream.peer, number }),
+                    _ => self.stage = Stage::Confirming { stream, purpose, was_dialled },
+                }
+            }
+            Stage::Confirming { mut stream, purpose, was_dialled } => {
+                let from = stream.peer;
+                let messages = stream.open(unit).map_err(|_| Over)?;
+                let closed = match purpose {
                     Purpose::Messages { closed } => closed,
                     Purpose::Plain { number } => {
-                        all.push(Arrived::Plain { peer, number });
+                        all.push(Arrived::Plain { peer: from, number });
                         return Ok(());
                     }
                 };
-                self.stage = Stage::Open(Box::new(Stream::new(next.proved).map_err(|_| Over)?));
-                (self.peer, self.was_open, self.was_heard) = (Some(peer), true, was_dialled);
-                all.push(Arrived::Proved { peer, was_dialled, closed });
+                if !was_dialled {
+                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                }
+                (self.peer, self.was_open, self.was_heard) = (Some(from), true, was_dialled);
+                self.stage = Stage::Open(stream);
+                all.push(Arrived::Proved { peer: from, was_dialled, closed });
+                all.extend(messages.into_iter().map(|bytes| arrived(from, bytes)));
             }
             Stage::Open(mut stream) => {
                 let from = stream.peer;
                 let messages = stream.open(unit).map_err(|_| Over)?;
                 self.was_heard = true;
                 self.stage = Stage::Open(stream);
-                all.extend(messages.into_iter().map(|bytes| match word(&bytes) {
-                    Some(word) => Arrived::Said { from, word },
-                    None => Arrived::Message { from, bytes },
-                }));
+                all.extend(messages.into_iter().map(|bytes| arrived(from, bytes)));
             }
             Stage::Connecting { .. } | Stage::Broken => return Err(Over),
         }
         Ok(())
+    }
+}
+
+fn arrived(from: u32, bytes: Vec<u8>) -> Arrived {
+    match word(&bytes) {
+        Some(word) => Arrived::Said { from, word },
+        None => Arrived::Message { from, bytes },
     }
 }

@@ -111,7 +111,7 @@ impl Tcp {
 
     fn read(&mut self, number: Number) {
         loop {
-            let Some(link) = self.links.get_mut(&number) else { return };
+            let Some(link) = self.links.get_mut(&number).filter(|link| !link.is_paused()) else { return };
             match link.read(&mut self.buffer) {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
@@ -161,9 +161,11 @@ impl Tcp {
         let Some(link) = self.links.get_mut(&number) else { return };
         match link.flush() {
             Ok(changed) => {
-                if let Some((fd, writes)) = changed
-                    && self.epoll.watch(fd, number, writes, false).is_err()
-                {
+                let watched = changed.map(|(fd, writes)| match link.is_paused() {
+                    true => self.epoll.watch_output(fd, number, writes),
+                    false => self.epoll.watch(fd, number, writes, false),
+                });
+                if watched.is_some_and(|watched| watched.is_err()) {
                     self.end(number, false);
                 }
             }
@@ -219,6 +221,23 @@ impl Carrier for Tcp {
         }
     }
 
+    fn pause(&mut self, number: Number) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if let Some((fd, writes)) = link.pause() {
+            // If the kernel has no memory for that, the descriptor stays readable, and this process does not sleep.
+            let _ = self.epoll.watch_output(fd, number, writes);
+        }
+    }
+
+    fn resume(&mut self, number: Number) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if let Some((fd, writes, is_new)) = link.resume()
+            && self.epoll.watch(fd, number, writes, is_new).is_err()
+        {
+            self.end(number, false);
+        }
+    }
+
     fn can_finish(&self) -> bool {
         true
     }
@@ -248,6 +267,9 @@ impl Carrier for Tcp {
                 Err(_) => self.try_next(number),
             }
             return;
+        }
+        if let Some(fd) = link.on_event_while_paused(event.is_readable) {
+            self.epoll.forget(fd);
         }
         if event.is_writable {
             self.write(number);

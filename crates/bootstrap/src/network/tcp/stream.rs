@@ -39,6 +39,17 @@ impl Stream {
         Ok(Stream { peer: proved.peer, seals: proved.in_order()?, plain: Unframed::default() })
     }
 
+    /// Appends a unit without content: it shows the other end that this one has the key, and is no repetition.
+    ///
+    /// # Errors
+    /// The keys are used up.
+    pub fn confirm(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let mut room = [0; SEAL_LEN];
+        let len = self.seals.write_message(&[], &mut room).map_err(|_| Broken)?;
+        push_unit(out, &room[..len]);
+        Ok(())
+    }
+
     /// Appends a message, sealed.
     ///
     /// # Errors

@@ -1,0 +1,249 @@
+//! The secret of the ranks' network where the job's server is not one of ours: what others read on that server does not tell it.
+//!
+//! Rank 0 makes the secret. It reaches the others over a tree of degree [`ARITY`], in two exchanges by the server: of public keys (X25519,
+//! made for this job only), and of sealed keys. A rank and its parent have a key of their own, which both make from the public keys
+//! (Diffie-Hellman). A parent seals for each of its children the key that it shares with its own parent, and rank 0 the secret. So a rank
+//! opens what its parent has sealed, with that what its grandparent has sealed for its parent, and so on up to the secret.
+//!
+//! ```text
+//!   rank 0   seals for 2: secret             with key(0, 2)
+//!   rank 2   seals for 9: key(0, 2)          with key(2, 9)
+//!   rank 9   opens both, the lower one first
+//! ```
+//!
+//! A rank publishes its public key and at most [`ARITY`] seals, and reads the public keys of its parent and its children and the seals of
+//! the ranks above it, log P of them.
+//!
+//! Whoever only reads the exchanges learns nothing. Whoever can change them can put keys of his own in the place of the ranks', and then
+//! learns the secret: the server is trusted to return what each rank has published.
+
+use crate::context::Error;
+use crate::network::proof::{SEAL_LEN, Secret};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::iter::successors;
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::Dh;
+use wireup_wire::hex;
+use wireup_wire::limits::VALUE_LEN_MAX;
+use wireup_wire::rank_address;
+
+/// Children of a rank. Chosen: their seals fit into a value of any server.
+const ARITY: u32 = 4;
+const KEY_LEN: usize = 32;
+const SEALED_LEN: usize = KEY_LEN + SEAL_LEN;
+/// What keys are made for.
+const PURPOSE: &[u8] = b"wireup agreement 1";
+
+// Texts of both exchanges: a key, a rank and its address with the byte of the transport; the seals.
+const _: () = assert!(2 * (KEY_LEN + 4 + 1 + rank_address::LEN_MAX) <= VALUE_LEN_MAX);
+const _: () = assert!(2 * ARITY as usize * SEALED_LEN <= VALUE_LEN_MAX);
+
+/// Publishes a text to all ranks, and returns those of the ranks that are asked for. All ranks call it equally often.
+pub type Exchange<'a> = dyn FnMut(&[u8], &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u8>>, Error> + 'a;
+
+/// The secret, and what the ranks of `whose` have told all others in the first exchange (`told` on each of them).
+///
+/// # Errors
+/// An exchange has failed, or a rank has published something else.
+pub fn agree(
+    (me, size): (u32, u32),
+    told: &[u8],
+    whose: &[u32],
+    exchange: &mut Exchange<'_>,
+) -> Result<(Secret, BTreeMap<u32, Vec<u8>>), Error> {
+    let own = Keys::new(me)?;
+    let above: Vec<u32> = successors(parent(me), |rank| parent(*rank)).collect();
+    let below: Vec<u32> = children(me, size).collect();
+    let mut all_told = BTreeMap::from([(me, told.to_vec())]);
+    let mut up = random()?;
+    if size == 1 {
+        return Ok((up, all_told));
+    }
+
+    let wanted = above.first().into_iter().chain(&below).chain(whose).copied().filter(|rank| *rank != me).collect();
+    let published = exchange(&hex::encode(&[&own.public[..], told].concat()), &wanted)?;
+    let mut links = BTreeMap::new();
+    for rank in wanted {
+        let text = published.get(&rank).ok_or(Error::Mismatch)?;
+        let bytes = hex::decode(text).ok_or(Error::Mismatch)?;
+        let (public, told) = bytes.split_first_chunk().ok_or(Error::Mismatch)?;
+        if above.first() == Some(&rank) || below.contains(&rank) {
+            links.insert(rank, own.link(rank, public)?);
+        }
+        all_told.insert(rank, told.to_vec());
+    }
+
+    if let Some(parent) = above.first() {
+        up = links[parent];
+    }
+    let sealed: Result<Vec<_>, Error> = below.iter().map(|child| seal(&links[child], &up)).collect();
+    let published = exchange(&hex::encode(&sealed?.concat()), &above.iter().copied().collect())?;
+    let (mut secret, mut child) = (up, me);
+    for rank in above {
+        let seals = published.get(&rank).and_then(|text| hex::decode(text)).ok_or(Error::Mismatch)?;
+        let at = (child - 1) % ARITY;
+        let sealed = seals.chunks(SEALED_LEN).nth(at as usize).ok_or(Error::Mismatch)?;
+        (secret, child) = (open(&secret, sealed)?, rank);
+    }
+    Ok((secret, all_told))
+}
+
+fn parent(rank: u32) -> Option<u32> {
+    Some(rank.checked_sub(1)? / ARITY)
+}
+
+fn children(rank: u32, size: u32) -> impl Iterator<Item = u32> {
+    (1..=ARITY).map_while(move |nth| rank.checked_mul(ARITY)?.checked_add(nth)).filter(move |child| *child < size)
+}
+
+fn random() -> Result<Secret, Error> {
+    let mut bytes = Secret::default();
+    getrandom::fill(&mut bytes).map_err(|error| Error::System(error.raw_os_error().unwrap_or(0)))?;
+    Ok(bytes)
+}
+
+/// The keys of a rank.
+struct Keys {
+    rank: u32,
+    private: Box<dyn Dh>,
+    public: [u8; KEY_LEN],
+}
+
+impl Keys {
+    fn new(rank: u32) -> Result<Keys, Error> {
+        // The algorithms are part of this library.
+        let mut private = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(Error::System(0))?;
+        private.set(&random()?);
+        let public = private.pubkey().try_into().map_err(|_| Error::System(0))?;
+        Ok(Keys { rank, private, public })
+    }
+
+    /// The key that this rank and another one have in common.
+    fn link(&self, other: u32, public: &[u8; KEY_LEN]) -> Result<Secret, Error> {
+        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Error::System(0))?;
+        let (mut common, mut key) = ([0; KEY_LEN], Secret::default());
+        self.private.dh(public, &mut common).map_err(|_| Error::Mismatch)?;
+        let mut ends = [(self.rank, &self.public), (other, public)];
+        ends.sort_unstable();
+        let ends = ends.map(|(rank, public)| [&rank.to_le_bytes()[..], public].concat()).concat();
+        hash.hmac(&common, &[PURPOSE, &ends].concat(), &mut key);
+        Ok(key)
+    }
+}
+
+/// Each key seals one content only.
+fn seal(key: &Secret, content: &Secret) -> Result<Vec<u8>, Error> {
+    let mut cipher = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly).ok_or(Error::System(0))?;
+    cipher.set(key);
+    let mut sealed = vec![0; SEALED_LEN];
+    let len = cipher.encrypt(0, &[], content, &mut sealed);
+    sealed.truncate(len);
+    Ok(sealed)
+}
+
+fn open(key: &Secret, sealed: &[u8]) -> Result<Secret, Error> {
+    let mut cipher = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly).ok_or(Error::System(0))?;
+    cipher.set(key);
+    let mut content = [0; SEALED_LEN];
+    let len = cipher.decrypt(0, &[], sealed, &mut content).map_err(|_| Error::Mismatch)?;
+    content[..len].try_into().map_err(|_| Error::Mismatch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Barrier, Mutex};
+    use std::thread;
+
+    /// What a server of others gets to see: the texts of each exchange, by rank.
+    type Seen = Vec<BTreeMap<u32, Vec<u8>>>;
+
+    /// What a rank gets.
+    type Got = Result<(Secret, BTreeMap<u32, Vec<u8>>), Error>;
+
+    /// All ranks agree over a server that changes texts on their way. What each of them has got, and what the server has seen.
+    fn agreed(size: u32, change: fn(&mut Seen)) -> (Vec<Got>, Seen) {
+        let (seen, barrier) = (Arc::new(Mutex::new(Seen::new())), Arc::new(Barrier::new(size as usize)));
+        let ranks: Vec<_> = (0..size)
+            .map(|me| {
+                let (seen, barrier) = (seen.clone(), barrier.clone());
+                thread::spawn(move || {
+                    let mut nth = 0;
+                    let mut exchange = |text: &[u8], wanted: &BTreeSet<u32>| {
+                        let mut all = seen.lock().unwrap();
+                        if all.len() == nth {
+                            all.push(BTreeMap::new());
+                        }
+                        all[nth].insert(me, text.to_vec());
+                        drop(all);
+                        if barrier.wait().is_leader() {
+                            change(&mut seen.lock().unwrap());
+                        }
+                        barrier.wait();
+                        nth += 1;
+                        let all = seen.lock().unwrap();
+                        Ok(wanted.iter().map(|rank| (*rank, all[nth - 1][rank].clone())).collect())
+                    };
+                    agree((me, size), &me.to_le_bytes(), &[(me + 1) % size], &mut exchange)
+                })
+            })
+            .collect();
+        let results = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        let seen = seen.lock().unwrap().clone();
+        (results, seen)
+    }
+
+    #[test]
+    fn all_ranks_get_the_secret_and_whoever_reads_the_exchanges_does_not() {
+        for size in [1, 2, 5, 6, 21, 22, 100] {
+            let (results, seen) = agreed(size, |_| {});
+            let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+            let secret = results[0].0;
+            for (me, (own, told)) in results.iter().enumerate() {
+                let right = (me as u32 + 1) % size;
+                assert_eq!((own, &told[&right][..]), (&secret, &right.to_le_bytes()[..]), "rank {me} of {size}");
+            }
+            let text = hex::encode(&secret);
+            assert!(seen.iter().flat_map(BTreeMap::values).all(|one| !one.windows(text.len()).any(|at| at == text)));
+        }
+        let secrets = [0, 1].map(|_| agreed(2, |_| {}).0.remove(0).unwrap().0);
+        assert_ne!(secrets[0], secrets[1], "each job has its own");
+    }
+
+    #[test]
+    fn seals_that_were_changed_on_their_way_are_noticed() {
+        let (results, _) = agreed(6, |seen| {
+            if let Some(seals) = seen.get_mut(1).and_then(|exchange| exchange.get_mut(&0)) {
+                seals[0] = if seals[0] == b'0' { b'1' } else { b'0' };
+            }
+        });
+        // Rank 5 is a child of rank 1, whose seal was changed.
+        let has_secret: Vec<bool> = results.iter().map(Result::is_ok).collect();
+        assert_eq!(has_secret, [true, false, true, true, true, false]);
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for text in [&b"x"[..], b"00", b""] {
+            let mut exchange = |_: &[u8], wanted: &BTreeSet<u32>| {
+                Ok(wanted.iter().map(|rank| (*rank, text.to_vec())).collect::<BTreeMap<u32, Vec<u8>>>())
+            };
+            assert_eq!(agree((1, 3), &[], &[], &mut exchange).err(), Some(Error::Mismatch));
+        }
+    }
+
+    #[test]
+    fn every_rank_has_one_parent_and_few_children() {
+        for size in [1, 2, 5, 100] {
+            for rank in 0..size {
+                assert!(children(rank, size).all(|child| parent(child) == Some(rank)));
+                assert!(parent(rank).is_none_or(|parent| children(parent, size).any(|child| child == rank)));
+            }
+        }
+        assert_eq!(children(u32::MAX / 2, u32::MAX).count(), 0);
+    }
+}
