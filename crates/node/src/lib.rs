@@ -12,3 +12,16 @@ pub mod sendable;
 pub mod session;
 pub mod trace;
 mod transport;
+
+/// Tests fork in a process that has the threads of the test harness.
+#[cfg(test)]
+mod test_forks {
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static BEFORE_MAIN: extern "C" fn() = allow;
+
+    extern "C" fn allow() {
+        // SAFETY: the children of tests use what their test owns; an inconsistent copy of the harness's state could only fail the test.
+        unsafe { wireup_os::process::allow_threads_at_forks() }
+    }
+}

@@ -195,6 +195,7 @@ fn spawn(error: &SpawnError) -> String {
         (SpawnStep::Fork, EAGAIN) => {
             format!("{} failed: {reason}; raise ulimit -u or pids.max of the cgroup", step.words())
         }
+        (SpawnStep::Fork | SpawnStep::Stdio, 0) => format!("{} failed: {what}", step.words()),
         (SpawnStep::Fork | SpawnStep::Stdio, _) => {
             format!("{} failed: {reason}; try fewer ranks on a node", step.words())
         }

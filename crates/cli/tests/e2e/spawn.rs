@@ -133,6 +133,55 @@ fn parents_give_way_to_their_children_until_these_meet_them() {
     assert!(lines.len() < 10, "{lines:?}");
 }
 
+/// Asks for three jobs, one after the other, and says so first; each creates a file.
+const THREE_SPAWNS: &str = r#"
+say() { printf "$@" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; }
+echo begin
+say 'cmd=init pmi_version=1 pmi_subversion=1\n'
+for child in 1 2 3; do
+    say 'mcmd=spawn\nnprocs=1\nexecname=/bin/sh\ntotspawns=1\nspawnssofar=1\nargcnt=2\narg1=-c\narg2=%s\ninfo_num=0\nendcmd\n' \
+        "echo \$PPID of $child > $TMPDIR/met.part; mv $TMPDIR/met.part $TMPDIR/met"
+    echo "$answer"
+    until test -e "$TMPDIR/met"; do sleep 0.01; done
+    cat "$TMPDIR/met"
+    rm "$TMPDIR/met"
+done
+say 'cmd=finalize\n'
+"#;
+
+/// A process with threads refuses to fork: keepers of jobs that ranks start come from the forker.
+#[test]
+fn ranks_start_children_while_threads_write_their_output() {
+    for containment in ["auto", "none"] {
+        let folder = std::env::temp_dir().join(format!("threads-{containment}-{}", std::process::id()));
+        let line = format!("-n 1 --pmi simple --tee --contain {containment} --output-dir");
+        let outcome = Run::job(&line).arg(&folder).args(["sh", "-c", THREE_SPAWNS]).succeed();
+        let file = fs::read_to_string(folder.join("rank.0.out")).expect("the output of the rank");
+        assert_eq!(file, outcome.out(), "{outcome}");
+        for child in 1..=3 {
+            assert_eq!(count(&outcome, "", &format!(" of {child}")), 1, "{outcome}");
+        }
+        assert_eq!(count(&outcome, "cmd=spawn_result rc=0", ""), 3, "{outcome}");
+        let _ = fs::remove_dir_all(&folder);
+    }
+}
+
+/// The forker may be killed like any process: the job that needs it says so, and the running one goes on.
+#[test]
+fn a_spawn_without_its_forker_fails_with_a_message() {
+    let script = THREE_SPAWNS.replace("echo begin", "echo begin; read -r go").replace("until test", "test 1 || until test");
+    let mut running = Run::job("-n 1 --pmi simple --contain none").args(["sh", "-c", &script]).stdin_open().start();
+    running.await_out("begin", 1);
+    let forker = |running: &mut crate::harness::Running| {
+        running.processes().into_iter().find(|process| process.name == "wireup-forker")
+    };
+    running.await_that("a forker", |running| forker(running).is_some());
+    kill_process(forker(&mut running).expect("a forker").pid, Signal::KILL).expect("send the signal");
+    running.write(b"go\n");
+    let outcome = running.finish();
+    outcome.expect_err_line(&["forks keepers"]);
+}
+
 #[test]
 fn info_keys_say_where_and_how_children_run() {
     for family_of in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {

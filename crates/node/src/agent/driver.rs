@@ -18,7 +18,7 @@ use super::links::LinkSet;
 use super::memory::RankMemory;
 use super::rank_ports::ReservedPorts;
 use super::shells::Shells;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, forker};
 use crate::record::{Entry, Header, Recorder};
 use crate::transport::link::Link;
 use bytes::Bytes;
@@ -226,6 +226,7 @@ impl AgentDriver {
         orphans.end();
         // It ends what killed keepers of its namespace have left.
         let _ = first.map(Keeper::close);
+        forker::end();
     }
 
     fn take_inputs(&mut self) {

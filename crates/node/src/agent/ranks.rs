@@ -397,5 +397,8 @@ pub fn unbound(error: &io::Error) -> SpawnError {
 }
 
 fn failed(what: &str, error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Fork, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+    match error.raw_os_error() {
+        Some(errno) => SpawnError { step: SpawnStep::Fork, what: what.into(), errno },
+        None => SpawnError { step: SpawnStep::Fork, what: format!("{what}: {error}"), errno: 0 },
+    }
 }

@@ -36,6 +36,7 @@
 
 mod channel;
 mod directories;
+pub mod forker;
 mod limits;
 mod living;
 mod plan;
@@ -110,10 +111,10 @@ pub enum Alive {
 }
 
 impl Keeper {
-    /// Forks a keeper. Call it while the process has one thread.
+    /// Forks a keeper; once [`forker::before_threads`] was called, in another process.
     ///
     /// # Errors
-    /// No process, descriptor or memory is left.
+    /// No process, descriptor or memory is left; this process has several threads and no forker.
     pub fn fork() -> io::Result<Keeper> {
         Keeper::fork_into(None)
     }
@@ -128,6 +129,21 @@ impl Keeper {
     }
 
     fn fork_into(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
+        let (pid, socket) = forker::ask(namespace).unwrap_or_else(|| Keeper::fork_here(namespace))?;
+        Ok(Keeper {
+            pid,
+            socket,
+            outbox: Outbox::default(),
+            inbox: Inbox::new(),
+            namespace: if namespace.is_some() { Namespace::Entering } else { Namespace::Shared },
+            kernel_session: None,
+            gone: false,
+            directories: Vec::new(),
+        })
+    }
+
+    /// Forks a keeper from this process. Returns its pid, and the agent's end of its socket.
+    fn fork_here(namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
         let (socket, far) = socket::pair()?;
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
@@ -138,20 +154,7 @@ impl Keeper {
         };
         match forked {
             Fork::Child => serve::main(far, terminal, outer.zip(namespace)),
-            Fork::Parent { child } => {
-                let namespace = if namespace.is_some() { Namespace::Entering } else { Namespace::Shared };
-                let (outbox, inbox) = (Outbox::default(), Inbox::new());
-                Ok(Keeper {
-                    pid: child,
-                    socket,
-                    outbox,
-                    inbox,
-                    namespace,
-                    kernel_session: None,
-                    gone: false,
-                    directories: Vec::new(),
-                })
-            }
+            Fork::Parent { child } => Ok((child, socket)),
         }
     }
 
@@ -293,11 +296,7 @@ impl Keeper {
 
     fn close_within(self, limit: Duration) -> io::Result<()> {
         drop(self.socket);
-        // If no pidfd is available (Linux before 5.3), the wait is unbounded.
-        let ended = match process::open_pid(self.pid) {
-            Ok(pid) if !socket::wait(&pid, true, false, Some(limit))? => Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) | Err(_) => process::wait_for(self.pid),
-        };
+        let ended = process::wait_for_within(self.pid, limit);
         let has_removed_them = match &ended {
             Ok(ended) => *ended == Ended::Exited(0) && self.outbox.is_empty(),
             // It will, unless it was killed and only waits for a process that cannot be.

@@ -218,7 +218,7 @@ impl<'w> LauncherDriver<'w> {
                 talking.output(rank, &bytes);
                 self.tell(LauncherInput::Written { stream, bytes: bytes.len() as u32 });
             }
-            (_, stream, from) => self.output[stream as usize - 1].write(from, bytes),
+            (_, stream, from) => self.writer(stream).write(from, bytes),
         }
     }
 
@@ -244,7 +244,15 @@ impl<'w> LauncherDriver<'w> {
             return;
         }
         let text = (self.words)(&notice);
-        self.output[Stream::Err as usize - 1].notice(text);
+        if !text.is_empty() {
+            self.writer(Stream::Err).notice(text);
+        }
+    }
+
+    /// Where something is about to be written, by a thread.
+    fn writer(&mut self, stream: Stream) -> &mut Writer {
+        self.root.before_threads();
+        &mut self.output[stream as usize - 1]
     }
 
     /// Whether the job ended because the reader of its output has left, as `head` does. That is not reported.

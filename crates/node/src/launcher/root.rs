@@ -3,6 +3,7 @@
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
+use crate::keeper::forker;
 use crate::session::Attached;
 use crate::transport::link::{Link, Received};
 use bytes::Bytes;
@@ -117,6 +118,14 @@ impl Root {
         match self {
             Root::Within(within) => within.agent.settle(),
             Root::Session(session) => session.flush(),
+        }
+    }
+
+    /// This process is about to get another thread.
+    pub fn before_threads(&self) {
+        if let Root::Within(_) = self {
+            // If it fails, jobs that ranks start from now on get no keeper, and report why.
+            let _ = forker::before_threads();
         }
     }
 

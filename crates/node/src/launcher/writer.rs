@@ -123,11 +123,9 @@ impl Writer {
         self.push(Piece { from, bytes, counts: true });
     }
 
-    /// Writes a message of our own, in order with the job's bytes.
+    /// Writes a message of our own, which is not empty, in order with the job's bytes.
     pub fn notice(&mut self, text: String) {
-        if !text.is_empty() {
-            self.push(Piece { from: None, bytes: Bytes::from(text), counts: false });
-        }
+        self.push(Piece { from: None, bytes: Bytes::from(text), counts: false });
     }
 
     fn push(&mut self, piece: Piece) {

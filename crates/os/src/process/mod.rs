@@ -21,12 +21,15 @@ pub use signals::{
 };
 pub use slice::{Attributes, restore_slice, shorten_slice};
 
+use crate::socket;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
 use std::io;
 use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Limits on open files, before and after the soft limit was raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,25 +119,52 @@ pub fn shares_group_with_parent() -> bool {
 }
 
 /// In which process [`fork`] returned.
+#[derive(Debug)]
 pub enum Fork {
     Parent { child: u32 },
     Child,
 }
 
-/// Forks without `exec`.
+/// Whether forks are permitted in a process with several threads. In tests the harness has threads.
+static THREADS_ALLOWED: AtomicBool = AtomicBool::new(cfg!(test));
+
+/// From now on [`fork`] does not ask for the number of threads.
 ///
-/// The caller must have no other threads: a lock held by one would stay locked in the child for ever. (glibc makes
-/// its own allocator usable in the child anyway.)
+/// # Safety
+/// No child uses memory that another thread may be changing when it is forked, except by the C library's allocator, which stays usable.
+pub unsafe fn allow_threads_at_forks() {
+    THREADS_ALLOWED.store(true, Ordering::Relaxed);
+}
+
+/// Forks without `exec`, if this process has one thread: a lock that another thread holds would stay locked in the child forever.
 ///
 /// # Errors
-/// The limit of processes is reached or no memory is left.
+/// The process has several threads, or `/proc` is not mounted and they cannot be counted; the limit of processes is reached; no memory is left.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: `fork` is safe in a process with one thread, which the caller guarantees; the child gets copies of all
-    // memory and of all descriptors, and both sides go on with what they own.
+    if !THREADS_ALLOWED.load(Ordering::Relaxed) {
+        expect_one_thread()?;
+    }
+    // SAFETY: this process has one thread, as was just seen, and only that thread could start another one; or
+    // `allow_threads_at_forks` was called. The child gets copies of all memory and of all descriptors, and both sides go on with what they
+    // own.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
         child => Ok(Fork::Parent { child: child as u32 }),
+    }
+}
+
+fn expect_one_thread() -> io::Result<()> {
+    let counted = rustix::fs::stat("/proc/self/task").map_err(|error| {
+        io::Error::other(format!("the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"))
+    })?;
+    // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own name and its entry `.`.
+    match counted.st_nlink.saturating_sub(2) {
+        1 => Ok(()),
+        threads => Err(io::Error::other(format!(
+            "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has started them, run wireup \
+             without it"
+        ))),
     }
 }
 
@@ -253,6 +283,46 @@ pub fn wait_for(pid: u32) -> io::Result<Ended> {
     let (_, status) =
         retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()))?.ok_or(Errno::CHILD)?;
     Ok(ended(status))
+}
+
+/// Waits for one child to end, at most `limit`.
+///
+/// # Errors
+/// `TimedOut`: it still runs. Those of [`wait_for`].
+pub fn wait_for_within(pid: u32, limit: Duration) -> io::Result<Ended> {
+    let until = Instant::now() + limit;
+    let mut pause = PAUSE_MIN;
+    loop {
+        if let Some(ended) = try_wait_for(pid)? {
+            return Ok(ended);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match open_pid(pid) {
+            Ok(process) => {
+                socket::wait(process, true, false, Some(left))?;
+            }
+            // Linux before 5.3, a container's filter, or no descriptor is left.
+            Err(_) => std::thread::sleep(pause.min(left)),
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The pause between two looks at a child that no descriptor represents: the first, and the longest after doubling.
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MAX: Duration = Duration::from_millis(10);
+
+/// How a child has ended, without waiting; `None`: it still runs.
+///
+/// # Errors
+/// Those of [`wait_for`].
+pub fn try_wait_for(pid: u32) -> io::Result<Option<Ended>> {
+    let pid = Pid::from_raw(pid as i32).ok_or(Errno::CHILD)?;
+    let waited = retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG))?;
+    Ok(waited.map(|(_, status)| ended(status)))
 }
 
 fn ended(status: WaitStatus) -> Ended {

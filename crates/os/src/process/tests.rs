@@ -138,3 +138,19 @@ fn the_ancestor_started_with_a_variable_is_found() {
             && eldest_with(b"NO_SUCH=VARIABLE").is_none()
     });
 }
+
+#[test]
+fn a_process_with_threads_is_not_forked() {
+    let problem = expect_one_thread().unwrap_err().to_string();
+    assert!(problem.contains(" threads; "), "{problem}");
+    in_child(|| {
+        THREADS_ALLOWED.store(false, Ordering::Relaxed);
+        let Ok(Fork::Parent { child }) = fork() else { leave(0) };
+        let alone = wait_for(child).is_ok();
+        let (parked, waiting) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || drop(waiting.recv()));
+        let refused = fork().is_err();
+        drop(parked);
+        alone && refused && thread.join().is_ok()
+    });
+}

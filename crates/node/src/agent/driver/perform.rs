@@ -9,6 +9,7 @@ use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
 use crate::binding;
+use crate::keeper::forker;
 use blake2::{Blake2s256, Digest};
 use bytes::Bytes;
 use std::io;
@@ -66,7 +67,10 @@ impl AgentDriver {
             }
             Output::Rejoin { root, rejoin } => links.rejoin(root, rejoin, reactor, inputs),
             Output::OpenTransport => {
-                let result = links.open_agreed(self.agent.session().transport, reactor);
+                // Its library may start threads.
+                let ready = forker::before_threads();
+                let ready = ready.map_err(|error| format!("cannot start a process that forks keepers: {error}"));
+                let result = ready.and_then(|()| links.open_agreed(self.agent.session().transport, reactor));
                 inputs.push(Input::TransportOpened { result });
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),

@@ -1,0 +1,176 @@
+//! The forker: a process with one thread that forks keepers for one that has several.
+//!
+//! A process starts it before its first other thread (those that write a job's output, or of a foreign library), and from then on asks it for
+//! each keeper. Keepers must be children of the process that asks, which is a subreaper: so they are forked by a third process, which ends.
+//!
+//! ```text
+//!   agent ── namespace ──► forker ── forks ──► between ── forks ──► keeper
+//!     ◄──────── pid, socket of the keeper ─────────┘ ends            (now a child of the agent)
+//!     ◄── how that ended ────┘
+//! ```
+//!
+//! It ends when the agent's end of the socket is closed. Cost of a keeper: two forks and four messages in place of one fork.
+
+use super::{ENTER_MAX, Keeper, LEAVE_MAX};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use wireup_os::process::{self, Ended, Fork, PidNamespace};
+use wireup_os::{files, socket};
+
+/// How long to wait for a keeper: it takes less than a millisecond.
+const FORK_MAX: Duration = ENTER_MAX;
+
+/// That of this process. It belongs to the whole process, as threads do.
+static FORKER: Mutex<Option<Forker>> = Mutex::new(None);
+
+struct Forker {
+    pid: u32,
+    socket: OwnedFd,
+}
+
+/// Call it before this process gets another thread: from now on [`Keeper::fork`] and [`Keeper::fork_isolated`] need not be called with one
+/// thread. Only the first call has an effect.
+///
+/// # Errors
+/// Those of [`process::fork`].
+pub fn before_threads() -> io::Result<()> {
+    if pid().is_none() {
+        // Not while the lock is held: the forker gets a copy of it.
+        let forker = Forker::fork()?;
+        *own() = Some(forker);
+    }
+    Ok(())
+}
+
+fn own() -> MutexGuard<'static, Option<Forker>> {
+    FORKER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The forker's pid.
+pub fn pid() -> Option<u32> {
+    own().as_ref().map(|forker| forker.pid)
+}
+
+/// No keepers are needed any more.
+pub fn end() {
+    if let Some(Forker { pid, socket }) = own().take() {
+        drop(socket);
+        // An error means that it was already reaped.
+        let _ = process::wait_for_within(pid, LEAVE_MAX);
+    }
+}
+
+/// A keeper's pid and socket, if this process has a forker.
+pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, OwnedFd)>> {
+    let mut forker = own();
+    let asked = forker.as_ref()?.ask(namespace);
+    if asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        // What it still says would be taken for the next answer.
+        *forker = None;
+    }
+    Some(asked)
+}
+
+impl Forker {
+    fn fork() -> io::Result<Forker> {
+        let (socket, far) = socket::packet_pair()?;
+        match process::fork_with_signals_blocked()? {
+            Fork::Child => {
+                // A panic must not unwind into stack frames of which this process has a copy.
+                let served = std::panic::catch_unwind(|| serve(far));
+                process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
+            }
+            Fork::Parent { child } => Ok(Forker { pid: child, socket }),
+        }
+    }
+
+    fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
+        let (kind, fds) = describe(namespace);
+        socket::send(&self.socket, &[kind], &fds)?;
+        let mut keeper = None;
+        loop {
+            if !socket::wait(&self.socket, true, false, Some(FORK_MAX))? {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the process that forks keepers does not answer"));
+            }
+            let (mut bytes, mut fds) = ([0; 4], VecDeque::new());
+            match (socket::receive(&self.socket, &mut bytes, &mut fds)?, fds.pop_front()) {
+                (4, Some(fd)) => keeper = Some((u32::from_ne_bytes(bytes), fd)),
+                (0, _) => return Err(io::Error::other("the process that forks keepers has been killed")),
+                _ => return keeper.ok_or_else(|| io::Error::from_raw_os_error(bytes[0].into())),
+            }
+        }
+    }
+}
+
+const SHARED: u8 = 0;
+const NEW: u8 = 1;
+const NEW_BY_USER: u8 = 2;
+const OF: u8 = 3;
+
+/// A namespace in a message: its kind, and the descriptors of an existing one.
+fn describe(namespace: Option<&PidNamespace>) -> (u8, Vec<BorrowedFd<'_>>) {
+    match namespace {
+        None => (SHARED, Vec::new()),
+        Some(PidNamespace::New { by_user: false }) => (NEW, Vec::new()),
+        Some(PidNamespace::New { by_user: true }) => (NEW_BY_USER, Vec::new()),
+        Some(PidNamespace::Of { user, numbers, mounts }) => {
+            (OF, [numbers, mounts].into_iter().chain(user).map(AsFd::as_fd).collect())
+        }
+    }
+}
+
+fn described(kind: u8, mut fds: VecDeque<OwnedFd>) -> Option<PidNamespace> {
+    match kind {
+        NEW | NEW_BY_USER => Some(PidNamespace::New { by_user: kind == NEW_BY_USER }),
+        OF => {
+            let [numbers, mounts] = [fds.pop_front()?, fds.pop_front()?];
+            Some(PidNamespace::Of { user: fds.pop_front(), numbers, mounts })
+        }
+        _ => None,
+    }
+}
+
+/// The forker's own process, with all signals blocked. Returns when the agent has closed its end.
+fn serve(socket: OwnedFd) -> io::Result<()> {
+    process::set_name(c"wireup-forker");
+    let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    files::close_all_but(&standard.into_iter().chain([socket.as_fd()]).collect::<Vec<_>>());
+    loop {
+        // Without a limit: the agent says something, or ends.
+        socket::wait(&socket, true, false, None)?;
+        let (mut kind, mut fds) = ([0], VecDeque::new());
+        if socket::receive(&socket, &mut kind, &mut fds)? == 0 {
+            return Ok(());
+        }
+        let namespace = described(kind[0], fds);
+        let error = match process::fork_with_signals_blocked() {
+            Ok(Fork::Child) => process::leave(between(&socket, namespace.as_ref())),
+            Ok(Fork::Parent { child }) => match process::wait_for(child)? {
+                Ended::Exited(error) => error,
+                Ended::Signalled { .. } => code(Errno::INTR),
+            },
+            Err(error) => code_of(&error),
+        };
+        socket::send(&socket, &[error], &[])?;
+    }
+}
+
+/// Forks a keeper and reports it. Returns the exit code: 0, or the number of an error.
+fn between(socket: &OwnedFd, namespace: Option<&PidNamespace>) -> i32 {
+    let reported = Keeper::fork_here(namespace)
+        .and_then(|(pid, keeper)| socket::send(socket, &pid.to_ne_bytes(), &[keeper.as_fd()]));
+    reported.map_or_else(|error| code_of(&error).into(), |_| 0)
+}
+
+/// The number of an error, which is below 256 on Linux.
+fn code_of(error: &io::Error) -> u8 {
+    code(Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+fn code(errno: Errno) -> u8 {
+    errno.raw_os_error() as u8
+}
