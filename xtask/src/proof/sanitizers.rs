@@ -41,7 +41,8 @@ const SANITIZERS: [Sanitizer; 2] = [
 ];
 
 /// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 31] = [
+const JOBS: [(&str, i32); 32] = [
+    ("named", 0),
     ("threads pmi", 0),
     ("threads pmi2", 0),
     ("threads pmi abort", 9),

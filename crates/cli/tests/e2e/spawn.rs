@@ -169,7 +169,8 @@ fn ranks_start_children_while_threads_write_their_output() {
 /// The forker may be killed like any process: the job that needs it says so, and the running one goes on.
 #[test]
 fn a_spawn_without_its_forker_fails_with_a_message() {
-    let script = THREE_SPAWNS.replace("echo begin", "echo begin; read -r go").replace("until test", "test 1 || until test");
+    let script =
+        THREE_SPAWNS.replace("echo begin", "echo begin; read -r go").replace("until test", "test 1 || until test");
     let mut running = Run::job("-n 1 --pmi simple --contain none").args(["sh", "-c", &script]).stdin_open().start();
     running.await_out("begin", 1);
     let forker = |running: &mut crate::harness::Running| {

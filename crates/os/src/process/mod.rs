@@ -156,7 +156,9 @@ pub fn fork() -> io::Result<Fork> {
 
 fn expect_one_thread() -> io::Result<()> {
     let counted = rustix::fs::stat("/proc/self/task").map_err(|error| {
-        io::Error::other(format!("the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"))
+        io::Error::other(format!(
+            "the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"
+        ))
     })?;
     // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own name and its entry `.`.
     match counted.st_nlink.saturating_sub(2) {
