@@ -14,7 +14,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::frame::Kind;
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
-use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_START_NS_MAX};
 use wireup_wire::modex::Blob;
 use wireup_wire::names::{Asker, Range};
 use wireup_wire::peer;
@@ -180,7 +180,7 @@ fn ranks_are_started_when_their_server_is_ready() {
     assert!(matches!(&bench.server_sends(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
     assert!(bench.pmix.listens());
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
-    assert_eq!(bench.pmix.deadline(), None);
+    assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
 }
 
 #[test]
