@@ -18,6 +18,7 @@ pub mod interfaces;
 pub mod local;
 pub mod process;
 pub mod pty;
+pub mod random;
 pub mod reactor;
 pub mod reserved;
 pub mod shm;

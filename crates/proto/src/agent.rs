@@ -34,7 +34,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Asked};
-use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
+use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, Note, PeerError, SessionSpec};
 use wireup_wire::session::Log;
 
 /// Why a later job of the session lacks an agent.
@@ -247,6 +247,7 @@ impl Agent {
             Input::StepTold { shell, agent, problem } => {
                 fx.push(Effect::Starter(starter::Input::StepTold { shell, agent, problem }));
             }
+            Input::StepNotSealed { problem } => fx.note(Note::NotSealed { problem }),
             Input::ToldToEnd { signal } => {
                 self.leaving.on_told_to_end();
                 fx.jobs(self.jobs.ids(), || JobInput::FailHere(Cause::ToldToEnd { signal }));

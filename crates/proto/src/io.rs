@@ -151,6 +151,10 @@ pub enum Input {
         agent: AgentId,
         problem: Option<String>,
     },
+    /// The bootstrap message of a step could not be sealed, for this reason, and travels as it is.
+    StepNotSealed {
+        problem: String,
+    },
     /// The batch system tells this agent to end, by this signal.
     ToldToEnd {
         signal: i32,

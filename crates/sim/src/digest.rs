@@ -94,6 +94,7 @@ impl Digest {
             | Input::RanksListenFailed { .. }
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }
+            | Input::StepNotSealed { .. }
             | Input::ToldToEnd { .. }
             | Input::ClientJoined { .. }
             | Input::ChildFailed { .. }

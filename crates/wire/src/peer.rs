@@ -10,7 +10,9 @@ mod starter;
 mod trace;
 mod transport;
 
-pub use bootstrap::{BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, probe};
+pub use bootstrap::{
+    BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
+};
 pub use failure::{Cause, Failure, SpawnError, SpawnStep};
 pub use stall::{GroupStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
@@ -31,7 +33,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 28;
+pub const PROTOCOL_VERSION: u16 = 29;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +180,8 @@ pub enum Note {
     Lacks { host: String, what: Lacking },
     /// How the ranks of this node are bound, as a picture in lines of text.
     Bound { host: String, picture: String },
+    /// The bootstrap message travels through a batch system's step as it is: nothing here could seal it.
+    NotSealed { problem: String },
 }
 
 impl Note {
@@ -188,6 +192,7 @@ impl Note {
             Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,
+            Note::NotSealed { .. } => None,
         }
     }
 }

@@ -109,10 +109,7 @@ impl LinkSet {
         if let Some(secret) = &self.secret {
             return Ok(secret.clone());
         }
-        let mut bytes = [0; 32];
-        let length = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-        assert_eq!(length, bytes.len(), "the kernel gives up to 256 random bytes at once");
-        Ok(self.secret.insert(Secret(bytes)).clone())
+        Ok(self.secret.insert(Secret(wireup_os::random::bytes()?)).clone())
     }
 
     /// The addresses at which this node is reached, best first.

@@ -2,7 +2,6 @@
 
 use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
-use super::super::munge;
 use super::super::ranks::JobRanks;
 use super::super::shells::{Shells, in_words, shell_failed};
 use super::super::transports::Offer;
@@ -52,7 +51,7 @@ impl AgentDriver {
                 }
             }
             Output::StartStep { shell, agents, how, bootstrap } => {
-                if let Err(error) = self.start_step(shell, &agents, how, bootstrap) {
+                if let Err(error) = self.start_step(shell, agents, how, bootstrap) {
                     self.inputs.push(shell_failed(shell, error));
                 }
             }
@@ -308,16 +307,13 @@ impl AgentDriver {
     fn start_step(
         &mut self,
         shell: ShellId,
-        agents: &[AgentId],
+        agents: Vec<AgentId>,
         how: How,
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
-        if let Some(sealed) = munge::seal(&bootstrap.secret) {
-            (bootstrap.secret, bootstrap.sealed) = (Secret([0; 32]), sealed);
-        }
         let Self { shells, keepers, reactor, .. } = self;
-        shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, &bootstrap)
+        shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, bootstrap)
     }
 
     /// Fills in the session's secret and this agent's addresses in a bootstrap message.

@@ -76,7 +76,6 @@ impl Starter {
             // The same for all agents; each takes its own part.
             snapshot: snapshot(),
             secret: Secret([0; 32]),
-            sealed: Vec::new(),
             // Each agent finds out its own id.
             agent: AgentId(0),
             parent: Vec::new(),

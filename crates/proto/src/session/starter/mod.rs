@@ -223,16 +223,7 @@ impl Starter {
         // If another call may have started the same agent, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).cloned().collect();
-        Some(Bootstrap {
-            secret: Secret([0; 32]),
-            sealed: Vec::new(),
-            agent: wish.agent,
-            parent,
-            by_parent,
-            session,
-            jobs,
-            snapshot,
-        })
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, snapshot })
     }
 
     fn on_agent_up(&mut self, view: &View<'_>, child: AgentId, address: String, fx: &mut Effects) {
