@@ -192,6 +192,11 @@ fn spawn(error: &SpawnError) -> String {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")
         }
         (_, EMFILE | ENFILE) => format!("{} failed: {reason}; raise ulimit -n or use more nodes", step.words()),
+        (SpawnStep::Listen, _) => format!("{what}; --interface chooses the network between nodes"),
+        (SpawnStep::Secret, _) => format!(
+            "{what} cannot be made, because {} failed: {reason}; does a seccomp filter forbid getrandom there?",
+            step.words()
+        ),
         (SpawnStep::Fork, EAGAIN) => {
             format!("{} failed: {reason}; raise ulimit -u or pids.max of the cgroup", step.words())
         }

@@ -285,8 +285,8 @@ impl Shells {
 
 /// The input for a remote shell that could not be called: the state machine passes on the text in `what`.
 pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
-    // A problem of this agent itself is already described in words.
-    let error = if error.step == SpawnStep::Stdio { error } else { in_words(error) };
+    // A problem of listening is already described in words.
+    let error = if error.step == SpawnStep::Listen { error } else { in_words(error) };
     Input::ShellFailed { shell, error }
 }
 
@@ -299,7 +299,7 @@ pub fn in_words(mut error: SpawnError) -> SpawnError {
 
 fn own_key(error: &io::Error) -> SpawnError {
     SpawnError {
-        step: SpawnStep::Fork,
+        step: SpawnStep::Secret,
         what: "a key for the bootstrap message".into(),
         errno: error.raw_os_error().unwrap_or(0),
     }
@@ -324,6 +324,10 @@ mod tests {
             said(SpawnStep::Find, "rsh", 2),
             "rsh: No such file or directory (os error 2) (finding the program)"
         );
-        assert_eq!(said(SpawnStep::Stdio, "listening: in use", 98), "listening: in use");
+        assert_eq!(said(SpawnStep::Listen, "listening: in use", 98), "listening: in use");
+        assert_eq!(
+            said(SpawnStep::Secret, "the run's secret", 38),
+            "the run's secret: Function not implemented (os error 38) (asking the kernel for random bytes)"
+        );
     }
 }

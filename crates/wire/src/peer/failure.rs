@@ -111,6 +111,10 @@ pub enum SpawnStep {
     Staged,
     /// Finding the processors to bind ranks to; `what` has the complete description.
     Bind,
+    /// Listening, or finding this node's addresses; `what` has the complete description.
+    Listen,
+    /// Making a secret.
+    Secret,
 }
 
 impl SpawnStep {
@@ -127,6 +131,8 @@ impl SpawnStep {
             SpawnStep::Staged => "showing staged files",
             SpawnStep::Devices => "giving GPUs to ranks",
             SpawnStep::Sockets => "making listening sockets for ranks",
+            SpawnStep::Listen => "listening for connections",
+            SpawnStep::Secret => "asking the kernel for random bytes",
         }
     }
 }

@@ -67,6 +67,16 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
     assert!(spawned(SpawnStep::Cwd, "/w", 2).contains("working directory /w: No such file or directory; create it"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 24).contains("Too many open files; raise ulimit -n"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 12).contains("Cannot allocate memory; try fewer ranks"));
+    assert!(spawned(SpawnStep::Listen, "cannot open a socket", 24).contains("Too many open files; raise ulimit -n"));
+    assert_eq!(
+        spawned(SpawnStep::Listen, "no address of this machine is in 10.9.0.0/16", 0),
+        "node node1: no address of this machine is in 10.9.0.0/16; --interface chooses the network between nodes"
+    );
+    assert_eq!(
+        spawned(SpawnStep::Secret, "the secret of the ranks", 38),
+        "node node1: the secret of the ranks cannot be made, because asking the kernel for random bytes failed: \
+         Function not implemented; does a seccomp filter forbid getrandom there?"
+    );
     assert!(spawned(SpawnStep::Bind, "no cpu 9", 0).ends_with("the ranks cannot be bound: no cpu 9"));
     assert!(spawned(SpawnStep::Fork, "fork", 11).contains("raise ulimit -u or pids.max"));
     assert!(

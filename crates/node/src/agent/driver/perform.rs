@@ -100,7 +100,7 @@ impl AgentDriver {
             Output::TellSecret { job } => {
                 self.inputs.push(match self.links.secret() {
                     Ok(secret) => Input::SecretOfRanks { job, secret: secret_of_ranks(&secret, job) },
-                    Err(error) => Input::RanksListenFailed { job, error: no_stdio("the secret of the ranks", &error) },
+                    Err(error) => Input::RanksListenFailed { job, error: no_secret("the secret of the ranks", &error) },
                 });
             }
             Output::StartPmix(plan) => {
@@ -226,13 +226,8 @@ impl AgentDriver {
         ports: RankPorts,
         base: Option<u16>,
     ) -> Input {
-        let address = self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| {
-            self.address_of_ranks(base).map_err(|error| SpawnError {
-                step: SpawnStep::Stdio,
-                what: error.to_string(),
-                errno: error.errno().unwrap_or(0),
-            })
-        });
+        let address =
+            self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| Ok(self.address_of_ranks(base)?));
         match address {
             Ok(address) => Input::RanksListen { job, address },
             Err(error) => Input::RanksListenFailed { job, error },
@@ -318,12 +313,8 @@ impl AgentDriver {
 
     /// Fills in the session's secret and this agent's addresses in a bootstrap message.
     fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
-        bootstrap.secret = self.links.secret().map_err(|error| no_stdio("the run's secret", &error))?;
-        let addresses = self.listen().map_err(|error| SpawnError {
-            step: SpawnStep::Stdio,
-            what: error.to_string(),
-            errno: error.errno().unwrap_or(0),
-        })?;
+        bootstrap.secret = self.links.secret().map_err(|error| no_secret("the run's secret", &error))?;
+        let addresses = self.listen()?;
         if bootstrap.parent.is_empty() {
             bootstrap.parent = addresses;
         }
@@ -356,7 +347,7 @@ fn shells_of<'s>(
         Some(shells) => Ok(shells),
         None => {
             let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::begin(keeper, reactor));
-            Ok(shells.insert(begun.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
+            Ok(shells.insert(begun.map_err(|error| no_keeper(&error))?))
         }
     }
 }
@@ -375,6 +366,11 @@ fn host_number() -> u64 {
     u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 
-fn no_stdio(what: &str, error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Stdio, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+fn no_secret(what: &str, error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Secret, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+}
+
+fn no_keeper(error: &io::Error) -> SpawnError {
+    let what = "the process that is to call the remote shells".into();
+    SpawnError { step: SpawnStep::Fork, what, errno: error.raw_os_error().unwrap_or(0) }
 }

@@ -302,8 +302,12 @@ impl Starter {
         fx: &mut Effects,
     ) {
         let problem = match error.step {
-            SpawnStep::Stdio => format!("{} could not start its agent: {}", view.host(), error.what),
-            SpawnStep::Find
+            // What this agent itself could not do, before it called anything.
+            SpawnStep::Listen | SpawnStep::Secret => {
+                format!("{} could not start its agent: {}", view.host(), error.what)
+            }
+            SpawnStep::Stdio
+            | SpawnStep::Find
             | SpawnStep::Interpreter
             | SpawnStep::Exec
             | SpawnStep::Cwd
