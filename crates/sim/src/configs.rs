@@ -45,7 +45,6 @@ pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> Launch
         relay_stdin,
         places: Vec::new(),
         growth: Growth::Fixed("which is simulated"),
-        host_file: |_| Err("it is simulated".to_owned()),
     }
 }
 

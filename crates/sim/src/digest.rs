@@ -117,6 +117,7 @@ impl Digest {
             | LauncherInput::Resize { .. }
             | LauncherInput::Written { .. }
             | LauncherInput::WriteFailed { .. }
+            | LauncherInput::HostFiles { .. }
             | LauncherInput::Tick => self.debug(input),
         }
     }
