@@ -31,13 +31,27 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
+use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
 pub const PROTOCOL_VERSION: u16 = 29;
 
-/// The secret that both ends of every link of a session prove to know.
+/// The secret that both ends of every link of a session prove to know. It is wiped when it is dropped; a place that it was moved from is
+/// not.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
+
+impl Secret {
+    fn wipe(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
 
 impl core::fmt::Debug for Secret {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -449,4 +463,16 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
 /// Decodes the struct at the start of `bytes`; also returns the rest.
 pub fn decode_front<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), PeerError> {
     postcard::take_from_bytes(bytes).map_err(|_| PeerError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_wiped_when_it_is_dropped() {
+        let mut secret = Secret([7; 32]);
+        secret.wipe();
+        assert!(secret == Secret([0; 32]) && core::mem::needs_drop::<Secret>());
+    }
 }

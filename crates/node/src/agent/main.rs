@@ -15,6 +15,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
+use zeroize::Zeroizing;
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
@@ -179,11 +180,13 @@ fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootst
     if lengths.body == 0 {
         return Ok(None);
     }
-    let mut body = Vec::new();
+    // It contains the secret, of which no copy is to stay where a growing buffer was.
+    let mut body = Zeroizing::new(Vec::with_capacity(lengths.credential + lengths.body));
     input.take((lengths.credential + lengths.body) as u64).read_to_end(&mut body).map_err(AgentError::Read)?;
     if is_sealed {
-        let sealed = body.split_off(lengths.credential.min(body.len()));
-        body = munge::open(&body, sealed)?;
+        let at = lengths.credential.min(body.len());
+        let sealed = body.split_off(at);
+        body = Zeroizing::new(munge::open(&body, sealed)?);
     } else if lengths.credential > 0 {
         return Err(PeerError::Malformed.into());
     }

@@ -19,6 +19,7 @@ use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use wireup_os::socket;
+use zeroize::Zeroizing;
 
 /// How long a call of munge may take: a hundred times what it takes on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,20 +33,21 @@ const LIFETIME_S: u64 = 300;
 const LIFETIME_S_MAX: u64 = 3600;
 
 /// Encrypts one message.
-pub struct MessageKey([u8; KEY_LEN]);
+pub struct MessageKey(Zeroizing<[u8; KEY_LEN]>);
 
 impl MessageKey {
     pub fn random() -> io::Result<MessageKey> {
-        Ok(MessageKey(wireup_os::random::bytes()?))
+        Ok(MessageKey(wireup_os::random::bytes()?.into()))
     }
 
     /// What munge makes a credential of.
     pub fn payload(&self) -> Vec<u8> {
-        [&LABEL[..], &self.0].concat()
+        [&LABEL[..], &self.0[..]].concat()
     }
 
     fn from_payload(payload: &[u8]) -> Option<MessageKey> {
-        Some(MessageKey(payload.strip_prefix(LABEL)?.try_into().ok()?))
+        let key: [u8; KEY_LEN] = payload.strip_prefix(LABEL)?.try_into().ok()?;
+        Some(MessageKey(key.into()))
     }
 
     /// Encrypts the message. The key can be used only once, since the nonce is always the same.
@@ -63,7 +65,7 @@ impl MessageKey {
     }
 
     fn cipher(&self) -> LessSafeKey {
-        LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &self.0).expect("the key has the cipher's length"))
+        LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &self.0[..]).expect("the key has the cipher's length"))
     }
 }
 
@@ -99,6 +101,7 @@ pub enum Unsealable {
 /// Why it is not believed.
 pub fn open(credential: &[u8], sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
     let answer = call(Command::new("unmunge").arg("--keys=UID"), credential).map_err(Unsealable::Munge)?;
+    let answer = Zeroizing::new(answer);
     open_with(&answer, geteuid().as_raw(), sealed)
 }
 
@@ -185,7 +188,7 @@ mod tests {
 
     /// An answer of unmunge, and a message sealed with the key in it.
     fn sealed(maker: &str, body: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let key = MessageKey([7; KEY_LEN]);
+        let key = MessageKey([7; KEY_LEN].into());
         let answer = [format!("UID:              {maker}\n\n").as_bytes(), &key.payload()].concat();
         (answer, key.seal(body.to_vec()))
     }
@@ -216,7 +219,7 @@ mod tests {
             assert_eq!(open_with(&answer, USER, changed), Err(Unsealable::Changed), "byte {index}");
             assert_eq!(open_with(&answer, USER, message[..index].to_vec()), Err(Unsealable::Changed), "cut at {index}");
         }
-        let of_other_key = MessageKey([8; KEY_LEN]).seal(b"jobs".to_vec());
+        let of_other_key = MessageKey([8; KEY_LEN].into()).seal(b"jobs".to_vec());
         assert_eq!(open_with(&answer, USER, of_other_key), Err(Unsealable::Changed));
     }
 

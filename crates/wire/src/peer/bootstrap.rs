@@ -18,6 +18,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 /// First bytes of a bootstrap message.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
@@ -79,13 +80,13 @@ impl Bootstrap {
 
     /// The compressed body alone.
     pub fn encode_body(&self) -> Vec<u8> {
-        packed::compress(&encode(self))
+        packed::compress(&Zeroizing::new(encode(self)))
     }
 
     /// Decodes a body that is not sealed, or no longer.
     pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
-        let plain = packed::decompress(body, BOOTSTRAP_LEN_MAX);
-        decode(&plain.map_err(|_| PeerError::Malformed)?)
+        let plain = packed::decompress(body, BOOTSTRAP_LEN_MAX).map_err(|_| PeerError::Malformed)?;
+        decode(&Zeroizing::new(plain))
     }
 
     /// What follows a header; nothing if it is a probe.
