@@ -100,7 +100,7 @@ pub enum Unsealable {
 /// # Errors
 /// Why it is not believed.
 pub fn open(credential: &[u8], sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
-    let answer = call(Command::new("unmunge").arg("--keys=UID"), credential).map_err(Unsealable::Munge)?;
+    let answer = call(Command::new("unmunge").arg("--keys=STATUS,UID"), credential).map_err(Unsealable::Munge)?;
     let answer = Zeroizing::new(answer);
     open_with(&answer, geteuid().as_raw(), sealed)
 }
@@ -115,13 +115,24 @@ fn open_with(answer: &[u8], user: u32, sealed: Vec<u8>) -> Result<Vec<u8>, Unsea
     MessageKey::from_payload(payload).ok_or(Unsealable::NoKey)?.open(sealed)
 }
 
-/// The user who made a credential and its payload: `UID: name (number)` or `UID: number`, an empty line, the payload.
+/// The user who made a credential, and its payload. An answer has the line `UID: name (number)` or `UID: number` among its first lines, then
+/// an empty line, then the payload.
 fn read_answer(answer: &[u8]) -> Option<(u32, &[u8])> {
-    let end = answer.windows(2).position(|pair| pair == b"\n\n")?;
-    let user = std::str::from_utf8(&answer[..end]).ok()?.strip_prefix("UID:")?.trim();
+    let user = value_of("UID:", answer)?;
     // A name may contain anything, but the number is last.
     let number = user.strip_suffix(')').and_then(|user| user.rsplit_once('(')).map_or(user, |(_, number)| number);
-    Some((number.parse().ok()?, &answer[end + 2..]))
+    Some((number.parse().ok()?, &answer[head_len(answer)? + 2..]))
+}
+
+/// Where the first lines of an answer end.
+fn head_len(answer: &[u8]) -> Option<usize> {
+    answer.windows(2).position(|pair| pair == b"\n\n")
+}
+
+/// What the first lines of an answer say about `key`.
+fn value_of<'a>(key: &str, answer: &'a [u8]) -> Option<&'a str> {
+    let mut lines = std::str::from_utf8(&answer[..head_len(answer)?]).ok()?.lines();
+    lines.find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
 /// What a program answers to `input`.
@@ -131,7 +142,11 @@ fn call(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = started.map_err(|error| format!("{name}: {error}"))?;
     match converse(&mut child, input) {
         Ok((output, _, status)) if status.success() => Ok(output),
-        Ok((_, said, _)) => Err(failed(&name, &said)),
+        // About a credential that has expired, or that comes again, only the status tells.
+        Ok((output, said, _)) => {
+            let status = value_of("STATUS:", &output).filter(|_| said.trim().is_empty());
+            Err(failed(&name, status.unwrap_or(&said)))
+        }
         Err(error) => {
             let _ = child.kill().and_then(|()| child.wait());
             Err(format!("{name}: {error}; is munged running?"))
@@ -189,7 +204,8 @@ mod tests {
     /// An answer of unmunge, and a message sealed with the key in it.
     fn sealed(maker: &str, body: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let key = MessageKey([7; KEY_LEN].into());
-        let answer = [format!("UID:              {maker}\n\n").as_bytes(), &key.payload()].concat();
+        let head = format!("STATUS:          Success (0)\nUID:              {maker}\n\n");
+        let answer = [head.as_bytes(), &key.payload()].concat();
         (answer, key.seal(body.to_vec()))
     }
 
@@ -239,6 +255,8 @@ mod tests {
         let script = |text: &str| call(Command::new("sh").args(["-c", text]), b"input");
         assert_eq!(script("cat"), Ok(b"input".to_vec()));
         assert_eq!(script("echo why >&2; exit 3"), Err("sh: why".into()));
+        let replayed = script("printf 'STATUS:   Replayed credential (17)\\nUID: 1000\\n\\npayload'; exit 17");
+        assert_eq!(replayed, Err("sh: Replayed credential (17)".into()));
         let missing = call(&mut Command::new("no-such-munge"), b"");
         assert!(missing.is_err_and(|problem| problem.starts_with("no-such-munge: ")));
     }

@@ -82,9 +82,11 @@ fn a_changed_or_repeated_message_is_refused_and_nothing_in_it_can_be_read() {
 
     way.program("srun", "exec srun \"$@\" <$HERE/recorded");
     let outcome = way.job("uname -n").finish().expect_code(125);
-    outcome.expect_err_line(&["sealed with munge: unmunge: Error: Replayed credential"]);
+    outcome.expect_err_line(&["sealed with munge: unmunge: Replayed credential"]);
 
-    way.program("srun", "{ dd bs=1 count=400; dd bs=1 count=1 >/dev/null; printf X; cat; } 2>/dev/null | srun \"$@\"");
+    let change = "dd bs=1M count=1 of=$HERE/whole 2>/dev/null; cd $HERE
+        { head -c 400 whole; printf X; tail -c +402 whole; } >changed; exec srun \"$@\" <changed";
+    way.program("srun", change);
     let outcome = way.job("uname -n").finish().expect_code(125);
     outcome.expect_err_line(&["sealed with munge: it was changed on its way"]);
 }
@@ -109,6 +111,8 @@ fn a_munge_that_does_not_answer_holds_nothing_up() {
     running.await_that("munge was asked", |_| way.has("asked"));
     let salloc = running.pid().as_raw_pid();
     let launcher = running.processes().into_iter().find(|process| process.parent == salloc).expect("wireup runs");
+    kill_process(launcher.pid, Signal::INT).expect("signal the launcher");
+    running.await_that("the launcher has heard it", |running| running.err_text().contains("press Ctrl-C again"));
     kill_process(launcher.pid, Signal::INT).expect("signal the launcher");
     running.finish().expect_code(130);
     assert!(!way.has("called"), "the step was called after the job had ended");
