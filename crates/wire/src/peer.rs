@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod failure;
+mod problem;
 mod stall;
 mod starter;
 mod trace;
@@ -14,6 +15,7 @@ pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
 };
 pub use failure::{Cause, Failure, SpawnError, SpawnStep};
+pub use problem::{Problem, ProblemKind};
 pub use stall::{GroupStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
@@ -157,14 +159,14 @@ pub struct Gone {
     pub agent: AgentId,
     /// The incarnation that is gone.
     pub incarnation: u32,
-    pub problem: String,
+    pub problem: Problem,
 }
 
 /// A missing agent: it could not be started, or did not link.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingAgent {
     pub agent: AgentId,
-    pub problem: String,
+    pub problem: Problem,
 }
 
 /// Information for the user; has no other effect.

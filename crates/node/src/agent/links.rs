@@ -213,7 +213,7 @@ impl LinkSet {
                 }
                 self.dial_due(monotonic_ns(), reactor, inputs);
             }
-            Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.to_string() }),
+            Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
         }
     }
 

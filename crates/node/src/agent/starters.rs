@@ -8,7 +8,7 @@ use super::step::srun::Srun;
 use crate::keeper::Program;
 use std::ffi::OsString;
 use std::io;
-use wireup_wire::peer::RemoteShell;
+use wireup_wire::peer::{Problem, RemoteShell};
 
 /// A starter that calls each agent separately.
 pub trait EachCall: Sync {
@@ -48,7 +48,7 @@ pub trait BatchSystem: Sync {
 pub enum Complaint {
     About {
         nodes: Vec<String>,
-        problem: String,
+        problem: Problem,
     },
     /// About the whole step, with the message.
     Cancelled(String),

@@ -546,7 +546,7 @@ impl Launcher {
     fn on_link_down(&mut self, problem: String) {
         self.link = None;
         if self.ended.is_none() {
-            let cause = Cause::AgentLost { agent: Default::default(), problem };
+            let cause = Cause::AgentLost { agent: Default::default(), problem: problem.into() };
             let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
             self.notice(Notice::Failed(failure.clone()));
             self.ended = Some(Ended { failure: Some(failure), done: Default::default() });

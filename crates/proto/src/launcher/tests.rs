@@ -158,7 +158,7 @@ fn agents_of_added_hosts_have_the_names_that_the_root_says() {
 #[test]
 fn no_job_is_launched_on_a_lost_node() {
     let mut bench = Bench::new();
-    bench.says(1, Control::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: String::new() }]));
+    bench.says(1, Control::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }]));
     bench.asks(1, 2, "n1");
     let sent = bench.take_sent();
     assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("n1 is lost")));

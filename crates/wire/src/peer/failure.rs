@@ -1,6 +1,6 @@
 //! Why a job ended.
 
-use super::MissingAgent;
+use super::{MissingAgent, Problem};
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, NodeId, Rank};
 use alloc::string::String;
@@ -37,7 +37,7 @@ pub enum Cause {
     /// Agents could not be started or did not link; the list is complete.
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
-    AgentLost { agent: AgentId, problem: String },
+    AgentLost { agent: AgentId, problem: Problem },
     /// Frames that this agent, on node `host`, sent beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that forks and monitors the ranks of a node has ended.

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{How, Input, ShellId};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::SessionSpec;
+use wireup_wire::peer::{ProblemKind, SessionSpec};
 
 #[derive(Default)]
 pub struct Steps {
@@ -136,7 +136,8 @@ impl Steps {
             }
             Said::Cannot { node, problem } => {
                 let agent = self.running.get(&shell).and_then(|step| step.agents.get(&node));
-                turn.inputs.extend(agent.map(|&agent| Input::StepTold { shell, agent, problem: Some(problem) }));
+                let problem = Some(problem.into());
+                turn.inputs.extend(agent.map(|&agent| Input::StepTold { shell, agent, problem }));
             }
             Said::Begun { .. } => {}
         }
@@ -153,7 +154,8 @@ impl Steps {
                 Some(Complaint::GivenUp) => step.is_given_up = true,
                 Some(Complaint::About { .. }) if step.is_given_up => {}
                 Some(Complaint::About { nodes, problem }) => {
-                    let problem = step.cancelled.clone().unwrap_or(problem);
+                    let cancelled = step.cancelled.as_ref().map(|words| ProblemKind::StepCancelled.with(words.clone()));
+                    let problem = cancelled.unwrap_or(problem);
                     let agents = nodes.iter().filter_map(|node| step.agents.get(node));
                     let told =
                         |agent: &AgentId| Input::StepTold { shell, agent: *agent, problem: Some(problem.clone()) };
