@@ -249,6 +249,8 @@ impl Shells {
 
     /// A remote shell wrote to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
+        // What a task has said itself counts more than what the call then says about it.
+        self.on_step_output(shell, turn);
         let Shells { errors, steps, .. } = self;
         if let Some(errors) = errors.get_mut(&shell) {
             errors.read(turn.reactor, |piece| steps.on_error_text(shell, piece, turn.inputs));
