@@ -3,7 +3,7 @@
 //! `unsafe` is in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
 //! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in two calls of [`socket`],
 //! in [`interfaces`] (a list that libc allocates), in one call of [`local`], in [`build_id`] (the program's own headers), in one call of [`c_library`], in [`shm`]
-//! (mapped memory) and in [`inherit`] (a descriptor known by its number); everything else goes through `rustix`. Units are part of the
+//! and [`secret_page`] (mapped memory) and in [`inherit`] (a descriptor known by its number); everything else goes through `rustix`. Units are part of the
 //! names (`_ns`, `_bytes`); nothing here reads the environment or decides how resources are shared.
 
 pub mod bind;
@@ -18,8 +18,10 @@ pub mod interfaces;
 pub mod local;
 pub mod process;
 pub mod pty;
+pub mod random;
 pub mod reactor;
 pub mod reserved;
+pub mod secret_page;
 pub mod shm;
 pub mod socket;
 pub mod spawn;

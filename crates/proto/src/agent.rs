@@ -34,7 +34,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Asked};
-use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
+use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, Note, PeerError, Problem, SessionSpec};
 use wireup_wire::session::Log;
 
 /// Why a later job of the session lacks an agent.
@@ -247,6 +247,7 @@ impl Agent {
             Input::StepTold { shell, agent, problem } => {
                 fx.push(Effect::Starter(starter::Input::StepTold { shell, agent, problem }));
             }
+            Input::StepNotSealed { problem } => fx.note(Note::NotSealed { problem }),
             Input::ToldToEnd { signal } => {
                 self.leaving.on_told_to_end();
                 fx.jobs(self.jobs.ids(), || JobInput::FailHere(Cause::ToldToEnd { signal }));
@@ -462,7 +463,7 @@ impl Agent {
         }
     }
 
-    fn on_link_down(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
+    fn on_link_down(&mut self, link: LinkId, problem: Problem, fx: &mut Effects) {
         match self.links.on_link_down(link) {
             // `None` also if the link was not accepted.
             None | Some(Peer::Rejoin { .. }) => {}
@@ -513,7 +514,7 @@ impl Agent {
         };
         fx.push(Effect::Launchers(launchers::Input::Refuse { link, problem: problem.clone() }));
         fx.close(link);
-        fx.push(Effect::LinkDown(link, problem));
+        fx.push(Effect::LinkDown(link, problem.into()));
     }
 
     /// Dispatches a frame to the part that handles it.
@@ -670,7 +671,7 @@ impl Agent {
                     true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
                     false => self.starter.lost(self.tree),
                 };
-                let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: String::new() });
+                let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
                 fx.push(Effect::Up(id, Control::Missing(missing.collect())));
                 fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
             }

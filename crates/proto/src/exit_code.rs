@@ -30,7 +30,9 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             | SpawnStep::Devices
             | SpawnStep::Sockets
             | SpawnStep::Staged
-            | SpawnStep::Bind => OURS,
+            | SpawnStep::Bind
+            | SpawnStep::Listen
+            | SpawnStep::Secret => OURS,
         },
         Cause::Aborted { code, .. } => match (*code & 0xff) as u8 {
             0 => 1,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
 use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdinTarget};
-use wireup_wire::peer::{Bootstrap, Lacking, Rejoin, Secret, SpawnError};
+use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
@@ -115,7 +115,7 @@ pub enum Input {
     /// The link is down; `problem` says why, for the user.
     LinkDown {
         link: LinkId,
-        problem: String,
+        problem: Problem,
     },
     /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can end or on request.
     Listening {
@@ -149,7 +149,11 @@ pub enum Input {
     StepTold {
         shell: ShellId,
         agent: AgentId,
-        problem: Option<String>,
+        problem: Option<Problem>,
+    },
+    /// The bootstrap message of a step could not be sealed, for this reason, and travels as it is.
+    StepNotSealed {
+        problem: String,
     },
     /// The batch system tells this agent to end, by this signal.
     ToldToEnd {

@@ -7,7 +7,7 @@ use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Growth, LauncherConfig};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{JobSpec, StdinTarget};
-use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
+use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, BootstrapLengths, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
 
 /// The architecture of all hosts except those with `Program::OtherArch`.
@@ -45,7 +45,6 @@ pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> Launch
         relay_stdin,
         places: Vec::new(),
         growth: Growth::Fixed("which is simulated"),
-        host_file: |_| Err("it is simulated".to_owned()),
     }
 }
 
@@ -61,7 +60,8 @@ fn born(now: Instant) -> Born {
 fn over_the_wire(bootstrap: &Bootstrap) -> Bootstrap {
     let bytes = bootstrap.encode();
     let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap has a header");
-    assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "the header contains the body's length");
+    let lengths = BootstrapLengths { credential: 0, body: body.len() };
+    assert_eq!(Bootstrap::decode_header(header), Ok(lengths), "the header contains the body's length");
     Bootstrap::decode_body(body).expect("an encoded bootstrap message can be decoded")
 }
 

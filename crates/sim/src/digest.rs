@@ -94,6 +94,7 @@ impl Digest {
             | Input::RanksListenFailed { .. }
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }
+            | Input::StepNotSealed { .. }
             | Input::ToldToEnd { .. }
             | Input::ClientJoined { .. }
             | Input::ChildFailed { .. }
@@ -116,6 +117,7 @@ impl Digest {
             | LauncherInput::Resize { .. }
             | LauncherInput::Written { .. }
             | LauncherInput::WriteFailed { .. }
+            | LauncherInput::HostFiles { .. }
             | LauncherInput::Tick => self.debug(input),
         }
     }

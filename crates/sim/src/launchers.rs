@@ -225,6 +225,10 @@ impl World {
                 self.launchers[launcher as usize].stdin_wanted = bytes_max;
                 self.schedule_launcher_stdin(launcher);
             }
+            LauncherOutput::ReadHostFiles { child, paths } => {
+                let files = paths.into_iter().map(|path| (path, Err("it is simulated".to_owned()))).collect();
+                self.tell_launcher(launcher, LauncherInput::HostFiles { child, files });
+            }
             LauncherOutput::Notice(notice) => {
                 self.digest.debug(&notice);
                 let job = &mut self.jobs[job as usize];

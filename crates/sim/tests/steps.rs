@@ -60,7 +60,7 @@ fn failure(report: &Report) -> Option<&Failure> {
 /// The agents that are reported as missing, and why.
 fn missed(report: &Report) -> Vec<(u32, String)> {
     let Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) = failure(report) else { return Vec::new() };
-    missing.iter().map(|missing| (missing.agent.0, missing.problem.clone())).collect()
+    missing.iter().map(|missing| (missing.agent.0, missing.problem.words.clone())).collect()
 }
 
 fn named(report: &Report) -> Vec<u32> {

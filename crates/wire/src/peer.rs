@@ -5,13 +5,17 @@
 
 mod bootstrap;
 mod failure;
+mod problem;
 mod stall;
 mod starter;
 mod trace;
 mod transport;
 
-pub use bootstrap::{BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, probe};
+pub use bootstrap::{
+    BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
+};
 pub use failure::{Cause, Failure, SpawnError, SpawnStep};
+pub use problem::{Problem, ProblemKind};
 pub use stall::{GroupStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
@@ -29,13 +33,27 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
+use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 28;
+pub const PROTOCOL_VERSION: u16 = 29;
 
-/// The secret that both ends of every link of a session prove to know.
+/// The secret that both ends of every link of a session prove to know. It is wiped when it is dropped; a place that it was moved from is
+/// not.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
+
+impl Secret {
+    fn wipe(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
 
 impl core::fmt::Debug for Secret {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -141,14 +159,14 @@ pub struct Gone {
     pub agent: AgentId,
     /// The incarnation that is gone.
     pub incarnation: u32,
-    pub problem: String,
+    pub problem: Problem,
 }
 
 /// A missing agent: it could not be started, or did not link.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingAgent {
     pub agent: AgentId,
-    pub problem: String,
+    pub problem: Problem,
 }
 
 /// Information for the user; has no other effect.
@@ -178,6 +196,8 @@ pub enum Note {
     Lacks { host: String, what: Lacking },
     /// How the ranks of this node are bound, as a picture in lines of text.
     Bound { host: String, picture: String },
+    /// The bootstrap message travels through a batch system's step as it is: nothing here could seal it.
+    NotSealed { problem: String },
 }
 
 impl Note {
@@ -188,6 +208,7 @@ impl Note {
             Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,
+            Note::NotSealed { .. } => None,
         }
     }
 }
@@ -444,4 +465,16 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
 /// Decodes the struct at the start of `bytes`; also returns the rest.
 pub fn decode_front<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), PeerError> {
     postcard::take_from_bytes(bytes).map_err(|_| PeerError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_wiped_when_it_is_dropped() {
+        let mut secret = Secret([7; 32]);
+        secret.wipe();
+        assert!(secret == Secret([0; 32]) && core::mem::needs_drop::<Secret>());
+    }
 }

@@ -4,7 +4,7 @@
 
 use crate::ids::{AgentId, JobId};
 use crate::job::PortRange;
-use crate::peer::AgentTransport;
+use crate::peer::{AgentTransport, Problem};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -59,7 +59,7 @@ pub enum Presence {
     Up,
     /// It could not be started, did not return, or its link broke.
     Lost {
-        problem: String,
+        problem: Problem,
     },
 }
 

@@ -1,7 +1,8 @@
 //! A bootstrap message survives compression and a round trip.
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{
-    AgentSpec, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, PeerError, RemoteShell, Secret, SessionSpec, encode,
+    AgentSpec, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, BootstrapLengths, PeerError, RemoteShell, Secret,
+    SessionSpec, bootstrap_message, encode,
 };
 
 fn bootstrap(agents: u32) -> Bootstrap {
@@ -19,7 +20,6 @@ fn bootstrap(agents: u32) -> Bootstrap {
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));
     Bootstrap {
         secret,
-        sealed: Vec::new(),
         agent: AgentId(3),
         parent: vec!["10.0.0.1:99".into()],
         by_parent: true,
@@ -36,7 +36,7 @@ fn a_bootstrap_shrinks_to_less_than_half_and_round_trips() {
         let bytes = before.encode();
         assert!(bytes.len() < encode(&before).len() / 2, "{} bytes for {agents} agents", bytes.len());
         let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().unwrap();
-        assert_eq!(Bootstrap::decode_header(header), Ok(body.len()));
+        assert_eq!(Bootstrap::decode_header(header), Ok(BootstrapLengths { credential: 0, body: body.len() }));
         assert_eq!(Bootstrap::decode_body(body), Ok(before));
     }
 }
@@ -48,4 +48,15 @@ fn too_long_or_cut_off_bootstrap_bodies_are_refused() {
     assert_eq!(Bootstrap::decode_body(&bomb), Err(PeerError::Malformed));
     let bytes = bootstrap(64).encode();
     assert_eq!(Bootstrap::decode_body(&bytes[BOOTSTRAP_HEADER_LEN..bytes.len() - 1]), Err(PeerError::Malformed));
+}
+
+#[test]
+fn a_header_tells_the_lengths_of_credential_and_body() {
+    let message = bootstrap_message(b"MUNGE:key:", b"sealed");
+    let (header, rest) = message.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().unwrap();
+    assert_eq!(Bootstrap::decode_header(header), Ok(BootstrapLengths { credential: 10, body: 6 }));
+    assert_eq!(rest, b"MUNGE:key:sealed");
+    let mut longer_than_all = *header;
+    longer_than_all[6] = 17;
+    assert_eq!(Bootstrap::decode_header(&longer_than_all), Err(PeerError::Malformed));
 }

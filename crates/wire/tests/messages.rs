@@ -15,7 +15,7 @@ use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
     Gone, GroupStall, Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell, Role,
-    Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
+    Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message, encode, probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
@@ -333,7 +333,6 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     }
     let bootstrap = Bootstrap {
         secret: Secret([7; 32]),
-        sealed: b"MUNGE:".to_vec(),
         agent: AgentId(1),
         parent: vec!["10.0.0.1:5000".into()],
         by_parent: true,
@@ -344,6 +343,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     all.push(("bootstrap", "whole", bootstrap.encode()));
     all.push(("bootstrap", "body", encode(&bootstrap)));
     all.push(("bootstrap", "probe", probe()));
+    all.push(("bootstrap", "sealed", bootstrap_message(b"MUNGE:", b"sealed")));
     all
 }
 

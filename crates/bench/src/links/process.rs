@@ -205,7 +205,8 @@ impl Process {
                         self.received.push((link, frame));
                     }
                 }
-                Input::LinkDown { problem, .. } | Input::DialFailed { problem, .. } => return Err(problem),
+                Input::LinkDown { problem, .. } => return Err(problem.words),
+                Input::DialFailed { problem, .. } => return Err(problem),
                 _ => {}
             }
         }

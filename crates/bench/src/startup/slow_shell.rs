@@ -34,7 +34,7 @@ fn run(args: &[OsString]) -> Result<u8, Box<dyn std::error::Error>> {
     let mut input = io::stdin().lock();
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     input.read_exact(&mut header)?;
-    let mut body = vec![0; Bootstrap::decode_header(&header)?];
+    let mut body = vec![0; Bootstrap::decode_header(&header)?.body];
     input.read_exact(&mut body)?;
     let mut bootstrap = Bootstrap::decode_body(&body)?;
     bootstrap.parent = vec![relay(bootstrap.parent, Duration::from_nanos(delay_ns))?];

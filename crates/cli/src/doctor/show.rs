@@ -103,7 +103,7 @@ fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
         .enumerate()
         .filter_map(|(index, case)| {
             let problem = judge::one_line(&judge::unreached(case)?);
-            Some(MissingAgent { agent: AgentId(index as u32), problem })
+            Some(MissingAgent { agent: AgentId(index as u32), problem: problem.into() })
         })
         .collect();
     let setting = words::Setting {

@@ -125,7 +125,7 @@ fn of_hosts(
             && named
         {
             let (session, host) = (welcome.session.clone(), host.name.clone());
-            return Err(SessionNodesError::Lost { session, host, problem: problem.clone() });
+            return Err(SessionNodesError::Lost { session, host, problem: problem.words.clone() });
         }
         agents.push(agent);
     }

@@ -230,7 +230,7 @@ fn places(job: &JobSpec) -> Result<Vec<(&NodeSpec, Place)>, String> {
 fn lost(session: &str) -> Result<BTreeMap<AgentId, String>, String> {
     let attached = attach_to(session)?;
     let reason = |(agent, node): (u32, &wireup_wire::session::NodeState)| match &node.presence {
-        Presence::Lost { problem } => Some((AgentId(agent), problem.clone())),
+        Presence::Lost { problem } => Some((AgentId(agent), problem.words.clone())),
         Presence::Up | Presence::Starting => None,
     };
     Ok((0..).zip(&attached.welcome.nodes).filter_map(reason).collect())

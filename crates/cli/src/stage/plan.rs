@@ -5,7 +5,7 @@ use super::{bytes, digests};
 use crate::flags::parsed::Stage;
 use crate::libraries;
 use crate::out;
-use crate::program::needs::{Kind as NeedKind, Need, Needs, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
+use crate::program::needs::{Kind as NeedKind, LeftOut, Need, Needs, Remark, needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +14,6 @@ use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
 use wireup_wire::job::JobSpec;
 
-/// The end of a remark about a library that a program needs.
-const NOT_FOUND: &str = "was not found";
 /// Lines of a listing that are shown of what is left out.
 const SHOWN: usize = 40;
 
@@ -23,8 +21,8 @@ pub struct Plan {
     pub set: Set,
     /// Why each path is in it.
     pub needs: Vec<Need>,
-    pub left_out: Vec<(PathBuf, String)>,
-    pub remarks: Vec<String>,
+    pub left_out: Vec<(PathBuf, LeftOut)>,
+    pub remarks: Vec<Remark>,
 }
 
 /// The same before the files are read.
@@ -95,8 +93,8 @@ impl Plan {
         needs.extend(library.filter(|library| needs.iter().all(|need| need.path != library.path)));
         let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &digests());
         let set = set.map_err(|problem| format!("cannot stage {problem}"))?;
-        left_out
-            .extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));
+        let rights = LeftOut::Rights("set-user-ID or set-group-ID");
+        left_out.extend(set.originals().map(|path| (path.to_owned(), rights.clone())));
         Ok(Plan { set, needs, left_out, remarks })
     }
 
@@ -105,10 +103,10 @@ impl Plan {
     /// # Errors
     /// All must be staged; or those that were named, while others are in folders.
     pub fn tell_refused(&self, stage: &Stage, named_only: bool) -> Result<(), String> {
-        for remark in self.remarks.iter().filter(|remark| remark.ends_with(NOT_FOUND)) {
-            out::tell(remark);
+        for remark in self.remarks.iter().filter(|remark| remark.is_lack) {
+            out::tell(&remark.text);
         }
-        for (path, why) in self.left_out.iter().filter(|(_, why)| why.ends_with(RIGHTS)) {
+        for (path, why) in self.left_out.iter().filter(|(_, why)| matches!(why, LeftOut::Rights(_))) {
             let told = format!("{} is not staged ({why})", path.display());
             let may_stay = named_only && self.set.originals().any(|original| original == path);
             if stage.required && !may_stay {
@@ -152,7 +150,7 @@ pub fn listing(plan: &Plan) -> String {
         let files = if need.kind == NeedKind::Folder { format!("{count} files, ") } else { String::new() };
         text += &format!("  {}  ({}; {files}{})\n", need.path.display(), need.why, bytes(len));
     }
-    let (systems, others): (Vec<_>, Vec<_>) = plan.left_out.iter().partition(|(_, why)| why == OF_THE_NODE);
+    let (systems, others): (Vec<_>, Vec<_>) = plan.left_out.iter().partition(|(_, why)| *why == LeftOut::OfTheNode);
     if !plan.left_out.is_empty() {
         text += "not staged:\n";
     }
@@ -163,10 +161,10 @@ pub fn listing(plan: &Plan) -> String {
         text += &format!("  and {} more\n", others.len() - SHOWN);
     }
     if !systems.is_empty() {
-        text += &format!("  {} files {OF_THE_NODE}\n", systems.len());
+        text += &format!("  {} files {}\n", systems.len(), LeftOut::OfTheNode);
     }
     for remark in &plan.remarks {
-        text += &format!("{remark}\n");
+        text += &format!("{}\n", remark.text);
     }
     text
 }

@@ -1,7 +1,7 @@
 //! What ended a job, where, and what to do about it, on one line.
 
 use super::{Setting, missing, one_line, signals};
-use wireup_wire::peer::{Cause, Failure, SpawnError, SpawnStep};
+use wireup_wire::peer::{Cause, Failure, ProblemKind, SpawnError, SpawnStep};
 
 /// The line, without the prefix `wireup: `. Foreign text, such as a rank's abort message, cannot break it.
 pub fn line(failure: &Failure, setting: &Setting) -> String {
@@ -66,7 +66,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!(
                 "{}: lost the connection to its agent: {problem}{others}; {}",
                 node(failure),
-                lost_advice(problem, setting)
+                lost_advice(problem.kind, setting)
             )
         }
         Cause::NoDirectLink { host, problem, .. } => format!(
@@ -116,23 +116,19 @@ fn node(failure: &Failure) -> String {
     if failure.host.is_empty() { "this machine".to_owned() } else { format!("node {}", failure.host) }
 }
 
-fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
-    match () {
-        () if problem.contains(" CANCELLED AT ") => {
-            "its Slurm step was cancelled (scancel), or a limit of the Slurm job was reached"
-        }
-        () if setting.local => "check dmesg on the node for an out-of-memory kill",
-        // The wording of srun; the reason why the whole step died may be reported later.
-        () if problem.ends_with("; Killed") => {
+fn lost_advice(kind: ProblemKind, setting: &Setting) -> &'static str {
+    match kind {
+        ProblemKind::StepCancelled => "its Slurm step was cancelled (scancel), or a limit of the Slurm job was reached",
+        _ if setting.local => "check dmesg on the node for an out-of-memory kill",
+        // The reason why the whole step died may be reported later.
+        ProblemKind::TaskKilled => {
             "check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?"
         }
-        () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
-            "check dmesg on the node for an out-of-memory kill"
-        }
-        () if problem.contains("answer") || problem.contains("has not responded") => {
+        ProblemKind::Killed => "check dmesg on the node for an out-of-memory kill",
+        ProblemKind::Silent => {
             "check the node's power and network, or whether its agent is stopped; --node-timeout sets how long to wait"
         }
-        () => "check that the node is up, and its system log",
+        ProblemKind::Other => "check that the node is up, and its system log",
     }
 }
 
@@ -192,6 +188,11 @@ fn spawn(error: &SpawnError) -> String {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")
         }
         (_, EMFILE | ENFILE) => format!("{} failed: {reason}; raise ulimit -n or use more nodes", step.words()),
+        (SpawnStep::Listen, _) => format!("{what}; --interface chooses the network between nodes"),
+        (SpawnStep::Secret, _) => format!(
+            "{what} cannot be made, because {} failed: {reason}; does a seccomp filter forbid getrandom there?",
+            step.words()
+        ),
         (SpawnStep::Fork, EAGAIN) => {
             format!("{} failed: {reason}; raise ulimit -u or pids.max of the cgroup", step.words())
         }

@@ -63,6 +63,12 @@ impl Notes {
                 let line = format!("node {host} has no PMIx: {problem}");
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
+            Note::NotSealed { problem } => {
+                let line = format!(
+                    "the session's secret and the job travel through srun in the clear, because munge could not seal them: {problem}"
+                );
+                if setting.verbose { vec![line] } else { Vec::new() }
+            }
             Note::PmixSaid { host, text } => self.said(host, text),
             Note::NoRankPorts { host, problem } => {
                 vec![format!("node {host}: {problem}; jobs with --instant-on look for ports of their own there")]

@@ -316,7 +316,7 @@ fn a_session_ends_with_its_allocation() {
 
 /// Slurm carries the step's standard input in the clear.
 #[test]
-fn the_secret_is_sealed_on_its_way_through_the_step() {
+fn the_message_is_sealed_on_its_way_through_the_step() {
     let Some(machines) = machines::with_slurm() else { return };
     let broken = "mkdir -p /run/broken && cd /run/broken && \
         printf '#!/bin/sh\necho no key >&2\nexit 3\n' > unmunge && chmod +x unmunge";
@@ -325,7 +325,7 @@ fn the_secret_is_sealed_on_its_way_through_the_step() {
     }
     let script = "PATH=/run/broken:$PATH; exec $WIREUP run --pmi simple uname -n";
     let outcome = machines.salloc("-N 2 -n 2").args(["sh", "-c", script]).finish().expect_code(125);
-    outcome.expect_err_line(&["cannot read the run's secret, which munge has sealed", "unmunge: no key"]);
+    outcome.expect_err_line(&["cannot open the bootstrap message", "sealed with munge: unmunge: no key"]);
     machines.ask(0, "rm -r /run/broken");
     machines.ask(1, "rm -r /run/broken");
     machines.salloc("-N 2 -n 2").args(["sh", "-c", script]).succeed().expect_quiet();

@@ -30,6 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
+use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::Input;
 use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::Frame;
@@ -81,6 +82,8 @@ pub enum BeginError {
     Listen(String),
     #[error("cannot watch the Slurm step: {0}")]
     Step(io::Error),
+    #[error("no memory for the session's secret: {0}")]
+    Secret(io::Error),
 }
 
 impl AgentDriver {
@@ -99,6 +102,7 @@ impl AgentDriver {
             ),
         };
         let me = config.agent;
+        let secret = secret.map(|secret| SecretPage::new(&secret.0)).transpose().map_err(BeginError::Secret)?;
         let mut links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         if let Some(place) = config.snapshot.place(me) {
             (links.parent, links.incarnation) = (place.parent, place.incarnation);

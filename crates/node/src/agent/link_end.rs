@@ -10,6 +10,7 @@ use std::io;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
+use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Secret;
@@ -27,9 +28,9 @@ pub struct LinkEnd {
 
 impl LinkEnd {
     /// # Errors
-    /// The kernel gives no epoll instance.
+    /// The kernel gives no epoll instance, or no memory.
     pub fn new(me: AgentId, secret: Secret, config: LinkConfig) -> io::Result<LinkEnd> {
-        let links = LinkSet::new(me, Some(secret), config);
+        let links = LinkSet::new(me, Some(SecretPage::new(&secret.0)?), config);
         Ok(LinkEnd { links, reactor: Reactor::new()?, inputs: Vec::new(), buffer: vec![0; READ_BYTES_MAX].into() })
     }
 

@@ -33,6 +33,7 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
@@ -45,7 +46,7 @@ pub const IN_MEMORY: LinkId = LinkId(0);
 pub struct LinkSet {
     me: AgentId,
     config: LinkConfig,
-    secret: Option<Secret>,
+    secret: Option<SecretPage>,
     transports: Transports,
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet; in order of their ids, so the oldest first.
@@ -85,7 +86,7 @@ enum Kind {
 }
 
 impl LinkSet {
-    pub fn new(me: AgentId, secret: Option<Secret>, config: LinkConfig) -> Self {
+    pub fn new(me: AgentId, secret: Option<SecretPage>, config: LinkConfig) -> Self {
         LinkSet {
             me,
             spin: Spin::new(wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())),
@@ -106,13 +107,11 @@ impl LinkSet {
 
     /// The session's secret; the root generates it on first use.
     pub fn secret(&mut self) -> io::Result<Secret> {
-        if let Some(secret) = &self.secret {
-            return Ok(secret.clone());
+        if self.secret.is_none() {
+            self.secret = Some(SecretPage::new(&Secret(wireup_os::random::bytes()?).0)?);
         }
-        let mut bytes = [0; 32];
-        let length = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-        assert_eq!(length, bytes.len(), "the kernel gives up to 256 random bytes at once");
-        Ok(self.secret.insert(Secret(bytes)).clone())
+        let page = self.secret.as_ref().expect("it was just made");
+        Ok(Secret(*page.bytes()))
     }
 
     /// The addresses at which this node is reached, best first.
@@ -214,7 +213,7 @@ impl LinkSet {
                 }
                 self.dial_due(monotonic_ns(), reactor, inputs);
             }
-            Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.to_string() }),
+            Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::driver::{AgentDriver, BeginError};
 use super::link_config::LinkConfig;
-use super::munge;
-use super::read_timeout::ReadTimeout;
+use super::munge::{self, Unsealable};
+use super::read_timeout::{ReadTimeout, SILENCE_MAX};
 use super::remote;
 use super::starters;
 use super::step::{self, Called};
@@ -15,6 +15,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
+use zeroize::Zeroizing;
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
@@ -22,14 +23,21 @@ enum AgentError {
     Read(io::Error),
     #[error("{0}")]
     Place(String),
+    #[error("this process was to be a task of a step, but its environment does not say on which node")]
+    NotInStep,
     #[error("{0}")]
-    NotInStep(String),
+    NotOfRun(String),
     #[error(transparent)]
     Bootstrap(#[from] PeerError),
     #[error(transparent)]
     Begin(#[from] BeginError),
-    #[error("cannot read the run's secret, which munge has sealed: {0}")]
-    Sealed(String),
+    #[error("cannot open the bootstrap message, which the launcher's node has sealed with munge: {0}")]
+    Sealed(#[from] Unsealable),
+    #[error(
+        "the bootstrap message is not sealed, although the launcher's node has sealed it with munge: something between srun and this node \
+         has replaced it"
+    )]
+    NotSealed,
     #[error("cannot wait for events: {0}")]
     Wait(io::Error),
 }
@@ -38,8 +46,10 @@ enum AgentError {
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     let words: Vec<&str> = args.iter().filter_map(|word| word.to_str()).collect();
+    let mut is_sealed = false;
     match words[..] {
         [word] if word == remote::version() => {}
+        [word, step::SEALED] if word == remote::version() => is_sealed = true,
         [word, "report"] if word == remote::version() => return crate::doctor::serve(),
         ["verify", digest] => return verify(digest),
         _ => {
@@ -48,7 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
             return NEEDED;
         }
     }
-    match run(process_ns) {
+    match run(process_ns, is_sealed) {
         Ok(()) => 0,
         Err(error) => {
             // Nothing can be done if the remote shell is gone.
@@ -77,33 +87,43 @@ fn verify(digest: &str) -> u8 {
     }
 }
 
-fn run(process_ns: u64) -> Result<(), AgentError> {
+/// `is_sealed`: the caller has sealed the bootstrap message.
+fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     // Failure is tolerated: fewer ranks fit, and orphans of a killed keeper are not collected.
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
     let program = std::env::current_exe().map_err(AgentError::Read)?;
     let user = rustix::process::geteuid().as_raw();
     remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
-    let Some(bootstrap) = read_bootstrap()? else {
-        return Ok(());
-    };
-    let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
-    if let Some(system) = starters::batch_system(&bootstrap.session.remote_shell) {
-        let me = step::find_self(system, &bootstrap.session).map_err(AgentError::NotInStep)?;
-        let ended = serve(bootstrap, me, true, born);
-        if let Err(error) = &ended {
-            step::announce_problem(me, &error.to_string());
-        }
-        return ended;
+    let node = starters::own_node();
+    let silence_max = if starters::is_in_step() { step::SILENCE_MAX } else { SILENCE_MAX };
+    let begun = read_bootstrap(ReadTimeout::with(io::stdin(), silence_max), is_sealed);
+    let ended = begun.and_then(|bootstrap| match bootstrap {
+        Some(bootstrap) => begin(bootstrap, node.as_deref(), Born { process_ns, bootstrap_ns: monotonic_ns() }),
+        None => Ok(()),
+    });
+    if let Err(error) = &ended
+        && let Some(node) = &node
+    {
+        step::announce_problem(node, &error.to_string());
     }
-    let me = bootstrap.agent;
-    serve(bootstrap, me, false, born)
+    ended
+}
+
+/// `node`: where this process runs as a task of a step.
+fn begin(bootstrap: Bootstrap, node: Option<&str>, born: Born) -> Result<(), AgentError> {
+    if !bootstrap.session.remote_shell.starter().by_step() {
+        let me = bootstrap.agent;
+        return serve(bootstrap, me, false, born);
+    }
+    let node = node.ok_or(AgentError::NotInStep)?;
+    let me = step::find_self(node, &bootstrap.session).map_err(AgentError::NotOfRun)?;
+    serve(bootstrap, me, true, born)
 }
 
 /// Runs an agent until its session ends. `by_step`: a batch system has started it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
-    let Bootstrap { secret, sealed, agent: _, parent, by_parent, session, jobs, snapshot } = bootstrap;
-    let secret = if sealed.is_empty() { secret } else { munge::open(&sealed).map_err(AgentError::Sealed)? };
+    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, snapshot } = bootstrap;
     wireup_os::c_library::keep_freed_memory();
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
@@ -150,18 +170,42 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 }
 
 /// `None`: the call only asked whether an agent could start here (a probe).
-fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
-    let mut stdin = match starters::is_in_step() {
-        true => ReadTimeout::with(io::stdin(), step::SILENCE_MAX),
-        false => ReadTimeout::new(io::stdin()),
-    };
+fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
-    stdin.read_exact(&mut header).map_err(AgentError::Read)?;
-    let length = Bootstrap::decode_header(&header)?;
-    if length == 0 {
+    input.read_exact(&mut header).map_err(AgentError::Read)?;
+    let lengths = Bootstrap::decode_header(&header)?;
+    if is_sealed && lengths.credential == 0 {
+        return Err(AgentError::NotSealed);
+    }
+    if lengths.body == 0 {
         return Ok(None);
     }
-    let mut body = Vec::new();
-    stdin.take(length as u64).read_to_end(&mut body).map_err(AgentError::Read)?;
+    // It contains the secret, of which no copy is to stay where a growing buffer was.
+    let mut body = Zeroizing::new(Vec::with_capacity(lengths.credential + lengths.body));
+    input.take((lengths.credential + lengths.body) as u64).read_to_end(&mut body).map_err(AgentError::Read)?;
+    if is_sealed {
+        let at = lengths.credential.min(body.len());
+        let sealed = body.split_off(at);
+        body = Zeroizing::new(munge::open(&body, sealed)?);
+    } else if lengths.credential > 0 {
+        return Err(PeerError::Malformed.into());
+    }
     Ok(Some(Bootstrap::decode_body(&body)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::peer::{bootstrap_message, probe};
+
+    /// A message in the place of a sealed one is refused before anything in it is read.
+    #[test]
+    fn only_a_sealed_message_is_accepted_where_one_was_sent() {
+        for message in [probe(), bootstrap_message(&[], b"anything")] {
+            assert!(matches!(read_bootstrap(&message[..], true), Err(AgentError::NotSealed)));
+        }
+        let sealed = bootstrap_message(b"MUNGE:", b"anything");
+        assert!(matches!(read_bootstrap(&sealed[..], false), Err(AgentError::Bootstrap(PeerError::Malformed))));
+        assert!(matches!(read_bootstrap(&probe()[..], false), Ok(None)));
+    }
 }

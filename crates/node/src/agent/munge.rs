@@ -1,90 +1,262 @@
-//! Seals the run's secret for the tasks of a step, whose standard input a batch system carries in the clear: with munge, which signs and
-//! encrypts for processes of the same user on hosts that have the cluster's key.
+//! Seals the bootstrap message of a step, whose standard input a batch system carries in the clear.
+//!
+//! ```text
+//!   root    fresh key ──► munge --restrict-uid ──► credential     the body is encrypted and authenticated with the key
+//!   task    credential ──► unmunge ──► key, and the user who made the credential: only our own user's is accepted
+//! ```
+//!
+//! Munge signs and encrypts with a key of the cluster that only munged can read. Anyone may have it make a credential, but munged writes
+//! into each who asked for it. A credential is accepted once on each host and for a limited time, so a message that was recorded is
+//! refused there. The body is encrypted by us, since munge takes only 1 MiB, and once for all tasks.
 //!
 //! The programs of munge are called rather than its library, which a static build could not open.
 
+use super::remote;
+use crate::keeper::Program;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use rustix::process::geteuid;
 use std::io::{self, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use wireup_os::socket;
-use wireup_wire::peer::Secret;
+use zeroize::Zeroizing;
 
-/// How long a call may take: a hundred times what it takes on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// More than munge makes of a secret, or says about an error.
-const ANSWER_LEN_MAX: u64 = 64 << 10;
+/// How long a call of munge may take: a hundred times what it takes on an idle machine.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// More than munge makes of a key, or says about an error.
+pub const ANSWER_LEN_MAX: usize = 16 << 10;
+/// What a credential contains before the key. Nothing else that asks munge for credentials begins with it.
+const LABEL: &[u8; 20] = b"wireup bootstrap key";
+const KEY_LEN: usize = 32;
+/// The lifetime of a credential that no site shortens, in seconds, and the longest that munge gives.
+const LIFETIME_S: u64 = 300;
+const LIFETIME_S_MAX: u64 = 3600;
 
-/// The secret for this user's processes on all hosts with the same key; `None`: munge cannot be used here.
-pub fn seal(secret: &Secret) -> Option<Vec<u8>> {
-    let user = format!("--restrict-uid={}", geteuid().as_raw());
-    call(Command::new("munge").arg(user), &secret.0).ok()
+/// Encrypts one message.
+pub struct MessageKey(Zeroizing<[u8; KEY_LEN]>);
+
+impl MessageKey {
+    pub fn random() -> io::Result<MessageKey> {
+        Ok(MessageKey(wireup_os::random::bytes()?.into()))
+    }
+
+    /// What munge makes a credential of.
+    pub fn payload(&self) -> Vec<u8> {
+        [&LABEL[..], &self.0[..]].concat()
+    }
+
+    fn from_payload(payload: &[u8]) -> Option<MessageKey> {
+        let key: [u8; KEY_LEN] = payload.strip_prefix(LABEL)?.try_into().ok()?;
+        Some(MessageKey(key.into()))
+    }
+
+    /// Encrypts the message. The key can be used only once, since the nonce is always the same.
+    pub fn seal(self, mut body: Vec<u8>) -> Vec<u8> {
+        let sealed = self.cipher().seal_in_place_append_tag(nonce(), Aad::empty(), &mut body);
+        sealed.expect("a bootstrap message is shorter than 256 GiB");
+        body
+    }
+
+    fn open(self, mut sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
+        let length =
+            self.cipher().open_in_place(nonce(), Aad::empty(), &mut sealed).map_err(|_| Unsealable::Changed)?.len();
+        sealed.truncate(length);
+        Ok(sealed)
+    }
+
+    fn cipher(&self) -> LessSafeKey {
+        LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &self.0[..]).expect("the key has the cipher's length"))
+    }
 }
 
-/// What [`seal`] has made, once on each host.
+fn nonce() -> Nonce {
+    Nonce::assume_unique_for_key([0; 12])
+}
+
+/// The program that turns a payload on its standard input into a credential for this user's processes. `valid_s`: for how long they may
+/// need it.
+pub fn program(valid_s: u64) -> Program {
+    let user = format!("--restrict-uid={}", geteuid().as_raw());
+    let lifetime = format!("--ttl={}", valid_s.clamp(LIFETIME_S, LIFETIME_S_MAX));
+    let argv = [b"munge".to_vec(), user.into_bytes(), lifetime.into_bytes()].into();
+    Program { argv, cwd: b"/".to_vec(), env: remote::environment() }
+}
+
+/// Why a sealed message is not believed.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum Unsealable {
+    #[error("{0}")]
+    Munge(String),
+    #[error("munge's credential was made by user {maker}, not by user {user}, whose job this is")]
+    OtherUser { maker: u32, user: u32 },
+    #[error("munge's credential holds no key of wireup")]
+    NoKey,
+    #[error("it was changed on its way")]
+    Changed,
+}
+
+/// The body of a message that the root of a step has sealed. Waits for munged, at most [`PATIENCE`].
 ///
 /// # Errors
-/// Why not, for the user.
-pub fn open(sealed: &[u8]) -> Result<Secret, String> {
-    let plain = call(Command::new("unmunge").arg("--metadata=/dev/null"), sealed)?;
-    plain.try_into().map(Secret).map_err(|_| "unmunge has returned something else than the secret".into())
+/// Why it is not believed.
+pub fn open(credential: &[u8], sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
+    let answer = call(Command::new("unmunge").arg("--keys=STATUS,UID"), credential).map_err(Unsealable::Munge)?;
+    let answer = Zeroizing::new(answer);
+    open_with(&answer, geteuid().as_raw(), sealed)
 }
 
+/// `answer`: of unmunge.
+fn open_with(answer: &[u8], user: u32, sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
+    let (maker, payload) =
+        read_answer(answer).ok_or_else(|| Unsealable::Munge("unmunge: its answer names no user".into()))?;
+    if maker != user {
+        return Err(Unsealable::OtherUser { maker, user });
+    }
+    MessageKey::from_payload(payload).ok_or(Unsealable::NoKey)?.open(sealed)
+}
+
+/// The user who made a credential, and its payload. An answer has the line `UID: name (number)` or `UID: number` among its first lines, then
+/// an empty line, then the payload.
+fn read_answer(answer: &[u8]) -> Option<(u32, &[u8])> {
+    let user = value_of("UID:", answer)?;
+    // A name may contain anything, but the number is last.
+    let number = user.strip_suffix(')').and_then(|user| user.rsplit_once('(')).map_or(user, |(_, number)| number);
+    Some((number.parse().ok()?, &answer[head_len(answer)? + 2..]))
+}
+
+/// Where the first lines of an answer end.
+fn head_len(answer: &[u8]) -> Option<usize> {
+    answer.windows(2).position(|pair| pair == b"\n\n")
+}
+
+/// What the first lines of an answer say about `key`.
+fn value_of<'a>(key: &str, answer: &'a [u8]) -> Option<&'a str> {
+    let mut lines = std::str::from_utf8(&answer[..head_len(answer)?]).ok()?.lines();
+    lines.find_map(|line| line.strip_prefix(key)).map(str::trim)
+}
+
+/// What a program answers to `input`.
 fn call(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|error| format!("{name}: {error}"))?;
-    let answer = converse(&mut child, input);
-    if answer.is_err() {
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
-    match answer {
-        Ok((output, _)) if status.success() => Ok(output),
-        Ok((_, said)) => Err(format!("{name}: {}", said.trim().lines().next().unwrap_or("no reason given"))),
-        Err(error) => Err(format!("{name}: {error}; is munged running?")),
+    match converse(&mut child, input) {
+        Ok((output, _, status)) if status.success() => Ok(output),
+        // About a credential that has expired, or that comes again, only the status tells.
+        Ok((output, said, _)) => {
+            let status = value_of("STATUS:", &output).filter(|_| said.trim().is_empty());
+            Err(failed(&name, status.unwrap_or(&said)))
+        }
+        Err(error) => {
+            let _ = child.kill().and_then(|()| child.wait());
+            Err(format!("{name}: {error}; is munged running?"))
+        }
     }
 }
 
-/// What the program writes, and what it says on standard error.
-fn converse(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, String)> {
-    let (mut output, mut said) = (Vec::new(), String::new());
+/// The message about a program of munge that failed, with what it said on standard error.
+pub fn failed(name: &str, said: &str) -> String {
+    format!("{name}: {}", said.trim().lines().next().unwrap_or("no reason given"))
+}
+
+/// What the program writes, what it says on standard error, and how it ends; all within [`PATIENCE`].
+fn converse(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, String, ExitStatus)> {
     if let Some(mut stdin) = child.stdin.take() {
         // Shorter than a pipe. A program that has ended says why.
         let _ = stdin.write_all(input);
     }
     let until = Instant::now() + PATIENCE;
-    if let Some(mut stdout) = child.stdout.take() {
-        let mut part = [0; 4096];
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if !socket::wait(&stdout, true, false, Some(left))? {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            match stdout.read(&mut part)? {
-                0 => break,
-                read => output.extend_from_slice(&part[..read]),
-            }
-            if output.len() as u64 > ANSWER_LEN_MAX {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+    let output = child.stdout.take().map_or(Ok(Vec::new()), |stdout| read_all(stdout, until))?;
+    let said = child.stderr.take().map_or(Ok(Vec::new()), |stderr| read_all(stderr, until))?;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            return Ok((output, String::from_utf8_lossy(&said).into_owned(), status));
+        }
+        // It has closed its streams, which munge's programs do by exiting.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Everything up to the end of the stream, which must come before `until`.
+fn read_all(mut stream: impl Read + std::os::fd::AsFd, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        if !socket::wait(&stream, true, false, Some(until.saturating_duration_since(Instant::now())))? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match stream.read(&mut part)? {
+            0 => return Ok(all),
+            read => all.extend_from_slice(&part[..read]),
+        }
+        if all.len() > ANSWER_LEN_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
         }
     }
-    if let Some(stderr) = child.stderr.take() {
-        stderr.take(ANSWER_LEN_MAX).read_to_string(&mut said)?;
-    }
-    Ok((output, said))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const USER: u32 = 1000;
+
+    /// An answer of unmunge, and a message sealed with the key in it.
+    fn sealed(maker: &str, body: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let key = MessageKey([7; KEY_LEN].into());
+        let head = format!("STATUS:          Success (0)\nUID:              {maker}\n\n");
+        let answer = [head.as_bytes(), &key.payload()].concat();
+        (answer, key.seal(body.to_vec()))
+    }
+
+    #[test]
+    fn a_message_is_opened_only_with_a_credential_of_our_own_user() {
+        for maker in ["alice (1000)", "1000", "??? (1000)", "odd (0) (1000)"] {
+            let (answer, message) = sealed(maker, b"jobs");
+            assert_eq!(open_with(&answer, USER, message), Ok(b"jobs".to_vec()), "{maker}");
+        }
+        for (maker, uid) in [("root (0)", 0), ("mallory (1001)", 1001), ("(1000) (1001)", 1001)] {
+            let (answer, message) = sealed(maker, b"jobs");
+            assert_eq!(open_with(&answer, USER, message), Err(Unsealable::OtherUser { maker: uid, user: USER }));
+        }
+        for maker in ["", "alice", "alice ()", "-1"] {
+            let (answer, message) = sealed(maker, b"jobs");
+            assert!(matches!(open_with(&answer, USER, message), Err(Unsealable::Munge(_))), "{maker}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_changed_or_replaced_is_refused() {
+        let (answer, message) = sealed("1000", b"jobs");
+        assert!(!message.windows(4).any(|part| part == b"jobs"), "it is encrypted");
+        for index in 0..message.len() {
+            let mut changed = message.clone();
+            changed[index] ^= 1;
+            assert_eq!(open_with(&answer, USER, changed), Err(Unsealable::Changed), "byte {index}");
+            assert_eq!(open_with(&answer, USER, message[..index].to_vec()), Err(Unsealable::Changed), "cut at {index}");
+        }
+        let of_other_key = MessageKey([8; KEY_LEN].into()).seal(b"jobs".to_vec());
+        assert_eq!(open_with(&answer, USER, of_other_key), Err(Unsealable::Changed));
+    }
+
+    /// Others of our user's programs ask munge for credentials too, and whoever reads those may know what they contain.
+    #[test]
+    fn a_credential_for_something_else_is_no_key() {
+        let (_, message) = sealed("1000", b"jobs");
+        let key = [7; KEY_LEN];
+        for payload in [&key[..], b"wireup bootstrap key", &[LABEL.as_slice(), &key, &[0]].concat()] {
+            let answer = [b"UID: 1000\n\n", payload].concat();
+            assert_eq!(open_with(&answer, USER, message.clone()), Err(Unsealable::NoKey));
+        }
+    }
+
     #[test]
     fn a_program_that_fails_or_is_missing_is_named() {
         let script = |text: &str| call(Command::new("sh").args(["-c", text]), b"input");
         assert_eq!(script("cat"), Ok(b"input".to_vec()));
         assert_eq!(script("echo why >&2; exit 3"), Err("sh: why".into()));
+        let replayed = script("printf 'STATUS:   Replayed credential (17)\\nUID: 1000\\n\\npayload'; exit 17");
+        assert_eq!(replayed, Err("sh: Replayed credential (17)".into()));
         let missing = call(&mut Command::new("no-such-munge"), b"");
         assert!(missing.is_err_and(|problem| problem.starts_with("no-such-munge: ")));
     }

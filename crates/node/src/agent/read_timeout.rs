@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Longest wait for the next byte. The bytes follow directly behind the command; if the network has failed in between, sshd would hold
 /// the connection for hours.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub struct ReadTimeout<F> {
     input: F,

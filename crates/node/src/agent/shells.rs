@@ -6,7 +6,7 @@ pub mod remote_shell;
 use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
 use super::starters;
-use super::step::Steps;
+use super::step::{SEALED, Sealed, Sealing, Steps};
 use super::tail::{Stream, Tail};
 use super::token::Token;
 use super::turn::Turn;
@@ -34,14 +34,22 @@ const STEP_END_MAX: Duration = Duration::from_secs(2);
 pub struct Shells {
     keeper: KeeperLink,
     errors: BTreeMap<ShellId, Tail>,
-    pub steps: Steps,
+    steps: Steps,
+    /// Steps that are not called yet.
+    sealings: BTreeMap<ShellId, Sealing>,
     own: OwnProgram,
 }
 
 impl Shells {
     pub fn begin(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
         let keeper = KeeperLink::begin(keeper, Token::Shells, reactor)?;
-        Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: OwnProgram::default() })
+        Ok(Shells {
+            keeper,
+            errors: BTreeMap::new(),
+            steps: Steps::default(),
+            sealings: BTreeMap::new(),
+            own: OwnProgram::default(),
+        })
     }
 
     /// Calls the session's remote shell for the agent of a host, with the bootstrap message on standard input, or with an empty one as a
@@ -59,26 +67,69 @@ impl Shells {
             How::Send => StdinKind::Program,
             How::Plain | How::Look => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
-        let command = self.command(how, session)?;
+        let command = self.command(how, session, &[&remote::version()])?;
         let program =
             starters::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
         self.request(shell, Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) }, program);
         Ok(())
     }
 
-    /// Calls the batch system for several agents, with their bootstrap message on every task's standard input.
+    /// Calls the batch system for several agents, with their bootstrap message on every task's standard input, which is sealed first if
+    /// munge can do that.
     pub fn start_step(
         &mut self,
         shell: ShellId,
-        agents: &[AgentId],
+        agents: Vec<AgentId>,
         how: How,
-        bootstrap: &Bootstrap,
+        bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.check_keeper()?;
-        let command = self.command(how, &bootstrap.session)?;
-        let (process, program) = self.steps.call(shell, agents, how, command, bootstrap);
+        if how == How::Send {
+            let session = bootstrap.session;
+            return self.call_step(shell, Sealed { agents, how, session, message: Vec::new(), problem: None });
+        }
+        let (sealing, process, program) =
+            Sealing::begin(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
+        self.sealings.insert(shell, sealing);
         self.request(shell, process, program);
         Ok(())
+    }
+
+    fn call_step(&mut self, shell: ShellId, step: Sealed) -> Result<(), SpawnError> {
+        let Sealed { agents, how, session, message, problem } = step;
+        let version = remote::version();
+        let asked = [version.as_str(), SEALED];
+        let command = self.command(how, &session, if problem.is_none() { &asked } else { &asked[..1] })?;
+        let (process, program) = self.steps.call(shell, &agents, how, command, &session, message);
+        self.request(shell, process, program);
+        Ok(())
+    }
+
+    /// Munge is done with a step's message: the step is called, unless it was stopped in the meantime.
+    fn on_sealed(&mut self, shell: ShellId, step: Option<Sealed>, inputs: &mut Vec<Input>) {
+        let Some(step) = step else {
+            let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
+            return inputs.push(Input::ShellExited { shell, status, stderr: String::new() });
+        };
+        inputs.extend(step.problem.clone().map(|problem| Input::StepNotSealed { problem }));
+        if let Err(error) = self.call_step(shell, step) {
+            inputs.push(shell_failed(shell, error));
+        }
+    }
+
+    /// When `on_tick` is due.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.sealings.values().map(Sealing::until_ns).filter(|until_ns| *until_ns < u64::MAX).min()
+    }
+
+    /// Ends calls of munge that take too long.
+    pub fn on_tick(&mut self, now_ns: u64) {
+        for (shell, sealing) in &mut self.sealings {
+            if sealing.until_ns() <= now_ns {
+                sealing.on_late();
+                self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
+            }
+        }
     }
 
     fn request(&mut self, shell: ShellId, process: Process, program: Program) {
@@ -103,13 +154,16 @@ impl Shells {
     }
 
     /// The command to execute on a host.
-    fn command(&mut self, how: How, session: &SessionSpec) -> Result<Vec<Vec<u8>>, SpawnError> {
-        let command = self.own.command(how, &session.program, &[&remote::version()]);
+    fn command(&mut self, how: How, session: &SessionSpec, asked: &[&str]) -> Result<Vec<Vec<u8>>, SpawnError> {
+        let command = self.own.command(how, &session.program, asked);
         command.map_err(|error| own_program(&error))
     }
 
     /// Kills a remote shell.
     pub fn stop(&mut self, shell: ShellId) {
+        if let Some(sealing) = self.sealings.get_mut(&shell) {
+            sealing.stop();
+        }
         self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
     }
 
@@ -128,14 +182,21 @@ impl Shells {
             match event {
                 KeeperEvent::Started { slot, mut fds, .. } => {
                     let shell = ShellId(slot);
-                    self.steps.on_started(shell, &mut fds, turn.reactor);
+                    match self.sealings.get_mut(&shell) {
+                        Some(sealing) => sealing.on_started(shell, &mut fds, turn.reactor),
+                        None => self.steps.on_started(shell, &mut fds, turn.reactor),
+                    }
                     if let Some(errors) = self.errors.get_mut(&shell) {
                         errors.follow(Stream::watched(fds.stderr, Token::ShellError(shell).pack(), turn.reactor));
                     }
                 }
                 KeeperEvent::StartFailed { slot, error } => {
-                    self.errors.remove(&ShellId(slot));
-                    turn.inputs.push(shell_failed(ShellId(slot), error));
+                    let shell = ShellId(slot);
+                    self.errors.remove(&shell);
+                    match self.sealings.remove(&shell) {
+                        Some(sealing) => self.on_sealed(shell, sealing.finish(Some(in_words(error).what)), turn.inputs),
+                        None => turn.inputs.push(shell_failed(shell, error)),
+                    }
                 }
                 KeeperEvent::Exited { slot, status } => {
                     let shell = ShellId(slot);
@@ -144,7 +205,13 @@ impl Shells {
                     let mut errors = self.errors.remove(&shell);
                     errors.iter_mut().for_each(|errors| errors.close(turn.reactor));
                     let stderr = errors.map(|errors| errors.text()).unwrap_or_default();
-                    turn.inputs.push(Input::ShellExited { shell, status, stderr });
+                    match self.sealings.remove(&shell) {
+                        Some(sealing) => {
+                            let step = sealing.on_exited(status, &stderr, turn.reactor);
+                            self.on_sealed(shell, step, turn.inputs);
+                        }
+                        None => turn.inputs.push(Input::ShellExited { shell, status, stderr }),
+                    }
                 }
                 KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
@@ -167,8 +234,23 @@ impl Shells {
         }));
     }
 
+    /// There is room in a step's standard input, or it is closed.
+    pub fn on_step_input(&mut self, shell: ShellId, reactor: &Reactor) {
+        self.steps.on_input(shell, reactor);
+    }
+
+    /// A step, or the munge that seals its message, wrote to its standard output.
+    pub fn on_step_output(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
+        match self.sealings.get_mut(&shell) {
+            Some(sealing) => sealing.on_output(turn.reactor),
+            None => self.steps.on_output(shell, turn),
+        }
+    }
+
     /// A remote shell wrote to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
+        // What a task has said itself counts more than what the call then says about it.
+        self.on_step_output(shell, turn);
         let Shells { errors, steps, .. } = self;
         if let Some(errors) = errors.get_mut(&shell) {
             errors.read(turn.reactor, |piece| steps.on_error_text(shell, piece, turn.inputs));
@@ -177,6 +259,7 @@ impl Shells {
 
     /// Waits for steps to end: they do so when their agents have left, which takes a moment. A step that takes too long is ended.
     pub fn end_steps(&mut self, reactor: &Reactor) {
+        self.sealings.values_mut().for_each(Sealing::stop);
         for (signal, patience) in [(None, STEP_END_MAX), (Some(SIGTERM), STEP_END_MAX)] {
             for shell in self.steps.shells() {
                 if let Some(signal) = signal {
@@ -204,8 +287,8 @@ impl Shells {
 
 /// The input for a remote shell that could not be called: the state machine passes on the text in `what`.
 pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
-    // A problem of this agent itself is already described in words.
-    let error = if error.step == SpawnStep::Stdio { error } else { in_words(error) };
+    // A problem of listening is already described in words.
+    let error = if error.step == SpawnStep::Listen { error } else { in_words(error) };
     Input::ShellFailed { shell, error }
 }
 
@@ -214,6 +297,14 @@ pub fn in_words(mut error: SpawnError) -> SpawnError {
     let reason = io::Error::from_raw_os_error(error.errno);
     error.what = format!("{}: {reason} ({})", error.what, error.step.words());
     error
+}
+
+fn own_key(error: &io::Error) -> SpawnError {
+    SpawnError {
+        step: SpawnStep::Secret,
+        what: "a key for the bootstrap message".into(),
+        errno: error.raw_os_error().unwrap_or(0),
+    }
 }
 
 fn own_program(error: &io::Error) -> SpawnError {
@@ -235,6 +326,10 @@ mod tests {
             said(SpawnStep::Find, "rsh", 2),
             "rsh: No such file or directory (os error 2) (finding the program)"
         );
-        assert_eq!(said(SpawnStep::Stdio, "listening: in use", 98), "listening: in use");
+        assert_eq!(said(SpawnStep::Listen, "listening: in use", 98), "listening: in use");
+        assert_eq!(
+            said(SpawnStep::Secret, "the run's secret", 38),
+            "the run's secret: Function not implemented (os error 38) (asking the kernel for random bytes)"
+        );
     }
 }

@@ -8,7 +8,7 @@ use super::step::srun::Srun;
 use crate::keeper::Program;
 use std::ffi::OsString;
 use std::io;
-use wireup_wire::peer::RemoteShell;
+use wireup_wire::peer::{Problem, RemoteShell};
 
 /// A starter that calls each agent separately.
 pub trait EachCall: Sync {
@@ -48,7 +48,7 @@ pub trait BatchSystem: Sync {
 pub enum Complaint {
     About {
         nodes: Vec<String>,
-        problem: String,
+        problem: Problem,
     },
     /// About the whole step, with the message.
     Cancelled(String),
@@ -79,7 +79,16 @@ pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
 
 /// Whether this process is a task of a step, or a descendant of one, of any batch system.
 pub fn is_in_step() -> bool {
-    RemoteShell::all(&[]).iter().filter_map(batch_system).any(BatchSystem::is_here)
+    system_here().is_some()
+}
+
+/// The node on which this process runs as a task of a step; `None`: it is no task.
+pub fn own_node() -> Option<String> {
+    system_here()?.own_node().ok()
+}
+
+fn system_here() -> Option<&'static dyn BatchSystem> {
+    RemoteShell::all(&[]).iter().filter_map(batch_system).find(|system| system.is_here())
 }
 
 /// The program to call so that `command` is executed on one host.

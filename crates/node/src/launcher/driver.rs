@@ -121,10 +121,6 @@ impl<'w> LauncherDriver<'w> {
                 relay_stdin,
                 places: config.places,
                 growth: config.growth,
-                host_file: |path| {
-                    let path = Path::new(OsStr::from_bytes(path));
-                    wireup_os::host_file::names(path).map_err(|error| error.to_string())
-                },
             },
             Instant(stamps.begun_ns),
         );
@@ -206,6 +202,14 @@ impl<'w> LauncherDriver<'w> {
                 Some(talking) => talking.want(bytes_max as usize),
                 None => self.stdin.want(bytes_max as usize, self.root.reactor()),
             },
+            LauncherOutput::ReadHostFiles { child, paths } => {
+                let names = |path: &[u8]| wireup_os::host_file::names(Path::new(OsStr::from_bytes(path)));
+                let read = |path: Vec<u8>| {
+                    let names = names(&path).map_err(|error| error.to_string());
+                    (path, names)
+                };
+                self.tell(LauncherInput::HostFiles { child, files: paths.into_iter().map(read).collect() });
+            }
             LauncherOutput::Notice(notice) => self.on_notice(notice),
             LauncherOutput::Suspend => self.suspend(),
             LauncherOutput::Exit { code } => self.code = Some(if self.ended_by_reader { READER_GONE } else { code }),

@@ -146,7 +146,7 @@ impl Exchanges {
         payload: Bytes,
         out: &mut Vec<Action>,
     ) {
-        let Some(peer) = self.config.peers.iter().position(|node| *node == from) else {
+        let Ok(peer) = self.config.peers.binary_search(&from) else {
             return out.push(Action::Fail {
                 problem: format!("node {from} takes part in an exchange although it has no ranks"),
             });

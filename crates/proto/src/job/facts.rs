@@ -27,6 +27,9 @@ pub struct Facts {
     pub tree: JobTree,
     /// The child agents that run more of the job, in ascending order.
     pub below: Vec<AgentId>,
+    /// The nodes in the order of their agents. Each frame beside the tree is looked up by its agent, and in a ring each agent receives
+    /// one from each node.
+    by_agent: Box<[NodeId]>,
 }
 
 /// What a part may read while it handles one input.
@@ -59,6 +62,7 @@ impl Facts {
             node: spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32)),
             root: me == AgentId(0),
             below: participants(&spec, mapping, &tree),
+            by_agent: by_agent(&spec),
             tree,
             spec,
         }
@@ -84,7 +88,8 @@ impl Facts {
     }
 
     pub fn node_of(&self, agent: AgentId) -> Option<NodeId> {
-        self.spec.nodes.iter().position(|node| node.agent == agent).map(|index| NodeId(index as u32))
+        let at = self.by_agent.partition_point(|node| self.agent_of(*node) < agent);
+        self.by_agent.get(at).copied().filter(|node| self.agent_of(*node) == agent)
     }
 
     pub fn agent_of(&self, node: NodeId) -> AgentId {
@@ -104,7 +109,7 @@ impl Facts {
 
     /// The index of a child in `below`.
     pub fn child_index(&self, agent: AgentId) -> Option<usize> {
-        self.below.iter().position(|child| *child == agent)
+        self.below.binary_search(&agent).ok()
     }
 
     /// The agents with ranks of the job.
@@ -133,5 +138,35 @@ impl Facts {
                 }
             }
         })
+    }
+}
+
+fn by_agent(spec: &JobSpec) -> Box<[NodeId]> {
+    let mut nodes: Box<[NodeId]> = (0..spec.nodes.len() as u32).map(NodeId).collect();
+    nodes.sort_by_key(|node| spec.nodes[node.index()].agent);
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job_on;
+    use wireup_coll::tree::Tree;
+
+    /// A job's nodes may be in any order, and hosts that are being added have no agents of their own yet.
+    #[test]
+    fn agents_are_found_in_jobs_whose_nodes_are_in_any_order() {
+        for agents in [vec![0, 1, 2, 3], vec![3, 1, 2, 0], vec![7, 5], vec![2, AgentId::ADDED.0, 0, AgentId::ADDED.0]] {
+            let spec = job_on(1, agents.clone(), 1);
+            let mapping =
+                Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).expect("ranks on all nodes");
+            let tree = JobTree::whole(AgentId(0), Tree::new(9, 2));
+            let facts = Facts::new(spec.clone().into(), &mapping, AgentId(0), tree);
+            for agent in (0..9).chain([AgentId::ADDED.0]).map(AgentId) {
+                let first = spec.nodes.iter().position(|node| node.agent == agent);
+                assert_eq!(facts.node_of(agent).map(NodeId::index), first, "{agent} of {agents:?}");
+                assert_eq!(facts.child_index(agent), facts.below.iter().position(|child| *child == agent));
+            }
+        }
     }
 }

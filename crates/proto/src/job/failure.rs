@@ -18,7 +18,7 @@ use super::facts::Facts;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId};
-use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent};
+use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, Problem};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 
 /// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never linked or do not
@@ -48,7 +48,7 @@ pub struct Ends {
     /// The first failure that ends nothing.
     late: Option<Failure>,
     /// At the root: missing agents; reported when all are known, at the latest at `name_missing_at`.
-    missing: BTreeMap<AgentId, String>,
+    missing: BTreeMap<AgentId, Problem>,
     name_missing_at: Option<Instant>,
     /// When to report that the keeper of the local ranks has ended.
     keeper_lost_at: Option<Instant>,

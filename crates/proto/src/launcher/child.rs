@@ -3,8 +3,9 @@
 //! It gets the environment, the limits and the options of the job of the rank that asks, without standard input, terminal and profile. Each
 //! program is an entry of its own in the list of programs, so its position is its application number.
 
-use super::info::{BadInfo, HostFile, Info};
+use super::info::{BadInfo, Info};
 use super::seats::{Growth, NoSeats, Place, Seats, blocks};
+use crate::launcher_io::HostFiles;
 use crate::plan::app_of;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,27 @@ pub struct Site<'a> {
     pub loads: BTreeMap<AgentId, u32>,
     pub lost: &'a BTreeSet<AgentId>,
     pub growth: Growth,
-    pub host_file: HostFile,
+    /// The files that [`host_files`] has named.
+    pub host_files: &'a HostFiles,
+}
+
+/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before [`job`] is called.
+///
+/// # Errors
+/// The request is impossible.
+pub fn host_files(parent: &JobSpec, from: Rank, request: &SpawnRequest) -> Result<BTreeSet<Vec<u8>>, Refused> {
+    let (model, infos) = read(parent, from, request)?;
+    Ok(infos.iter().flat_map(|info| info.host_files(&model.cwd)).collect())
+}
+
+/// The program of the rank that asks, and the info keys of each program that it asks for.
+fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(&'a AppSpec, Vec<Info>), Refused> {
+    request.check()?;
+    if from.0 >= parent.job_size() {
+        return Err(Refused::NoRank { rank: from });
+    }
+    let infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
+    Ok((&parent.apps[usize::from(app_of(parent, from))], infos))
 }
 
 /// The job with this number and name that rank `from` of `parent` asks for.
@@ -56,15 +77,10 @@ pub fn job(
     (id, nspace): (JobId, String),
     (parent, from): (&JobSpec, Rank),
     request: &SpawnRequest,
-    Site { places, loads, lost, growth, host_file }: Site<'_>,
+    Site { places, loads, lost, growth, host_files }: Site<'_>,
 ) -> Result<JobSpec, Refused> {
-    request.check()?;
-    if from.0 >= parent.job_size() {
-        return Err(Refused::NoRank { rank: from });
-    }
-    let model = &parent.apps[usize::from(app_of(parent, from))];
-    let mut infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
-    infos.iter_mut().try_for_each(|info| info.read_host_files(host_file, &model.cwd))?;
+    let (model, mut infos) = read(parent, from, request)?;
+    infos.iter_mut().try_for_each(|info| info.name_hosts_of_files(host_files, &model.cwd))?;
     let added: Vec<_> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
     let places = match added.is_empty() {
         true => Cow::Borrowed(places),
@@ -183,12 +199,18 @@ mod tests {
         let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
         let names = (JobId(5), "child".to_owned());
         let lost = BTreeSet::new();
-        let host_file = |path: &[u8]| match path {
-            b"/w/hosts" => Ok(vec!["n0".to_owned(), "moon:2".to_owned()]),
-            _ => Err("there is none".to_owned()),
+        let read = |path: Vec<u8>| {
+            let names = match &path[..] {
+                b"/w/hosts" => Ok(vec!["n0".to_owned(), "moon:2".to_owned()]),
+                _ => Err("there is none".to_owned()),
+            };
+            (path, names)
         };
-        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: Growth::Free, host_file };
-        job(names, (&parent, Rank(1)), &asked(commands), site).map_err(|error| error.to_string())
+        let request = asked(commands);
+        let named = host_files(&parent, Rank(1), &request).map_err(|error| error.to_string())?;
+        let host_files = &named.into_iter().map(read).collect();
+        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: Growth::Free, host_files };
+        job(names, (&parent, Rank(1)), &request, site).map_err(|error| error.to_string())
     }
 
     #[test]

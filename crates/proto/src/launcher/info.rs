@@ -2,6 +2,7 @@
 //!
 //! Keys of MPI, MPICH and Open MPI; others are ignored, as MPI demands.
 
+use crate::launcher_io::HostFiles;
 use wireup_wire::pmi::SpawnCommand;
 
 /// How ranks are laid out on the nodes.
@@ -49,9 +50,6 @@ pub struct Triplet {
     last: u32,
     step: u32,
 }
-
-/// Reads the names in a file of hosts, or says why it cannot.
-pub type HostFile = fn(&[u8]) -> Result<Vec<String>, String>;
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum BadInfo {
@@ -103,14 +101,20 @@ impl Info {
         Ok(info)
     }
 
-    /// Reads the files of hosts.
+    /// The paths of the files of hosts. `cwd`: the working directory of the rank that asks.
+    pub fn host_files(&self, cwd: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+        self.host_files.iter().map(|(path, _)| absolute(path, cwd))
+    }
+
+    /// Adds the hosts in the files of hosts, which have been read.
     ///
     /// # Errors
-    /// The path of one that cannot be read, and why.
-    pub fn read_host_files(&mut self, read: HostFile, cwd: &[u8]) -> Result<(), BadInfo> {
+    /// The path of one that could not be read, and why.
+    pub fn name_hosts_of_files(&mut self, files: &HostFiles, cwd: &[u8]) -> Result<(), BadInfo> {
         for (path, is_added) in std::mem::take(&mut self.host_files) {
-            let path = if path.starts_with(b"/") { path } else { [cwd, b"/", &path].concat() };
-            let found = read(&path).map_err(|problem| {
+            let path = absolute(&path, cwd);
+            let found = files.get(&path).cloned().unwrap_or_else(|| Err("it was not read".to_owned()));
+            let found = found.map_err(|problem| {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 BadInfo::HostFile { path, problem }
             })?;
@@ -136,6 +140,10 @@ impl Info {
         };
         soft.iter().filter_map(of_triplet).filter(|ranks| *ranks > 0).max().unwrap_or(most)
     }
+}
+
+fn absolute(path: &[u8], cwd: &[u8]) -> Vec<u8> {
+    if path.starts_with(b"/") { path.to_owned() } else { [cwd, b"/", path].concat() }
 }
 
 /// Host names, which may have a number of slots behind a colon.

@@ -21,15 +21,14 @@ mod together;
 
 use crate::exit_code::{OURS, exit_code};
 use crate::io::{LinkId, Stream};
-use crate::launcher_io::{LauncherInput, LauncherOutput, Notice};
+use crate::launcher_io::{HostFiles, LauncherInput, LauncherOutput, Notice};
 use crate::outbox::control_frame;
 use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
 use family::{Family, Start};
-pub use info::HostFile;
 pub use seats::{Growth, Place};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::frame::{Frame, FrameReader, Kind};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::JobSpec;
@@ -55,7 +54,14 @@ pub struct LauncherConfig {
     /// The nodes on which ranks of further jobs may run.
     pub places: Vec<Place>,
     pub growth: Growth,
-    pub host_file: HostFile,
+}
+
+/// A rank's request for processes.
+struct Request {
+    /// The job of the rank.
+    by: JobId,
+    from: Rank,
+    request: SpawnRequest,
 }
 
 pub struct Launcher {
@@ -68,6 +74,8 @@ pub struct Launcher {
     family: Family,
     /// Jobs that ranks have asked for.
     children: u32,
+    /// Those of them whose files of hosts are being read.
+    reading: BTreeMap<JobId, Request>,
     /// Agents on whose nodes no job can start.
     lost: BTreeSet<AgentId>,
     /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their jobs.
@@ -109,6 +117,7 @@ impl Launcher {
             out: VecDeque::new(),
             family: Family::default(),
             children: 0,
+            reading: BTreeMap::new(),
             lost: BTreeSet::new(),
             unwritten: Default::default(),
             discard: false,
@@ -135,6 +144,7 @@ impl Launcher {
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
             LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
             LauncherInput::WriteFailed { problem } => self.on_write_failed(problem),
+            LauncherInput::HostFiles { child, files } => self.on_host_files(child, &files),
             LauncherInput::Tick => self.on_tick(now),
         }
         self.leave_if_done();
@@ -228,7 +238,9 @@ impl Launcher {
             Control::Stall(report) => self.notice_of(job, Notice::Stall(report)),
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(job, ended),
-            Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
+            Control::Spawn { job: child, from, request } => {
+                self.on_spawn(child, Request { by: job, from, request: *request });
+            }
             Control::Added { agents } => {
                 for (agent, host) in self.family.on_added(job, &agents) {
                     self.notice(Notice::Added { agent, host });
@@ -331,28 +343,57 @@ impl Launcher {
         }
     }
 
-    /// A rank asks for processes: they become the job `child`.
-    fn on_spawn(&mut self, job: JobId, child: JobId, from: Rank, request: SpawnRequest) {
-        self.children += 1;
-        match self.child(job, child, from, &request) {
-            Ok(spec) => self.launch(spec),
-            Err(problem) => {
-                let from = Origin { job: (job != self.job).then_some(job), rank: from };
-                self.notice(Notice::NotSpawned { from, problem: problem.clone() });
-                self.control(child, &Control::Spawned(Err(problem)));
+    /// A rank asks for processes: they become the job `child`, once the files of hosts that it names have been read.
+    fn on_spawn(&mut self, child: JobId, request: Request) {
+        match self.host_files(&request) {
+            Ok(paths) if !paths.is_empty() => {
+                self.reading.insert(child, request);
+                self.out.push_back(LauncherOutput::ReadHostFiles { child, paths: paths.into_iter().collect() });
             }
+            Ok(_) => self.spawn(child, &request, &HostFiles::new()),
+            Err(problem) => self.refuse_spawn(child, &request, problem),
         }
     }
 
-    fn child(&mut self, job: JobId, child: JobId, from: Rank, request: &SpawnRequest) -> Result<JobSpec, String> {
+    fn on_host_files(&mut self, child: JobId, files: &HostFiles) {
+        if let Some(request) = self.reading.remove(&child) {
+            self.spawn(child, &request, files);
+        }
+    }
+
+    fn spawn(&mut self, child: JobId, request: &Request, files: &HostFiles) {
+        match self.child(child, request, files) {
+            Ok(spec) => self.launch(spec),
+            Err(problem) => self.refuse_spawn(child, request, problem),
+        }
+    }
+
+    fn refuse_spawn(&mut self, child: JobId, request: &Request, problem: String) {
+        let from = Origin { job: (request.by != self.job).then_some(request.by), rank: request.from };
+        self.notice(Notice::NotSpawned { from, problem: problem.clone() });
+        self.control(child, &Control::Spawned(Err(problem)));
+    }
+
+    /// The job of the rank that asks.
+    fn parent(&self, request: &Request) -> Result<&JobSpec, String> {
         if self.is_ending {
             return Err("the jobs are being ended".into());
         }
-        let parent = self.family.to_grow(job)?;
+        self.family.to_grow(request.by)
+    }
+
+    fn host_files(&self, request: &Request) -> Result<BTreeSet<Vec<u8>>, String> {
+        let parent = self.parent(request)?;
+        child::host_files(parent, request.from, &request.request).map_err(|refused| refused.to_string())
+    }
+
+    fn child(&mut self, child: JobId, request: &Request, host_files: &HostFiles) -> Result<JobSpec, String> {
+        self.children += 1;
+        let parent = self.parent(request)?;
         let names = (child, child::nspace(&self.config.job.nspace, self.children));
-        let LauncherConfig { ref places, growth, host_file, .. } = self.config;
-        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth, host_file };
-        child::job(names, (parent, from), request, site).map_err(|refused| refused.to_string())
+        let LauncherConfig { ref places, growth, .. } = self.config;
+        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth, host_files };
+        child::job(names, (parent, request.from), &request.request, site).map_err(|refused| refused.to_string())
     }
 
     fn on_output(&mut self, now: Instant, frame: Frame) {
@@ -505,7 +546,7 @@ impl Launcher {
     fn on_link_down(&mut self, problem: String) {
         self.link = None;
         if self.ended.is_none() {
-            let cause = Cause::AgentLost { agent: Default::default(), problem };
+            let cause = Cause::AgentLost { agent: Default::default(), problem: problem.into() };
             let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
             self.notice(Notice::Failed(failure.clone()));
             self.ended = Some(Ended { failure: Some(failure), done: Default::default() });

@@ -11,6 +11,7 @@ struct Bench {
     sent: Vec<(JobId, Control)>,
     credit: Vec<(JobId, u32)>,
     notices: Vec<Notice>,
+    host_files: Vec<(JobId, Vec<Vec<u8>>)>,
     code: Option<u8>,
 }
 
@@ -19,17 +20,17 @@ impl Bench {
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
         let places = job.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
-        let config = LauncherConfig {
-            job,
-            timeout_ns: None,
-            one_shot: true,
-            relay_stdin: false,
-            places,
-            growth: Growth::Free,
-            host_file: |_| Ok(Vec::new()),
-        };
+        let config =
+            LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places, growth: Growth::Free };
         let launcher = Launcher::new(config, Instant(0));
-        let mut bench = Bench { launcher, sent: Vec::new(), credit: Vec::new(), notices: Vec::new(), code: None };
+        let mut bench = Bench {
+            launcher,
+            sent: Vec::new(),
+            credit: Vec::new(),
+            notices: Vec::new(),
+            host_files: Vec::new(),
+            code: None,
+        };
         bench.input(LauncherInput::LinkUp { link: LINK });
         assert!(matches!(&bench.sent[..], [(JobId(1), Control::Launch(_))]));
         bench.says(1, Control::Started { ranks: 4, pmix: None });
@@ -48,6 +49,7 @@ impl Bench {
                 LauncherOutput::Send { frame, .. } => self.credit.push((JobId(frame.job), frame.arg)),
                 LauncherOutput::Notice(notice) => self.notices.push(notice),
                 LauncherOutput::Exit { code } => self.code = Some(code),
+                LauncherOutput::ReadHostFiles { child, paths } => self.host_files.push((child, paths)),
                 LauncherOutput::Write { .. } | LauncherOutput::ReadStdin { .. } | LauncherOutput::Suspend => {}
             }
         }
@@ -108,6 +110,27 @@ fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
 }
 
 #[test]
+fn a_request_waits_until_its_files_of_hosts_are_read() {
+    let mut bench = Bench::new();
+    let files = |names: Result<Vec<String>, String>| HostFiles::from([(b"/hosts".to_vec(), names)]);
+    for child in [2, 3] {
+        bench.asks_with(1, child, ("hostfile", "/hosts"));
+        assert_eq!(bench.host_files.pop(), Some((JobId(child), vec![b"/hosts".to_vec()])));
+    }
+    assert_eq!(bench.take_sent(), []);
+    bench.input(LauncherInput::HostFiles { child: JobId(3), files: files(Ok(vec!["n1".into()])) });
+    let sent = bench.take_sent();
+    let [(JobId(3), Control::Launch(spec))] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(&spec.nodes[0].name[..], "n1");
+    for _ in 0..2 {
+        bench.input(LauncherInput::HostFiles { child: JobId(2), files: files(Err("no such file".into())) });
+    }
+    let sent = bench.take_sent();
+    let [(JobId(2), Control::Spawned(Err(problem)))] = &sent[..] else { panic!("one answer: {sent:?}") };
+    assert_eq!(problem, "the file of hosts /hosts cannot be read where the launcher runs: no such file");
+}
+
+#[test]
 fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "moon");
@@ -135,7 +158,7 @@ fn agents_of_added_hosts_have_the_names_that_the_root_says() {
 #[test]
 fn no_job_is_launched_on_a_lost_node() {
     let mut bench = Bench::new();
-    bench.says(1, Control::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: String::new() }]));
+    bench.says(1, Control::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }]));
     bench.asks(1, 2, "n1");
     let sent = bench.take_sent();
     assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("n1 is lost")));

@@ -66,7 +66,7 @@ impl Agreement {
     fn on_opened(&mut self, view: &View<'_>, result: Result<Point, String>, fx: &mut Effects) {
         match result {
             Ok(point) => self.point = Some(point),
-            Err(problem) => self.missing = Some(MissingAgent { agent: view.me, problem }),
+            Err(problem) => self.missing = Some(MissingAgent { agent: view.me, problem: problem.into() }),
         }
         if let State::Checking { own, .. } = &mut self.state {
             *own = false;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Control, Note};
+use wireup_wire::peer::{Control, Note, Problem};
 use wireup_wire::route::Point;
 use wireup_wire::session::Log;
 
@@ -34,9 +34,9 @@ pub enum Effect {
     // Links.
     /// Bytes received on a link and not parsed yet.
     Bytes(LinkId, Bytes),
-    LinkDown(LinkId, String),
+    LinkDown(LinkId, Problem),
     /// This neighbour does not respond; the text is the reason. Treat its link as broken.
-    GiveUp(Side, String),
+    GiveUp(Side, Problem),
     /// A child was started: frames for it wait for its link.
     Expect(AgentId),
     /// A child will not link: drop the frames that wait for it.

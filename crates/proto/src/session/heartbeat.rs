@@ -17,7 +17,7 @@ use super::{Effect, Effects, View};
 use crate::io::LinkId;
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_wire::peer::Control;
+use wireup_wire::peer::{Control, Problem, ProblemKind};
 
 /// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late is not mistaken for a
 /// missing one.
@@ -143,9 +143,9 @@ fn say(side: Side, message: Control, fx: &mut Effects) {
     }
 }
 
-fn silent(view: &View<'_>) -> String {
+fn silent(view: &View<'_>) -> Problem {
     let seconds = view.session.node_timeout_ns as f64 / 1e9;
-    format!("its agent has not responded for {seconds} s although its link is up")
+    ProblemKind::Silent.with(format!("its agent has not responded for {seconds} s although its link is up"))
 }
 
 #[cfg(test)]

@@ -268,7 +268,7 @@ pub mod starter {
     use crate::session::starter::{FailedTask, Step};
     use crate::session::starts::Wish;
     use wireup_wire::ids::AgentId;
-    use wireup_wire::peer::{MissingAgent, Note, SpawnError};
+    use wireup_wire::peer::{MissingAgent, Note, Problem, SpawnError};
 
     pub enum Input {
         /// A job starts: start the children that it needs, or send it to them.
@@ -300,7 +300,7 @@ pub mod starter {
         Adopted(AgentId),
         LinkDown {
             child: AgentId,
-            problem: String,
+            problem: Problem,
         },
         /// The root has decided that a child is lost.
         Lost(AgentId),
@@ -318,7 +318,7 @@ pub mod starter {
         StepTold {
             shell: ShellId,
             agent: AgentId,
-            problem: Option<String>,
+            problem: Option<Problem>,
         },
         /// The parent's start time ends earlier than this agent's, which counts from its own start.
         TimeLeft(u64),
@@ -357,10 +357,10 @@ pub mod starter {
     /// A further step of a longer operation.
     pub enum Next {
         TasksLost(Vec<FailedTask>),
-        TaskLost { agent: AgentId, problem: String },
+        TaskLost { agent: AgentId, problem: Problem },
         TaskKnown(AgentId),
-        EndStep { step: Step, words: String },
-        EndTasks { step: Step, words: String },
+        EndStep { step: Step, problem: Problem },
+        EndTasks { step: Step, problem: Problem },
         CheckLate,
         Late(AgentId),
         CheckSuspects,

@@ -42,7 +42,7 @@ impl World {
                 }
             }
             Said::Problem { agent, problem } => {
-                self.tell_agent(0, Input::StepTold { shell, agent: AgentId(agent), problem: Some(problem) });
+                self.tell_agent(0, Input::StepTold { shell, agent: AgentId(agent), problem: Some(problem.into()) });
             }
             Said::GivenUp => self.on_step_killed(index),
             Said::CannotCall => {

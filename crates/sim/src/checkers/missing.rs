@@ -38,7 +38,7 @@ impl World {
         match failed {
             Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) => {
                 let named: Vec<(u32, String)> =
-                    missing.into_iter().map(|missing| (missing.agent.0, missing.problem)).collect();
+                    missing.into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect();
                 self.check_named(&remote, &tree, &out, &named, is_undisturbed);
             }
             _ if is_undisturbed && !out.is_empty() => {

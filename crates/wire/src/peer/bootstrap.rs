@@ -1,4 +1,13 @@
-//! The message on a remote shell's standard input: a header, then a compressed body (`packed`).
+//! The message on the standard input of a remote shell, or of a batch system's step.
+//!
+//! ```text
+//! +------+---------+------------+---------+------------+------+
+//! | WUP\n | version | credential | len     | credential | body |    version, credential (length): u16; len: u32, of all that follows it
+//! +------+---------+------------+---------+------------+------+
+//! ```
+//!
+//! Without a credential the body is a compressed [`Bootstrap`] (`packed`). With one it is the same, encrypted and authenticated with a key
+//! that the credential holds; `node` makes and opens both.
 
 use super::{PROTOCOL_VERSION, PeerError, Secret, SessionSpec, decode, encode};
 use crate::ids::AgentId;
@@ -9,10 +18,11 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
-/// First bytes of a bootstrap message: magic, then the version and the length of what follows.
+/// First bytes of a bootstrap message.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
-/// Length of a bootstrap header: magic, version (u16), zero (u16), length (u32), all little-endian.
+/// Length of a bootstrap header; its numbers are little-endian.
 pub const BOOTSTRAP_HEADER_LEN: usize = 12;
 /// Longest bootstrap body, compressed or not: a job message with a full environment (at most 2 MiB on Linux) and a node list.
 pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
@@ -20,10 +30,7 @@ pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
 /// What a starting agent reads from its standard input.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Bootstrap {
-    /// Zeros if it is sealed.
     pub secret: Secret,
-    /// The secret as munge has sealed it, for a message that others may read on its way; otherwise empty.
-    pub sealed: Vec<u8>,
     pub agent: AgentId,
     /// Addresses of the parent, `ip:port`, best first.
     pub parent: Vec<String>,
@@ -36,48 +43,67 @@ pub struct Bootstrap {
     pub snapshot: SessionSnapshot,
 }
 
-/// A message that only checks whether an agent could start on a host: a header without a body.
-pub fn probe() -> Vec<u8> {
-    header(0).to_vec()
+/// What follows a bootstrap header, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BootstrapLengths {
+    /// 0: the body is not sealed.
+    pub credential: usize,
+    pub body: usize,
 }
 
-fn header(length: u32) -> [u8; BOOTSTRAP_HEADER_LEN] {
-    let mut header = [0; BOOTSTRAP_HEADER_LEN];
-    header[..4].copy_from_slice(&BOOTSTRAP_MAGIC);
-    header[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-    header[8..].copy_from_slice(&length.to_le_bytes());
-    header
+/// A message that only checks whether an agent could start on a host: a header without a body.
+pub fn probe() -> Vec<u8> {
+    bootstrap_message(&[], &[])
+}
+
+/// A whole bootstrap message. `body` is sealed with the key in `credential`, or `credential` is empty.
+///
+/// # Panics
+/// If the credential is longer than 65,535 bytes.
+pub fn bootstrap_message(credential: &[u8], body: &[u8]) -> Vec<u8> {
+    let credential_len = u16::try_from(credential.len()).expect("a credential holds only a key");
+    let mut message = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + credential.len() + body.len());
+    message.extend_from_slice(&BOOTSTRAP_MAGIC);
+    message.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    message.extend_from_slice(&credential_len.to_le_bytes());
+    message.extend_from_slice(&((credential.len() + body.len()) as u32).to_le_bytes());
+    message.extend_from_slice(credential);
+    message.extend_from_slice(body);
+    message
 }
 
 impl Bootstrap {
-    /// Header and compressed body, ready for the remote shell's standard input.
+    /// The message for the remote shell's standard input.
     pub fn encode(&self) -> Vec<u8> {
-        let body = packed::compress(&encode(self));
-        let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
-        bytes.extend_from_slice(&header(body.len() as u32));
-        bytes.extend_from_slice(&body);
-        bytes
+        bootstrap_message(&[], &self.encode_body())
     }
 
-    /// Decodes the body that follows a header.
+    /// The compressed body alone.
+    pub fn encode_body(&self) -> Vec<u8> {
+        packed::compress(&Zeroizing::new(encode(self)))
+    }
+
+    /// Decodes a body that is not sealed, or no longer.
     pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
-        let plain = packed::decompress(body, BOOTSTRAP_LEN_MAX);
-        decode(&plain.map_err(|_| PeerError::Malformed)?)
+        let plain = packed::decompress(body, BOOTSTRAP_LEN_MAX).map_err(|_| PeerError::Malformed)?;
+        decode(&Zeroizing::new(plain))
     }
 
-    /// The length of the body that follows a header; 0 for a probe.
-    pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<usize, PeerError> {
+    /// What follows a header; nothing if it is a probe.
+    pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<BootstrapLengths, PeerError> {
         if header[..4] != BOOTSTRAP_MAGIC {
             return Err(PeerError::Magic);
         }
-        let theirs = u16::from_le_bytes([header[4], header[5]]);
-        if theirs != PROTOCOL_VERSION {
-            return Err(PeerError::Version { theirs });
+        let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        if number(4) != PROTOCOL_VERSION {
+            return Err(PeerError::Version { theirs: number(4) });
         }
+        let credential = usize::from(number(6));
         let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
         if length as usize > BOOTSTRAP_LEN_MAX {
             return Err(PeerError::TooLong(length));
         }
-        Ok(length as usize)
+        let body = (length as usize).checked_sub(credential).ok_or(PeerError::Malformed)?;
+        Ok(BootstrapLengths { credential, body })
     }
 }

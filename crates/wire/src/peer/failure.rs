@@ -1,6 +1,6 @@
 //! Why a job ended.
 
-use super::MissingAgent;
+use super::{MissingAgent, Problem};
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, NodeId, Rank};
 use alloc::string::String;
@@ -37,7 +37,7 @@ pub enum Cause {
     /// Agents could not be started or did not link; the list is complete.
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
-    AgentLost { agent: AgentId, problem: String },
+    AgentLost { agent: AgentId, problem: Problem },
     /// Frames that this agent, on node `host`, sent beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that forks and monitors the ranks of a node has ended.
@@ -111,6 +111,10 @@ pub enum SpawnStep {
     Staged,
     /// Finding the processors to bind ranks to; `what` has the complete description.
     Bind,
+    /// Listening, or finding this node's addresses; `what` has the complete description.
+    Listen,
+    /// Making a secret.
+    Secret,
 }
 
 impl SpawnStep {
@@ -127,6 +131,8 @@ impl SpawnStep {
             SpawnStep::Staged => "showing staged files",
             SpawnStep::Devices => "giving GPUs to ranks",
             SpawnStep::Sockets => "making listening sockets for ranks",
+            SpawnStep::Listen => "listening for connections",
+            SpawnStep::Secret => "asking the kernel for random bytes",
         }
     }
 }

@@ -81,9 +81,10 @@ fn goes_round<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + st
 /// The bootstrap message on an agent's standard input.
 pub fn bootstrap(input: &[u8]) {
     let Some((header, body)) = input.split_first_chunk::<BOOTSTRAP_HEADER_LEN>() else { return };
-    if let Ok(length) = Bootstrap::decode_header(header) {
-        assert!(length <= BOOTSTRAP_LEN_MAX);
-        decodes_again(body.get(..length).unwrap_or(body));
+    if let Ok(lengths) = Bootstrap::decode_header(header) {
+        assert!(lengths.credential + lengths.body <= BOOTSTRAP_LEN_MAX);
+        let body = body.get(lengths.credential..).unwrap_or(body);
+        decodes_again(body.get(..lengths.body).unwrap_or(body));
     }
     // Tries the input as a body without a header, and as a body without compression.
     decodes_again(input);

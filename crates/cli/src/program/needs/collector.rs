@@ -4,7 +4,7 @@ use super::super::closure::{Closure, Search, closure, closure_of_library, rpath}
 use super::super::elf::{Content, Dynamic};
 use super::super::path;
 use super::links::Links;
-use super::{Error, Kind, Need, Needs, OF_THE_NODE, RIGHTS, folder, python, script};
+use super::{Error, Kind, LeftOut, Need, Needs, Remark, folder, python, script};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -49,8 +49,8 @@ pub struct Collector<'a> {
     pub(super) listings: Listings,
     /// These folders, and whether what programs in them need was added, too.
     pub(super) examined: HashMap<PathBuf, bool>,
-    left_out: BTreeMap<PathBuf, String>,
-    pub(super) remarks: BTreeSet<String>,
+    left_out: BTreeMap<PathBuf, LeftOut>,
+    remarks: BTreeSet<Remark>,
     /// Libraries that were not found, with the file that needs each.
     missing: BTreeMap<String, String>,
     /// The names of libraries in folders that are staged.
@@ -91,7 +91,20 @@ impl<'a> Collector<'a> {
     }
 
     pub fn leave_out(&mut self, path: &Path, why: &str) {
-        self.left_out.entry(path.to_path_buf()).or_insert_with(|| why.to_owned());
+        self.leave_out_for(path, LeftOut::Other(why.to_owned()));
+    }
+
+    fn leave_out_for(&mut self, path: &Path, why: LeftOut) {
+        self.left_out.entry(path.to_path_buf()).or_insert(why);
+    }
+
+    pub(super) fn remark(&mut self, text: String) {
+        self.remarks.insert(Remark { text, is_lack: false });
+    }
+
+    /// Remarks that the ranks will lack something.
+    pub(super) fn lack(&mut self, text: String) {
+        self.remarks.insert(Remark { text, is_lack: true });
     }
 
     /// A program, with all that it needs. `depth`: the scripts that led to it.
@@ -108,8 +121,7 @@ impl<'a> Collector<'a> {
             if end.is_dir() {
                 if self.real_cwd.starts_with(&end) {
                     let end = end.display();
-                    self.remarks
-                        .insert(format!("ranks start in {end}: what they write there stays in the node's copy"));
+                    self.remark(format!("ranks start in {end}: what they write there stays in the node's copy"));
                 }
                 self.add_needs_of_folder(&end, true)?;
             } else {
@@ -135,13 +147,14 @@ impl<'a> Collector<'a> {
         for (link, end) in self.led_out {
             if !needs.iter().any(|need| need.kind == Kind::Folder && end.starts_with(&need.path)) {
                 let (link, end) = (link.display(), end.display());
-                self.remarks
-                    .insert(format!("{link} leads to the folder {end}, which is staged only with --stage-also"));
+                let text = format!("{link} leads to the folder {end}, which is staged only with --stage-also");
+                self.remarks.insert(Remark { text, is_lack: false });
             }
         }
         for (name, by) in self.missing {
             if !self.in_folders.contains(&name) && !self.search.memo.has_soname(&name) {
-                self.remarks.insert(format!("{name}, which {by} needs, was not found"));
+                let text = format!("{name}, which {by} needs, was not found");
+                self.remarks.insert(Remark { text, is_lack: true });
             }
         }
         Needs {
@@ -183,10 +196,10 @@ impl<'a> Collector<'a> {
             }
         };
         let meta = std::fs::metadata(&way.end);
-        let kind = match meta.as_ref().map_err(ToString::to_string).and_then(kind) {
+        let kind = match meta.as_ref().map_err(|error| LeftOut::Other(error.to_string())).and_then(kind) {
             Ok(kind) => kind,
             Err(reason) => {
-                self.leave_out(&way.end, &reason);
+                self.leave_out_for(&way.end, reason);
                 return Ok(None);
             }
         };
@@ -197,7 +210,7 @@ impl<'a> Collector<'a> {
             }
         }
         if !by_user && self.is_of_the_node(&way.end, &way.end) {
-            self.leave_out(&way.end, OF_THE_NODE);
+            self.leave_out_for(&way.end, LeftOut::OfTheNode);
         } else {
             self.insert(way.end.clone(), kind, why);
         }
@@ -240,17 +253,17 @@ impl<'a> Collector<'a> {
                 self.add_libraries(&closure, loader.as_deref())?;
             }
             Content::Static(_) => {
-                self.remarks.insert(format!("{} is static and needs no libraries", path.display()));
+                self.remark(format!("{} is static and needs no libraries", path.display()));
             }
             Content::Script => {
                 if is_python {
                     let path = path.display();
-                    self.remarks.insert(format!("{path} is a script: name the Python that it starts instead of it"));
+                    self.remark(format!("{path} is a script: name the Python that it starts instead of it"));
                 }
                 return self.add_interpreter(path, end, arguments, depth);
             }
             Content::Other => {
-                self.remarks.insert(format!("{} is not a readable program", path.display()));
+                self.remark(format!("{} is not a readable program", path.display()));
             }
         }
         if is_python { self.add_python(path, end, arguments) } else { Ok(()) }
@@ -291,7 +304,7 @@ impl<'a> Collector<'a> {
 
     fn add_interpreter(&mut self, path: &Path, end: &Path, arguments: &[Vec<u8>], depth: usize) -> Result<(), Error> {
         let Some(found) = script::interpreter(end).filter(|_| depth < SCRIPTS_MAX) else {
-            self.remarks.insert(format!("{}: the kernel finds no interpreter for it", path.display()));
+            self.remark(format!("{}: the kernel finds no interpreter for it", path.display()));
             return Ok(());
         };
         let why = format!("interpreter of {}", name_of(path));
@@ -344,12 +357,12 @@ impl<'a> Collector<'a> {
 }
 
 /// What a file is, or why it cannot be staged.
-fn kind(meta: &Metadata) -> Result<Kind, String> {
+fn kind(meta: &Metadata) -> Result<Kind, LeftOut> {
     match meta.permissions().mode() {
         _ if meta.is_dir() => Ok(Kind::Folder),
-        _ if !meta.is_file() => Err("neither a file nor a folder".to_owned()),
-        mode if mode & 0o4000 != 0 => Err(format!("set-user-ID: {RIGHTS}")),
-        mode if mode & 0o2000 != 0 => Err(format!("set-group-ID: {RIGHTS}")),
+        _ if !meta.is_file() => Err(LeftOut::Other("neither a file nor a folder".to_owned())),
+        mode if mode & 0o4000 != 0 => Err(LeftOut::Rights("set-user-ID")),
+        mode if mode & 0o2000 != 0 => Err(LeftOut::Rights("set-group-ID")),
         _ => Ok(Kind::File),
     }
 }

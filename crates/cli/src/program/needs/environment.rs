@@ -15,7 +15,7 @@ impl Collector<'_> {
     pub fn add_python(&mut self, path: &Path, end: &Path, arguments: &[Vec<u8>]) -> Result<(), Error> {
         let python = Python::find(path, end);
         if python.folders.is_empty() {
-            self.remarks.insert(format!("the library folder of {} was not found", path.display()));
+            self.lack(format!("the library folder of {} was not found", path.display()));
         }
         if let Some(venv) = &python.venv {
             self.add_venv(venv)?;
@@ -41,7 +41,7 @@ impl Collector<'_> {
         }
         if python::has_modules_beside(&script) {
             let script = script.display();
-            self.remarks.insert(format!("modules beside {script} are staged only with --stage-also"));
+            self.remark(format!("modules beside {script} are staged only with --stage-also"));
         }
         self.add(&script, &format!("script of {}", name_of(path))).map(drop)
     }
@@ -100,7 +100,7 @@ impl Collector<'_> {
             self.leave_out(unreadable, "cannot be read");
         }
         if contents.is_cut {
-            self.remarks.insert(format!("{} has too many files to examine them all", folder.display()));
+            self.remark(format!("{} has too many files to examine them all", folder.display()));
         }
         for file in contents.libraries.iter().chain(&contents.programs) {
             self.in_folders.insert(name_of(file));

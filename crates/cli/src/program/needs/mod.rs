@@ -36,9 +36,25 @@ use wireup_stage::file_system::FileSystem;
 use wireup_stage::set::Listings;
 use wireup_wire::job::AppSpec;
 
-/// Why files are left out.
-pub const OF_THE_NODE: &str = "in a system folder on a local disk: every node has its own";
-pub const RIGHTS: &str = "a copy would not have its rights";
+/// Why something is not staged.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum LeftOut {
+    #[error("in a system folder on a local disk: every node has its own")]
+    OfTheNode,
+    /// With the rights: `set-user-ID`.
+    #[error("{0}: a copy would not have its rights")]
+    Rights(&'static str),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Something that the user may want to know.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Remark {
+    pub text: String,
+    /// The ranks will lack something that they need.
+    pub is_lack: bool,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
@@ -65,9 +81,9 @@ pub struct Needs {
     /// Nothing that lies below a folder in the list.
     pub needs: Vec<Need>,
     /// What is not staged, and why.
-    pub left_out: Vec<(PathBuf, String)>,
-    /// What the user may want to know: libraries that are not found, programs that cannot be examined.
-    pub remarks: Vec<String>,
+    pub left_out: Vec<(PathBuf, LeftOut)>,
+    /// Libraries that are not found, programs that cannot be examined.
+    pub remarks: Vec<Remark>,
     /// What was seen in folders, so that nobody has to look again.
     pub listings: Listings,
 }

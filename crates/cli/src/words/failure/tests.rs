@@ -1,7 +1,7 @@
 use super::*;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
-use wireup_wire::peer::MissingAgent;
+use wireup_wire::peer::{MissingAgent, ProblemKind};
 
 fn said_in(cause: Cause, setting: Setting) -> String {
     let failure = Failure { node: NodeId(1), host: "node1".into(), rank: Some(Rank(3)), pid: Some(4711), cause };
@@ -67,6 +67,16 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
     assert!(spawned(SpawnStep::Cwd, "/w", 2).contains("working directory /w: No such file or directory; create it"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 24).contains("Too many open files; raise ulimit -n"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 12).contains("Cannot allocate memory; try fewer ranks"));
+    assert!(spawned(SpawnStep::Listen, "cannot open a socket", 24).contains("Too many open files; raise ulimit -n"));
+    assert_eq!(
+        spawned(SpawnStep::Listen, "no address of this machine is in 10.9.0.0/16", 0),
+        "node node1: no address of this machine is in 10.9.0.0/16; --interface chooses the network between nodes"
+    );
+    assert_eq!(
+        spawned(SpawnStep::Secret, "the secret of the ranks", 38),
+        "node node1: the secret of the ranks cannot be made, because asking the kernel for random bytes failed: \
+         Function not implemented; does a seccomp filter forbid getrandom there?"
+    );
     assert!(spawned(SpawnStep::Bind, "no cpu 9", 0).ends_with("the ranks cannot be bound: no cpu 9"));
     assert!(spawned(SpawnStep::Fork, "fork", 11).contains("raise ulimit -u or pids.max"));
     assert!(
@@ -111,8 +121,19 @@ fn lost_agents_and_links_are_described_with_the_node() {
     );
     let remote = Setting { local: false, shell: "rsh".into(), ..Setting::example() };
     assert!(of_node(start, remote.clone()).ends_with("try \"rsh node1 true\""));
-    let silent = Cause::AgentLost { agent: AgentId(1), problem: "no answer for 30 s".into() };
-    assert!(of_node(silent, remote).ends_with("--node-timeout sets how long to wait"));
+    let lost = |kind: ProblemKind, words: &str| {
+        of_node(Cause::AgentLost { agent: AgentId(1), problem: kind.with(words) }, remote.clone())
+    };
+    assert!(lost(ProblemKind::Silent, "no sign").ends_with("--node-timeout sets how long to wait"));
+    // Words of another program decide nothing.
+    let told = lost(ProblemKind::Other, "ssh: signal 9: no answer; Killed");
+    assert!(told.ends_with("; check that the node is up, and its system log"), "{told}");
+    assert!(lost(ProblemKind::Killed, "code").ends_with("check dmesg on the node for an out-of-memory kill"));
+    assert!(lost(ProblemKind::StepCancelled, "it").contains("its Slurm step was cancelled (scancel), or a limit"));
+    assert!(
+        lost(ProblemKind::TaskKilled, "closed by the other end; Killed")
+            .ends_with("; check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?")
+    );
     let problem = "more than 9 bytes arrived while earlier frames are missing".into();
     let unlinked = Cause::NoDirectLink { agent: AgentId(2), host: "node2".into(), problem };
     assert_eq!(
@@ -122,12 +143,6 @@ fn lost_agents_and_links_are_described_with_the_node() {
     );
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
     assert!(of_node(lost.clone(), Setting::example()).ends_with("check dmesg on the node for an out-of-memory kill"));
-    let killed = Cause::AgentLost { agent: AgentId(1), problem: "closed by the other end; Killed".into() };
-    let remote = Setting { local: false, ..Setting::example() };
-    assert!(
-        of_node(killed, remote)
-            .ends_with("; check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?")
-    );
     assert!(
         of_node(lost, Setting { local: false, ..Setting::example() })
             .contains("its agent: connection reset; the other ranks")

@@ -39,6 +39,10 @@ impl Public {
         Self { folder }
     }
 
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Copies a program into the folder.
     pub fn program(&self, from: &Path) -> PathBuf {
         let to = self.folder.join(from.file_name().expect("a program has a name"));

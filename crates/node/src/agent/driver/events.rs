@@ -26,12 +26,12 @@ impl AgentDriver {
             }
             Token::StepIn(shell) => {
                 if let Some(shells) = shells {
-                    shells.steps.on_input(*shell, turn.reactor);
+                    shells.on_step_input(*shell, turn.reactor);
                 }
             }
             Token::StepOut(shell) => {
                 if let Some(shells) = shells {
-                    shells.steps.on_output(*shell, turn);
+                    shells.on_step_output(*shell, turn);
                 }
             }
             Token::Keeper(slot) => {

@@ -2,7 +2,6 @@
 
 use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
-use super::super::munge;
 use super::super::ranks::JobRanks;
 use super::super::shells::{Shells, in_words, shell_failed};
 use super::super::transports::Offer;
@@ -52,7 +51,7 @@ impl AgentDriver {
                 }
             }
             Output::StartStep { shell, agents, how, bootstrap } => {
-                if let Err(error) = self.start_step(shell, &agents, how, bootstrap) {
+                if let Err(error) = self.start_step(shell, agents, how, bootstrap) {
                     self.inputs.push(shell_failed(shell, error));
                 }
             }
@@ -101,7 +100,7 @@ impl AgentDriver {
             Output::TellSecret { job } => {
                 self.inputs.push(match self.links.secret() {
                     Ok(secret) => Input::SecretOfRanks { job, secret: secret_of_ranks(&secret, job) },
-                    Err(error) => Input::RanksListenFailed { job, error: no_stdio("the secret of the ranks", &error) },
+                    Err(error) => Input::RanksListenFailed { job, error: no_secret("the secret of the ranks", &error) },
                 });
             }
             Output::StartPmix(plan) => {
@@ -227,13 +226,8 @@ impl AgentDriver {
         ports: RankPorts,
         base: Option<u16>,
     ) -> Input {
-        let address = self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| {
-            self.address_of_ranks(base).map_err(|error| SpawnError {
-                step: SpawnStep::Stdio,
-                what: error.to_string(),
-                errno: error.errno().unwrap_or(0),
-            })
-        });
+        let address =
+            self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| Ok(self.address_of_ranks(base)?));
         match address {
             Ok(address) => Input::RanksListen { job, address },
             Err(error) => Input::RanksListenFailed { job, error },
@@ -308,26 +302,19 @@ impl AgentDriver {
     fn start_step(
         &mut self,
         shell: ShellId,
-        agents: &[AgentId],
+        agents: Vec<AgentId>,
         how: How,
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
-        if let Some(sealed) = munge::seal(&bootstrap.secret) {
-            (bootstrap.secret, bootstrap.sealed) = (Secret([0; 32]), sealed);
-        }
         let Self { shells, keepers, reactor, .. } = self;
-        shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, &bootstrap)
+        shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, bootstrap)
     }
 
     /// Fills in the session's secret and this agent's addresses in a bootstrap message.
     fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
-        bootstrap.secret = self.links.secret().map_err(|error| no_stdio("the run's secret", &error))?;
-        let addresses = self.listen().map_err(|error| SpawnError {
-            step: SpawnStep::Stdio,
-            what: error.to_string(),
-            errno: error.errno().unwrap_or(0),
-        })?;
+        bootstrap.secret = self.links.secret().map_err(|error| no_secret("the run's secret", &error))?;
+        let addresses = self.listen()?;
         if bootstrap.parent.is_empty() {
             bootstrap.parent = addresses;
         }
@@ -360,7 +347,7 @@ fn shells_of<'s>(
         Some(shells) => Ok(shells),
         None => {
             let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::begin(keeper, reactor));
-            Ok(shells.insert(begun.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
+            Ok(shells.insert(begun.map_err(|error| no_keeper(&error))?))
         }
     }
 }
@@ -379,6 +366,11 @@ fn host_number() -> u64 {
     u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 
-fn no_stdio(what: &str, error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Stdio, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+fn no_secret(what: &str, error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Secret, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+}
+
+fn no_keeper(error: &io::Error) -> SpawnError {
+    let what = "the process that is to call the remote shells".into();
+    SpawnError { step: SpawnStep::Fork, what, errno: error.raw_os_error().unwrap_or(0) }
 }

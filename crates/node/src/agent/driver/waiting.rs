@@ -2,6 +2,7 @@
 
 use super::AgentDriver;
 use crate::agent::ranks::JobRanks;
+use crate::agent::shells::Shells;
 use crate::agent::turn::Turn;
 use std::io;
 use wireup_os::clock::monotonic_ns;
@@ -27,6 +28,7 @@ impl AgentDriver {
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
         let own = [
             self.links.deadline_ns(),
+            self.shells.as_ref().and_then(Shells::deadline_ns),
             self.keepers.deadline_ns(),
             self.orphans.deadline_ns(),
             self.give_way.deadline_ns(),
@@ -50,6 +52,7 @@ impl AgentDriver {
         }
         self.keepers.on_tick(now_ns, &self.reactor);
         self.give_way.on_tick(now_ns);
+        self.shells.iter_mut().for_each(|shells| shells.on_tick(now_ns));
         self.look_for_orphans(now_ns);
         self.inputs.push(Input::Tick);
         self.take_inputs();

@@ -38,7 +38,7 @@ impl LinkEnd {
 
     pub fn problem(&self) -> Option<&str> {
         self.inputs.iter().find_map(|input| match input {
-            Input::LinkDown { problem, .. } => Some(problem.as_str()),
+            Input::LinkDown { problem, .. } => Some(&**problem),
             _ => None,
         })
     }

@@ -2,7 +2,6 @@
 
 use super::lines::{Lines, Said, read_at};
 use crate::agent::driver::{AgentDriver, BeginError};
-use crate::agent::starters::BatchSystem;
 use crate::agent::token::Token;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -31,12 +30,11 @@ pub struct Called {
     problem: Option<BeginError>,
 }
 
-/// The number of this agent.
+/// The number of the agent on this node.
 ///
 /// # Errors
-/// This process is none of the session's agents.
-pub fn find_self(system: &dyn BatchSystem, session: &SessionSpec) -> Result<AgentId, String> {
-    let name = system.own_node()?;
+/// There is none in the session.
+pub fn find_self(name: &str, session: &SessionSpec) -> Result<AgentId, String> {
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
     found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not a node of this run"))
 }
@@ -45,9 +43,9 @@ fn tree_of(session: &SessionSpec) -> Tree {
     Tree::new(session.agents.len() as u32, session.fanout)
 }
 
-/// Reports through the step why this agent cannot start or go on.
-pub fn announce_problem(agent: AgentId, problem: &str) {
-    say(&Said::Cannot { agent, problem: problem.to_owned() });
+/// Reports through the step why the agent of this node cannot start or go on.
+pub fn announce_problem(node: &str, problem: &str) {
+    say(&Said::Cannot { node: node.to_owned(), problem: problem.to_owned() });
 }
 
 fn say(said: &Said) {

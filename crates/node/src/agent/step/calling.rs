@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{How, Input, ShellId};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Bootstrap;
+use wireup_wire::peer::{ProblemKind, SessionSpec};
 
 #[derive(Default)]
 pub struct Steps {
@@ -36,7 +36,8 @@ struct Step {
 }
 
 impl Steps {
-    /// The process to start, and its program, so that `command` runs as the agents of the bootstrap message's session.
+    /// The process to start, and its program, so that `command` runs as these agents of the session. `bootstrap`: the message that all of
+    /// them read.
     ///
     /// # Panics
     /// If the session's agents are not started by steps.
@@ -46,9 +47,9 @@ impl Steps {
         agents: &[AgentId],
         how: How,
         command: Vec<Vec<u8>>,
-        bootstrap: &Bootstrap,
+        session: &SessionSpec,
+        bootstrap: Vec<u8>,
     ) -> (Process, Program) {
-        let session = &bootstrap.session;
         // The state machine requests steps only in sessions whose starter has them; a test compares the tables.
         let system = starters::batch_system(&session.remote_shell).expect("steps need a batch system");
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
@@ -60,7 +61,7 @@ impl Steps {
             How::Send => Vec::new(),
             How::Plain | How::Look => {
                 let known = self.known.values().flat_map(|line| line.bytes());
-                bootstrap.encode().into_iter().chain(known).collect()
+                bootstrap.into_iter().chain(known).collect()
             }
         };
         let step = Step {
@@ -89,18 +90,15 @@ impl Steps {
         self.running.keys().copied().collect()
     }
 
-    /// The call has started; `true` if it is one of ours.
-    pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) -> bool {
-        let Some(step) = self.running.get_mut(&shell) else {
-            return false;
-        };
+    /// A call has started, of a step or of another remote shell.
+    pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) {
+        let Some(step) = self.running.get_mut(&shell) else { return };
         step.stdin = fds.stdin.take();
         // If a descriptor cannot be watched, its agents are missed when the start time is over.
         if let Some(fd) = &step.stdin {
             let _ = reactor.add(fd, Token::StepIn(shell).pack(), Interest::BOTH);
         }
         step.stdout = Stream::watched(fds.stdout.take(), Token::StepOut(shell).pack(), reactor);
-        true
     }
 
     /// There is room in its standard input, or it is closed.
@@ -136,10 +134,12 @@ impl Steps {
                     self.known.insert(agent, line);
                 }
             }
-            Said::Cannot { agent, problem } if is_ours(agent) => {
-                turn.inputs.push(Input::StepTold { shell, agent, problem: Some(problem) });
+            Said::Cannot { node, problem } => {
+                let agent = self.running.get(&shell).and_then(|step| step.agents.get(&node));
+                let problem = Some(problem.into());
+                turn.inputs.extend(agent.map(|&agent| Input::StepTold { shell, agent, problem }));
             }
-            Said::Begun { .. } | Said::Cannot { .. } => {}
+            Said::Begun { .. } => {}
         }
     }
 
@@ -154,7 +154,8 @@ impl Steps {
                 Some(Complaint::GivenUp) => step.is_given_up = true,
                 Some(Complaint::About { .. }) if step.is_given_up => {}
                 Some(Complaint::About { nodes, problem }) => {
-                    let problem = step.cancelled.clone().unwrap_or(problem);
+                    let cancelled = step.cancelled.as_ref().map(|words| ProblemKind::StepCancelled.with(words.clone()));
+                    let problem = cancelled.unwrap_or(problem);
                     let agents = nodes.iter().filter_map(|node| step.agents.get(node));
                     let told =
                         |agent: &AgentId| Input::StepTold { shell, agent: *agent, problem: Some(problem.clone()) };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   wireup-agent 7 10.0.0.7:4001 10.1.0.7:4001     a task: agent 7 has started; its addresses, if it has children
-//!   wireup-agent 7 ! no room                       a task: agent 7 cannot start
+//!   wireup-agent n7 ! no room                      a task: the agent of node n7 cannot start
 //!   7 10.0.0.7:4001 10.1.0.7:4001                  the root, to all
 //! ```
 //!
@@ -19,21 +19,21 @@ const LINE_BYTES_MAX: usize = 8 << 10;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     Begun { agent: AgentId, addresses: Vec<String> },
-    Cannot { agent: AgentId, problem: String },
+    Cannot { node: String, problem: String },
 }
 
 impl Said {
     pub fn write(&self) -> String {
         match self {
             Said::Begun { agent, addresses } => format!("{WORD} {}\n", at(*agent, addresses)),
-            Said::Cannot { agent, problem } => format!("{WORD} {agent} ! {}\n", problem.replace('\n', "; ")),
+            Said::Cannot { node, problem } => format!("{WORD} {node} ! {}\n", problem.replace('\n', "; ")),
         }
     }
 
     pub fn read(line: &str) -> Option<Said> {
         let rest = line.strip_prefix(WORD)?.strip_prefix(' ')?;
-        if let Some((agent, problem)) = rest.split_once(" ! ") {
-            return Some(Said::Cannot { agent: AgentId(agent.parse().ok()?), problem: problem.to_owned() });
+        if let Some((node, problem)) = rest.split_once(" ! ") {
+            return Some(Said::Cannot { node: node.to_owned(), problem: problem.to_owned() });
         }
         let (agent, addresses) = read_at(rest)?;
         Some(Said::Begun { agent, addresses })
@@ -84,7 +84,7 @@ mod tests {
         for said in [
             Said::Begun { agent: AgentId(7), addresses: vec!["10.0.0.7:4001".into(), "[fd00::1]:4001".into()] },
             Said::Begun { agent: AgentId(0), addresses: Vec::new() },
-            Said::Cannot { agent: AgentId(9), problem: "no ! room".into() },
+            Said::Cannot { node: "n9".into(), problem: "no ! room".into() },
         ] {
             assert_eq!(Said::read(said.write().trim_end()), Some(said));
         }

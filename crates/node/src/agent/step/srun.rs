@@ -14,6 +14,7 @@
 use crate::agent::starters::{BatchSystem, Complaint};
 use crate::hosts::{self, collapse};
 use wireup_proto::NEEDED;
+use wireup_wire::peer::{Problem, ProblemKind};
 
 /// The step shares CPUs, memory and devices with every other step, is not bound to any of them, uses no PMI, and survives the
 /// death of one of its tasks.
@@ -102,8 +103,14 @@ impl BatchSystem for Srun {
     }
 }
 
-fn in_words(problem: &str) -> String {
-    match problem.strip_prefix("Exited with exit code ").and_then(|code| code.parse().ok()) {
+/// What `srun` says about a task, and what it means for the task's agent.
+fn in_words(problem: &str) -> Problem {
+    let kind = match problem {
+        "Killed" => ProblemKind::TaskKilled,
+        "Exited with exit code 137" => ProblemKind::Killed,
+        _ => ProblemKind::Other,
+    };
+    kind.with(match problem.strip_prefix("Exited with exit code ").and_then(|code| code.parse().ok()) {
         Some(NEEDED) => {
             "this version of wireup is not installed there; install it in a directory that all nodes see".into()
         }
@@ -112,17 +119,17 @@ fn in_words(problem: &str) -> String {
         }
         Some(code) => format!("its task exited with code {code}"),
         None => problem.to_owned(),
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn about(line: &str) -> Option<(String, String)> {
+    fn about(line: &str) -> Option<(String, Problem)> {
         match Srun.complaint(line)? {
             Complaint::About { nodes, problem } => Some((nodes.join(" "), problem)),
-            Complaint::Cancelled(words) => Some(("all".into(), words)),
+            Complaint::Cancelled(words) => Some(("all".into(), words.into())),
             Complaint::GivenUp => Some(("all".into(), "given up".into())),
         }
     }
@@ -130,7 +137,6 @@ mod tests {
     #[test]
     fn failed_nodes_are_read_from_srun_messages() {
         let cases = [
-            ("srun: error: n2: task 1: Killed", "n2", "Killed"),
             ("srun: error: n[1-2],m4: tasks 0-2: Exited with exit code 7", "n1 n2 m4", "its task exited with code 7"),
             (
                 "srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure",
@@ -147,6 +153,13 @@ mod tests {
         ];
         for (line, nodes, problem) in cases {
             assert_eq!(about(line), Some((nodes.into(), problem.into())), "{line}");
+        }
+        for (said, kind, words) in [
+            ("Killed", ProblemKind::TaskKilled, "Killed"),
+            ("Exited with exit code 137", ProblemKind::Killed, "its task exited with code 137"),
+        ] {
+            let killed = about(&format!("srun: error: n2: task 1: {said}"));
+            assert_eq!(killed, Some(("n2".into(), kind.with(words))));
         }
         for line in [
             "srun: cluster configuration lacks support for cpu binding",

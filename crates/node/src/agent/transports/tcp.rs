@@ -14,6 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
+use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// Most guests accepted per turn. Chosen: during a flood a guest is kept for four turns at least, and it is
 /// read in the first of them.
@@ -40,13 +41,13 @@ pub enum ListenError {
     NothingMatches(#[from] NothingMatches),
 }
 
-impl ListenError {
-    /// The error number, if the kernel refused.
-    pub fn errno(&self) -> Option<i32> {
-        match self {
+impl From<ListenError> for SpawnError {
+    fn from(error: ListenError) -> SpawnError {
+        let errno = match &error {
             ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
             ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
-        }
+        };
+        SpawnError { step: SpawnStep::Listen, what: error.to_string(), errno: errno.unwrap_or(0) }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::transport::sealed::SealError;
 use std::io;
 use std::time::Duration;
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
+use wireup_wire::peer::{Problem, ProblemKind};
 
 #[derive(thiserror::Error, Debug)]
 pub enum LinkError {
@@ -25,6 +26,22 @@ pub enum LinkError {
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
     Seal(#[from] SealError),
+}
+
+impl LinkError {
+    /// For the state machine.
+    pub fn problem(&self) -> Problem {
+        let kind = match self {
+            LinkError::Late(_) | LinkError::Silent { .. } => ProblemKind::Silent,
+            LinkError::Closed
+            | LinkError::Refused
+            | LinkError::Unread
+            | LinkError::Io(_)
+            | LinkError::Handshake(_)
+            | LinkError::Seal(_) => ProblemKind::Other,
+        };
+        kind.with(self.to_string())
+    }
 }
 
 fn seconds(time: &Duration) -> f64 {

@@ -24,7 +24,7 @@ fn linked() -> (TestAgent, ShellId, LinkId) {
 /// Why the first child is lost.
 fn problem(root: &mut TestAgent) -> String {
     match cause(&root.sent(UP)) {
-        Some(Cause::AgentLost { agent: AgentId(1), problem }) => problem.clone(),
+        Some(Cause::AgentLost { agent: AgentId(1), problem }) => problem.to_string(),
         other => panic!("{other:?}"),
     }
 }

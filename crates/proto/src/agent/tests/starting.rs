@@ -47,7 +47,8 @@ fn a_child_may_request_each_agent_of_its_subtree_once() {
 #[test]
 fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     let (mut root, link, called) = root();
-    let lie = Note::StartedFor { agent: AgentId(2), parent: AgentId(1), starter: AgentId(1), problem: String::new() };
+    let lie =
+        Note::StartedFor { agent: AgentId(2), parent: AgentId(1), starter: AgentId(1), problem: Default::default() };
     root.receive(link, 0, &Control::Note(lie));
     let missing = |agent| MissingAgent { agent: AgentId(agent), problem: "gone".into() };
     root.receive(link, 1, &Control::Missing(vec![missing(2), missing(5), missing(900)]));
@@ -107,7 +108,7 @@ fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
     let link = middle.link_child(3);
     middle.outputs();
     for agent in [3, 6, 0, 1, 99] {
-        let missing = MissingAgent { agent: AgentId(agent), problem: String::new() };
+        let missing = MissingAgent { agent: AgentId(agent), problem: Default::default() };
         middle.receive(UP, 0, &Control::NotStarted(missing));
     }
     let sent = middle.outputs();

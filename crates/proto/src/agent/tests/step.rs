@@ -33,7 +33,7 @@ fn root() -> (TestAgent, ShellId) {
 
 /// The batch system reports something about the task of an agent.
 fn task(root: &mut TestAgent, shell: ShellId, agent: u32, problem: Option<&str>) {
-    root.handle(Input::StepTold { shell, agent: AgentId(agent), problem: problem.map(str::to_owned) });
+    root.handle(Input::StepTold { shell, agent: AgentId(agent), problem: problem.map(Into::into) });
 }
 
 fn tasks_start(root: &mut TestAgent, shell: ShellId, agents: impl IntoIterator<Item = u32>) {
@@ -46,7 +46,7 @@ fn missing(sent: &[Output]) -> Vec<(u32, String)> {
         Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
         _ => None,
     });
-    failed.unwrap_or_default().into_iter().map(|missing| (missing.agent.0, missing.problem)).collect()
+    failed.unwrap_or_default().into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect()
 }
 
 #[test]

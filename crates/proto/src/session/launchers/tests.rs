@@ -100,7 +100,7 @@ fn a_job_starts_when_all_its_nodes_are_up() {
 #[test]
 fn a_job_on_a_lost_node_is_refused_with_the_reason() {
     let mut bench = bench();
-    bench.part.nodes.on_lost(AgentId(14), "no route");
+    bench.part.nodes.on_lost(AgentId(14), &"no route".into());
     bench.input(Input::Up(LINK));
     let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
     let [Control::Ended(Ended { failure: Some(failure), .. })] = &fx.sent_on(LINK)[..] else { panic!("it is refused") };

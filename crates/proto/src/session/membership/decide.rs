@@ -20,7 +20,7 @@ use crate::session::inputs::{heartbeat, launchers, starter};
 use crate::session::{Effect, Effects, View};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Rejoin};
+use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Problem, Rejoin};
 use wireup_wire::session::{Entry, Log};
 
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
@@ -59,7 +59,7 @@ impl Membership {
     ) {
         let Some(writer) = &mut self.writer else { return };
         let roster = &self.routes.roster;
-        let mut lost: BTreeMap<AgentId, String> = BTreeMap::new();
+        let mut lost: BTreeMap<AgentId, Problem> = BTreeMap::new();
         for MissingAgent { agent, problem } in missing {
             if agent != view.me && !roster.is_lost(agent) {
                 lost.insert(agent, problem);
@@ -201,7 +201,7 @@ impl Membership {
         }
         if !view.neighbours.expects(agent) {
             // The child's end of the existing link is broken, even if this end looks healthy.
-            let problem = "its link broke".to_owned();
+            let problem = "its link broke".into();
             self.lose(view, live, vec![MissingAgent { agent, problem }], lease_ns(view), fx);
             return dismiss(link, Log::unfit(), fx);
         }

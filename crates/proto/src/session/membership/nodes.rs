@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::SessionSpec;
+use wireup_wire::peer::{Problem, SessionSpec};
 use wireup_wire::session::{NodeState, Presence};
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
@@ -62,7 +62,7 @@ impl Nodes {
     /// Its agent leaves. `is_free`: another one may get the number.
     pub fn remove(&mut self, agent: AgentId, is_free: bool) {
         self.added.remove(&agent);
-        self.on_lost(agent, "");
+        self.on_lost(agent, &Problem::default());
         self.free.extend(is_free.then_some(agent));
     }
 
@@ -112,8 +112,8 @@ impl Nodes {
         self.change(agent, Presence::Starting);
     }
 
-    pub fn on_lost(&mut self, agent: AgentId, problem: &str) {
-        self.change(agent, Presence::Lost { problem: problem.to_owned() });
+    pub fn on_lost(&mut self, agent: AgentId, problem: &Problem) {
+        self.change(agent, Presence::Lost { problem: problem.clone() });
     }
 
     fn change(&mut self, agent: AgentId, to: Presence) {
@@ -126,7 +126,7 @@ impl Nodes {
     }
 
     /// Why a node is lost, if it is.
-    pub fn problem(&self, agent: AgentId) -> Option<&str> {
+    pub fn problem(&self, agent: AgentId) -> Option<&Problem> {
         match &self.nodes.get(agent.index())?.presence {
             Presence::Lost { problem } => Some(problem),
             Presence::Starting | Presence::Up => None,
@@ -151,10 +151,10 @@ mod tests {
         (1..14).map(AgentId).for_each(|agent| nodes.on_agent_up(agent));
         nodes.on_agent_up(AgentId(3));
         assert!(!nodes.is_settled() && nodes.is_up(AgentId(3)) && !nodes.is_up(AgentId(14)));
-        nodes.on_lost(AgentId(14), "no route");
+        nodes.on_lost(AgentId(14), &"no route".into());
         nodes.on_agent_up(AgentId(99));
         assert!(nodes.is_settled());
-        assert_eq!((nodes.problem(AgentId(14)), nodes.lost()), (Some("no route"), vec![AgentId(14)]));
+        assert_eq!((nodes.problem(AgentId(14)), nodes.lost()), (Some(&"no route".into()), vec![AgentId(14)]));
         nodes.on_return(AgentId(14));
         assert!(!nodes.is_settled() && nodes.lost().is_empty());
     }

@@ -27,7 +27,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
+use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Problem, Secret};
 
 /// The problem of an agent about which a step has reported nothing.
 pub const NOT_BEGUN: &str = "its task in the step did not start";
@@ -76,7 +76,6 @@ impl Starter {
             // The same for all agents; each takes its own part.
             snapshot: snapshot(),
             secret: Secret([0; 32]),
-            sealed: Vec::new(),
             // Each agent finds out its own id.
             agent: AgentId(0),
             parent: Vec::new(),
@@ -91,7 +90,7 @@ impl Starter {
     }
 
     /// A task of a step has started its agent, or has failed.
-    pub(super) fn on_step_told(&mut self, shell: ShellId, agent: AgentId, problem: Option<String>, fx: &mut Effects) {
+    pub(super) fn on_step_told(&mut self, shell: ShellId, agent: AgentId, problem: Option<Problem>, fx: &mut Effects) {
         if !self.steps.is_of(agent, shell) {
             return;
         }
@@ -130,7 +129,7 @@ impl Starter {
     }
 
     /// Handles the failed task of one agent.
-    pub(super) fn on_task_lost(&mut self, view: &View<'_>, agent: AgentId, problem: String, fx: &mut Effects) {
+    pub(super) fn on_task_lost(&mut self, view: &View<'_>, agent: AgentId, problem: Problem, fx: &mut Effects) {
         match view.tree.next_hop(AgentId(0), agent) {
             _ if self.children.is_starting(agent) => self.on_missing(view, agent, problem, fx),
             Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
@@ -167,37 +166,37 @@ impl Starter {
             self.start_step(view, snapshot, step.agents, step.job, how, fx);
             return true;
         }
-        give_up_step(step, &starts::step_words(batch, status, stderr), fx);
+        give_up_step(step, starts::step_problem(batch, status, stderr), fx);
         true
     }
 
     /// A step could not be called. Returns whether it was one.
     pub(super) fn on_step_failed(&mut self, shell: ShellId, problem: &str, fx: &mut Effects) -> bool {
         let step = self.steps.take(shell);
-        step.map(|step| give_up_step(step, problem, fx)).is_some()
+        step.map(|step| give_up_step(step, problem.into(), fx)).is_some()
     }
 
     /// No more agents will start. If the step has reported failed tasks, the others failed because of them.
-    pub(super) fn end_step(&mut self, view: &View<'_>, mut step: Step, words: String, fx: &mut Effects) {
+    pub(super) fn end_step(&mut self, view: &View<'_>, mut step: Step, problem: Problem, fx: &mut Effects) {
         if step.named.is_empty() || view.policy.survives_losses() {
-            step.fail_unheard(&words);
+            step.fail_unheard(&problem);
         }
         fx.push(next(Next::TasksLost(step.take_failed())));
-        fx.push(next(Next::EndTasks { step, words }));
+        fx.push(next(Next::EndTasks { step, problem }));
     }
 
     /// The failures of single tasks have been reported; stops waiting for the step's other agents.
-    pub(super) fn end_tasks(&mut self, view: &View<'_>, step: &Step, words: &str, fx: &mut Effects) {
+    pub(super) fn end_tasks(&mut self, view: &View<'_>, step: &Step, problem: &Problem, fx: &mut Effects) {
         let starting: Vec<AgentId> = self.children.starting().filter(|child| step.agents.contains(child)).collect();
         for child in starting {
             if !view.policy.survives_losses() && all_miss_some(view, child, step) {
                 self.forget_starting(view, child, fx);
             } else {
-                self.on_missing(view, child, words.to_owned(), fx);
+                self.on_missing(view, child, problem.clone(), fx);
             }
         }
         step.agents.iter().for_each(|agent| fx.push(next(Next::TaskKnown(*agent))));
-        self.end_last_words(view, &step.agents, words, fx);
+        self.end_last_words(view, &step.agents, problem, fx);
     }
 
     /// The problem to report for a child that is late.
@@ -240,9 +239,9 @@ fn is_wanted(view: &View<'_>, job: Option<JobId>) -> bool {
 }
 
 /// A step will start no more agents: first handles those with a reported problem.
-fn give_up_step(mut step: Step, words: &str, fx: &mut Effects) {
+fn give_up_step(mut step: Step, problem: Problem, fx: &mut Effects) {
     fx.push(next(Next::TasksLost(step.take_failed())));
-    fx.push(next(Next::EndStep { step, words: words.to_owned() }));
+    fx.push(next(Next::EndStep { step, problem }));
 }
 
 /// Whether a job has ranks on an agent or below it.

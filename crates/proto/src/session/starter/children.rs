@@ -154,7 +154,7 @@ impl Children {
             probing.remove(&agent);
         }
         if child.state != State::Up {
-            child.unreachable.extend(problem.map(|problem| MissingAgent { agent, problem }));
+            child.unreachable.extend(problem.map(|problem| MissingAgent { agent, problem: problem.into() }));
         }
     }
 

@@ -22,7 +22,7 @@ impl Starter {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // Without an address of this agent it could not link, whichever agent starts it.
-            Purpose::Child if is_last || view.addresses.is_empty() => self.on_missing(view, agent, problem, fx),
+            Purpose::Child if is_last || view.addresses.is_empty() => self.on_missing(view, agent, problem.into(), fx),
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
@@ -44,7 +44,7 @@ impl Starter {
     pub(super) fn conclude(&mut self, view: &View<'_>, wish: Wish, problem: String, fx: &mut Effects) {
         let Wish { agent, purpose, .. } = wish;
         match purpose {
-            Purpose::Child => self.on_missing(view, agent, problem, fx),
+            Purpose::Child => self.on_missing(view, agent, problem.into(), fx),
             Purpose::Stead { branch, .. } => tell_not_started(branch, agent, problem, fx),
             Purpose::Probe { below } => self.on_probed(view, below, agent, Some(problem), fx),
             Purpose::ProbeFor { branch, asker } => {
@@ -83,5 +83,5 @@ impl Starter {
 }
 
 pub(super) fn tell_not_started(branch: AgentId, agent: AgentId, problem: String, fx: &mut Effects) {
-    fx.child(branch, Control::NotStarted(MissingAgent { agent, problem }));
+    fx.child(branch, Control::NotStarted(MissingAgent { agent, problem: problem.into() }));
 }

@@ -48,9 +48,10 @@ impl Starter {
         }
         self.give_up_child(child, fx);
         let unheard = self.unheard_below(view, child).into_iter();
-        let below =
-            unheard.map(|agent| MissingAgent { agent, problem: too_late(view, self.late_task(view, agent)) }).collect();
-        self.on_missing_with(view, child, problem, below, fx);
+        let below = unheard
+            .map(|agent| MissingAgent { agent, problem: too_late(view, self.late_task(view, agent)).into() })
+            .collect();
+        self.on_missing_with(view, child, problem.into(), below, fx);
     }
 
     pub(super) fn check_suspects(&mut self, view: &View<'_>, fx: &mut Effects) {

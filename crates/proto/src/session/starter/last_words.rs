@@ -3,6 +3,7 @@
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Problem;
 
 /// How long to wait for a lost child's shell (ns). Chosen: a remote shell needs one round trip, and a delay of a fifth of a second in a
 /// failure report does not matter.
@@ -11,9 +12,9 @@ const LAST_WORDS_NS_MAX: u64 = 200_000_000;
 #[derive(Default)]
 pub struct LastWords {
     /// Messages of shells that ended before the link broke.
-    said: BTreeMap<AgentId, String>,
+    said: BTreeMap<AgentId, Problem>,
     /// Children whose link broke: how long to wait for their shell, and the problem of the link.
-    waiting: BTreeMap<AgentId, (Instant, String)>,
+    waiting: BTreeMap<AgentId, (Instant, Problem)>,
 }
 
 impl LastWords {
@@ -22,21 +23,21 @@ impl LastWords {
     }
 
     /// A child's link broke; waits for its shell.
-    pub fn wait(&mut self, now: Instant, child: AgentId, problem: String) {
+    pub fn wait(&mut self, now: Instant, child: AgentId, problem: Problem) {
         self.waiting.insert(child, (now + LAST_WORDS_NS_MAX, problem));
     }
 
     /// The problem of a child's link if its shell was awaited; otherwise stores `words` until the link breaks.
-    pub fn said(&mut self, child: AgentId, words: &str) -> Option<String> {
+    pub fn said(&mut self, child: AgentId, words: &Problem) -> Option<Problem> {
         let waited = self.waiting.remove(&child).map(|(_, problem)| problem);
         if waited.is_none() {
-            self.said.insert(child, words.to_owned());
+            self.said.insert(child, words.clone());
         }
         waited
     }
 
     /// Stores a batch system's message about an agent that has linked; the message that all agents were killed may follow.
-    pub fn keep(&mut self, child: AgentId, words: String) {
+    pub fn keep(&mut self, child: AgentId, words: Problem) {
         self.said.insert(child, words);
     }
 
@@ -47,13 +48,13 @@ impl LastWords {
     }
 
     /// The final message about a child.
-    pub fn take(&mut self, child: AgentId) -> Option<String> {
+    pub fn take(&mut self, child: AgentId) -> Option<Problem> {
         self.said.remove(&child)
     }
 
     /// Children whose shell was awaited for long enough, with the problems of their links.
-    pub fn take_late(&mut self, now: Instant) -> Vec<(AgentId, String)> {
-        let late = |(_, (until, _)): &(&AgentId, &(Instant, String))| *until <= now;
+    pub fn take_late(&mut self, now: Instant) -> Vec<(AgentId, Problem)> {
+        let late = |(_, (until, _)): &(&AgentId, &(Instant, Problem))| *until <= now;
         let late: Vec<AgentId> = self.waiting.iter().filter(late).map(|(child, _)| *child).collect();
         late.into_iter().filter_map(|child| Some((child, self.waiting.remove(&child)?.1))).collect()
     }
@@ -69,10 +70,10 @@ mod tests {
     #[test]
     fn last_words_are_kept_before_the_link_breaks_and_end_the_wait_after_it() {
         let mut words = LastWords::default();
-        assert_eq!(words.said(CHILD, "killed"), None);
+        assert_eq!(words.said(CHILD, &"killed".into()), None);
         assert_eq!(words.take(CHILD).as_deref(), Some("killed"));
         words.wait(T, CHILD, "its link broke".into());
-        assert_eq!(words.said(CHILD, "killed").as_deref(), Some("its link broke"));
+        assert_eq!(words.said(CHILD, &"killed".into()).as_deref(), Some("its link broke"));
         assert_eq!((words.take(CHILD), words.deadline()), (None, None));
     }
 
@@ -82,6 +83,6 @@ mod tests {
         words.wait(T, CHILD, "its link broke".into());
         assert!(words.take_late(T).is_empty());
         let due = words.deadline().expect("the wait is limited");
-        assert_eq!(words.take_late(due), [(CHILD, "its link broke".to_owned())]);
+        assert_eq!(words.take_late(due), [(CHILD, "its link broke".into())]);
     }
 }

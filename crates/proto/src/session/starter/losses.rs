@@ -10,10 +10,10 @@ use crate::session::inputs::membership;
 use crate::session::{Effect, Effects, View, starts};
 use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, MissingAgent};
+use wireup_wire::peer::{Cause, MissingAgent, Problem, ProblemKind};
 
 impl Starter {
-    pub(super) fn on_link_down(&mut self, view: &View<'_>, child: AgentId, problem: String, fx: &mut Effects) {
+    pub(super) fn on_link_down(&mut self, view: &View<'_>, child: AgentId, problem: Problem, fx: &mut Effects) {
         if !self.children.on_lost(child) || view.is_leaving {
             return;
         }
@@ -58,7 +58,7 @@ impl Starter {
     }
 
     /// A batch system's message that a linked agent was killed; the message that all agents were killed may follow.
-    pub(super) fn on_last_words(&mut self, child: AgentId, words: String) {
+    pub(super) fn on_last_words(&mut self, child: AgentId, words: Problem) {
         self.last_words.keep(child, words);
     }
 
@@ -67,13 +67,13 @@ impl Starter {
         &mut self,
         view: &View<'_>,
         agents: &BTreeSet<AgentId>,
-        words: &str,
+        words: &Problem,
         fx: &mut Effects,
     ) {
-        let is_of_all = view.batch().is_some_and(|batch| starts::is_cancelled(batch, words));
+        let is_of_all = words.kind == ProblemKind::StepCancelled;
         for &agent in agents {
             let said = self.last_words.take(agent).filter(|_| !is_of_all);
-            let words = said.unwrap_or_else(|| words.to_owned());
+            let words = said.unwrap_or_else(|| words.clone());
             if let Some(problem) = self.last_words.said(agent, &words) {
                 lose_child(view, agent, problem, &words, fx);
             }
@@ -89,8 +89,9 @@ impl Starter {
 }
 
 /// Reports everything that is known: in one run to the jobs, which end; in a standing session to the ancestors.
-fn lose_child(view: &View<'_>, agent: AgentId, problem: String, words: &str, fx: &mut Effects) {
-    let problem = if words.is_empty() { problem } else { format!("{problem}; {words}") };
+fn lose_child(view: &View<'_>, agent: AgentId, problem: Problem, words: &Problem, fx: &mut Effects) {
+    let kind = if words.kind == ProblemKind::Other { problem.kind } else { words.kind };
+    let problem = if words.is_empty() { problem } else { kind.with(format!("{problem}; {words}")) };
     if view.policy.survives_losses() {
         return fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent, problem })));
     }
@@ -100,7 +101,7 @@ fn lose_child(view: &View<'_>, agent: AgentId, problem: String, words: &str, fx:
 
 /// A child is missing: it has not linked and never will.
 impl Starter {
-    pub(super) fn on_missing(&mut self, view: &View<'_>, child: AgentId, problem: String, fx: &mut Effects) {
+    pub(super) fn on_missing(&mut self, view: &View<'_>, child: AgentId, problem: Problem, fx: &mut Effects) {
         self.on_missing_with(view, child, problem, Vec::new(), fx);
     }
 
@@ -109,7 +110,7 @@ impl Starter {
         &mut self,
         view: &View<'_>,
         child: AgentId,
-        problem: String,
+        problem: Problem,
         below: Vec<MissingAgent>,
         fx: &mut Effects,
     ) {

@@ -150,8 +150,8 @@ impl Starter {
             Next::TasksLost(tasks) => self.on_tasks_lost(view, tasks, fx),
             Next::TaskLost { agent, problem } => self.on_task_lost(view, agent, problem, fx),
             Next::TaskKnown(agent) => self.on_task_known(view, agent, fx),
-            Next::EndStep { step, words } => self.end_step(view, step, words, fx),
-            Next::EndTasks { step, words } => self.end_tasks(view, &step, &words, fx),
+            Next::EndStep { step, problem } => self.end_step(view, step, problem, fx),
+            Next::EndTasks { step, problem } => self.end_tasks(view, &step, &problem, fx),
             Next::CheckLate => self.check_late(view, fx),
             Next::Late(child) => self.on_late(view, child, fx),
             Next::CheckSuspects => self.check_suspects(view, fx),
@@ -223,16 +223,7 @@ impl Starter {
         // If another call may have started the same agent, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).cloned().collect();
-        Some(Bootstrap {
-            secret: Secret([0; 32]),
-            sealed: Vec::new(),
-            agent: wish.agent,
-            parent,
-            by_parent,
-            session,
-            jobs,
-            snapshot,
-        })
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, snapshot })
     }
 
     fn on_agent_up(&mut self, view: &View<'_>, child: AgentId, address: String, fx: &mut Effects) {
@@ -311,8 +302,12 @@ impl Starter {
         fx: &mut Effects,
     ) {
         let problem = match error.step {
-            SpawnStep::Stdio => format!("{} could not start its agent: {}", view.host(), error.what),
-            SpawnStep::Find
+            // What this agent itself could not do, before it called anything.
+            SpawnStep::Listen | SpawnStep::Secret => {
+                format!("{} could not start its agent: {}", view.host(), error.what)
+            }
+            SpawnStep::Stdio
+            | SpawnStep::Find
             | SpawnStep::Interpreter
             | SpawnStep::Exec
             | SpawnStep::Cwd

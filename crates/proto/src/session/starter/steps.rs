@@ -4,7 +4,7 @@ use crate::io::{ExitStatus, How, ShellId};
 use crate::session::starts::NEEDED;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::Batch;
+use wireup_wire::peer::{Batch, Problem};
 
 #[derive(Default)]
 pub struct Steps {
@@ -18,7 +18,7 @@ pub struct Steps {
 /// An agent that its task failed to start, or that has started and ended.
 pub struct FailedTask {
     pub agent: AgentId,
-    pub problem: String,
+    pub problem: Problem,
     pub had_begun: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Step {
     pub how: How,
     pub begun: BTreeSet<AgentId>,
     /// Problems of agents, not reported yet: possibly no node has the program.
-    pub failed: BTreeMap<AgentId, String>,
+    pub failed: BTreeMap<AgentId, Problem>,
     /// Agents that are reported as never starting.
     pub named: BTreeSet<AgentId>,
 }
@@ -102,9 +102,9 @@ impl Step {
     }
 
     /// Sets the same problem for all agents about which nothing was reported.
-    pub fn fail_unheard(&mut self, problem: &str) {
+    pub fn fail_unheard(&mut self, problem: &Problem) {
         let unheard = self.agents.difference(&self.begun).filter(|agent| !self.named.contains(agent));
-        self.failed.extend(unheard.map(|agent| (*agent, problem.to_owned())));
+        self.failed.extend(unheard.map(|agent| (*agent, problem.clone())));
     }
 
     /// How to try again, if no agent has started and another way may help.

@@ -59,7 +59,7 @@ fn a_child_that_the_shell_cannot_reach_is_requested_from_the_parent() {
     let fx = shell_ends(&mut bench, 0, UNREACHED, "ssh: connect to host n3 port 22: No route to host");
     assert!(matches!(fx.sent_up()[..], [Control::StartFor { agent: AgentId(3), .. }]));
     assert!(bench.part.is_starting(AgentId(3)), "it may still link");
-    let problem = "nobody reaches it".to_owned();
+    let problem = "nobody reaches it".into();
     let fx = bench.input(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
     assert!(is_forgotten(&fx, 3) && !bench.part.is_starting(AgentId(3)));
 }
@@ -135,7 +135,7 @@ fn an_agent_is_started_for_a_child_once() {
 fn a_child_is_lost_when_its_shell_ends_after_its_link() {
     let mut bench = bench(Scene::standing(0), &[1]);
     bench.input(Input::Up { child: AgentId(1), local: String::new() });
-    let problem = "its link broke".to_owned();
+    let problem = "its link broke".into();
     let fx = bench.input(Input::LinkDown { child: AgentId(1), problem });
     let words = |fx: &Effects| {
         fx.iter().find_map(|effect| match effect {
@@ -168,14 +168,14 @@ fn a_step_is_called_again_when_no_node_has_the_program() {
 }
 
 fn task(bench: &mut Bench<Starter>, agent: u32, problem: Option<&str>) -> Effects {
-    let problem = problem.map(str::to_owned);
+    let problem = problem.map(Into::into);
     bench.input(Input::StepTold { shell: ShellId(0), agent: AgentId(agent), problem })
 }
 
 #[test]
 fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     let mut inner = bench(Scene::new(1, by_step(session(15))), &[3, 4]);
-    let problem = "no room".to_owned();
+    let problem = "no room".into();
     let fx = inner.input(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
     let asked = |agent| Control::Probe { agent: AgentId(agent), asker: AgentId(1) };
     assert_eq!(fx.sent_up(), [&asked(7), &asked(8)]);

@@ -2,7 +2,8 @@
 //! are recognised by the texts in its row of the table.
 
 use crate::io::{ExitStatus, How};
-use wireup_wire::peer::Batch;
+use wireup_wire::peer::{Batch, Problem, ProblemKind};
+use wireup_wire::signal::SIGKILL;
 
 /// The exit code with which a node reports that it lacks a program of this version.
 pub const NEEDED: u8 = 89;
@@ -13,6 +14,10 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Codes up to this are not from our program: an agent that started and failed exits with a higher code.
 const FOREIGN_MAX: u8 = 87;
+/// The exit code with which shells report that a command was killed by `SIGKILL`.
+const KILLED: u8 = 137;
+/// What a log-in shell prints then.
+const SHELL_KILLED: &str = "Killed";
 /// `ssh` itself failed.
 const SSH_FAILED: u8 = 255;
 
@@ -129,12 +134,24 @@ fn shown(stderr: &str) -> String {
 
 /// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed, `ssh` only reports
 /// that it failed.
-pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> String {
+pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
     let who = if remote { "its remote shell" } else { "its process" };
-    match status {
+    let kind = match status {
+        ExitStatus::Exited(SSH_FAILED) if stderr.lines().any(|line| line.trim() == SHELL_KILLED) => ProblemKind::Killed,
+        ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => kind(status),
+    };
+    kind.with(match status {
         ExitStatus::Exited(0 | SSH_FAILED) => shown(stderr),
         ExitStatus::Exited(code) => joined(&format!("{who} exited with code {code}"), stderr),
         ExitStatus::Signalled { signal, .. } => joined(&format!("{who} was killed by signal {signal}"), stderr),
+    })
+}
+
+/// What the end of a process that has started an agent says about the agent.
+fn kind(status: ExitStatus) -> ProblemKind {
+    match status {
+        ExitStatus::Exited(KILLED) | ExitStatus::Signalled { signal: SIGKILL, .. } => ProblemKind::Killed,
+        ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => ProblemKind::Other,
     }
 }
 
@@ -143,23 +160,18 @@ pub fn joined(how: &str, stderr: &str) -> String {
     if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }
 }
 
-/// Whether this text reports the end of a whole step.
-pub fn is_cancelled(batch: &Batch, words: &str) -> bool {
-    words.contains(batch.cancelled)
-}
-
 /// Why an ended step has not started an agent. Batch systems print more than the errors.
-pub fn step_words(batch: &Batch, status: ExitStatus, stderr: &str) -> String {
-    if let Some(line) = stderr.lines().find(|line| is_cancelled(batch, line)) {
-        return line.split(batch.frame).nth(1).unwrap_or(line).trim().to_owned();
+pub fn step_problem(batch: &Batch, status: ExitStatus, stderr: &str) -> Problem {
+    if let Some(line) = stderr.lines().find(|line| line.contains(batch.cancelled)) {
+        return ProblemKind::StepCancelled.with(line.split(batch.frame).nth(1).unwrap_or(line).trim());
     }
     let errors: Vec<&str> = stderr.lines().filter(|line| line.contains(batch.error)).collect();
     let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
-    match status {
+    kind(status).with(match status {
         ExitStatus::Exited(0) => joined("its step ended before its agent connected", &said),
         ExitStatus::Exited(code) => joined(&format!("its step exited with code {code}"), &said),
         ExitStatus::Signalled { signal, .. } => joined(&format!("its step was killed by signal {signal}"), &said),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -241,13 +253,16 @@ mod tests {
     #[test]
     fn the_end_of_a_shell_is_described_by_what_is_known() {
         assert_eq!(last_words(ExitStatus::Exited(255), "", true), "");
-        assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), "Killed");
+        assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), ProblemKind::Killed.with("Killed"));
         assert_eq!(
             last_words(ExitStatus::Exited(101), "a panic", true),
             "its remote shell exited with code 101: a panic"
         );
         let killed = ExitStatus::Signalled { signal: 9, core_dumped: false };
-        assert_eq!(last_words(killed, "", false), "its process was killed by signal 9");
+        let described = "its process was killed by signal 9";
+        assert_eq!(last_words(killed, "", false), ProblemKind::Killed.with(described));
+        let described = "its remote shell exited with code 137: no answer";
+        assert_eq!(last_words(ExitStatus::Exited(137), "no answer", true), ProblemKind::Killed.with(described));
     }
 
     #[test]
@@ -266,15 +281,18 @@ mod tests {
 
     #[test]
     fn errors_of_a_step_are_found_among_other_lines() {
-        let words = step_words(&BATCH, ExitStatus::Exited(3), "hello\nE: no node\nE: no memory\n");
+        let words = step_problem(&BATCH, ExitStatus::Exited(3), "hello\nE: no node\nE: no memory\n");
         assert_eq!(words, "its step exited with code 3: E: no node; E: no memory");
-        assert_eq!(step_words(&BATCH, ExitStatus::Exited(3), "hello\n"), "its step exited with code 3: hello");
+        assert_eq!(step_problem(&BATCH, ExitStatus::Exited(3), "hello\n"), "its step exited with code 3: hello");
     }
 
     #[test]
     fn a_cancelled_step_is_described_in_the_words_of_the_batch_system() {
         let killed = ExitStatus::Signalled { signal: 9, core_dumped: false };
-        assert_eq!(step_words(&BATCH, killed, "E: no node\nd: == it was ended by ann ==\n"), "it was ended by ann");
-        assert_eq!(step_words(&BATCH, killed, "it was ended\n"), "it was ended");
+        for (said, words) in
+            [("E: no node\nd: == it was ended by ann ==\n", "it was ended by ann"), ("it was ended\n", "it was ended")]
+        {
+            assert_eq!(step_problem(&BATCH, killed, said), ProblemKind::StepCancelled.with(words));
+        }
     }
 }

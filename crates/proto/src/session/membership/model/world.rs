@@ -29,7 +29,7 @@ impl Copy {
             let added: Vec<AgentId> = writer.nodes.added().map(|(agent, _)| agent).collect();
             let lost = added.into_iter().filter(|agent| writer.nodes.problem(*agent).is_some());
             let lost: Vec<AgentId> = lost.chain(writer.nodes.lost()).collect();
-            lost.into_iter().for_each(|agent| writer.nodes.on_lost(agent, ""));
+            lost.into_iter().for_each(|agent| writer.nodes.on_lost(agent, &Default::default()));
         }
     }
 }

@@ -1,0 +1,108 @@
+//! A step whose bootstrap message is being sealed: munge runs as a process of the shells' keeper, so that the agent's loop goes on.
+
+use crate::agent::munge::{self, MessageKey};
+use crate::agent::tail::Stream;
+use crate::agent::token::Token;
+use crate::keeper::{Process, ProcessFds, Program, StdinKind};
+use std::io;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::reactor::Reactor;
+use wireup_proto::io::{ExitStatus, How, ShellId};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Bootstrap, SessionSpec, bootstrap_message};
+
+pub struct Sealing {
+    agents: Vec<AgentId>,
+    how: How,
+    bootstrap: Box<Bootstrap>,
+    key: MessageKey,
+    /// What munge has written.
+    credential: Vec<u8>,
+    output: Stream,
+    /// When munge is given up (ns).
+    until_ns: u64,
+    /// The step is not wanted any more.
+    is_stopped: bool,
+}
+
+/// A step that can be called.
+pub struct Sealed {
+    pub agents: Vec<AgentId>,
+    pub how: How,
+    pub session: SessionSpec,
+    pub message: Vec<u8>,
+    /// Why the message is not sealed.
+    pub problem: Option<String>,
+}
+
+impl Sealing {
+    /// Also returns the process to start, and its program.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub fn begin(
+        shell: ShellId,
+        agents: Vec<AgentId>,
+        how: How,
+        bootstrap: Box<Bootstrap>,
+    ) -> io::Result<(Sealing, Process, Program)> {
+        let key = MessageKey::random()?;
+        let process = Process { stdin: StdinKind::Bytes(key.payload()), ..Process::new(shell.0) };
+        let program = munge::program(bootstrap.session.start_timeout_ns / 1_000_000_000);
+        let until_ns = monotonic_ns().saturating_add(munge::PATIENCE.as_nanos() as u64);
+        let (credential, output) = (Vec::new(), Stream::default());
+        Ok((Sealing { agents, how, bootstrap, key, credential, output, until_ns, is_stopped: false }, process, program))
+    }
+
+    pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) {
+        self.output = Stream::watched(fds.stdout.take(), Token::StepOut(shell).pack(), reactor);
+    }
+
+    pub fn on_output(&mut self, reactor: &Reactor) {
+        let credential = &mut self.credential;
+        self.output.read(reactor, |piece| {
+            // One that is too long is no credential.
+            let room = (munge::ANSWER_LEN_MAX + 1).saturating_sub(credential.len());
+            credential.extend_from_slice(&piece[..piece.len().min(room)]);
+        });
+    }
+
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// Munge has been killed, because it took too long.
+    pub fn on_late(&mut self) {
+        self.until_ns = u64::MAX;
+    }
+
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Munge has exited and said `stderr`. `None`: the step is not wanted any more.
+    pub fn on_exited(mut self, status: ExitStatus, stderr: &str, reactor: &Reactor) -> Option<Sealed> {
+        self.on_output(reactor);
+        self.output.close(reactor);
+        let problem = match status {
+            ExitStatus::Exited(0) if (1..=munge::ANSWER_LEN_MAX).contains(&self.credential.len()) => None,
+            ExitStatus::Exited(0) => Some("munge: its answer is no credential".to_owned()),
+            ExitStatus::Signalled { .. } if self.until_ns == u64::MAX => {
+                Some(format!("munge: no answer in {} s; is munged running?", munge::PATIENCE.as_secs()))
+            }
+            ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => Some(munge::failed("munge", stderr)),
+        };
+        self.finish(problem)
+    }
+
+    /// Munge has exited, or could not be started.
+    pub fn finish(self, problem: Option<String>) -> Option<Sealed> {
+        let body = self.bootstrap.encode_body();
+        let message = match &problem {
+            None => bootstrap_message(self.credential.trim_ascii_end(), &self.key.seal(body)),
+            Some(_) => bootstrap_message(&[], &body),
+        };
+        let Sealing { agents, how, bootstrap, is_stopped, .. } = self;
+        (!is_stopped).then_some(Sealed { agents, how, session: bootstrap.session, message, problem })
+    }
+}
