@@ -49,7 +49,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let asked = line.last(ONLY, Value::text)?;
     let names = match &asked {
         Some(name) => vec![name.clone()],
-        None => Place::names(),
+        None => Place::names().map_err(|error| error.to_string())?,
     };
     if names.is_empty() {
         return Err(nobody(asked.as_deref().unwrap_or(DEFAULT_NAME)));

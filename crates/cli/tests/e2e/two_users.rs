@@ -3,3 +3,4 @@
 
 mod joining;
 mod pmix;
+mod squatting;
