@@ -6,6 +6,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::path::Path;
 use std::time::SystemTime;
 use wireup_node::staged_store;
+use wireup_os::process::{Confinement, confine};
 use wireup_os::shm::{Incoming, RingReader, incoming};
 use wireup_proto::exit_code::OURS;
 use wireup_stage::Store;
@@ -45,12 +46,16 @@ fn take(store: &Path, room_mib: u64) -> io::Result<()> {
     match opened.and_then(|folder| Store::open(&folder, room_mib << 20).map_err(|problem| problem.to_string())) {
         Ok(store) => {
             let output = io::stdout().lock();
+            // Without Landlock it keeps the rights of its user.
+            let confine = || {
+                let _ = confine(&Confinement { read_only: &[], read_write: &[store.root()], network: false });
+            };
             match incoming(rustix::stdio::stdin())? {
-                Incoming::Ring(ring) => receive(&store, FromAgent(ring), output),
+                Incoming::Ring(ring) => receive(&store, FromAgent(ring), output, confine),
                 Incoming::Plain(first) => {
                     // Without the buffer of the standard library, which would copy everything once more.
                     let rest = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
-                    receive(&store, Buffered::new(Cursor::new(first).chain(rest)), output)
+                    receive(&store, Buffered::new(Cursor::new(first).chain(rest)), output, confine)
                 }
             }
         }
