@@ -90,8 +90,8 @@ impl Port {
     }
 
     fn accept(&self) -> Option<TcpStream> {
-        let (rank, from) = self.listener.accept().ok()?;
-        process::is_own_connection(from).then_some(rank)
+        let (rank, _) = self.listener.accept().ok()?;
+        process::is_own_connection(&rank).then_some(rank)
     }
 }
 
