@@ -160,6 +160,18 @@ mod tests {
     }
 
     #[test]
+    fn memory_files_cannot_be_executed() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+        if rustix::fs::memfd_create("probe", flags).is_err() {
+            println!("SKIPPED: this kernel makes every memory file executable");
+            return;
+        }
+        for memory in [memory_file("data").unwrap(), sealed_memory(b"data").unwrap()] {
+            assert_eq!(rustix::fs::fstat(&memory).unwrap().st_mode & 0o111, 0);
+        }
+    }
+
+    #[test]
     fn nonblocking_is_set_and_cleared() {
         let (reader, _writer) = pipe().unwrap();
         set_nonblocking(&reader, true).unwrap();

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -91,6 +91,23 @@ pub fn make_folder(path: &Path) -> io::Result<OwnedFd> {
         End::InProc(folder, rest) => Ok(openat(&folder, rest, AS_FOLDER, Mode::empty())?),
         End::Entry { .. } => Err(Errno::NOTDIR.into()),
     }
+}
+
+/// Opens a folder in another one; it is made if it is missing. A symbolic link is not followed, whoever has made it.
+///
+/// # Errors
+/// A stranger owns it (`PermissionDenied`, with the reason), it is no folder, or it cannot be made.
+pub fn make_folder_in(above: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    match mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let folder = openat(&above, name, AS_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
+    let (above, found) = (fstat(above)?, fstat(&folder)?);
+    if found.st_dev == above.st_dev {
+        check(Path::new(name), name, &above, &found)?;
+    }
+    Ok(folder)
 }
 
 /// Where a path ends.
@@ -317,6 +334,12 @@ mod tests {
         for name in ["folder", "folder/new", "folder-link", "folder-link/new"] {
             make_folder(&folders.at(&format!("shared/{name}"))).expect_err(name);
         }
+        let shared = make_folder(&folders.at("shared")).unwrap();
+        for name in ["folder", "folder-link", "file"] {
+            make_folder_in(&shared, OsStr::new(name)).expect_err(name);
+        }
+        drop(make_folder_in(&shared, OsStr::new("own")).unwrap());
+        drop(make_folder_in(&shared, OsStr::new("own")).unwrap());
         assert_eq!(fs::read(folders.at("precious")).unwrap(), b"precious");
         assert!(!folders.at("new").exists() && !folders.at("shared/folder/new").exists());
         // A stranger's own folder, to which only he may write, is the user's choice.

@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn the_user_of_a_connection_is_found() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let connected = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let _connected =
+            std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (accepted, from) = listener.accept().expect("a connection");
         let (SocketAddr::V4(far), Ok(SocketAddr::V4(near))) = (from, accepted.local_addr()) else {
             panic!("{accepted:?}")
