@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::own_pid;
 
@@ -103,27 +102,6 @@ fn ancestors() -> Launcher {
     found
 }
 
-/// Whether the kernel says that a process of this user on this machine has made this connection.
-pub fn is_own_connection(accepted: &TcpStream) -> bool {
-    let (Ok(SocketAddr::V4(far)), Ok(SocketAddr::V4(near))) = (accepted.peer_addr(), accepted.local_addr()) else {
-        return false;
-    };
-    let list = fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
-    let own = rustix::process::geteuid().as_raw().to_string();
-    user_of(&list, far, near) == Some(own.as_str())
-}
-
-/// The user in the kernel's list who has the end `near` of the connection to `far`. Another user's socket may have one of the addresses.
-fn user_of(list: &str, near: SocketAddrV4, far: SocketAddrV4) -> Option<&str> {
-    let word = |end: SocketAddrV4| format!("{:08X}:{:04X}", u32::from_ne_bytes(end.ip().octets()), end.port());
-    let wanted = [word(near), word(far)];
-    let mut lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    lines.find_map(|fields| match fields[..] {
-        [_, near, far, _, _, _, _, user, ..] if [near, far] == wanted => Some(user),
-        _ => None,
-    })
-}
-
 /// The clock of `/proc` also runs while the machine sleeps.
 fn monotonic(ticks: u64) -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -162,7 +140,6 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
 
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
@@ -171,30 +148,6 @@ mod tests {
         assert_eq!((stat.pid, stat.name.as_str(), stat.parent), (12, "a) (b", 7));
         assert_eq!((stat.major_faults, stat.start_ticks), (3, 777));
         assert!(Stat::parse("12 (a").is_none());
-    }
-
-    #[test]
-    fn the_user_of_a_connection_is_found() {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let _connected =
-            std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-        let (accepted, from) = listener.accept().expect("a connection");
-        let (SocketAddr::V4(far), Ok(SocketAddr::V4(near))) = (from, accepted.local_addr()) else {
-            panic!("{accepted:?}")
-        };
-        let list = fs::read_to_string("/proc/self/net/tcp").expect("/proc");
-        let own = rustix::process::geteuid().as_raw().to_string();
-        assert_eq!(user_of(&list, far, near), Some(own.as_str()));
-        let nobody = SocketAddrV4::new([127, 0, 0, 9].into(), 1);
-        assert_eq!((user_of(&list, far, nobody), user_of(&list, nobody, near)), (None, None));
-        assert!(is_own_connection(&accepted));
-        // Of which the kernel says nothing any more.
-        let alone = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let gone = TcpStream::connect(alone.local_addr().expect("an address")).expect("a connection");
-        rustix::net::sockopt::set_socket_linger(&gone, Some(std::time::Duration::ZERO)).expect("an option");
-        let (accepted, _) = alone.accept().expect("a connection");
-        drop(gone);
-        assert!(!is_own_connection(&accepted));
     }
 
     #[test]
