@@ -222,7 +222,7 @@ mod tests {
             assert_ne!(made.path, usual, "{what}");
             assert_eq!(fs::symlink_metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700, "{what}");
             assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
-            assert_eq!(paths(&above), [made.path.clone()], "{what}");
+            assert_eq!(paths(&above), std::slice::from_ref(&made.path), "{what}");
             // The squatter leaves: what exists is still used.
             let _ = fs::remove_file(&usual).or_else(|_| fs::remove_dir(&usual));
             assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
