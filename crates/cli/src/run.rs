@@ -26,6 +26,7 @@ use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
 use wireup_node::trace::{self, Phase};
 use wireup_os::clock::monotonic_ns;
+use wireup_os::output_file::{self, Existing};
 use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
@@ -272,7 +273,7 @@ fn start(
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let (places, growth) = (resolved.places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
-    let profile = match resolved.profile.clone().map(|path| (File::create(&path), path)) {
+    let profile = match resolved.profile.clone().map(|path| (output_file::open(&path, Existing::Empty, 0o666), path)) {
         None => None,
         Some((Ok(file), path)) => Some((file, path)),
         Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),

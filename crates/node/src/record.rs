@@ -4,13 +4,12 @@
 //! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its owner
 //! can read it.
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::env::consts::ARCH;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use wireup_os::output_file::{self, Existing};
 use wireup_proto::io::{Input, Output};
 use wireup_proto::{AgentConfig, Born, Instant, OutputDigest};
 use wireup_wire::ids::AgentId;
@@ -67,16 +66,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates `DIR/agent-N.rec`; an older one is emptied first. If that is a symbolic link, it is an error: others who can
-    /// write to the directory must not choose which of our files is emptied.
+    /// Creates `DIR/agent-N.rec`; an older one is replaced, so that nobody has it open already.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Recorder> {
-        std::fs::create_dir_all(directory)?;
+        drop(output_file::make_folder(directory)?);
         let path = directory.join(format!("agent-{}.rec", header.agent));
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(OWNER_ONLY);
-        let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
-        // An older file would keep its mode.
-        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
+        let file = output_file::open(&path, Existing::Replace, OWNER_ONLY)?;
         let mut recorder =
             Recorder { file: BufWriter::new(file), asked: OutputDigest::default(), written: OutputDigest::default() };
         recorder.write(header)?;
@@ -162,7 +156,8 @@ fn read_record(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, lchown};
 
     fn header() -> Header {
         let session = SessionSpec {
@@ -177,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_private_to_its_owner_and_follows_no_symbolic_link() {
+    fn a_recording_is_private_to_its_owner_and_follows_no_symbolic_link_of_others() {
         let directory = std::env::temp_dir().join(format!("wireup-record-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("agent-3.rec");
@@ -187,10 +182,17 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(Recording::open(&path).unwrap().header, header());
 
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can make a link of another user");
+            fs::remove_dir_all(&directory).unwrap();
+            return;
+        }
+        fs::set_permissions(&directory, Permissions::from_mode(0o1777)).unwrap();
         let precious = directory.join("precious");
         fs::write(&precious, "precious").unwrap();
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
+        lchown(&path, Some(61_002), None).unwrap();
         assert!(Recorder::create(&directory, &header()).is_err());
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         fs::remove_dir_all(&directory).unwrap();

@@ -3,6 +3,7 @@
 //! Everything made here is close-on-exec.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -32,13 +33,27 @@ pub fn null() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// A file in memory that appears in no file system and can be sealed. It cannot be executed, as kernels from 6.3 on may demand
+/// (`vm.memfd_noexec`), but libraries can be mapped from it.
+///
+/// # Errors
+/// No memory or descriptor is left.
+pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Kernels before 6.3 do not know `NOEXEC_SEAL`.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        made => made,
+    }
+}
+
 /// Anonymous memory that holds `bytes`, sealed against changes and positioned at its start. It can be read like a file and
 /// appears in no file system.
 ///
 /// # Errors
 /// No memory or descriptor is left.
 pub fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let memory = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let memory = memory_file("input")?;
     let mut rest = bytes;
     while !rest.is_empty() {
         let written = rustix::io::write(&memory, rest)?;
@@ -142,6 +157,18 @@ mod tests {
         let read = rustix::io::read(&memory, &mut buffer[..]).unwrap();
         assert_eq!(&buffer[..read], b"secret");
         assert_eq!(rustix::io::write(&memory, b"x"), Err(rustix::io::Errno::PERM));
+    }
+
+    #[test]
+    fn memory_files_cannot_be_executed() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+        if rustix::fs::memfd_create("probe", flags).is_err() {
+            println!("SKIPPED: this kernel makes every memory file executable");
+            return;
+        }
+        for memory in [memory_file("data").unwrap(), sealed_memory(b"data").unwrap()] {
+            assert_eq!(rustix::fs::fstat(&memory).unwrap().st_mode & 0o111, 0);
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub mod host_file;
 pub mod inherit;
 pub mod interfaces;
 pub mod local;
+pub mod output_file;
+pub mod own_directory;
 pub mod process;
 pub mod pty;
 pub mod random;

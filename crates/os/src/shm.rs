@@ -7,7 +7,8 @@
 //! Readers map it `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As nothing writes to it, all
 //! readers share the same pages.
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use crate::files::memory_file;
+use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -92,15 +93,6 @@ impl SealedMemory {
 impl AsFd for SealedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Kernels before 6.3 do not know `NOEXEC_SEAL`.
-        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
-        made => made,
     }
 }
 

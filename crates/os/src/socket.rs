@@ -147,7 +147,7 @@ fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
 pub enum InARow {
     /// They listen, with this backlog.
     Listen(i32),
-    /// They keep their ports: only a socket that asks for one by number, and has `SO_REUSEADDR`, gets it, and may listen there.
+    /// They keep their ports from every other socket, until [`offer_port`].
     Reserve,
 }
 
@@ -210,15 +210,24 @@ fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
         let socket = bound(address, reuse)?;
         if let InARow::Listen(backlog) = kind {
             net::listen(&socket, backlog)?;
+            // Only now: with it, the port might have been that of another such socket.
+            sockopt::set_socket_reuseaddr(&socket, true)?;
         }
-        // Only now: with it, the port might have been that of another such socket.
-        sockopt::set_socket_reuseaddr(&socket, true)?;
         Ok(socket)
     };
     open((Ipv6Addr::UNSPECIFIED, port).into()).or_else(|error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
         _ => open((Ipv4Addr::UNSPECIFIED, port).into()),
     })
+}
+
+/// From now on another socket that asks for the port of this one by its number, and has `SO_REUSEADDR`, gets it and may listen there, as
+/// long as this one does not listen. The kernel does not ask which user's socket that is.
+///
+/// # Errors
+/// It is not a socket of TCP.
+pub fn offer_port(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseaddr(socket, true)?)
 }
 
 /// The address on which a socket listens, or the local address of its connection.
@@ -432,11 +441,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_port_is_for_those_who_ask_for_it_by_number_and_reuse_addresses() {
+    fn a_reserved_port_is_nobodys_before_it_is_offered_to_those_who_ask_for_it_by_number_and_reuse_addresses() {
         let range = 23_120..=23_129;
         let (base, reserved) = bind_in_a_row(5, range.clone(), 23_120, InARow::Reserve).unwrap();
         assert_eq!((base, reserved.len()), (23_120, 5));
         let own: SocketAddr = "127.0.0.1:23121".parse().unwrap();
+        for reuse in [false, true] {
+            assert_eq!(bound(own, reuse).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        reserved.iter().for_each(|socket| offer_port(socket).unwrap());
         assert_eq!(bound(own, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         // Whoever looks for free ports does not get it, nor is anybody there yet.
         for kind in [InARow::Listen(8), InARow::Reserve] {

@@ -19,7 +19,7 @@ use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Why the other end of a connection does not count as this user's.
@@ -53,7 +53,28 @@ pub struct PeerLookup {
     own: u32,
 }
 
+/// Most connections of others at the listener of the trial.
+const STRANGERS_MAX: usize = 64;
+
 impl PeerLookup {
+    /// A lookup that is tried with a connection of this process to itself.
+    ///
+    /// # Errors
+    /// No source knows whose that connection is, or there is no loopback interface.
+    pub fn tried() -> Result<PeerLookup, NotOwn> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        let own = near.local_addr()?;
+        for _ in 0..STRANGERS_MAX {
+            // Somebody else may have been faster.
+            let (far, from) = listener.accept()?;
+            if from == own {
+                return PeerLookup::new(far);
+            }
+        }
+        Err(NotOwn::NotHere)
+    }
+
     /// `probe`: a connection of this process to itself, with which the sources are tried.
     ///
     /// # Errors

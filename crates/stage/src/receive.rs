@@ -22,12 +22,13 @@ enum Problem {
     Output(io::Error),
 }
 
-/// Receives one set. What is missing, and the end, are answered on `output`.
+/// Receives one set. What is missing, and the end, are answered on `output`. `confine` is called before anything of the set is parsed: from
+/// then on only files of the store are needed, and no mounts.
 ///
 /// # Errors
 /// Nobody takes the answers.
-pub fn receive(store: &Store, input: impl Input, mut output: impl Write) -> io::Result<()> {
-    let end = match take(store, input, &mut output) {
+pub fn receive(store: &Store, input: impl Input, mut output: impl Write, confine: impl FnOnce()) -> io::Result<()> {
+    let end = match take(store, input, &mut output, confine) {
         Ok(()) => Answer::Kept,
         Err(Problem::Output(error)) => return Err(error),
         Err(problem) => Answer::Failed(problem.to_string()),
@@ -36,7 +37,8 @@ pub fn receive(store: &Store, input: impl Input, mut output: impl Write) -> io::
     output.flush()
 }
 
-fn take(store: &Store, mut input: impl Input, output: &mut impl Write) -> Result<(), Problem> {
+fn take(store: &Store, mut input: impl Input, output: &mut impl Write, confine: impl FnOnce()) -> Result<(), Problem> {
+    let mut confine = Some(confine);
     let (mut receiver, mut receiving) = (Receiver::default(), None::<Receiving>);
     let mut say = |answer: Answer| {
         output.write_all(answer.line().as_bytes()).and_then(|()| output.flush()).map_err(Problem::Output)
@@ -49,7 +51,14 @@ fn take(store: &Store, mut input: impl Input, output: &mut impl Write) -> Result
             (None, _) => {}
             (Some(Piece::Name(name)), None) => match store.touch(&name)? {
                 true => return Ok(()),
-                false => say(Answer::Lacks)?,
+                false => {
+                    // Whether mounts can be made is found out by making one.
+                    store.form();
+                    if let Some(confine) = confine.take() {
+                        confine();
+                    }
+                    say(Answer::Lacks)?;
+                }
             },
             (Some(Piece::Set(set)), None) => {
                 let begun = store.receive(set)?;
@@ -93,7 +102,7 @@ mod tests {
     /// What a node says when it has had this much of the stream.
     fn said(store: &Store, stream: &[u8]) -> String {
         let mut answers = Vec::new();
-        receive(store, Buffered::new(stream), &mut answers).unwrap();
+        receive(store, Buffered::new(stream), &mut answers, || ()).unwrap();
         String::from_utf8(answers).unwrap()
     }
 

@@ -1,6 +1,5 @@
 //! In place of the server's address in `PMI_PORT`: each connection of the rank is connected on.
 
-use crate::process;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::set_tcp_nodelay;
 use std::io;
@@ -8,6 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wireup_os::socket;
+use wireup_os::tcp_peer::PeerLookup;
 
 /// The server must answer within that time.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -16,6 +16,7 @@ pub struct Port {
     listener: TcpListener,
     servers: Vec<SocketAddr>,
     dials: Vec<Dial>,
+    lookup: PeerLookup,
 }
 
 /// A connection of the rank, and one to the server that is being made.
@@ -32,14 +33,15 @@ pub type Ends = (OwnedFd, OwnedFd);
 
 impl Port {
     /// # Errors
-    /// The server's address is none, or no port is left here.
+    /// The server's address is none, no port is left here, or the kernel does not tell whose connections are.
     pub fn listen(server: &str) -> io::Result<Port> {
         let mut servers: Vec<SocketAddr> = server.to_socket_addrs()?.collect();
         // The first one is tried first.
         servers.reverse();
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
-        Ok(Port { listener, servers, dials: Vec::new() })
+        let lookup = PeerLookup::tried().map_err(io::Error::other)?;
+        Ok(Port { listener, servers, dials: Vec::new(), lookup })
     }
 
     /// # Errors
@@ -84,14 +86,16 @@ impl Port {
             }
         }
         if happened.get(count).is_some_and(|flags| !flags.is_empty()) {
-            self.dials.extend(self.accept().and_then(|rank| begin(rank.into(), self.servers.clone())));
+            let rank = self.accept();
+            self.dials.extend(rank.and_then(|rank| begin(rank.into(), self.servers.clone())));
         }
         made
     }
 
-    fn accept(&self) -> Option<TcpStream> {
-        let (rank, from) = self.listener.accept().ok()?;
-        process::is_own_connection(from).then_some(rank)
+    /// `None`: there is none, or not one of this user.
+    fn accept(&mut self) -> Option<TcpStream> {
+        let (rank, _) = self.listener.accept().ok()?;
+        self.lookup.check(&rank).is_ok().then_some(rank)
     }
 }
 
@@ -102,5 +106,22 @@ fn begin(rank: OwnedFd, mut rest: Vec<SocketAddr>) -> Option<Dial> {
         if let Ok(server) = socket::dial(address, None) {
             return Some(Dial { rank, server, rest, deadline: Instant::now() + DIAL_TIMEOUT });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::sockopt::set_socket_linger;
+
+    #[test]
+    fn a_connection_of_which_the_kernel_tells_nothing_is_not_taken() {
+        let mut port = Port::listen("127.0.0.1:1").expect("a port");
+        let connect = || TcpStream::connect(port.address().expect("an address")).expect("a connection");
+        let (gone, stays) = (connect(), connect());
+        set_socket_linger(&gone, Some(Duration::ZERO)).expect("an option");
+        drop(gone);
+        assert!(port.accept().is_none());
+        assert_eq!(port.accept().map(|rank| rank.peer_addr().ok()), Some(stays.local_addr().ok()));
     }
 }

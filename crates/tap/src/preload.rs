@@ -2,7 +2,7 @@
 
 use crate::page::{MAGIC, PAGE_BYTES, VARIABLE};
 use crate::tally::Tally;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{SealFlags, fcntl_add_seals};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ impl Preload {
     /// No memory or no descriptor is left.
     pub fn new() -> io::Result<Preload> {
         let library = wireup_os::files::sealed_memory(LIBRARY)?.into();
-        let page: File = memfd_create(c"wireup-tap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into();
+        let page: File = wireup_os::files::memory_file("wireup-tap")?.into();
         page.set_len(PAGE_BYTES as u64)?;
         // A process that maps it would end by a signal if it became shorter.
         fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::net::{SocketAddr, SocketAddrV4};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::own_pid;
 
@@ -103,21 +102,6 @@ fn ancestors() -> Launcher {
     found
 }
 
-/// Whether a process of this user has made this connection on this machine; also if the kernel does not say.
-pub fn is_own_connection(from: SocketAddr) -> bool {
-    let SocketAddr::V4(from) = from else { return true };
-    let list = fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
-    let own = rustix::process::geteuid().as_raw().to_string();
-    user_of(&list, from).is_none_or(|user| user == own)
-}
-
-/// The user in the kernel's list whose end of a connection has this address.
-fn user_of(list: &str, address: SocketAddrV4) -> Option<&str> {
-    let wanted = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
-    let mut lines = list.lines().map(|line| line.split_whitespace());
-    lines.find_map(|mut fields| fields.nth(1).filter(|end| **end == wanted).and(fields.nth(5)))
-}
-
 /// The clock of `/proc` also runs while the machine sleeps.
 fn monotonic(ticks: u64) -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -164,18 +148,6 @@ mod tests {
         assert_eq!((stat.pid, stat.name.as_str(), stat.parent), (12, "a) (b", 7));
         assert_eq!((stat.major_faults, stat.start_ticks), (3, 777));
         assert!(Stat::parse("12 (a").is_none());
-    }
-
-    #[test]
-    fn the_user_of_a_connection_is_found() {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let connected = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-        let Ok(SocketAddr::V4(address)) = connected.local_addr() else { panic!("{connected:?}") };
-        let list = fs::read_to_string("/proc/self/net/tcp").expect("/proc");
-        let own = rustix::process::geteuid().as_raw().to_string();
-        assert_eq!(user_of(&list, address), Some(own.as_str()));
-        assert_eq!(user_of(&list, SocketAddrV4::new([127, 0, 0, 9].into(), 1)), None);
-        assert!(is_own_connection(address.into()));
     }
 
     #[test]

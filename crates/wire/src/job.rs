@@ -280,7 +280,7 @@ pub struct JobOptions {
 pub struct Staged {
     /// The digest of its manifest.
     pub set: [u8; 32],
-    /// The folder in which nodes keep staged files.
+    /// The folder in which nodes keep staged files; empty: one that each node finds in its memory.
     pub store: Vec<u8>,
     /// A rank that cannot have it is not started. Otherwise the ranks of its node use the originals.
     pub required: bool,

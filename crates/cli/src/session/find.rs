@@ -40,8 +40,7 @@ pub fn find(parsed: &Parsed) -> Result<Found, String> {
     }
 }
 
-/// Used if the user did not name a session: whether this error counts as "no session". Another user may have taken the session's place on
-/// purpose, to disturb us.
+/// Used if the user did not name a session: whether this error counts as "no session".
 fn is_as_good_as_none(error: &CallError) -> bool {
     match error {
         CallError::Crashed { .. } => true,

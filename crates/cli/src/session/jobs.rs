@@ -30,7 +30,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let nodes = session.welcome.nodes.clone();
     let own = |agent: &AgentId| nodes.get(agent.index()).map(|node| node.host.clone()).unwrap_or_default();
     let hosts = |job: &JobEntry| job.nodes.iter().map(own).chain(job.added.iter().cloned()).collect::<Vec<String>>();
-    let detached = spool::jobs(&name);
+    let detached = spool::jobs(&name).map_err(|error| error.to_string())?;
     if line.has(JSON) {
         let running = jobs.iter().map(|job| {
             serde_json::json!({

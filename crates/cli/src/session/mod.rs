@@ -29,7 +29,8 @@ pub fn attach_to(name: &str) -> Result<Attached, String> {
 
 /// The error message if there is no session of that name.
 fn nobody(name: &str) -> String {
-    let others = wireup_node::session::Place::names();
+    // What cannot be listed is no hint.
+    let others = wireup_node::session::Place::names().unwrap_or_default();
     let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {
         [] => String::new(),
         ref others => format!("; running sessions: {}", others.join(", ")),

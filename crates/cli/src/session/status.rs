@@ -49,7 +49,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let asked = line.last(ONLY, Value::text)?;
     let names = match &asked {
         Some(name) => vec![name.clone()],
-        None => Place::names(),
+        None => Place::names().map_err(|error| error.to_string())?,
     };
     if names.is_empty() {
         return Err(nobody(asked.as_deref().unwrap_or(DEFAULT_NAME)));
@@ -83,10 +83,11 @@ fn look(name: &str) -> Result<Status, String> {
         Control::JobList(jobs) => Some(jobs),
         _ => None,
     });
+    let kept_bytes = place.as_ref().map_or(Ok(0), spool::kept_bytes);
     Ok(Status {
         name: name.to_owned(),
         pid: session.pid(),
-        kept_bytes: place.as_ref().map_or(0, spool::kept_bytes),
+        kept_bytes: kept_bytes.map_err(|error| format!("cannot read the output of detached jobs: {error}"))?,
         path: place.map(|place| place.path().display().to_string()).unwrap_or_default(),
         facts,
         nodes: session.welcome.nodes.clone(),

@@ -62,7 +62,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         }
         "list" if rest.is_empty() => {
             let found = nodes(&parsed, &surroundings)?;
-            let argv = [&b"list"[..], stage.store().as_os_str().as_bytes()].map(<[u8]>::to_vec);
+            let argv = [b"list".to_vec(), stage.store()];
             let told = travel::ask(&found.session, &found.nodes, &argv)?;
             out::print(&table(&told));
             Ok(0)
@@ -70,7 +70,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         "list" => Err("wireup stage list takes no further words".into()),
         "drop" => {
             let found = nodes(&parsed, &surroundings)?;
-            let mut argv = [&b"drop"[..], stage.store().as_os_str().as_bytes()].map(<[u8]>::to_vec).to_vec();
+            let mut argv = vec![b"drop".to_vec(), stage.store()];
             argv.extend(rest.iter().map(|set| set.as_bytes().to_vec()));
             let told = travel::ask(&found.session, &found.nodes, &argv)?;
             dropped(&told, !rest.is_empty())

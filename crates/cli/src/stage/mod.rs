@@ -34,10 +34,9 @@ use wireup_stage::view::Bare;
 use wireup_wire::job::{BareFolder, Staged};
 
 impl Stage {
-    /// Where nodes keep staged files.
-    pub fn store(&self) -> PathBuf {
-        let user = rustix::process::geteuid().as_raw();
-        self.folder.clone().unwrap_or_else(|| format!("/dev/shm/wireup-stage-{user}").into())
+    /// Where nodes keep staged files; empty: each finds a folder of its own.
+    fn store(&self) -> Vec<u8> {
+        self.folder.as_ref().map(|folder| folder.as_os_str().as_bytes().to_vec()).unwrap_or_default()
     }
 
     /// What the job is told about a set.
@@ -46,7 +45,7 @@ impl Stage {
         let bare = Bare::of(set).into_iter();
         Staged {
             set: set.digest(),
-            store: bytes(&self.store()),
+            store: self.store(),
             required: self.required,
             by_library: self.by_library,
             bare: bare.map(|bare| BareFolder { path: bytes(&bare.path), name: bare.name, mode: bare.mode }).collect(),

@@ -3,20 +3,23 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
+use wireup_node::staged_store;
+use wireup_os::process::{Confinement, confine};
 use wireup_os::shm::{Incoming, RingReader, incoming};
 use wireup_proto::exit_code::OURS;
 use wireup_stage::Store;
 use wireup_stage::answer::Answer;
 use wireup_stage::gather::sending::gather;
 use wireup_stage::receive::receive;
+use wireup_stage::store::StoreError;
 use wireup_stage::stream::{Buffered, Input};
 
 /// What the pipe from a node's rank holds (bytes): four pieces.
 const PIPE_LEN: usize = 1 << 20;
 
-/// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`, `gather`.
+/// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`, `gather`. An empty `STORE`: this node's usual one.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     wireup_os::process::set_name(c"wireup-stage");
     let args: Vec<OsString> = args.collect();
@@ -39,20 +42,31 @@ fn say(line: &str) -> io::Result<()> {
 
 /// `room_mib` 0: half of what is free.
 fn take(store: &Path, room_mib: u64) -> io::Result<()> {
-    match Store::open(store, room_mib << 20) {
+    let opened = staged_store::find_or_make_default(store).map_err(|error| error.to_string());
+    match opened.and_then(|folder| Store::open(&folder, room_mib << 20).map_err(|problem| problem.to_string())) {
         Ok(store) => {
             let output = io::stdout().lock();
+            // Without Landlock it keeps the rights of its user.
+            let confine = || {
+                let _ = confine(&Confinement { read_only: &[], read_write: &[store.root()], network: false });
+            };
             match incoming(rustix::stdio::stdin())? {
-                Incoming::Ring(ring) => receive(&store, FromAgent(ring), output),
+                Incoming::Ring(ring) => receive(&store, FromAgent(ring), output, confine),
                 Incoming::Plain(first) => {
                     // Without the buffer of the standard library, which would copy everything once more.
                     let rest = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
-                    receive(&store, Buffered::new(Cursor::new(first).chain(rest)), output)
+                    receive(&store, Buffered::new(Cursor::new(first).chain(rest)), output, confine)
                 }
             }
         }
-        Err(problem) => say(&Answer::Failed(problem.to_string()).line()),
+        Err(problem) => say(&Answer::Failed(problem).line()),
     }
+}
+
+/// The store, if there is one on this node.
+fn existing(store: &Path) -> Result<Option<Store>, String> {
+    let Some(folder) = staged_store::find(store).map_err(|error| error.to_string())? else { return Ok(None) };
+    Store::open(&folder, u64::MAX).map(Some).map_err(|problem| problem.to_string())
 }
 
 /// Memory that the agent fills.
@@ -83,10 +97,10 @@ fn give() -> io::Result<()> {
 }
 
 fn list(store: &Path) -> io::Result<()> {
-    if !store.exists() {
-        return Ok(());
-    }
-    let sets = Store::open(store, u64::MAX).and_then(|store| store.sets());
+    let sets = existing(store).and_then(|store| match store {
+        None => Ok(Vec::new()),
+        Some(store) => store.sets().map_err(|problem| problem.to_string()),
+    });
     match sets {
         Ok(sets) => sets.iter().try_for_each(|kept| {
             let age = SystemTime::now().duration_since(kept.used).map_or(0, |age| age.as_secs());
@@ -94,22 +108,21 @@ fn list(store: &Path) -> io::Result<()> {
             let used = if kept.is_in_use { "used" } else { "idle" };
             say(&format!("set {} {} {} {age} {used} {}\n", kept.name, kept.bytes, kept.files, of.replace('\n', "?")))
         }),
-        Err(problem) => say(&Answer::Failed(problem.to_string()).line()),
+        Err(problem) => say(&Answer::Failed(problem).line()),
     }
 }
 
 /// Without names: all sets.
 fn drop_sets(store: &Path, names: &[OsString]) -> io::Result<()> {
-    if !store.exists() {
-        return Ok(());
-    }
-    let dropped = Store::open(&PathBuf::from(store), u64::MAX).and_then(|store| {
+    let dropped = existing(store).and_then(|store| {
         let mut lines = String::new();
-        for kept in store.sets()? {
+        let Some(store) = store else { return Ok(lines) };
+        let problem = |problem: StoreError| problem.to_string();
+        for kept in store.sets().map_err(problem)? {
             let is_meant = names.is_empty()
                 || names.iter().any(|name| name.to_str().is_some_and(|name| kept.name.starts_with(name)));
             if is_meant {
-                let is_gone = store.drop_set(&kept.name)?;
+                let is_gone = store.drop_set(&kept.name).map_err(problem)?;
                 lines += &format!("{} {}\n", if is_gone { "dropped" } else { "busy" }, kept.name);
             }
         }
@@ -117,6 +130,6 @@ fn drop_sets(store: &Path, names: &[OsString]) -> io::Result<()> {
     });
     match dropped {
         Ok(lines) => say(&lines),
-        Err(problem) => say(&Answer::Failed(problem.to_string()).line()),
+        Err(problem) => say(&Answer::Failed(problem).line()),
     }
 }

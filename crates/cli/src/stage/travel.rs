@@ -64,7 +64,7 @@ pub fn send(
     let begun_ns = monotonic_ns();
     let stores = nodes.with_stores();
     let room = stage.room_mib.unwrap_or(0).to_string();
-    let argv = [&b"receive"[..], stage.store().as_os_str().as_bytes(), room.as_bytes()].map(<[u8]>::to_vec);
+    let argv = [b"receive".to_vec(), stage.store(), room.into_bytes()];
     let mut courier = Courier {
         sending: Sending::new(&plan.set, stores.len() as u32),
         problem: None,

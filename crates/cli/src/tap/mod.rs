@@ -9,13 +9,14 @@ use crate::out;
 use crate::program::elf::Content;
 use report::Report;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command as Process;
 use std::time::Duration;
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_os::output_file::{self, Existing};
 use wireup_tap::{End, Gathered, Tap, TapError};
 
 const DIR: Flag = Flag::value(
@@ -189,7 +190,8 @@ fn publish(gathered: Gathered, command: &str, targets: &Targets) {
     let command = command.replacen("{N}", &report.size.to_string(), 1);
     let text = show::text(&report, &command);
     let write = |path: &PathBuf, text: &str| {
-        if let Err(error) = std::fs::write(path, text) {
+        let file = output_file::open(path, Existing::Empty, 0o666);
+        if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
             out::tell(&format!("tap: cannot write {}: {error}", path.display()));
         }
     };

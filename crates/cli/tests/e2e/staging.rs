@@ -1,7 +1,7 @@
 //! Staged files: ranks read copies in node memory. `staging_server` looks at what the file server is still asked for.
 
 use crate::harness::machines;
-use crate::harness::sessions::Session;
+use crate::harness::sessions::{Session, status_of};
 use crate::harness::{Outcome, Run, Running};
 use crate::staging_server::spec;
 use rustix::process::{Pid, Signal, kill_process};
@@ -329,6 +329,17 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
         let read = if code == 0 { 2 } else { 0 };
         assert_eq!(outcome.out().matches("10000000").count(), read, "{outcome}");
     }
+}
+
+/// Landlock goes with the promise to gain no rights. A kernel without it refuses what the receiver asks for.
+#[test]
+fn a_receiver_has_no_more_rights_than_it_needs() {
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    let mut running = slow_job(&folder, &data, "--stage").start();
+    let receiver = await_receiver(&mut running);
+    running.await_that("the receiver is confined", |_| status_of(receiver, "status", "NoNewPrivs:") == 1);
+    running.finish().expect_code(0);
 }
 
 #[test]

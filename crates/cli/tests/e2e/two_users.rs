@@ -2,5 +2,7 @@
 //! `docs/explanation/threat-model.md`. Each test lets a stranger forge, squat, race, hold idle or replay.
 
 mod joining;
+mod output_files;
 mod pmix;
 mod slurm;
+mod squatting;

@@ -3,6 +3,7 @@
 
 use super::protocol::Batch;
 use super::redirected::{self, Redirected};
+use crate::staged_store;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,12 @@ pub enum View {
 
 /// Shows the staged files to this process and those that it starts. It serves no other job afterwards.
 pub fn show(staged: &Staged, batch: &Batch) -> View {
-    let folder = Path::new(OsStr::from_bytes(&staged.store));
-    let kept = Store::open(folder, u64::MAX).and_then(|store| store.take(&staged.set));
+    let folder = match staged_store::find(Path::new(OsStr::from_bytes(&staged.store))) {
+        Ok(Some(folder)) => folder,
+        Ok(None) => return View::Originals("none were staged on this node".into()),
+        Err(error) => return View::Originals(error.to_string()),
+    };
+    let kept = Store::open(&folder, u64::MAX).and_then(|store| store.take(&staged.set));
     let kept = match kept {
         Ok(Some(kept)) => kept,
         Ok(None) => return View::Originals(format!("they are not in {}", folder.display())),

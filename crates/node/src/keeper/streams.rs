@@ -36,6 +36,10 @@ impl Streams {
     /// # Errors
     /// No descriptor or pseudo-terminal is left.
     pub fn open(process: &Process, listening: Option<OwnedFd>) -> io::Result<Streams> {
+        if let Some(socket) = &listening {
+            // If it keeps a port for this process, nobody could have it before now.
+            socket::offer_port(socket)?;
+        }
         let mut agent = ProcessFds::default();
         let pmi = if process.pmi {
             let (near, far) = socket::pair()?;

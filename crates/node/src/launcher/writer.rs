@@ -223,7 +223,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Target {
     fn new(stream: Stream, style: LineStyle, sink: Sink, spool: Option<Arc<Spool>>) -> Target {
-        let lines = Lines::new(stream, style).decorated(sink.decoration.clone());
+        let lines = Lines::new(style).decorated(sink.decoration.clone());
         Target { stream, sink, spool, lines }
     }
 
@@ -334,7 +334,7 @@ impl From<io::Error> for Problem {
 /// # Errors
 /// It cannot be made, or a file cannot be removed.
 pub fn make_directory(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)?;
+    drop(wireup_os::output_file::make_folder(path)?);
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if is_of_rank(&entry.file_name().to_string_lossy()) && entry.file_type()?.is_file() {

@@ -2,22 +2,24 @@
 //!
 //! ```text
 //! $WIREUP_RUNTIME_DIR           /NAME     if it is set, the only place
-//! $XDG_RUNTIME_DIR      /wireup /NAME     or /run/user/UID, if it belongs to the user
+//! $XDG_RUNTIME_DIR      /wireup /NAME     or /run/user/UID, if it belongs to the user and nobody else may write to it
 //! /tmp/wireup-UID               /NAME     if there is no such directory, or it may be removed before the session ends
+//! /tmp/wireup-UID-RANDOM        /NAME     if another user has taken that name (`wireup_os::own_directory`)
 //! ```
 //!
-//! Below the first directory nothing is trusted: each component is opened without following links, and must be a directory of
-//! ours without rights for others. Its contents are accessed through the descriptor, so that no other directory can be
-//! substituted in the meantime.
+//! What another user has put at one of these names counts as absent. Below the first directory nothing is trusted: each component is opened
+//! without following links, and must be a directory of ours without rights for others. Its contents are accessed through the descriptor, so
+//! that no other directory can be substituted in the meantime.
 
 use crate::keeper;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::env;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use wireup_os::own_directory::{self, OwnDirectory};
 
 /// Replaces all other places; for tests, and for machines without a usable one.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
@@ -46,6 +48,8 @@ pub enum PlaceError {
     Open { path: String, mode: u32 },
     #[error("{path} is not a directory; remove it, or set {RUNTIME_DIR} to one of your directories")]
     NoDirectory { path: String },
+    #[error("no directory for sessions can be made in {path}: {error}; set {RUNTIME_DIR} to one of your directories")]
+    Shared { path: String, error: io::Error },
     #[error("{path}: {error}")]
     System { path: String, error: io::Error },
 }
@@ -71,10 +75,10 @@ impl Place {
     pub fn find(name: &str) -> Result<Option<Place>, PlaceError> {
         check_name(name)?;
         for base in bases() {
-            if let Some(above) = base.open(false)?
-                && let Some(directory) = enter(&above, &base.path, name, false)?
-            {
-                return Ok(Some(Place { path: base.path.join(name), directory }));
+            for above in base.existing()? {
+                if let Some(directory) = enter(&above.directory, &above.path, name, false)? {
+                    return Ok(Some(Place { path: above.path.join(name), directory }));
+                }
             }
         }
         Ok(None)
@@ -104,25 +108,31 @@ impl Place {
 
     fn make(name: &str, lasting: bool) -> Result<Place, PlaceError> {
         let bases = bases();
-        let fits = |base: &&Base| base.lasts || !lasting;
-        let base = bases.iter().find(fits).or(bases.last()).expect("`bases` is never empty");
-        // `open(true)` creates it if it is missing.
-        let above = base.open(true)?.ok_or_else(|| system(&base.path, Errno::NOENT))?;
-        let directory = enter(&above, &base.path, name, true)?;
-        let path = base.path.join(name);
+        let fits = |base: &&Base| base.lasts() || !lasting;
+        let above = bases.iter().find(fits).or(bases.last()).expect("`bases` is never empty").made()?;
+        let directory = enter(&above.directory, &above.path, name, true)?;
+        let path = above.path.join(name);
         Ok(Place { directory: directory.ok_or_else(|| system(&path, Errno::NOENT))?, path })
     }
 
     /// The names of all existing places, sorted.
-    pub fn names() -> Vec<String> {
+    ///
+    /// # Errors
+    /// A directory that may hold sessions cannot be used.
+    pub fn names() -> Result<Vec<String>, PlaceError> {
         let mut names = Vec::new();
         for base in bases() {
-            let entries = std::fs::read_dir(&base.path).into_iter().flatten().flatten();
-            names.extend(entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|n| is_name(n)));
+            for above in base.existing()? {
+                let entries = Dir::read_from(&above.directory).map_err(|error| system(&above.path, error))?;
+                for entry in entries {
+                    let entry = entry.map_err(|error| system(&above.path, error))?;
+                    names.extend(entry.file_name().to_str().ok().filter(|name| is_name(name)).map(str::to_owned));
+                }
+            }
         }
         names.sort();
         names.dedup();
-        names
+        Ok(names)
     }
 
     pub fn path(&self) -> &Path {
@@ -186,49 +196,94 @@ impl AsFd for Place {
     }
 }
 
-/// A directory that may hold sessions.
-struct Base {
-    path: PathBuf,
-    /// The part of the path that we do not create, and of which only the owner is checked.
-    given: PathBuf,
-    lasts: bool,
+/// Where the sessions of this user may be.
+enum Base {
+    /// This very directory, which the user has named.
+    Given(PathBuf),
+    /// `wireup` in this directory of the user, which the system removes when nobody is logged in.
+    LogIn(PathBuf),
+    /// A directory in `/tmp`.
+    Shared,
 }
 
+const SHARED: &str = "/tmp";
+
 impl Base {
-    /// `None`: it does not exist.
-    fn open(&self, make: bool) -> Result<Option<OwnedFd>, PlaceError> {
-        if make && self.given == self.path {
-            // It usually exists.
-            let _ = rustix::fs::mkdir(&self.given, Mode::RWXU);
-        }
-        let given = match rustix::fs::open(&self.given, OPEN, Mode::empty()) {
-            Ok(given) => given,
-            Err(Errno::NOENT) if !make => return Ok(None),
-            Err(error) => return Err(system(&self.given, error)),
-        };
-        match self.path.strip_prefix(&self.given).ok().and_then(Path::to_str) {
-            None | Some("") => check_owner(&given, &self.given).map(|()| Some(given)),
-            Some(rest) => enter(&given, &self.given, rest, make),
+    fn lasts(&self) -> bool {
+        !matches!(self, Base::LogIn(_))
+    }
+
+    /// The directories that exist.
+    fn existing(&self) -> Result<Vec<OwnDirectory>, PlaceError> {
+        match self {
+            Base::Shared => {
+                let found = own_directory::all(Path::new(SHARED), &shared_name());
+                let found = found.map_err(|error| PlaceError::System { path: SHARED.into(), error })?;
+                found.iter().try_for_each(|own| check(&own.directory, &own.path))?;
+                Ok(found)
+            }
+            Base::Given(path) => Ok(open_given(path)?.into_iter().collect()),
+            Base::LogIn(given) => inside(given, false).map(|found| found.into_iter().collect()),
         }
     }
+
+    /// One directory, made if it is missing.
+    fn made(&self) -> Result<OwnDirectory, PlaceError> {
+        let missing = |path: &Path| system(path, Errno::NOENT);
+        match self {
+            Base::Shared => {
+                let made = own_directory::find_or_make(Path::new(SHARED), &shared_name());
+                let made = made.map_err(|error| PlaceError::Shared { path: SHARED.into(), error })?;
+                check(&made.directory, &made.path).map(|()| made)
+            }
+            Base::Given(path) => {
+                // It usually exists.
+                let _ = rustix::fs::mkdir(path, Mode::RWXU);
+                open_given(path)?.ok_or_else(|| missing(path))
+            }
+            Base::LogIn(given) => inside(given, true)?.ok_or_else(|| missing(given)),
+        }
+    }
+}
+
+fn shared_name() -> String {
+    format!("wireup-{}", rustix::process::geteuid().as_raw())
+}
+
+fn open_given(path: &Path) -> Result<Option<OwnDirectory>, PlaceError> {
+    match rustix::fs::open(path, OPEN, Mode::empty()) {
+        Ok(directory) => {
+            check_owner(&directory, path)?;
+            Ok(Some(OwnDirectory { path: path.to_owned(), directory }))
+        }
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(system(path, error)),
+    }
+}
+
+/// `wireup` in a directory of this user.
+fn inside(given: &Path, make: bool) -> Result<Option<OwnDirectory>, PlaceError> {
+    let Some(above) = open_given(given)? else { return Ok(None) };
+    let directory = enter(&above.directory, given, "wireup", make)?;
+    Ok(directory.map(|directory| OwnDirectory { path: given.join("wireup"), directory }))
 }
 
 /// The candidates, in order of preference.
 fn bases() -> Vec<Base> {
     let user = rustix::process::geteuid().as_raw();
     if let Some(given) = given_base() {
-        return vec![Base { path: given.clone(), given, lasts: true }];
+        return vec![Base::Given(given)];
     }
     let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let candidates = named.into_iter().chain([PathBuf::from(format!("/run/user/{user}"))]);
-    // If `su` has kept another user's variable, that directory is not for us.
-    let is_own = |path: &PathBuf| rustix::fs::stat(path).is_ok_and(|stat| stat.st_uid == user);
+    // If `su` has kept another user's variable, that directory is not for us; nor is one in which others can rename what is ours.
+    let is_own = |path: &PathBuf| {
+        rustix::fs::stat(path).is_ok_and(|stat| {
+            stat.st_uid == user && stat.st_mode & 0o022 == 0 && FileType::from_raw_mode(stat.st_mode).is_dir()
+        })
+    };
     let own = candidates.into_iter().find(is_own);
-    let tmp = PathBuf::from("/tmp");
-    own.into_iter()
-        .map(|given| Base { path: given.join("wireup"), given, lasts: false })
-        .chain([Base { path: tmp.join(format!("wireup-{user}")), given: tmp, lasts: true }])
-        .collect()
+    own.map(Base::LogIn).into_iter().chain([Base::Shared]).collect()
 }
 
 /// The directory given by the user, which we do not remove.

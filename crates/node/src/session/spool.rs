@@ -19,7 +19,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use wireup_proto::io::Stream;
 use wireup_wire::ids::JobId;
@@ -78,12 +78,17 @@ pub struct Listed {
     pub is_running: bool,
 }
 
+/// The file of one job, open to read.
+struct Contents {
+    file: File,
+    offset: u64,
+}
+
 /// The reading end.
 pub struct Reader {
     path: PathBuf,
-    file: File,
+    contents: Contents,
     changes: OwnedFd,
-    offset: u64,
     _place: Place,
 }
 
@@ -111,7 +116,7 @@ impl Spool {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        make_room(place, SESSION_BYTES_MAX);
+        make_room(place, SESSION_BYTES_MAX)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(directory.join(job.to_string()))?;
@@ -125,7 +130,7 @@ impl Spool {
     /// Writes output of the job.
     ///
     /// # Errors
-    /// There is no room.
+    /// There is no room, or other spools cannot be read.
     pub fn write(&self, stream: Stream, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let mut kept = self.kept();
         if kept.is_full {
@@ -136,7 +141,7 @@ impl Spool {
             SPOOL_BYTES_MAX.. => Some(FULL),
             bytes if bytes >= kept.looked + LOOK_BYTES => {
                 kept.looked = bytes;
-                (!make_room(&self.place, SESSION_BYTES_MAX)).then_some(NO_ROOM)
+                (!make_room(&self.place, SESSION_BYTES_MAX)?).then_some(NO_ROOM)
             }
             _ => None,
         };
@@ -184,105 +189,83 @@ impl Spool {
 }
 
 /// All spools of a session.
-pub fn jobs(name: &str) -> Vec<Listed> {
-    let place = Place::find(name).ok().flatten();
-    let mut listed: Vec<Listed> = place.iter().flat_map(list).collect();
+///
+/// # Errors
+/// The session's directory or a spool cannot be read.
+pub fn jobs(name: &str) -> Result<Vec<Listed>, PlaceError> {
+    let Some(place) = Place::find(name)? else { return Ok(Vec::new()) };
+    let mut listed = list(&place).map_err(|error| {
+        let path = place.path().join(DIRECTORY).display().to_string();
+        PlaceError::System { path, error }
+    })?;
     listed.sort_by_key(|listed| listed.job);
-    listed
+    Ok(listed)
 }
 
-fn list(place: &Place) -> Vec<Listed> {
-    let entries = fs::read_dir(place.inside(DIRECTORY)).into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(JobId));
-    numbers.filter_map(|job| Reader::open_at(place.try_clone().ok()?, job).ok()?.listed(job)).collect()
+fn list(place: &Place) -> io::Result<Vec<Listed>> {
+    let Some(entries) = if_there(fs::read_dir(place.inside(DIRECTORY)))? else { return Ok(Vec::new()) };
+    let mut listed = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(job) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(JobId) else { continue };
+        // It may have been removed in the meantime.
+        if let Some(mut contents) = if_there(Contents::open(&entry.path()))? {
+            listed.extend(contents.listed(job)?);
+        }
+    }
+    Ok(listed)
+}
+
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 /// How much output of detached jobs a session keeps (bytes).
-pub fn kept_bytes(place: &Place) -> u64 {
-    list(place).iter().map(|spool| len(place, spool.job)).sum()
+///
+/// # Errors
+/// A spool cannot be read.
+pub fn kept_bytes(place: &Place) -> io::Result<u64> {
+    list(place)?.iter().map(|spool| len(place, spool.job)).sum()
 }
 
-fn len(place: &Place, job: JobId) -> u64 {
-    fs::metadata(place.inside(DIRECTORY).join(job.to_string())).map_or(0, |file| file.len())
+fn len(place: &Place, job: JobId) -> io::Result<u64> {
+    Ok(if_there(fs::metadata(place.inside(DIRECTORY).join(job.to_string())))?.map_or(0, |file| file.len()))
 }
 
 /// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns whether they have.
-fn make_room(place: &Place, bytes_max: u64) -> bool {
-    let (running, mut over): (Vec<_>, Vec<_>) = list(place).into_iter().partition(|spool| spool.is_running);
+fn make_room(place: &Place, bytes_max: u64) -> io::Result<bool> {
+    let (running, mut over): (Vec<_>, Vec<_>) = list(place)?.into_iter().partition(|spool| spool.is_running);
     over.sort_by_key(|spool| spool.job);
-    let mut bytes: u64 = running.iter().chain(&over).map(|spool| len(place, spool.job)).sum();
+    let mut bytes: u64 = running.iter().chain(&over).map(|spool| len(place, spool.job)).sum::<io::Result<u64>>()?;
     let mut left = over.len();
     for Listed { job, .. } in over {
         if left < OVER_MAX && bytes <= bytes_max {
             break;
         }
-        bytes -= len(place, job).min(bytes);
+        bytes -= len(place, job)?.min(bytes);
         left -= 1;
-        let _ = fs::remove_file(place.inside(DIRECTORY).join(job.to_string()));
+        if_there(fs::remove_file(place.inside(DIRECTORY).join(job.to_string())))?;
     }
-    bytes <= bytes_max
+    Ok(bytes <= bytes_max)
 }
 
-impl Reader {
-    /// `None`: there is no such job, or it is not detached.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
-    pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, PlaceError> {
-        let Some(place) = Place::find(name)? else { return Ok(None) };
-        let path = place.path().join(DIRECTORY).join(job.to_string());
-        match Reader::open_at(place, job) {
-            Ok(reader) => Ok(Some(reader)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(PlaceError::System { path: path.display().to_string(), error }),
-        }
+impl Contents {
+    fn open(path: &Path) -> io::Result<Contents> {
+        Ok(Contents { file: File::open(path)?, offset: 0 })
     }
 
-    fn open_at(place: Place, job: JobId) -> io::Result<Reader> {
-        let path = place.inside(DIRECTORY).join(job.to_string());
-        let file = File::open(&path)?;
-        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        inotify::add_watch(&changes, &path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
-        Ok(Reader { path, file, changes, offset: 0, _place: place })
-    }
-
-    fn listed(mut self, job: JobId) -> Option<Listed> {
-        let is_running = !self.is_abandoned();
-        let (kind, program) = self.record().ok()??;
+    /// `None`: its launcher has only just made it.
+    fn listed(&mut self, job: JobId) -> io::Result<Option<Listed>> {
+        let is_running = !self.is_abandoned()?;
+        let Some((PROGRAM, program)) = self.record()? else { return Ok(None) };
         let mut last = [0; HEADER_LEN + 1];
-        let length = self.file.metadata().ok()?.len();
-        let at = length.checked_sub(last.len() as u64)?;
-        let is_end = self.file.read_exact_at(&mut last, at).is_ok() && last[..HEADER_LEN] == [END, 1, 0, 0, 0];
+        let at = self.file.metadata()?.len().saturating_sub(last.len() as u64);
+        let is_end = self.read_whole(&mut last, at)? && last[..HEADER_LEN] == [END, 1, 0, 0, 0];
         let code = (is_end && !is_running).then_some(last[HEADER_LEN]);
-        (kind == PROGRAM).then(|| Listed {
-            job,
-            program: String::from_utf8_lossy(&program).into_owned(),
-            code,
-            is_running,
-        })
-    }
-
-    /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when there may be more.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn next_piece(&mut self) -> io::Result<Piece> {
-        loop {
-            // Checked before the read, so that everything that the launcher wrote before it ended is read.
-            let abandoned = self.is_abandoned();
-            match self.record()? {
-                Some((1, bytes)) => return Ok(Piece::Bytes(Stream::Out, bytes)),
-                Some((2, bytes)) => return Ok(Piece::Bytes(Stream::Err, bytes)),
-                Some((END, code)) => return Ok(Piece::End { code: code.first().copied().unwrap_or(0) }),
-                Some(_) => {}
-                None if abandoned => return Ok(Piece::Lost),
-                None => {
-                    if !self.take_changes() {
-                        return Ok(Piece::Later);
-                    }
-                }
-            }
-        }
+        Ok(Some(Listed { job, program: String::from_utf8_lossy(&program).into_owned(), code, is_running }))
     }
 
     /// The next whole record.
@@ -312,24 +295,70 @@ impl Reader {
     }
 
     /// Whether the writer is gone.
-    fn is_abandoned(&self) -> bool {
-        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => {
-                let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-                true
+    fn is_abandoned(&self) -> io::Result<bool> {
+        match retry_on_intr(|| rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared)) {
+            Ok(()) => rustix::fs::flock(&self.file, FlockOperation::Unlock).map(|()| true).map_err(Into::into),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Reader {
+    /// `None`: there is no such job, or it is not detached.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, PlaceError> {
+        let Some(place) = Place::find(name)? else { return Ok(None) };
+        let path = place.path().join(DIRECTORY).join(job.to_string());
+        match Reader::open_at(place, job) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(PlaceError::System { path: path.display().to_string(), error }),
+        }
+    }
+
+    fn open_at(place: Place, job: JobId) -> io::Result<Reader> {
+        let path = place.inside(DIRECTORY).join(job.to_string());
+        let contents = Contents::open(&path)?;
+        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&changes, &path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
+        Ok(Reader { path, contents, changes, _place: place })
+    }
+
+    /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when there may be more.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn next_piece(&mut self) -> io::Result<Piece> {
+        loop {
+            // Checked before the read, so that everything that the launcher wrote before it ended is read.
+            let abandoned = self.contents.is_abandoned()?;
+            match self.contents.record()? {
+                Some((1, bytes)) => return Ok(Piece::Bytes(Stream::Out, bytes)),
+                Some((2, bytes)) => return Ok(Piece::Bytes(Stream::Err, bytes)),
+                Some((END, code)) => return Ok(Piece::End { code: code.first().copied().unwrap_or(0) }),
+                Some(_) => {}
+                None if abandoned => return Ok(Piece::Lost),
+                None => {
+                    if !self.take_changes()? {
+                        return Ok(Piece::Later);
+                    }
+                }
             }
-            Err(_) => false,
         }
     }
 
     /// Whether the file has changed since the last call.
-    fn take_changes(&self) -> bool {
+    fn take_changes(&self) -> io::Result<bool> {
         let mut buffer = [0; 4096];
         let mut changed = false;
         loop {
-            match rustix::io::read(&self.changes, &mut buffer) {
-                Ok(1..) | Err(Errno::INTR) => changed = true,
-                Ok(0) | Err(_) => return changed,
+            match retry_on_intr(|| rustix::io::read(&self.changes, &mut buffer)) {
+                Ok(1..) => changed = true,
+                Ok(0) | Err(Errno::WOULDBLOCK) => return Ok(changed),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -376,14 +405,20 @@ mod tests {
         assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"out".to_vec()));
         assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Err, b"err".to_vec()));
         assert_eq!(reader.next_piece().unwrap(), Piece::Later);
-        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: None, is_running: true }]);
+        assert_eq!(
+            list(&place).unwrap(),
+            [Listed { job: JobId(7), program: "./a".into(), code: None, is_running: true }]
+        );
         spool.end(9).unwrap();
         drop(spool);
         assert!(wait(&reader, true, false, None).unwrap());
         assert_eq!(reader.next_piece().unwrap(), Piece::End { code: 9 });
-        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: Some(9), is_running: false }]);
+        assert_eq!(
+            list(&place).unwrap(),
+            [Listed { job: JobId(7), program: "./a".into(), code: Some(9), is_running: false }]
+        );
         reader.remove();
-        assert!(list(&place).is_empty());
+        assert!(list(&place).unwrap().is_empty());
         fs::remove_dir_all(path).unwrap();
     }
 
@@ -409,8 +444,8 @@ mod tests {
             Spool::create(&place, JobId(job), "./a").unwrap().write(Stream::Out, &slices(&chunk)).unwrap();
         }
         let left = |bytes_max| {
-            let has_room = make_room(&place, bytes_max);
-            let mut jobs: Vec<u32> = list(&place).iter().map(|spool| spool.job.0).collect();
+            let has_room = make_room(&place, bytes_max).unwrap();
+            let mut jobs: Vec<u32> = list(&place).unwrap().iter().map(|spool| spool.job.0).collect();
             jobs.sort_unstable();
             (has_room, jobs)
         };
@@ -442,13 +477,22 @@ mod tests {
             drop(Spool::create(&place, JobId(job), "./a").unwrap());
         }
         let numbers: Vec<u32> = {
-            let mut listed = list(&place);
+            let mut listed = list(&place).unwrap();
             listed.sort_by_key(|listed| listed.job);
             listed.iter().map(|listed| listed.job.0).collect()
         };
         // The one whose launcher is alive stays, however old it is.
         assert_eq!((numbers[0], numbers.len()), (0, OVER_MAX + 1));
         drop(spool);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_spool_that_cannot_be_read_is_an_error() {
+        let (place, path) = place("unreadable");
+        drop(Spool::create(&place, JobId(3), "./a").unwrap());
+        fs::write(place.inside(DIRECTORY).join("4"), [0xff; 16]).unwrap();
+        assert_eq!(list(&place).unwrap_err().kind(), io::ErrorKind::InvalidData);
         fs::remove_dir_all(path).unwrap();
     }
 }

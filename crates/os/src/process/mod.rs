@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bound;
+mod confined;
 mod descendants;
 mod group_weight;
 mod isolated;
@@ -11,6 +12,7 @@ mod slice;
 
 pub use arguments::Argv;
 pub use bound::{Inherited, start_bound};
+pub use confined::{Confinement, confine};
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
 pub use group_weight::set_group_nice;
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};

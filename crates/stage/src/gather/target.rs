@@ -1,4 +1,5 @@
-//! Where gathered files are written: below a folder, never through a symbolic link in it, and never over something that exists.
+//! Where gathered files are written: below a folder, never through a symbolic link in it, nor into a folder that a stranger has made there,
+//! and never over something that exists.
 //!
 //! A file has no name before it is whole (`O_TMPFILE`), so that a killed launcher leaves nothing; on a file system without such files it has
 //! a name of its own that begins with a dot.
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use wireup_os::output_file;
 
 /// A folder, open.
 pub struct Folder(OwnedFd);
@@ -26,17 +27,11 @@ impl Folder {
     /// The folder at `base`, which is made if it is missing, then `names` below it.
     ///
     /// # Errors
-    /// One of them is no folder, or cannot be made.
+    /// One of them is no folder, or a stranger's in a folder for all users, or cannot be made.
     pub fn open(base: &Path, names: &[&[u8]]) -> io::Result<Folder> {
-        std::fs::create_dir_all(base)?;
-        let mut folder = openat(CWD, base, AS_FOLDER, Mode::empty())?;
+        let mut folder = output_file::make_folder(base)?;
         for name in names {
-            let name = OsStr::from_bytes(name);
-            match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-            folder = openat(&folder, name, AS_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
+            folder = output_file::make_folder_in(&folder, OsStr::from_bytes(name))?;
         }
         Ok(Folder(folder))
     }
@@ -101,9 +96,10 @@ impl Part {
         let (file, temporary) = match openat(&folder.0, ".", flags | OFlags::TMPFILE, mode) {
             Ok(file) => (file, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
-                static COUNT: AtomicU32 = AtomicU32::new(0);
-                let count = COUNT.fetch_add(1, Ordering::Relaxed);
-                let name: OsString = format!(".wireup-gathers-{}-{count}", std::process::id()).into();
+                // Random, so that nobody else can have it first.
+                let mut random = [0; 8];
+                rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+                let name: OsString = format!(".wireup-gathers-{:016x}", u64::from_ne_bytes(random)).into();
                 let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
                 (openat(&folder.0, &name, flags, mode)?, Some(name))
             }

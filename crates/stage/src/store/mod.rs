@@ -251,7 +251,7 @@ impl Store {
         Store { form: OnceCell::from(form), ..self }
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 

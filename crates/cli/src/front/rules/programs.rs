@@ -3,8 +3,10 @@
 use crate::front::error::FrontError;
 use crate::front::row::Rule;
 use crate::front::translation::{Shows, Translation};
-use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use wireup_os::output_file::{self, Existing};
 
 pub static FILE: Rule = Rule {
     says: "reads programs with their options from FILE, one on each line; `#` begins a comment",
@@ -59,10 +61,14 @@ pub static REPORT_PID: Rule = Rule {
         match typed.value().text()?.as_str() {
             "-" => crate::out::print(&pid),
             "+" => crate::out::print_err(&pid),
-            path => fs::write(path, pid).map_err(|error| FrontError::Unreadable {
-                file: path.to_owned(),
-                problem: format!("cannot be written: {error}"),
-            })?,
+            path => {
+                let file = output_file::open(Path::new(path), Existing::Empty, 0o666);
+                let written = file.and_then(|mut file| file.write_all(pid.as_bytes()));
+                written.map_err(|error| FrontError::Unreadable {
+                    file: path.to_owned(),
+                    problem: format!("cannot be written: {error}"),
+                })?;
+            }
         }
         Ok(())
     },

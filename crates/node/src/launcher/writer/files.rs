@@ -3,12 +3,16 @@
 use super::Problem;
 use super::pattern::{Pattern, Places};
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use wireup_os::output_file::{self, Existing};
 use wireup_proto::Origin;
 use wireup_proto::io::Stream;
+
+/// The permission bits of a file, less the user's mask.
+const MODE: u32 = 0o666;
 
 /// Where the output of a run goes besides standard output and error.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -78,19 +82,18 @@ impl Files {
             reader_gone: false,
         };
         let Files::Named { begun, .. } = self else {
-            return OpenOptions::new().append(true).create(true).open(path).map_err(problem);
+            return output_file::open(path, Existing::Append, MODE).map_err(problem);
         };
         // Held until the file is open: another stream may write to the same one.
         let mut begun = super::lock(begun);
-        if begun.insert(path.to_owned()) {
+        let existing = if begun.insert(path.to_owned()) {
             if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-                fs::create_dir_all(folder).map_err(problem)?;
+                output_file::make_folder(folder).map_err(problem)?;
             }
-            // Devices and pipes are not replaced.
-            if path.metadata().is_ok_and(|data| data.is_file()) {
-                fs::remove_file(path).map_err(problem)?;
-            }
-        }
-        OpenOptions::new().append(true).create(true).open(path).map_err(problem)
+            Existing::Replace
+        } else {
+            Existing::Append
+        };
+        output_file::open(path, existing, MODE).map_err(problem)
     }
 }

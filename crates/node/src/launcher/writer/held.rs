@@ -2,11 +2,9 @@
 //!
 //! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used again.
 
-use std::env;
-use std::fs::{File, OpenOptions, remove_file};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use wireup_proto::io::Stream;
+use std::os::unix::fs::FileExt;
 use wireup_wire::limits::{HELD_LINES_FILE_MAX, HELD_LINES_MEMORY_MAX, STDIO_CHUNK_MAX};
 
 /// As large as the largest part that an agent sends.
@@ -27,10 +25,9 @@ struct Block {
 
 /// Where the parts of all lines of a stream are.
 pub struct Room {
-    stream: Stream,
     memory_bytes: usize,
     memory_max: usize,
-    /// Made when it is first needed.
+    /// Made when it is first needed, in the folder for temporary files: gone with its descriptor.
     file: Option<File>,
     blocks: u64,
     free: Vec<u64>,
@@ -43,8 +40,8 @@ impl Held {
 }
 
 impl Room {
-    pub fn new(stream: Stream) -> Room {
-        Room { stream, memory_bytes: 0, memory_max: HELD_LINES_MEMORY_MAX, file: None, blocks: 0, free: Vec::new() }
+    pub fn new() -> Room {
+        Room { memory_bytes: 0, memory_max: HELD_LINES_MEMORY_MAX, file: None, blocks: 0, free: Vec::new() }
     }
 
     /// Adds a part to a line.
@@ -81,7 +78,7 @@ impl Room {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(create(self.stream)?),
+            none => none.insert(tempfile::tempfile()?),
         };
         file.write_all_at(part, at)?;
         if self.free.pop().is_none() {
@@ -112,15 +109,6 @@ impl Room {
     }
 }
 
-/// A file that is gone with its descriptor, in the folder for temporary files.
-fn create(stream: Stream) -> io::Result<File> {
-    let name = format!("wireup-lines-{}-{}", std::process::id(), stream as u16);
-    let path = env::temp_dir().join(name);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    remove_file(&path)?;
-    Ok(file)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +125,7 @@ mod tests {
 
     #[test]
     fn parts_of_many_lines_come_back_from_memory_and_from_the_file() {
-        let mut room = Room { memory_max: 1000, ..Room::new(Stream::Out) };
+        let mut room = Room { memory_max: 1000, ..Room::new() };
         for round in 0..3u8 {
             let mut lines: Vec<Held> = (0..10).map(|_| Held::default()).collect();
             let mut texts = vec![Vec::new(); lines.len()];
@@ -158,8 +146,7 @@ mod tests {
 
     #[test]
     fn a_full_file_leaves_the_line_complete() {
-        let mut room =
-            Room { memory_max: 0, blocks: HELD_LINES_FILE_MAX / BLOCK_BYTES as u64, ..Room::new(Stream::Err) };
+        let mut room = Room { memory_max: 0, blocks: HELD_LINES_FILE_MAX / BLOCK_BYTES as u64, ..Room::new() };
         let mut held = Held::default();
         assert!(room.add(&mut held, b"no room").is_err());
         assert_eq!(text_of(&mut room, held), b"no room");
@@ -168,7 +155,7 @@ mod tests {
     #[test]
     fn a_file_that_gets_full_within_a_line_leaves_it_complete() {
         let last = HELD_LINES_FILE_MAX / BLOCK_BYTES as u64 - 1;
-        let mut room = Room { memory_max: 2 * BLOCK_BYTES, blocks: last, ..Room::new(Stream::Err) };
+        let mut room = Room { memory_max: 2 * BLOCK_BYTES, blocks: last, ..Room::new() };
         let mut held = Held::default();
         let text: Vec<u8> = (0..3 * BLOCK_BYTES).map(|at| (at / 1000) as u8).collect();
         assert!(room.add(&mut held, &text[..2 * BLOCK_BYTES]).is_ok());

@@ -8,7 +8,6 @@ use super::decoration::Decoration;
 use super::held::{Held, Room};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use wireup_proto::io::Stream;
 use wireup_proto::{Next, Origin};
 use wireup_wire::limits::LINE_BYTES_MAX;
 
@@ -53,9 +52,9 @@ enum Reason {
 }
 
 impl Lines {
-    pub fn new(stream: Stream, style: LineStyle) -> Lines {
+    pub fn new(style: LineStyle) -> Lines {
         let (held, cut) = Default::default();
-        Lines { style, held, room: Room::new(stream), open: None, cut, line_max: LINE_BYTES_MAX, decoration: None }
+        Lines { style, held, room: Room::new(), open: None, cut, line_max: LINE_BYTES_MAX, decoration: None }
     }
 
     /// The same, with what lines begin with.
@@ -159,7 +158,7 @@ mod tests {
 
     impl Shown {
         fn new(style: LineStyle) -> Shown {
-            Shown { lines: Lines { line_max: 8, ..Lines::new(Stream::Out, style) }, text: String::new() }
+            Shown { lines: Lines { line_max: 8, ..Lines::new(style) }, text: String::new() }
         }
 
         fn part(&mut self, rank: u32, next: Next, part: &str) -> &mut Shown {

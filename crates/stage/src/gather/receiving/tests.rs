@@ -80,6 +80,30 @@ impl Bench {
 }
 
 #[test]
+fn nothing_is_gathered_into_what_a_stranger_has_put_into_a_folder_for_all_users() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can make files of another user");
+        return;
+    }
+    let mut bench = Bench::new();
+    fs::set_permissions(bench.at("here"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let own = |name: &str| std::os::unix::fs::lchown(bench.at(name), Some(61_002), None).unwrap();
+    fs::create_dir(bench.at("theirs")).unwrap();
+    symlink(bench.at("theirs"), bench.at("here/linked")).unwrap();
+    fs::create_dir(bench.at("here/made")).unwrap();
+    ["here/linked", "here/made"].iter().for_each(|name| own(name));
+    bench.write("n0/out", b"text");
+    for rule in ["out=>linked", "out=>made"] {
+        let problems = bench.gather(&[rule]);
+        assert!(problems.iter().any(|problem| problem.contains("of user 61002")), "{rule}: {problems:?}");
+    }
+    assert_eq!(
+        fs::read_dir(bench.at("theirs")).unwrap().count() + fs::read_dir(bench.at("here/made")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
 fn files_keep_their_contents_bits_times_and_holes() {
     let mut bench = Bench::new();
     let noise: Vec<u8> = (0..700_000u64).map(|at| (at * at % 251) as u8 ^ (at >> 9) as u8).collect();

@@ -1,0 +1,43 @@
+//! The folder in which a node keeps staged files: the one that the user has named, else one of this user in the node's memory.
+//!
+//! Each node finds its own: where another user has taken the usual name, the folder has a random ending (`wireup_os::own_directory`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use wireup_os::own_directory::{all, find_or_make};
+
+const MEMORY: &str = "/dev/shm";
+
+fn name() -> String {
+    format!("wireup-stage-{}", rustix::process::geteuid().as_raw())
+}
+
+/// `named`: the folder of `--stage=DIR`; empty: none was named. `None`: nothing was ever staged here.
+///
+/// # Errors
+/// `/dev/shm` cannot be used.
+pub fn find(named: &Path) -> io::Result<Option<PathBuf>> {
+    if named.as_os_str().is_empty() {
+        let found = all(Path::new(MEMORY), &name()).map_err(no_default)?;
+        return Ok(found.into_iter().next().map(|own| own.path));
+    }
+    Ok(Some(named.to_owned()).filter(|named| named.exists()))
+}
+
+/// As [`find`]; a folder that nobody has named is made if it is missing.
+///
+/// # Errors
+/// `/dev/shm` is missing or cannot be used.
+pub fn find_or_make_default(named: &Path) -> io::Result<PathBuf> {
+    if named.as_os_str().is_empty() {
+        return Ok(find_or_make(Path::new(MEMORY), &name()).map_err(no_default)?.path);
+    }
+    Ok(named.to_owned())
+}
+
+fn no_default(error: io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("no folder for staged files in {MEMORY}: {error}; choose one with --stage=DIR"),
+    )
+}

@@ -1,0 +1,273 @@
+//! Directories of this user in one where every user may make entries, such as `/tmp` or `/dev/shm`.
+//!
+//! Another user may take any name there first, so no name decides anything: an entry is used if it is a directory (no symbolic link) that
+//! the kernel says belongs to this user. Nobody else can make such an entry, and the sticky bit of the directory above keeps others from
+//! renaming or removing it. If the usual name is taken by somebody else, the directory is called after it with a random ending, and later
+//! processes find it in the listing of the directory above: no note is kept anywhere else, so a home directory that is missing, read-only
+//! or shared by many machines does not matter.
+//!
+//! A process that has made a directory with a random ending lists the directory above once more. If it sees another directory of this user,
+//! it removes its own and begins again, so two processes never both keep what they have made. A third process may have found the one that
+//! is removed: a caller that then misses the directory asks again.
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Most attempts to make a directory, since other processes of this user may make and remove theirs at the same time.
+const ATTEMPTS_MAX: u32 = 32;
+/// Random bytes in the ending of a name.
+const RANDOM_BYTES: usize = 8;
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory that belongs to this user. Its permission bits are for the caller to check.
+#[derive(Debug)]
+pub struct OwnDirectory {
+    pub path: PathBuf,
+    pub directory: OwnedFd,
+}
+
+/// All directories of this user in `above` that are called `name`, or `name` with a random ending; the usual name first.
+///
+/// # Errors
+/// `above` cannot be used: others may rename or remove entries of this user there. An entry of this user cannot be opened.
+pub fn all(above: &Path, name: &str) -> io::Result<Vec<OwnDirectory>> {
+    let open = match open_shared(above) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let mut found: Vec<OwnDirectory> = own(&open, above, name)?.into_iter().collect();
+    let others = match with_random_ending(&open, name) {
+        // None can have been made there: it takes a listing.
+        Err(Errno::ACCESS) => Vec::new(),
+        others => others?,
+    };
+    for other in others {
+        found.extend(own(&open, above, &other)?);
+    }
+    Ok(found)
+}
+
+/// The first of [`all`]; one is made if there is none, with mode 0700.
+///
+/// # Errors
+/// `above` is missing or cannot be used, or the directory cannot be made.
+pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
+    let open = open_shared(above)?;
+    let mut is_taken = false;
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(usual) = own(&open, above, name)? {
+            return Ok(usual);
+        }
+        let random = match with_random_ending(&open, name) {
+            Err(Errno::ACCESS) if !is_taken => Vec::new(),
+            listed => listed.map_err(|error| {
+                let name = above.join(name);
+                let (name, above) = (name.display(), above.display());
+                io::Error::other(format!("{name} belongs to somebody else, and {above} cannot be listed: {error}"))
+            })?,
+        };
+        for name in random {
+            if let Some(found) = own(&open, above, &name)? {
+                return Ok(found);
+            }
+        }
+        let new = if is_taken { format!("{name}-{}", random_ending()?) } else { name.to_owned() };
+        match rustix::fs::mkdirat(&open, &new, Mode::RWXU) {
+            Ok(()) if is_taken => {}
+            Ok(()) => continue,
+            // Perhaps another process of this user has just made it, which the next attempt shows.
+            Err(Errno::EXIST) => {
+                is_taken = own(&open, above, &new)?.is_none();
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if with_random_ending(&open, name)?.iter().all(|other| *other == new) {
+            continue;
+        }
+        // Another process may be using it already: then it stays.
+        let _ = rustix::fs::unlinkat(&open, &new, AtFlags::REMOVEDIR);
+        std::thread::sleep(std::time::Duration::from_micros(random_below(2000)?));
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// Opens a directory in which others may make entries, but cannot rename or remove those of this user.
+fn open_shared(above: &Path) -> io::Result<OwnedFd> {
+    let open = rustix::fs::open(above, OPEN, Mode::empty())?;
+    let mode = rustix::fs::fstat(&open)?.st_mode;
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        let mode = mode & 0o7777;
+        let text = format!(
+            "other users can rename and remove directories in {0} (mode {mode:04o}); run chmod +t {0} as its owner",
+            above.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(open)
+}
+
+/// `None`: there is no directory of this user with that name.
+fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirectory>> {
+    let user = rustix::process::geteuid().as_raw();
+    match rustix::fs::openat(open, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(directory) => {
+            let is_own = rustix::fs::fstat(&directory)?.st_uid == user;
+            Ok(is_own.then(|| OwnDirectory { path: above.join(name), directory }))
+        }
+        // Not a directory, a symbolic link, or one that its owner keeps to himself.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
+        Err(Errno::ACCESS) => match rustix::fs::statat(open, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if stat.st_uid == user => Err(Errno::ACCESS.into()),
+            Ok(_) | Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The names of directories of this user that are called `name` with a random ending, sorted.
+fn with_random_ending(open: &OwnedFd, name: &str) -> Result<Vec<String>, Errno> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut names = Vec::new();
+    for entry in Dir::read_from(open)? {
+        let entry = entry?;
+        let Ok(found) = std::str::from_utf8(entry.file_name().to_bytes()) else { continue };
+        if !found.strip_prefix(name).and_then(|rest| rest.strip_prefix('-')).is_some_and(is_random_ending) {
+            continue;
+        }
+        let stat = rustix::fs::statat(open, found, AtFlags::SYMLINK_NOFOLLOW);
+        if stat.is_ok_and(|stat| stat.st_uid == user && rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()) {
+            names.push(found.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn is_random_ending(ending: &str) -> bool {
+    ending.len() == 2 * RANDOM_BYTES && ending.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn random_ending() -> io::Result<String> {
+    Ok(format!("{:016x}", u64::from_ne_bytes(random_bytes()?)))
+}
+
+fn random_below(bound: u64) -> io::Result<u64> {
+    Ok(u64::from_ne_bytes(random_bytes()?) % bound)
+}
+
+fn random_bytes() -> io::Result<[u8; RANDOM_BYTES]> {
+    let mut bytes = [0; RANDOM_BYTES];
+    // Never less: the kernel gives up to 256 bytes whole.
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    const STRANGER: u32 = 61_002;
+
+    /// A directory in which all users may make entries.
+    fn shared(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("own-directory-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o1777)).unwrap();
+        path
+    }
+
+    fn paths(above: &Path) -> Vec<PathBuf> {
+        all(above, "mine").unwrap().into_iter().map(|own| own.path).collect()
+    }
+
+    #[test]
+    fn the_usual_name_is_used_where_nobody_has_it() {
+        let above = shared("usual");
+        assert!(paths(&above).is_empty());
+        let made = find_or_make(&above, "mine").unwrap();
+        assert_eq!(made.path, above.join("mine"));
+        assert_eq!(fs::metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700);
+        assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path);
+        fs::remove_dir_all(&above).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_found_again_whatever_stands_at_its_usual_name() {
+        let above = shared("squatted");
+        let usual = above.join("mine");
+        let squats: [(&str, &dyn Fn()); 4] = [
+            ("a file", &|| fs::write(&usual, "").unwrap()),
+            ("a link to a directory of this user", &|| symlink(&above, &usual).unwrap()),
+            ("a link to nothing", &|| symlink("/nowhere", &usual).unwrap()),
+            ("a directory of another user", &|| {
+                fs::create_dir(&usual).unwrap();
+                if rustix::process::geteuid().is_root() {
+                    chown(&usual, Some(STRANGER), Some(STRANGER)).unwrap();
+                }
+            }),
+        ];
+        for (what, squat) in squats {
+            squat();
+            if what.contains("another user") && !rustix::process::geteuid().is_root() {
+                continue;
+            }
+            let made = find_or_make(&above, "mine").expect(what);
+            assert_ne!(made.path, usual, "{what}");
+            assert_eq!(fs::symlink_metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700, "{what}");
+            assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
+            assert_eq!(paths(&above), std::slice::from_ref(&made.path), "{what}");
+            // The squatter leaves: what exists is still used.
+            let _ = fs::remove_file(&usual).or_else(|_| fs::remove_dir(&usual));
+            assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
+            fs::remove_dir(&made.path).unwrap();
+        }
+        fs::remove_dir_all(&above).unwrap();
+    }
+
+    #[test]
+    fn entries_of_others_are_not_taken_for_one_with_a_random_ending() {
+        let above = shared("endings");
+        fs::write(above.join("mine"), "").unwrap();
+        fs::write(above.join("mine-0123456789abcdef"), "").unwrap();
+        symlink(&above, above.join("mine-1123456789abcdef")).unwrap();
+        fs::create_dir(above.join("mine-not-random")).unwrap();
+        if rustix::process::geteuid().is_root() {
+            fs::create_dir(above.join("mine-2123456789abcdef")).unwrap();
+            chown(above.join("mine-2123456789abcdef"), Some(STRANGER), None).unwrap();
+        }
+        assert!(paths(&above).is_empty());
+        fs::remove_dir_all(&above).unwrap();
+    }
+
+    #[test]
+    fn processes_that_make_it_at_once_agree_on_one() {
+        let above = shared("race");
+        fs::write(above.join("mine"), "").unwrap();
+        for _ in 0..20 {
+            let made: Vec<PathBuf> = std::thread::scope(|scope| {
+                let threads = [(); 4].map(|()| scope.spawn(|| find_or_make(&above, "mine").unwrap().path));
+                threads.map(|thread| thread.join().unwrap()).into()
+            });
+            let left = paths(&above);
+            assert!(left.len() == 1 && made.contains(&left[0]), "{made:?} {left:?}");
+            fs::remove_dir(&left[0]).unwrap();
+        }
+        fs::remove_dir_all(&above).unwrap();
+    }
+
+    #[test]
+    fn a_directory_whose_entries_others_may_rename_is_refused() {
+        let above = shared("open");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = find_or_make(&above, "mine").unwrap_err().to_string();
+        assert!(error.contains("(mode 0777)"), "{error}");
+        fs::remove_dir_all(&above).unwrap();
+    }
+}
