@@ -1,7 +1,7 @@
 //! `cargo xtask check`: checks rules of the code's structure.
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the files of a crate and
-//! what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. Clippy checks the
+//! what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests` `purity` `licences` `waits`. Clippy checks the
 //! types that pure crates use; here only its lists are compared.
 //!
 //! In addition, if they are installed: `cargo deny`, and the compiler for musl, with which releases are built.
@@ -16,6 +16,7 @@ mod purity;
 mod routers;
 mod source;
 mod tree;
+mod waits;
 
 use crate::layout;
 use crate::step::Result;
@@ -43,6 +44,7 @@ pub fn run() -> Result {
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.push(licences::check(&tree)?);
+    findings.push(waits::check(&tree)?);
     let failed = findings.iter().filter(|finding| !report(finding)).count();
     deny::run()?;
     musl::run()?;

@@ -127,6 +127,7 @@ impl Socket {
     /// Waits until it can send or, if `or_read`, until there is something to read. Returns whether there is nothing to read.
     pub fn wait_for_room(self, or_read: bool) -> bool {
         let events = if or_read { libc::POLLOUT | libc::POLLIN } else { libc::POLLOUT };
+        // Without a limit: PMI calls wait as long as the server runs, whose end is noticed.
         self.poll(events, -1) & libc::POLLIN == 0
     }
 
@@ -205,6 +206,7 @@ impl Socket {
         match errno() {
             libc::EINTR => Ok(()),
             libc::EAGAIN => {
+                // Without a limit: PMI calls wait as long as the server runs, whose end is noticed.
                 self.poll(events, -1);
                 Ok(())
             }

@@ -41,6 +41,6 @@ pub mod command_line;
 
 pub use processes::Process;
 pub use spec::{NODES_MAX, Spec, addresses, name};
-pub use sys::heed_interrupts;
+pub use sys::{heed_interrupts, refuse_calls_from};
 pub use testbed::{StartError, Testbed};
 pub use traffic::Traffic;

@@ -3,13 +3,22 @@
 //! `syn` parses the items. Paths are read from the tokens, because `syn` does not look into macros.
 
 use proc_macro2::token_stream::IntoIter;
-use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
 use std::iter::Peekable;
 use std::slice::from_ref;
 
 pub struct Source {
     pub file: syn::File,
     pub paths: Vec<Path>,
+    pub calls: Vec<Call>,
+}
+
+/// A name with parentheses after it.
+pub struct Call {
+    pub line: usize,
+    pub name: String,
+    /// The last argument, without blanks.
+    pub last: String,
 }
 
 /// A path of two or more names, or a single name after `mut`.
@@ -31,7 +40,9 @@ impl Source {
         let tokens = without_tests(text.parse()?);
         let mut paths = Vec::new();
         read_paths(tokens.clone(), &[], false, &mut paths);
-        Ok(Source { file: syn::parse2(tokens)?, paths })
+        let mut calls = Vec::new();
+        read_calls(tokens.clone(), &mut calls);
+        Ok(Source { file: syn::parse2(tokens)?, paths, calls })
     }
 }
 
@@ -63,6 +74,23 @@ fn skip_item(tokens: &mut Peekable<IntoIter>) {
     };
     tokens.find(is_end);
     tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';'));
+}
+
+fn read_calls(tokens: TokenStream, found: &mut Vec<Call>) {
+    let mut before: Option<Ident> = None;
+    for token in tokens {
+        if let TokenTree::Group(group) = &token {
+            if let Some(name) = before.filter(|_| group.delimiter() == Delimiter::Parenthesis) {
+                let arguments: Vec<TokenTree> = group.stream().into_iter().collect();
+                let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(comma) if comma.as_char() == ',');
+                let last = arguments.split(is_comma).rfind(|argument| !argument.is_empty()).unwrap_or_default();
+                let last: String = last.iter().map(TokenTree::to_string).collect();
+                found.push(Call { line: name.span().start().line, name: name.to_string(), last });
+            }
+            read_calls(group.stream(), found);
+        }
+        before = if let TokenTree::Ident(name) = token { Some(name) } else { None };
+    }
 }
 
 /// Reads the paths of a file or of a group; for a group in a `use`, `prefix` is the path before it.

@@ -84,6 +84,7 @@ fn show(mut reader: Reader, session: &str, job: JobId) -> std::io::Result<u8> {
                 return Ok(OURS);
             }
             Piece::Later => {
+                // Without a limit: a job writes when it likes, and its end or the end of its launcher is noticed.
                 reactor.wait(None)?;
             }
         }

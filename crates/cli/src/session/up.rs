@@ -158,7 +158,7 @@ pub fn begin_for_this_process(
     if matches!(claim, Claim::Taken) {
         return Err(format!("there is a session {name} already; end it with wireup down --session {name}"));
     }
-    let owner = Owner::of_process(wireup_os::process::own_pid()).map_err(|error| error.to_string())?;
+    let owner = Owner::this_process().map_err(|error| format!("cannot make a pipe: {error}"))?;
     begin(&place, name, spec, told, Some(owner), process_ns).map(drop)
 }
 

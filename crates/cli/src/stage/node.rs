@@ -22,6 +22,8 @@ const PIPE_LEN: usize = 1 << 20;
 /// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`, `gather`. An empty `STORE`: this node's usual one.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     wireup_os::process::set_name(c"wireup-stage");
+    // It runs no other program. It fails only on kernels before 3.5.
+    let _ = rustix::thread::set_no_new_privs(true);
     let args: Vec<OsString> = args.collect();
     let done = match (args.first().and_then(|what| what.to_str()), args.get(1)) {
         (Some("receive"), Some(store)) => {

@@ -23,6 +23,7 @@ mod links;
 mod lost_ranks;
 mod mpi;
 mod names;
+mod old_kernels;
 mod placement;
 mod pmi;
 mod pmix;

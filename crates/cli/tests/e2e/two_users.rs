@@ -4,5 +4,6 @@
 mod joining;
 mod output_files;
 mod pmix;
+mod privileges;
 mod slurm;
 mod squatting;

@@ -18,7 +18,7 @@ use super::links::LinkSet;
 use super::memory::RankMemory;
 use super::rank_ports::ReservedPorts;
 use super::shells::Shells;
-use crate::keeper::{Keeper, forker};
+use crate::keeper::{Keeper, forker, leaving};
 use crate::record::{Entry, Header, Recorder};
 use crate::transport::link::Link;
 use bytes::Bytes;
@@ -223,10 +223,8 @@ impl AgentDriver {
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
         let keepers: Vec<Keeper> = keepers.into_keepers(jobs, &reactor).chain(shells).collect();
-        for keeper in keepers {
-            // An error means that it was already reaped.
-            let _ = keeper.close();
-        }
+        keepers.into_iter().for_each(Keeper::leave);
+        leaving::end();
         orphans.end();
         // It ends what killed keepers of its namespace have left.
         let _ = first.map(Keeper::close);

@@ -56,7 +56,7 @@ impl Family {
     /// Ends it here. Returns its first keeper, if that was held.
     fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
         for guest in self.guests.into_keepers(reactor) {
-            let _ = guest.close();
+            guest.leave();
         }
         self.held
     }
@@ -113,7 +113,7 @@ impl Families {
                 return Some(link);
             }
             // It cannot serve a job outside of the family.
-            let _ = link.into_keeper(reactor).close();
+            link.into_keeper(reactor).leave();
             return held;
         }
         match (is_first, link.lost()) {
@@ -134,7 +134,7 @@ impl Families {
                 None
             }
             (false, Some(_)) => {
-                let _ = link.into_keeper(reactor).close();
+                link.into_keeper(reactor).leave();
                 None
             }
         }

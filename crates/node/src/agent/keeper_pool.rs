@@ -149,8 +149,7 @@ impl KeeperPool {
     fn strip(&mut self, idle: Idle, reactor: &Reactor) {
         let Idle { mut keeper, mut server } = idle;
         if !keeper.has_settled() {
-            let _ = keeper.close();
-            return;
+            return keeper.leave();
         }
         let token = Token::IdleKeeper(keeper.pid());
         // If it cannot be watched, it is dropped, and ends.
@@ -192,8 +191,7 @@ impl KeeperPool {
                 self.idle.insert(pid, keeper.into());
                 self.trim(IDLE_MAX, reactor);
             } else {
-                // It has nothing left to do, so closing it does not take long.
-                let _ = keeper.close();
+                keeper.leave();
             }
         }
         true
@@ -204,7 +202,7 @@ impl KeeperPool {
         if is_alive && idle.server.is_some() {
             return self.strip(idle, reactor);
         }
-        let _ = idle.keeper.close();
+        idle.keeper.leave();
     }
 
     /// Ends all idle keepers but `count`, those without a server first. Of each kind some stay, as far as possible.
@@ -212,8 +210,7 @@ impl KeeperPool {
         while self.idle.len() > count
             && let Some(idle) = self.surplus().and_then(|pid| self.take_one(pid, reactor))
         {
-            // It has nothing left to do, so closing it does not take long.
-            let _ = idle.into_keeper().close();
+            idle.into_keeper().leave();
         }
     }
 
@@ -261,6 +258,7 @@ fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
+    use crate::keeper::leaving;
     use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;
@@ -336,6 +334,9 @@ mod tests {
         let (&pid, _) = pool.idle.iter().find(|(_, idle)| idle.server.is_some()).unwrap();
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
         settle(&mut pool, 1, &mut reactor);
+        while leaving::pids().contains(&pid) {
+            leaving::look();
+        }
         assert!(!directory.exists());
         end(pool, &reactor);
     }

@@ -99,7 +99,7 @@ impl Keepers {
     pub fn stand(&mut self, now_ns: u64) {
         // One that could not have the namespace of all agents.
         if let Some(keeper) = self.spare.take() {
-            let _ = keeper.close();
+            keeper.leave();
         }
         self.standing = true;
         self.ahead_ns = Some(now_ns);
@@ -208,9 +208,7 @@ impl Keepers {
             self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
         }
         if !self.standing || link.lost().is_some() {
-            // It has nothing left, or has died. An error means that it was already reaped.
-            let _ = link.into_keeper(reactor).close();
-            return;
+            return link.into_keeper(reactor).leave();
         }
         self.pool.renew(link, reactor);
     }
@@ -272,8 +270,8 @@ impl Keepers {
         self.first.take()
     }
 
-    /// All others, those of ranks among them, in the order in which they are to be ended: the first one of a family waits for all that are in
-    /// its namespace.
+    /// All others, those of ranks among them, in the order in which they are to be waited for: the first one of a family waits for all that
+    /// are in its namespace.
     pub fn into_keepers(
         self,
         of_ranks: impl Iterator<Item = Keeper>,

@@ -195,7 +195,7 @@ impl Shells {
                     self.errors.remove(&shell);
                     match self.sealings.remove(&shell) {
                         Some(sealing) => self.on_sealed(shell, sealing.finish(Some(in_words(error).what)), turn.inputs),
-                        None => turn.inputs.push(shell_failed(shell, error)),
+                        None => turn.inputs.push(Input::ShellFailed { shell, error: in_words(error) }),
                     }
                 }
                 KeeperEvent::Exited { slot, status } => {

@@ -89,8 +89,12 @@ impl Forker {
     }
 
     fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
+        let gone = || io::Error::other("the process that forks keepers has been killed");
         let (kind, fds) = describe(namespace);
-        socket::send(&self.socket, &[kind], &fds)?;
+        socket::send(&self.socket, &[kind], &fds).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => gone(),
+            _ => error,
+        })?;
         let mut keeper = None;
         loop {
             if !socket::wait(&self.socket, true, false, Some(FORK_MAX))? {
@@ -99,7 +103,7 @@ impl Forker {
             let (mut bytes, mut fds) = ([0; 4], VecDeque::new());
             match (socket::receive(&self.socket, &mut bytes, &mut fds)?, fds.pop_front()) {
                 (4, Some(fd)) => keeper = Some((u32::from_ne_bytes(bytes), fd)),
-                (0, _) => return Err(io::Error::other("the process that forks keepers has been killed")),
+                (0, _) => return Err(gone()),
                 _ => return keeper.ok_or_else(|| io::Error::from_raw_os_error(bytes[0].into())),
             }
         }
@@ -140,7 +144,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     files::close_all_but(&standard.into_iter().chain([socket.as_fd()]).collect::<Vec<_>>());
     loop {
-        // Without a limit: the agent says something, or ends.
+        // Without a limit: the agent asks for a keeper, or ends.
         socket::wait(&socket, true, false, None)?;
         let (mut kind, mut fds) = ([0], VecDeque::new());
         if socket::receive(&socket, &mut kind, &mut fds)? == 0 {

@@ -37,6 +37,7 @@
 mod channel;
 mod directories;
 pub mod forker;
+pub mod leaving;
 mod limits;
 mod living;
 mod plan;
@@ -57,11 +58,12 @@ pub use protocol::{
 };
 
 use channel::{Flushed, Inbox, Outbox};
+use leaving::Leaving;
 use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
-use wireup_os::process::{self, Ended, Fork, PidNamespace};
+use std::time::{Duration, Instant};
+use wireup_os::process::{self, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
 use wireup_proto::io::KernelSession;
@@ -291,21 +293,23 @@ impl Keeper {
     /// # Errors
     /// It was already reaped, or it has not left in time (`TimedOut`).
     pub fn close(self) -> io::Result<()> {
-        self.close_within(LEAVE_MAX)
+        self.told_to_leave().wait(LEAVE_MAX)
     }
 
-    fn close_within(self, limit: Duration) -> io::Result<()> {
+    /// Tells the keeper to leave, without waiting: see [`leaving`].
+    pub fn leave(self) {
+        leaving::add(self.told_to_leave());
+    }
+
+    fn told_to_leave(self) -> Leaving {
         drop(self.socket);
-        let ended = process::wait_for_within(self.pid, limit);
-        let has_removed_them = match &ended {
-            Ok(ended) => *ended == Ended::Exited(0) && self.outbox.is_empty(),
-            // It will, unless it was killed and only waits for a process that cannot be.
-            Err(error) => error.kind() == io::ErrorKind::TimedOut && !self.gone,
-        };
-        if !has_removed_them {
-            remove_directories(self.directories);
+        Leaving {
+            pid: self.pid,
+            gone: self.gone,
+            has_requests: self.outbox.is_empty(),
+            directories: self.directories,
+            until: Instant::now() + LEAVE_MAX,
         }
-        ended.map(drop)
     }
 }
 

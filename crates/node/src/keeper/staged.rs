@@ -63,7 +63,7 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
         return View::Originals(error.to_string());
     }
     if let Err(error) = view::own_mounts(alone) {
-        return View::Half(error.to_string());
+        return View::Originals(error.to_string());
     }
     match view::plan(&kept.set, &keep(batch), &bare) {
         Err(error) => View::Originals(error.to_string()),
@@ -82,12 +82,21 @@ fn bare(staged: &Staged) -> Bare {
     Bare::here(folders.map(|bare| BareFolder { path: path(&bare.path), name: bare.name.clone(), mode: bare.mode }))
 }
 
+/// Exit codes of the process that tries.
+const NOT_PERMITTED: u8 = 1;
+const CANNOT_MOVE: u8 = 2;
+
 /// Tries in another process: a user namespace without its maps, as some kernels allow it, cannot be left again.
 fn try_mounts(alone: bool) -> Result<(), String> {
     match process::fork() {
-        Ok(Fork::Child) => process::leave(view::own_mounts(alone).map_or(1, |()| 0)),
+        Ok(Fork::Child) => {
+            let tried = view::own_mounts(alone).map_err(|_| NOT_PERMITTED);
+            let tried = tried.and_then(|()| view::move_a_mount().map_err(|_| CANNOT_MOVE));
+            process::leave(tried.map_or_else(i32::from, |()| 0))
+        }
         Ok(Fork::Parent { child }) => match process::wait_for(child) {
             Ok(Ended::Exited(0)) => Ok(()),
+            Ok(Ended::Exited(CANNOT_MOVE)) => Err("open_tree and move_mount fail: they need Linux 5.2".into()),
             Ok(_) => Err("it is not permitted".into()),
             Err(error) => Err(error.to_string()),
         },

@@ -451,13 +451,32 @@ fn closing_a_stopped_keeper_times_out() {
     bench.start(batch(&["sleep", "1000"], vec![Process::new(0)]));
     let (pid, rank) = (bench.keeper.pid(), bench.reported[&0].pid);
     kill(pid, SIGSTOP).unwrap();
-    let closed = bench.keeper.close_within(Duration::from_millis(20));
+    let closed = bench.keeper.told_to_leave().wait(Duration::from_millis(20));
     assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::TimedOut);
     // Once continued, it still does its work.
     kill(pid, SIGCONT).unwrap();
     wait_until_gone(rank);
     assert_eq!(process::wait_for(pid).unwrap(), process::Ended::Exited(0));
 }
+
+#[test]
+fn a_keeper_that_is_told_to_leave_is_not_waited_for() {
+    let bench = Bench::new();
+    let pid = bench.keeper.pid();
+    kill(pid, SIGSTOP).unwrap();
+    bench.keeper.leave();
+    leaving::look();
+    assert!(leaving::pids().contains(&pid) && leaving::deadline_ns().is_some());
+    kill(pid, SIGCONT).unwrap();
+    while leaving::pids().contains(&pid) {
+        leaving::look();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It has been reaped.
+    assert_eq!(process::wait_for(pid).unwrap_err().raw_os_error(), Some(ECHILD));
+}
+
+const ECHILD: i32 = rustix::io::Errno::CHILD.raw_os_error();
 
 fn scratch(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("wireup-keeper-{name}-{}", std::process::id()));

@@ -350,7 +350,7 @@ impl<'w> LauncherDriver<'w> {
     fn leave(mut self, code: u8) -> RunOutcome {
         self.root.end();
         let limit = self.launcher.is_impatient().then_some(LAST_WORDS_MAX);
-        for writer in &self.output {
+        for writer in &mut self.output {
             writer.finish(limit);
         }
         drop(self.terminal.take());

@@ -24,6 +24,7 @@ use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wireup_proto::io::Stream;
 use wireup_proto::{Next, Origin};
@@ -36,11 +37,10 @@ pub struct Writer {
     mode: Mode,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Nothing has been written yet.
+    /// There is no thread, since there is nothing to write.
     Idle,
-    Thread,
+    Thread(JoinHandle<()>),
     /// The limit of processes is reached: the caller writes.
     Inline,
 }
@@ -77,6 +77,8 @@ struct State {
     waiting: VecDeque<Piece>,
     /// The thread is writing.
     busy: bool,
+    /// The thread ends when nothing waits.
+    ends: bool,
     /// Bytes of the job that have been written and not yet reported.
     written: u64,
     failed: Option<Problem>,
@@ -129,16 +131,16 @@ impl Writer {
     }
 
     fn push(&mut self, piece: Piece) {
-        if self.mode == Mode::Idle {
+        if matches!(self.mode, Mode::Idle) {
             let shared = Arc::clone(&self.shared);
             let name = match lock(&self.shared.target).stream {
                 Stream::Out => "wireup-stdout",
                 Stream::Err => "wireup-stderr",
             };
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || shared.run());
-            self.mode = if spawned.is_ok() { Mode::Thread } else { Mode::Inline };
+            self.mode = spawned.map_or(Mode::Inline, Mode::Thread);
         }
-        if self.mode == Mode::Inline {
+        if matches!(self.mode, Mode::Inline) {
             return self.shared.write(&[piece]);
         }
         lock(&self.shared.state).waiting.push_back(piece);
@@ -154,10 +156,19 @@ impl Writer {
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
-    /// Waits until everything is written, at most `limit`; then also what there is of lines whose end will not come.
-    pub fn finish(&self, limit: Option<Duration>) {
-        if self.wait(limit) {
-            let _ = lock(&self.shared.target).finish();
+    /// Waits until everything is written, at most `limit`; then also what there is of lines whose end will not come. Ends the thread: this
+    /// process may be about to fork.
+    pub fn finish(&mut self, limit: Option<Duration>) {
+        if !self.wait(limit) {
+            return;
+        }
+        let _ = lock(&self.shared.target).finish();
+        if let Mode::Thread(thread) = std::mem::replace(&mut self.mode, Mode::Idle) {
+            lock(&self.shared.state).ends = true;
+            self.shared.changed.notify_all();
+            // It has written everything, so it ends at once.
+            let _ = thread.join();
+            lock(&self.shared.state).ends = false;
         }
     }
 
@@ -192,6 +203,9 @@ impl Shared {
         loop {
             let mut state = lock(&self.state);
             while state.waiting.is_empty() {
+                if state.ends {
+                    return;
+                }
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
             }
             let pieces: Vec<Piece> = state.waiting.drain(..).collect();
@@ -368,6 +382,7 @@ fn write_waiting(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize
     loop {
         match rustix::io::writev(fd, slices) {
             Err(rustix::io::Errno::AGAIN) => {
+                // Without a limit: the reader of the output may rest as long as it likes.
                 wireup_os::socket::wait(fd, false, true, None)?;
             }
             result => return Ok(result?),

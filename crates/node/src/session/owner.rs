@@ -5,8 +5,10 @@
 //! not the nearest subshell. If the caller leads its session itself (`setsid wireup up`), it is the caller's parent. Inside a batch
 //! system's allocation, of which a log-in may have many in sequence, it is the process started for the allocation: a shell or a script.
 
+use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wireup_os::process;
+use wireup_os::{files, process};
 
 /// A process whose end is awaited: its descriptor becomes readable when it has ended.
 #[derive(Debug)]
@@ -28,12 +30,20 @@ impl Owner {
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
     }
 
-    /// This process.
+    /// This process, for processes that it forks.
     ///
     /// # Errors
-    /// A kernel before 5.3.
-    pub fn of_process(pid: u32) -> std::io::Result<Owner> {
-        Ok(Owner { pid, fd: process::open_pid(pid)? })
+    /// No descriptor is left.
+    pub fn this_process() -> io::Result<Owner> {
+        let pid = process::own_pid();
+        let by_pipe = |_| {
+            let (reader, writer) = files::pipe()?;
+            // Held until the end of this process; those that it forks or starts close it.
+            mem::forget(writer);
+            Ok(reader)
+        };
+        // Linux before 5.3, or the filter of a container that is older than the call.
+        process::open_pid(pid).or_else(by_pipe).map(|fd| Owner { pid, fd })
     }
 
     pub fn pid(&self) -> u32 {

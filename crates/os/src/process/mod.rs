@@ -157,20 +157,31 @@ pub fn fork() -> io::Result<Fork> {
 }
 
 fn expect_one_thread() -> io::Result<()> {
-    let counted = rustix::fs::stat("/proc/self/task").map_err(|error| {
-        io::Error::other(format!(
-            "the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"
-        ))
-    })?;
-    // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own name and its entry `.`.
-    match counted.st_nlink.saturating_sub(2) {
-        1 => Ok(()),
-        threads => Err(io::Error::other(format!(
-            "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has started them, run wireup \
-             without it"
-        ))),
+    let mut looks = 0;
+    loop {
+        let counted = rustix::fs::stat("/proc/self/task").map_err(|error| {
+            io::Error::other(format!(
+                "the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"
+            ))
+        })?;
+        // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own name and its entry `.`.
+        let threads = counted.st_nlink.saturating_sub(2);
+        if threads == 1 {
+            return Ok(());
+        }
+        if looks == LOOKS {
+            return Err(io::Error::other(format!(
+                "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has started them, run wireup \
+                 without it"
+            )));
+        }
+        looks += 1;
+        std::thread::sleep(PAUSE_MIN);
     }
 }
+
+/// How often to look for a thread's end: the kernel may count one that has been joined for some microseconds more.
+const LOOKS: u32 = 100;
 
 /// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own handling.
 ///

@@ -140,6 +140,25 @@ fn the_ancestor_started_with_a_variable_is_found() {
 }
 
 #[test]
+fn a_wait_for_a_child_ends_at_its_limit_with_and_without_descriptors() {
+    for has_descriptors in [true, false] {
+        in_child(|| {
+            let Fork::Parent { child } = fork().unwrap() else { sleep_until_killed() };
+            // Without any descriptor there is none for a process, as with Linux before 5.3.
+            if !has_descriptors {
+                let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+                rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum }).unwrap();
+            }
+            let first = wait_for_within(child, Duration::from_millis(5));
+            kill(child, libc::SIGKILL).unwrap();
+            let second = wait_for_within(child, Duration::from_secs(60));
+            first.unwrap_err().kind() == io::ErrorKind::TimedOut
+                && second.unwrap() == Ended::Signalled { signal: 9, core_dumped: false }
+        });
+    }
+}
+
+#[test]
 fn a_process_with_threads_is_not_forked() {
     let problem = expect_one_thread().unwrap_err().to_string();
     assert!(problem.contains(" threads; "), "{problem}");
@@ -151,6 +170,8 @@ fn a_process_with_threads_is_not_forked() {
         let thread = std::thread::spawn(move || drop(waiting.recv()));
         let refused = fork().is_err();
         drop(parked);
-        alone && refused && thread.join().is_ok()
+        let joined = thread.join().is_ok();
+        let Ok(Fork::Parent { child }) = fork() else { leave(0) };
+        alone && refused && joined && wait_for(child).is_ok()
     });
 }

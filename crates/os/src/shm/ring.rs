@@ -137,6 +137,7 @@ pub enum Incoming {
 /// The socket or the memory cannot be used.
 pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     let (mut first, mut fds) = ([0; COUNT_LEN], VecDeque::new());
+    // Without a limit: the writer begins when it likes, and its end is noticed.
     socket::wait(&socket, true, false, None)?;
     let len = match socket::receive(&socket, &mut first, &mut fds) {
         // The writer closed it before it had read all reports.
@@ -201,6 +202,7 @@ impl RingReader {
         }
         let mut buffer = [0; COUNTS * COUNT_LEN];
         loop {
+            // Without a limit: the writer sends when it likes, and its end is noticed.
             socket::wait(&socket, true, false, None)?;
             let len = match socket::receive(&socket, &mut buffer, &mut VecDeque::new()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,

@@ -125,5 +125,8 @@ pub(crate) fn may_mount(over: &Path) -> bool {
         let files = Files::of_image(&image, &[pack], over)?;
         Ok(fs::read(files.path().join("a"))? == content)
     };
-    std::thread::scope(|scope| scope.spawn(tried).join().is_ok_and(|tried| tried.unwrap_or(false)))
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, tried);
+        thread.is_ok_and(|thread| thread.join().is_ok_and(|tried| tried.unwrap_or(false)))
+    })
 }

@@ -98,6 +98,15 @@ pub fn own_mounts(alone: bool) -> Result<()> {
     at(root, "private mounts", mount_change(root, MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC))
 }
 
+/// Puts a copy of the root of this process's own mounts ([`own_mounts`]) over the root, which changes nothing that can be seen.
+///
+/// # Errors
+/// Linux before 5.2, or the filter of a container that is older than the calls.
+pub fn move_a_mount() -> Result<()> {
+    let root = Path::new("/");
+    put(root, &original(root)?)
+}
+
 /// Looks at where a set is to be shown, without a change. This process has mounts of its own ([`own_mounts`]).
 ///
 /// # Errors

@@ -17,6 +17,7 @@ pub mod walls;
 
 use capture::Capture;
 use run_processes::{Mark, Process};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -153,6 +154,14 @@ impl Run {
     /// A stdout that is not read, like a stopped terminal.
     pub fn stdout_unread(mut self) -> Self {
         self.read_stdout = false;
+        self
+    }
+
+    /// On a kernel that lacks all system calls with this number or a higher one, or with a container's filter that refuses them (`errno`).
+    pub fn without_calls_from(mut self, number: u32, errno: Errno) -> Self {
+        let refuse = move || wireup_testbed::refuse_calls_from(number, errno.raw_os_error());
+        // SAFETY: everything that is called between fork and exec is async-signal-safe.
+        unsafe { self.command.pre_exec(refuse) };
         self
     }
 

@@ -7,7 +7,7 @@ use super::AgentDriver;
 use crate::agent::keeper_link::KeeperLink;
 use crate::agent::ranks::JobRanks;
 use crate::agent::shells::Shells;
-use crate::keeper::forker;
+use crate::keeper::{forker, leaving};
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
@@ -73,7 +73,8 @@ impl AgentDriver {
         if self.orphans.deadline_ns().is_some() {
             // A dying keeper's socket closes before its children are reparented to us: until then they are found below it.
             let living = self.all_keepers().filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
-            let living: Vec<u32> = living.chain(self.keepers.pids()).chain(forker::pid()).collect();
+            let living: Vec<u32> =
+                living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();
             self.orphans.look(now_ns, &living);
         }
     }

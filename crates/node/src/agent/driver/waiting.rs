@@ -4,6 +4,7 @@ use super::AgentDriver;
 use crate::agent::ranks::JobRanks;
 use crate::agent::shells::Shells;
 use crate::agent::turn::Turn;
+use crate::keeper::leaving;
 use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Event;
@@ -32,6 +33,7 @@ impl AgentDriver {
             self.keepers.deadline_ns(),
             self.orphans.deadline_ns(),
             self.give_way.deadline_ns(),
+            leaving::deadline_ns(),
         ];
         ranks.chain(machine).chain(own.into_iter().flatten()).min()
     }
@@ -53,6 +55,7 @@ impl AgentDriver {
         self.keepers.on_tick(now_ns, &self.reactor);
         self.give_way.on_tick(now_ns);
         self.shells.iter_mut().for_each(|shells| shells.on_tick(now_ns));
+        leaving::look();
         self.look_for_orphans(now_ns);
         self.inputs.push(Input::Tick);
         self.take_inputs();

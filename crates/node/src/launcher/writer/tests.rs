@@ -36,6 +36,7 @@ fn write_in_turns(name: &str, mode: Mode) {
         }
     }
     writer.finish(None);
+    assert!(!matches!(writer.mode, Mode::Thread(_)), "its thread has ended");
     for rank in 0..2 {
         let text = fs::read_to_string(directory.join(format!("rank.{rank}.out"))).unwrap();
         assert_eq!(text, (0..300).map(|round| format!("{rank}:{round}\n")).collect::<String>());

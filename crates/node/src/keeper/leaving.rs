@@ -1,0 +1,92 @@
+//! Keepers that were told to leave and that nobody waits for. They need milliseconds, or seconds if a process of theirs cannot be killed: so
+//! they are looked at from time to time, and those that are left at the end are waited for together.
+
+use super::{LEAVE_MAX, remove_directories};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{self, Ended};
+
+/// Time between two looks (ns).
+const LOOK_NS: u64 = 5_000_000;
+
+/// Those of this process, their parent.
+static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
+
+/// A keeper whose socket is closed.
+pub(super) struct Leaving {
+    pub pid: u32,
+    /// It may have been killed: its socket had been closed before.
+    pub gone: bool,
+    /// It has all requests.
+    pub has_requests: bool,
+    /// What it was asked to remove at its end.
+    pub directories: Vec<Vec<u8>>,
+    /// When it is given up.
+    pub until: Instant,
+}
+
+impl Leaving {
+    /// Waits for its end; removes the directories if it cannot have done so itself.
+    pub fn wait(self, limit: Duration) -> io::Result<()> {
+        let ended = process::wait_for_within(self.pid, limit);
+        self.over(&ended);
+        ended.map(drop)
+    }
+
+    fn over(self, ended: &io::Result<Ended>) {
+        let has_removed_them = match ended {
+            Ok(ended) => *ended == Ended::Exited(0) && self.has_requests,
+            // It will, unless it was killed and only waits for a process that cannot be.
+            Err(error) => error.kind() == io::ErrorKind::TimedOut && !self.gone,
+        };
+        if !has_removed_them {
+            remove_directories(self.directories);
+        }
+    }
+
+    /// `None`: it has ended, or is given up.
+    fn look(self) -> Option<Leaving> {
+        let ended = match process::try_wait_for(self.pid) {
+            Ok(None) if Instant::now() < self.until => return Some(self),
+            Ok(None) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(Some(ended)) => Ok(ended),
+            Err(error) => Err(error),
+        };
+        self.over(&ended);
+        None
+    }
+}
+
+fn all() -> MutexGuard<'static, Vec<Leaving>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn add(leaving: Leaving) {
+    all().extend(leaving.look());
+}
+
+/// When to look at them next.
+pub fn deadline_ns() -> Option<u64> {
+    (!all().is_empty()).then(|| monotonic_ns() + LOOK_NS)
+}
+
+/// Forgets those that have ended.
+pub fn look() {
+    let mut all = all();
+    *all = std::mem::take(&mut *all).into_iter().filter_map(Leaving::look).collect();
+}
+
+pub fn pids() -> Vec<u32> {
+    all().iter().map(|leaving| leaving.pid).collect()
+}
+
+/// Waits for all of them, in the order in which they were told to leave, under one limit.
+pub fn end() {
+    let until = Instant::now() + LEAVE_MAX;
+    for leaving in std::mem::take(&mut *all()) {
+        // An error means that it was already reaped, or is given up.
+        let _ = leaving.wait(until.saturating_duration_since(Instant::now()));
+    }
+}

@@ -1,0 +1,79 @@
+//! A wait for descriptors has a limit, or a comment in front of it that says why it needs none: `// Without a limit: REASON`.
+//!
+//! The rule finds calls that wait for ever whatever happens, by their last argument. It does not see what variables hold.
+
+use super::Finding;
+use super::source::Source;
+use super::tree::Tree;
+use crate::step::Result;
+
+/// Calls whose last argument is the limit.
+const WAITS: [&str; 4] = ["wait", "poll", "ppoll", "epoll_wait"];
+/// Limits that are none.
+const ENDLESS: [&str; 3] = ["None", "-1", "std::ptr::null()"];
+const REASON: &str = "// Without a limit: ";
+/// Programs and libraries that are not installed on anybody's machine.
+const NOT_THE_PRODUCT: [&str; 3] = ["crates/bench/", "crates/sim/", "crates/testbed/"];
+
+/// # Errors
+/// A file is not valid Rust.
+pub fn check(tree: &Tree) -> Result<Finding> {
+    let mut broken = Vec::new();
+    for path in tree.ending(".rs").filter(|path| is_checked(path)) {
+        let text = tree.get(path).unwrap_or_default();
+        let source = Source::parse(text).map_err(|e| format!("{path}:{}: {e}", e.span().start().line))?;
+        let lines: Vec<&str> = text.lines().collect();
+        for call in source.calls {
+            let is_endless = WAITS.contains(&&*call.name) && ENDLESS.contains(&&*call.last);
+            if is_endless && !has_reason(&lines[..call.line - 1]) {
+                broken.push(format!("{path}:{}: {}(.. {})", call.line, call.name, call.last));
+            }
+        }
+    }
+    Ok(Finding { rule: "a wait has a limit, or a reason for none".into(), broken })
+}
+
+fn is_checked(path: &str) -> bool {
+    let is_source = path.starts_with("crates/") && path.split('/').nth(2) == Some("src");
+    let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
+    // A server process waits for its agent, whose end it notices.
+    let is_server = path.starts_with("crates/pmix/src/server/");
+    is_source && !is_test && !is_server && !NOT_THE_PRODUCT.iter().any(|folder| path.starts_with(folder))
+}
+
+/// Whether the comment that ends with these lines gives a reason.
+fn has_reason(before: &[&str]) -> bool {
+    let comment = before.iter().rev().map(|line| line.trim()).take_while(|line| line.starts_with("//"));
+    comment.into_iter().any(|line| line.starts_with(REASON))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_waits_without_a_reason_are_named() {
+        let text = "fn f() {
+            socket::wait(&fd, true, false, None)?;
+            // Without a limit: the other side always answers,
+            // or ends.
+            socket::wait(&fd, true, false, None)?;
+            links.wait(None, Some(limit));
+            libc::poll(&mut one, 1, -1);
+            poll(&mut ready, timeout.as_ref());
+            // Another comment.
+            assert!(reactor.wait(None).is_ok());
+            task.wait();
+        }
+        #[cfg(test)] mod tests { fn f() { socket::wait(&fd, true, false, None); } }";
+        let tree = Tree::of(&[
+            ("crates/a/src/b.rs", text),
+            ("crates/a/src/tests.rs", text),
+            ("crates/a/tests/b.rs", text),
+            ("crates/sim/src/b.rs", text),
+        ]);
+        let broken = check(&tree).expect("valid Rust").broken;
+        let expected = ["2: wait(.. None)", "7: poll(.. -1)", "10: wait(.. None)"];
+        assert_eq!(broken, expected.map(|place| format!("crates/a/src/b.rs:{place}")));
+    }
+}
