@@ -30,14 +30,22 @@ pub fn heed_interrupts() {
 }
 
 /// From now on the kernel refuses, with this error, system calls with this number or a higher one: to the calling process, which needs
-/// `CAP_SYS_ADMIN`, and to those that it starts. May be called between fork and exec.
+/// `CAP_SYS_ADMIN`, and to those that it starts. `clone3` does not exist for them, as all filters of containers say: the C library makes no
+/// thread if it is refused otherwise. May be called between fork and exec.
 pub fn refuse_calls_from(number: u32, errno: i32) -> io::Result<()> {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let number_of_call = step((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, 0);
+    let is_clone3 = step((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, libc::SYS_clone3 as u32);
     let is_refused = step((libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16, 0, 1, number);
     let answer = |answer| step((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, answer);
-    let mut filter =
-        [number_of_call, is_refused, answer(libc::SECCOMP_RET_ERRNO | errno as u32), answer(libc::SECCOMP_RET_ALLOW)];
+    let mut filter = [
+        number_of_call,
+        is_clone3,
+        answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        is_refused,
+        answer(libc::SECCOMP_RET_ERRNO | errno as u32),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel copies the filter, which `program` describes.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) } {
