@@ -51,7 +51,7 @@ fn a_set_user_id_rank_does_not_outlive_a_killed_keeper() {
     let users = fs::read_to_string(&status).unwrap_or_default();
     let users = users.lines().find(|line| line.starts_with("Uid:")).unwrap_or_default().to_owned();
     if !users.contains("\t0\t0\t0") {
-        println!("SKIPPED: set-user-ID bits have no effect in {}: {users}", public.folder().display());
+        println!("SKIPPED: set-user-ID bits have no effect in {}: {users}", program.display());
     }
     kill_process(keeper, Signal::KILL).expect("send the signal");
     let outcome = launcher.wait_with_output().expect("wireup ends");
