@@ -204,6 +204,7 @@ impl Watch {
 
     fn until_the_end(&mut self) -> Result<std::process::ExitStatus, TapError> {
         loop {
+            // Without a limit: the program's end is a signal.
             let happened = self.links.wait(Some(&self.signals), None).map_err(failed("cannot wait for the program"))?;
             if happened.first_words {
                 self.effort = Some(process::effort(self.child.id()));
