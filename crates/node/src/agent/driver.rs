@@ -223,12 +223,12 @@ impl AgentDriver {
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
         let keepers: Vec<Keeper> = keepers.into_keepers(jobs, &reactor).chain(shells).collect();
+        forker::end();
         keepers.into_iter().for_each(Keeper::leave);
         leaving::end();
         orphans.end();
         // It ends what killed keepers of its namespace have left.
         let _ = first.map(Keeper::close);
-        forker::end();
     }
 
     fn take_inputs(&mut self) {

@@ -11,7 +11,8 @@
 //!
 //! It ends when the agent's end of the socket is closed. Cost of a keeper: two forks and four messages in place of one fork.
 
-use super::{ENTER_MAX, Keeper, LEAVE_MAX};
+use super::leaving::{self, Leaving};
+use super::{ENTER_MAX, Keeper};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
@@ -55,12 +56,11 @@ pub fn pid() -> Option<u32> {
     own().as_ref().map(|forker| forker.pid)
 }
 
-/// No keepers are needed any more.
+/// No keepers are needed any more: it ends, with those that were told to leave ([`leaving`]).
 pub fn end() {
     if let Some(Forker { pid, socket }) = own().take() {
         drop(socket);
-        // An error means that it was already reaped.
-        let _ = process::wait_for_within(pid, LEAVE_MAX);
+        leaving::add(Leaving::of(pid));
     }
 }
 

@@ -14,7 +14,7 @@ const LOOK_NS: u64 = 5_000_000;
 /// Those of this process, their parent.
 static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
 
-/// A keeper whose socket is closed.
+/// A keeper whose socket is closed, or the forker.
 pub(super) struct Leaving {
     pub pid: u32,
     /// It may have been killed: its socket had been closed before.
@@ -28,6 +28,11 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
+    /// A process that has nothing to remove.
+    pub fn of(pid: u32) -> Leaving {
+        Leaving { pid, gone: false, has_requests: true, directories: Vec::new(), until: Instant::now() + LEAVE_MAX }
+    }
+
     /// Waits for its end; removes the directories if it cannot have done so itself.
     pub fn wait(self, limit: Duration) -> io::Result<()> {
         let ended = process::wait_for_within(self.pid, limit);

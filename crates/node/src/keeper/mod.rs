@@ -62,7 +62,7 @@ use leaving::Leaving;
 use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wireup_os::process::{self, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
@@ -303,13 +303,8 @@ impl Keeper {
 
     fn told_to_leave(self) -> Leaving {
         drop(self.socket);
-        Leaving {
-            pid: self.pid,
-            gone: self.gone,
-            has_requests: self.outbox.is_empty(),
-            directories: self.directories,
-            until: Instant::now() + LEAVE_MAX,
-        }
+        let (gone, has_requests) = (self.gone, self.outbox.is_empty());
+        Leaving { gone, has_requests, directories: self.directories, ..Leaving::of(self.pid) }
     }
 }
 
