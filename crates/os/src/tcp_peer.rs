@@ -169,10 +169,10 @@ fn ask(socket: &OwnedFd, sequence: u32, here: SocketAddr, there: SocketAddr) -> 
         // The kernel answers before `sendto` returns.
         let (length, _, from) = net::recvfrom(socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
         let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
-        if from.is_some_and(|from| from.pid() == 0) {
-            if let Some(answer) = answer(&buffer[..length], sequence) {
-                return answer;
-            }
+        if from.is_some_and(|from| from.pid() == 0)
+            && let Some(answer) = answer(&buffer[..length], sequence)
+        {
+            return answer;
         }
     }
 }
