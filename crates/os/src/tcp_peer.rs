@@ -20,7 +20,7 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Why the other end of a connection does not count as this user's.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,14 @@ impl PeerLookup {
             lookup.check(&probe)?;
         }
         Ok(lookup)
+    }
+
+    /// The descriptor that it needs, if it needs one.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.source {
+            Source::Diagnostics { socket, .. } => Some(socket.as_fd()),
+            Source::Table => None,
+        }
     }
 
     /// # Errors

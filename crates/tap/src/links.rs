@@ -48,7 +48,7 @@ impl Links {
 
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let relays = self.relays().flat_map(Relay::fds);
-        self.port.iter().map(Port::listener).chain(relays).collect()
+        self.port.iter().flat_map(Port::fds).chain(relays).collect()
     }
 
     /// `None`: the rank has no link yet.

@@ -50,8 +50,9 @@ impl Port {
         self.listener.local_addr()
     }
 
-    pub fn listener(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    /// The descriptors that it has before the first connection.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.lookup.descriptor().into_iter().chain([self.listener.as_fd()])
     }
 
     pub fn dials(&self) -> usize {
