@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,7 @@ pub struct Accepted {
 /// # Errors
 /// The kernel does not tell whose connections are; a text for the user.
 pub fn arm() -> Result<(), String> {
-    let lookup = lookup().map_err(|error| {
+    let lookup = PeerLookup::tried().map_err(|error| {
         let advice = match error {
             NotOwn::Ambiguous(_) => "run as another user, or with --contain none",
             _ => "load the kernel's module tcp_diag, or mount /proc",
@@ -76,13 +76,6 @@ pub fn arm() -> Result<(), String> {
     guard().lookup = Some(lookup);
     ARMED.store(true, Ordering::Release);
     Ok(())
-}
-
-/// Tried with a connection of this process to itself.
-fn lookup() -> Result<PeerLookup, NotOwn> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let _client = TcpStream::connect(listener.local_addr()?)?;
-    PeerLookup::new(listener.accept()?.0)
 }
 
 /// Proves that the library, which listens by now, accepts its clients through this guard.
@@ -268,6 +261,7 @@ fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
     /// Changes what the whole test process accepts, so it is one test.

@@ -71,7 +71,8 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
             Ok(())
         }
     };
-    // The library has removed its own files, or never will. The directory may already be gone.
+    // The library has removed its own files, or never will. The directory may already be gone. Where this process is confined, it can only
+    // empty it; the keeper removes it.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
 }
@@ -213,6 +214,7 @@ impl Link {
             if let Some(message) = self.unpacker.next::<ToServer>().map_err(malformed)? {
                 return Ok(Some(message));
             }
+            // Without a limit: the agent sends a message, or ends.
             wireup_os::socket::wait(socket, true, false, None).map_err(|error| error.to_string())?;
             if !self.read(socket)? {
                 return Ok(None);

@@ -14,9 +14,11 @@ use bytes::Bytes;
 use rustix::fs::Mode;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
+use wireup_os::process::{Confinement, confine};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Begin, FromServer, Open};
 
@@ -26,12 +28,25 @@ use wireup_wire::pmix::{Begin, FromServer, Open};
 /// A problem for the agent.
 pub fn open(open: &Open) -> Result<Library, String> {
     set_environment(&open.dir);
+    confine_to(&open.dir);
     guard::arm()?;
     let library = library::open(open.library.as_deref()).map_err(|error| error.to_string())?;
     let ranks = ranks_directory(&open.dir);
     rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
     begin_library(&library, open).and_then(|()| guard::prove()).map_err(|problem| of_version(&library, &problem))?;
     Ok(library)
+}
+
+/// The library parses what ranks send: where the kernel has Landlock, it can write no file outside of the server's directory, and no program
+/// that it might run gets more rights. It reads libraries and the machine's description from anywhere.
+fn confine_to(directory: &str) {
+    let confinement = Confinement {
+        read_only: &[Path::new("/")],
+        read_write: &[Path::new(directory), Path::new("/dev/null")],
+        network: true,
+    };
+    // A kernel without Landlock refuses nothing. If a path is missing, that is reported when it is used.
+    let _ = confine(&confinement);
 }
 
 /// The server of this job. From now on the library may make upcalls.

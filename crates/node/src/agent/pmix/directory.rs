@@ -37,6 +37,16 @@ impl Directory {
         Ok(Directory { path: place(&usual_base())?, claim: None })
     }
 
+    /// For a server process that is started ahead of its job.
+    ///
+    /// # Errors
+    /// As [`Directory::new`].
+    pub fn of_spare() -> io::Result<Directory> {
+        let mut path = place(&usual_base())?.into_os_string();
+        path.push("-next");
+        Ok(Directory { path: path.into(), claim: None })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -34,7 +34,7 @@ impl SpareServer {
         Ok(SpareServer {
             opening: Opening::of(plan),
             kernel_session: plan.kernel_session,
-            directory: Directory::new()?,
+            directory: Directory::of_spare()?,
             fds: ProcessFds::default(),
         })
     }
