@@ -35,7 +35,7 @@ use wireup_wire::rank_address;
 const ARITY: u32 = 4;
 const KEY_LEN: usize = 32;
 const SEALED_LEN: usize = KEY_LEN + SEAL_LEN;
-/// What keys are made for.
+/// Label that is mixed into every key derived here, so that no other protocol derives the same one.
 const PURPOSE: &[u8] = b"wireup agreement 1";
 
 // Texts of both exchanges: a key, a rank and its address with the byte of the transport; the seals.

@@ -162,7 +162,7 @@ fn exchange(job: &mut Job, text: &[u8], whose: &BTreeSet<u32>) -> Result<BTreeMa
     Ok(texts)
 }
 
-/// A rank and its address; `None`: it is something else.
+/// Decodes a rank and its address; `None`: the bytes are too short.
 fn peer(bytes: &[u8]) -> Option<Peer> {
     let (rank, address) = bytes.split_first_chunk()?;
     Some(Peer { rank: u32::from_le_bytes(*rank), address: address.to_vec() })

@@ -322,8 +322,8 @@ impl Epoll {
         self.control(operation, fd, token, libc::EPOLLIN | if writes { libc::EPOLLOUT } else { 0 })
     }
 
-    /// Watches a descriptor, which is watched already, no more for input, and for room to write if so wished. If the connection breaks, the
-    /// descriptor counts as readable.
+    /// Stops watching a descriptor for input; `writes`: keeps watching it for room to write. The descriptor must be in the epoll set. If
+    /// its connection breaks, epoll still reports it, as readable.
     ///
     /// # Errors
     /// The kernel has no memory for that.

@@ -49,7 +49,7 @@ impl Tagged {
         self.arrived_bytes
     }
 
-    /// Bytes of those that a rank has sent.
+    /// Bytes of messages from `rank` for which no receive was started.
     pub fn bytes_of(&self, rank: u32) -> usize {
         let of_rank = self.arrived.values().flatten().filter(|(from, _)| *from == rank);
         of_rank.map(|(_, message)| message.len()).sum()

@@ -4,7 +4,8 @@
 //! used only if it belongs to this user, to root or to the owner of that directory. So a stranger who has made a link, a folder or a file
 //! there first neither chooses which file of this user is written nor owns the file that is written; links that the user has made are
 //! followed as ever. These are the kernel's rules of `fs.protected_symlinks` and `fs.protected_regular`, which not every machine has
-//! switched on, and for folders as well. From `/proc` on (`/dev/fd/3`) the kernel follows the path: nobody can make an entry there.
+//! switched on, and for folders as well. (In a folder for all users without the sticky bit, where anybody can replace anything, a link can be
+//! exchanged while it is read.) From `/proc` on (`/dev/fd/3`) the kernel follows the path: nobody can make an entry there.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
@@ -33,6 +34,8 @@ const LINKS_MAX: u32 = 40;
 const ATTEMPTS_MAX: u32 = 16;
 /// The kernel's number of the file system of `/proc`.
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+/// The kernel's number of file systems in user space (FUSE).
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 const STICKY: u32 = 0o1000;
 const AS_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -64,7 +67,7 @@ pub fn open(path: &Path, existing: Existing, mode: u32) -> io::Result<File> {
             }
         }
         if is_file && found.st_nlink > 1 && is_shared(&fstat(&folder)?) {
-            return Err(refused(path, "has another name, which another user may have given it"));
+            return Err(refused(path, "has more than one hard link, and another user may have made one of them"));
         }
         let file = match openat(&folder, &name, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::NOENT | Errno::LOOP) => continue,
@@ -73,6 +76,7 @@ pub fn open(path: &Path, existing: Existing, mode: u32) -> io::Result<File> {
         if !is_same(&fstat(&file)?, &found) {
             continue;
         }
+        check_opened(path, &name, &fstat(&folder)?, &file)?;
         if existing == Existing::Empty && is_file {
             rustix::fs::ftruncate(&file, 0)?;
         }
@@ -103,10 +107,7 @@ pub fn make_folder_in(above: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
         Err(error) => return Err(error.into()),
     }
     let folder = openat(&above, name, AS_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
-    let (above, found) = (fstat(above)?, fstat(&folder)?);
-    if found.st_dev == above.st_dev {
-        check(Path::new(name), name, &above, &found)?;
-    }
+    check_opened(Path::new(name), name, &fstat(above)?, &folder)?;
     Ok(folder)
 }
 
@@ -162,11 +163,7 @@ fn walk(path: &Path, make: bool) -> io::Result<End> {
             }
             FileType::Directory => {
                 let inside = openat(&folder, &name, AS_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
-                let now = fstat(&inside)?;
-                // Another file system may have been mounted there, by root.
-                if now.st_dev == above.st_dev {
-                    check(path, &name, &above, &now)?;
-                }
+                check_opened(path, &name, &above, &inside)?;
                 folder = inside;
             }
             _ if left.is_empty() => return Ok(End::Entry { folder, name, found: Some(found) }),
@@ -185,6 +182,23 @@ fn prepend(left: &mut VecDeque<OsString>, path: &Path) {
         };
         left.push_front(name.to_owned());
     }
+}
+
+/// Whether an opened entry of a directory may be used. What is mounted there was mounted by root, or is a FUSE file system, which any user
+/// can mount on an own entry and which names any owner.
+fn check_opened(path: &Path, name: &OsStr, above: &Stat, opened: impl AsFd) -> io::Result<()> {
+    let found = fstat(&opened)?;
+    if found.st_dev == above.st_dev {
+        return check(path, name, above, &found);
+    }
+    if is_shared(above) && rustix::fs::fstatfs(&opened)?.f_type as u64 == FUSE_SUPER_MAGIC {
+        let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        return Err(refused(
+            path,
+            &format!("contains the FUSE mount {name:?}, in a folder that every user may write to"),
+        ));
+    }
+    Ok(())
 }
 
 /// Whether an entry of a directory may be used.

@@ -1,8 +1,9 @@
 //! Directories of this user in one where every user may make entries, such as `/tmp` or `/dev/shm`.
 //!
 //! Another user may take any name there first, so no name decides anything: an entry is used if it is a directory (no symbolic link) that
-//! the kernel says belongs to this user. Nobody else can make such an entry, and the sticky bit of the directory above keeps others from
-//! renaming or removing it. If the usual name is taken by somebody else, the directory is called after it with a random ending, and later
+//! the kernel says belongs to this user, in the file system of the directory above: what is mounted there may be another user's FUSE file
+//! system, which names any owner. Nobody else can make such an entry, and the sticky bit of the directory above keeps others from renaming or
+//! removing it. If the usual name is taken by somebody else, the directory is called after it with a random ending, and later
 //! processes find it in the listing of the directory above: no note is kept anywhere else, so a home directory that is missing, read-only
 //! or shared by many machines does not matter.
 //!
@@ -10,7 +11,7 @@
 //! it removes its own and begins again, so two processes never both keep what they have made. A third process may have found the one that
 //! is removed: a caller that then misses the directory asks again.
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -112,20 +113,30 @@ fn open_shared(above: &Path) -> io::Result<OwnedFd> {
 
 /// `None`: there is no directory of this user with that name.
 fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirectory>> {
-    let user = rustix::process::geteuid().as_raw();
-    match rustix::fs::openat(open, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
+    let is_own = |stat: &Stat| stat.st_uid == rustix::process::geteuid().as_raw();
+    let device = rustix::fs::fstat(open)?.st_dev;
+    match open_unmounted(open, name) {
         Ok(directory) => {
-            let is_own = rustix::fs::fstat(&directory)?.st_uid == user;
-            Ok(is_own.then(|| OwnDirectory { path: above.join(name), directory }))
+            let stat = rustix::fs::fstat(&directory)?;
+            let is_usable = is_own(&stat) && stat.st_dev == device;
+            Ok(is_usable.then(|| OwnDirectory { path: above.join(name), directory }))
         }
-        // Not a directory, a symbolic link, or one that its owner keeps to himself.
-        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
-        Err(Errno::ACCESS) => match rustix::fs::statat(open, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if stat.st_uid == user => Err(Errno::ACCESS.into()),
-            Ok(_) | Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
+        // Not a directory, a symbolic link, or a mount.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => Ok(None),
+        // One that its owner keeps to himself; an entry of this user can be looked at.
+        Err(error) => match rustix::fs::statat(open, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if is_own(&stat) && stat.st_dev == device => Err(error.into()),
+            _ => Ok(None),
         },
-        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a directory unless something is mounted there (`EXDEV`): a mount of another user may never answer. Before Linux 5.6 it is opened.
+fn open_unmounted(open: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OPEN | OFlags::NOFOLLOW;
+    match rustix::fs::openat2(open, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(open, name, flags, Mode::empty()),
+        opened => opened,
     }
 }
 

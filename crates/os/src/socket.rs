@@ -147,7 +147,7 @@ fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
 pub enum InARow {
     /// They listen, with this backlog.
     Listen(i32),
-    /// They keep their ports from every other socket, until [`offer_port`].
+    /// The sockets do not listen; no other socket can bind their ports until [`offer_port`] is called.
     Reserve,
 }
 

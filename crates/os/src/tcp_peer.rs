@@ -8,8 +8,8 @@
 //!
 //! - Only an *established* socket counts. The kernel reports user 0 for sockets that belong to no process any more, or not yet, and a
 //!   look-up also finds listening sockets.
-//! - The own end must still be established *after* the answer. As long as it is, the other end has not gone, so no other socket
-//!   can have taken its address in the meantime.
+//! - This process's end must still be established *after* the answer. As long as it is, the other end has not gone, so no other socket
+//!   can have taken the other end's address in the meantime.
 //!
 //! Cost: one message to the kernel and its answer, some 10 µs.
 
@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Why the other end of a connection does not count as this user's.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOwn {
-    #[error("it belongs to user {0}")]
+    #[error("its other end belongs to user {0}")]
     Foreign(u32),
     #[error("no process of this network namespace has its other end")]
     NotHere,

@@ -38,8 +38,8 @@ use zeroize::Zeroize;
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
 pub const PROTOCOL_VERSION: u16 = 29;
 
-/// The secret that both ends of every link of a session prove to know. It is wiped when it is dropped; a place that it was moved from is
-/// not.
+/// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves a copy at its old
+/// address, which nothing wipes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
 

@@ -132,7 +132,7 @@ pub trait Carrier {
     /// Takes no messages off a connection until it is resumed: the other end's sends wait.
     fn pause(&mut self, number: Number);
 
-    /// Takes messages off a connection again, if there is such a one.
+    /// Resumes reading messages from a connection; does nothing if it no longer exists.
     fn resume(&mut self, number: Number);
 
     /// Whether its connections can be closed by agreement: where each costs a descriptor.

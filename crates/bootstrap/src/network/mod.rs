@@ -60,7 +60,7 @@ pub struct Network {
     misfits: BTreeSet<u32>,
     /// Messages until there is a connection.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
-    /// Ranks of which too many messages wait here to take more, and their connections.
+    /// Ranks from which no messages are read, because too many of theirs wait here; with the connection of each.
     paused: BTreeMap<u32, Number>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,

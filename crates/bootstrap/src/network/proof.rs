@@ -37,7 +37,7 @@ pub struct Unproved;
 
 pub type Secret = [u8; 32];
 
-/// The secret of the library of this name; all ranks call it so. The library without a name uses the job's.
+/// The secret of the library called `name`, which must be the same on all ranks. If `name` is empty: the job's secret.
 ///
 /// # Errors
 /// None: the algorithm is part of this library.

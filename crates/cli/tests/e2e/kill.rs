@@ -38,9 +38,11 @@ fn is_ours(process: &Process) -> bool {
     process.command.split(' ').next().is_some_and(|program| program.ends_with("wireup")) || process.name == "wireup"
 }
 
-/// wireup's processes and the ranks, but not processes started by ranks.
+/// wireup's processes and the ranks, but not processes started by ranks. A job goes on without the process that forks keepers, until a rank
+/// asks for new processes (`spawn::a_spawn_without_its_forker_fails_with_a_message`).
 fn victims(running: &Running) -> Vec<Process> {
-    let all = running.processes();
+    let mut all = running.processes();
+    all.retain(|process| process.name != "wireup-forker");
     let ours: Vec<i32> = all.iter().filter(|p| is_ours(p)).map(|p| p.pid.as_raw_nonzero().get()).collect();
     all.into_iter().filter(|p| is_ours(p) || ours.contains(&p.parent)).collect()
 }

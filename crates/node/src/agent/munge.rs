@@ -89,7 +89,7 @@ pub enum Unsealable {
     Munge(String),
     #[error("munge's credential was made by user {maker}, not by user {user}, whose job this is")]
     OtherUser { maker: u32, user: u32 },
-    #[error("munge's credential holds no key of wireup")]
+    #[error("the munge credential was not made by wireup")]
     NoKey,
     #[error("it was changed on its way")]
     Changed,

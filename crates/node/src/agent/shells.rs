@@ -6,7 +6,7 @@ pub mod remote_shell;
 use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
 use super::starters;
-use super::step::{SEALED, Sealed, Sealing, Steps};
+use super::step::{NotSealed, SEALED, Sealed, Sealing, Steps};
 use super::tail::{Stream, Tail};
 use super::token::Token;
 use super::turn::Turn;
@@ -111,7 +111,22 @@ impl Shells {
             let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
             return inputs.push(Input::ShellExited { shell, status, stderr: String::new() });
         };
-        inputs.extend(step.problem.clone().map(|problem| Input::StepNotSealed { problem }));
+        match &step.problem {
+            None => {}
+            Some(NotSealed::NoMunge(problem)) => inputs.push(Input::StepNotSealed { problem: problem.clone() }),
+            // The user has said that links need not be encrypted.
+            Some(NotSealed::Failed(problem)) if !step.session.encrypt => {
+                inputs.push(Input::StepNotSealed { problem: problem.clone() });
+            }
+            Some(NotSealed::Failed(problem)) => {
+                let what = format!(
+                    "the session's secret cannot be sealed for srun, which would carry it in the clear: {problem}; see that \"munge -n\" \
+                     works on this host, or run with --plain-links"
+                );
+                let error = SpawnError { step: SpawnStep::Stdio, what, errno: 0 };
+                return inputs.push(Input::ShellFailed { shell, error });
+            }
+        }
         if let Err(error) = self.call_step(shell, step) {
             inputs.push(shell_failed(shell, error));
         }
@@ -194,7 +209,11 @@ impl Shells {
                     let shell = ShellId(slot);
                     self.errors.remove(&shell);
                     match self.sealings.remove(&shell) {
-                        Some(sealing) => self.on_sealed(shell, sealing.finish(Some(in_words(error).what)), turn.inputs),
+                        Some(sealing) => self.on_sealed(
+                            shell,
+                            sealing.finish(Some(NotSealed::NoMunge(in_words(error).what))),
+                            turn.inputs,
+                        ),
                         None => turn.inputs.push(Input::ShellFailed { shell, error: in_words(error) }),
                     }
                 }

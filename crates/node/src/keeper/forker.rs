@@ -25,7 +25,7 @@ use wireup_os::{files, socket};
 /// How long to wait for a keeper: it takes less than a millisecond.
 const FORK_MAX: Duration = ENTER_MAX;
 
-/// That of this process. It belongs to the whole process, as threads do.
+/// The forker of this process; all of its threads share it.
 static FORKER: Mutex<Option<Forker>> = Mutex::new(None);
 
 struct Forker {
@@ -56,7 +56,7 @@ pub fn pid() -> Option<u32> {
     own().as_ref().map(|forker| forker.pid)
 }
 
-/// No keepers are needed any more: it ends, with those that were told to leave ([`leaving`]).
+/// Ends the forker, when this process needs no more keepers. Does not wait for its exit: [`leaving`] does.
 pub fn end() {
     if let Some(Forker { pid, socket }) = own().take() {
         drop(socket);
@@ -68,11 +68,13 @@ pub fn end() {
 pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, OwnedFd)>> {
     let mut forker = own();
     let asked = forker.as_ref()?.ask(namespace);
-    if asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+    Some(asked.unwrap_or_else(|error| {
         // What it still says would be taken for the next answer.
-        *forker = None;
-    }
-    Some(asked)
+        if let Some(Forker { pid, .. }) = forker.take() {
+            leaving::add(Leaving::of(pid));
+        }
+        Err(error)
+    }))
 }
 
 impl Forker {
@@ -88,13 +90,16 @@ impl Forker {
         }
     }
 
-    fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
+    /// The outer error: the conversation is out of step. The inner one: no keeper was forked.
+    fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<io::Result<(u32, OwnedFd)>> {
         let gone = || io::Error::other("the process that forks keepers has been killed");
         let (kind, fds) = describe(namespace);
-        socket::send(&self.socket, &[kind], &fds).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => gone(),
-            _ => error,
-        })?;
+        match socket::send(&self.socket, &[kind], &fds) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(gone()),
+            // Nothing was sent.
+            Err(error) => return Ok(Err(error)),
+        }
         let mut keeper = None;
         loop {
             if !socket::wait(&self.socket, true, false, Some(FORK_MAX))? {
@@ -104,7 +109,8 @@ impl Forker {
             match (socket::receive(&self.socket, &mut bytes, &mut fds)?, fds.pop_front()) {
                 (4, Some(fd)) => keeper = Some((u32::from_ne_bytes(bytes), fd)),
                 (0, _) => return Err(gone()),
-                _ => return keeper.ok_or_else(|| io::Error::from_raw_os_error(bytes[0].into())),
+                (1, None) => return Ok(keeper.ok_or_else(|| io::Error::from_raw_os_error(bytes[0].into()))),
+                _ => return Err(io::Error::other("the process that forks keepers gave a wrong answer")),
             }
         }
     }

@@ -11,15 +11,15 @@ use wireup_os::process::{self, Ended};
 /// Time between two looks (ns).
 const LOOK_NS: u64 = 5_000_000;
 
-/// Those of this process, their parent.
+/// Children of this process that were told to leave and have not been reaped.
 static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
 
 /// A keeper whose socket is closed, or the forker.
 pub(super) struct Leaving {
     pub pid: u32,
-    /// It may have been killed: its socket had been closed before.
+    /// Whether its socket was closed before it was told to leave: then it may have been killed.
     pub gone: bool,
-    /// It has all requests.
+    /// Whether it has received every request that was sent to it.
     pub has_requests: bool,
     /// What it was asked to remove at its end.
     pub directories: Vec<Vec<u8>>,

@@ -32,7 +32,7 @@ pub enum View {
 pub fn show(staged: &Staged, batch: &Batch) -> View {
     let folder = match staged_store::find(Path::new(OsStr::from_bytes(&staged.store))) {
         Ok(Some(folder)) => folder,
-        Ok(None) => return View::Originals("none were staged on this node".into()),
+        Ok(None) => return View::Originals("this node has no folder of staged files".into()),
         Err(error) => return View::Originals(error.to_string()),
     };
     let kept = Store::open(&folder, u64::MAX).and_then(|store| store.take(&staged.set));

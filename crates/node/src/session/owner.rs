@@ -30,7 +30,7 @@ impl Owner {
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
     }
 
-    /// This process, for processes that it forks.
+    /// This process as the owner of a session whose agent it forks.
     ///
     /// # Errors
     /// No descriptor is left.

@@ -14,7 +14,7 @@
 //! its ports, and the connection must arrive here ([`prove`]); else there is no PMIx on this node.
 //!
 //! A client of this user that connects and does not complete its first message holds up the library's thread, and so the fences of the
-//! job. [`Handshakes`] ends such a connection.
+//! job. A thread of its own ends such a connection ([`watch_handshakes`]): the main thread may itself be waiting for the library's.
 //!
 //! Until [`arm`] is called, in this process and in all others of this program, both functions are the kernel's.
 
@@ -36,25 +36,42 @@ use wireup_os::tcp_peer::{NotOwn, PeerLookup};
 const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
 /// Longest wait until the library accepts the connection that proves this guard: its thread only has to wake up.
 const PROOF_MAX: Duration = Duration::from_secs(10);
-/// Most accepted connections that the main thread has not seen yet. Beyond it they are served without the bound of their handshake.
-const UNSEEN_MAX: usize = 1 << 16;
+/// Most accepted connections that wait for the main thread, and for the end of their handshakes; further ones are served without
+/// acknowledgements and without that time limit.
+const WAITING_MAX: usize = 1 << 16;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-static GUARD: Mutex<Guard> = Mutex::new(Guard { lookup: None, probe: None, accepted: Vec::new(), has_refused: false });
+static GUARD: Mutex<Guard> = Mutex::new(Guard {
+    lookup: None,
+    probe: None,
+    accepted: Vec::new(),
+    handshakes: VecDeque::new(),
+    has_refused: false,
+});
 /// The connection that proves the guard has arrived.
 static PROVEN: Condvar = Condvar::new();
+/// A handshake has begun, and none was under way.
+static BEGUN: Condvar = Condvar::new();
 
 struct Guard {
     lookup: Option<PeerLookup>,
-    /// The own end of the connection that proves the guard; `None`: it has arrived, or there is none.
+    /// Local address of the connection that proves the guard; `None`: it has arrived, or none is open.
     probe: Option<SocketAddr>,
+    /// Connections that the main thread has not seen yet.
     accepted: Vec<Accepted>,
+    /// Connections whose handshake is not known to be complete, the oldest first.
+    handshakes: VecDeque<Handshake>,
+    /// A refusal was reported.
     has_refused: bool,
 }
 
 /// A connection that the library has been given.
 #[derive(Clone, Copy)]
-pub struct Accepted {
+pub struct Accepted(RawFd);
+
+/// A connection whose first message has not been read.
+#[derive(Clone, Copy)]
+struct Handshake {
     fd: RawFd,
     /// The kernel's number of the socket: tells whether `fd` still is this connection.
     cookie: u64,
@@ -85,7 +102,7 @@ pub fn arm() -> Result<(), String> {
 pub fn prove() -> Result<(), String> {
     let listeners = listeners().map_err(|error| format!("the library's sockets cannot be listed: {error}"))?;
     if listeners.is_empty() {
-        return Err("the library does not listen for clients".into());
+        return Err("the library does not listen for clients; use another version of it (--pmix-library)".into());
     }
     for listener in listeners {
         let seen = sees_connection_to(listener).map_err(|error| format!("cannot connect to the library: {error}"))?;
@@ -148,29 +165,49 @@ fn guard() -> MutexGuard<'static, Guard> {
 
 impl Guard {
     /// Whether the library gets this connection.
-    fn admits(&mut self, connection: BorrowedFd<'_>, fd: RawFd) -> bool {
+    fn judge(&mut self, connection: BorrowedFd<'_>, fd: RawFd) -> Verdict {
         let checked = match &mut self.lookup {
             Some(lookup) => lookup.check(connection),
-            None => return false,
+            None => return Verdict::Refused(None),
         };
         if let Err(why) = checked {
             // A flood of strangers must not flood the user's terminal.
-            if !std::mem::replace(&mut self.has_refused, true) {
-                eprintln!("refused a connection to this node's PMIx server: {why}");
-            }
-            return false;
+            let is_first = !std::mem::replace(&mut self.has_refused, true);
+            return Verdict::Refused(is_first.then_some(why));
         }
         let peer = net::getpeername(connection).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
         if self.probe.is_some() && self.probe == peer {
             self.probe = None;
             PROVEN.notify_all();
-            return false;
+            return Verdict::Refused(None);
         }
-        if let (true, Ok(cookie)) = (self.accepted.len() < UNSEEN_MAX, sockopt::socket_cookie(connection)) {
-            self.accepted.push(Accepted { fd, cookie, until: Instant::now() + HANDSHAKE_MAX });
+        if self.accepted.len() < WAITING_MAX {
+            self.accepted.push(Accepted(fd));
         }
-        true
+        if let (true, Ok(cookie)) = (self.handshakes.len() < WAITING_MAX, sockopt::socket_cookie(connection)) {
+            self.handshakes.push_back(Handshake { fd, cookie, until: Instant::now() + HANDSHAKE_MAX });
+            BEGUN.notify_one();
+        }
+        Verdict::Admitted
     }
+
+    /// The handshakes whose time is over.
+    fn overdue(&mut self, now: Instant) -> Vec<Handshake> {
+        std::iter::from_fn(|| self.handshakes.pop_front_if(|first| first.until <= now)).collect()
+    }
+}
+
+/// What becomes of a connection.
+enum Verdict {
+    Admitted,
+    /// With what is to be reported.
+    Refused(Option<NotOwn>),
+}
+
+/// For the agent, which shows it to the user. Standard error may be closed or full, which must not end this process.
+fn report(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// In place of the C library's function.
@@ -201,9 +238,16 @@ pub unsafe extern "C" fn accept4(
     }
     // SAFETY: the kernel has just opened it, and nobody else has it yet.
     let connection = unsafe { OwnedFd::from_raw_fd(fd) };
-    if guard().admits(connection.as_fd(), fd) {
-        std::mem::forget(connection);
-        return fd;
+    let verdict = guard().judge(connection.as_fd(), fd);
+    match verdict {
+        Verdict::Admitted => {
+            std::mem::forget(connection);
+            return fd;
+        }
+        Verdict::Refused(None) => {}
+        Verdict::Refused(Some(why)) => report(&format!(
+            "refused a connection to this node's PMIx server: {why}; the job goes on, and further refusals are not reported"
+        )),
     }
     drop(connection);
     // SAFETY: the calling thread's own `errno`.
@@ -211,50 +255,60 @@ pub unsafe extern "C" fn accept4(
     -1
 }
 
-/// Connections whose handshake is not known to be complete, the oldest first.
-#[derive(Default)]
-pub struct Handshakes {
-    pending: VecDeque<Accepted>,
+/// From now on, in a thread of its own, connections whose handshake takes too long are ended: the library's thread then gets an end of file,
+/// and drops them.
+///
+/// # Errors
+/// No thread can be made.
+pub fn watch_handshakes() -> std::io::Result<()> {
+    std::thread::Builder::new().name("handshakes".into()).spawn(|| {
+        loop {
+            let waiting = guard();
+            let mut guard = match waiting.handshakes.front().map(|first| first.until) {
+                // Without a limit: a handshake begins, or the process ends.
+                None => BEGUN.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    drop(waiting);
+                    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                    self::guard()
+                }
+            };
+            let overdue = guard.overdue(Instant::now());
+            drop(guard);
+            overdue.into_iter().for_each(Handshake::end);
+        }
+    })?;
+    Ok(())
 }
 
-impl Handshakes {
-    pub fn add(&mut self, accepted: &[Accepted]) {
-        self.pending.extend(accepted);
-    }
-
-    /// When the next one must be complete.
-    pub fn due(&self) -> Option<Instant> {
-        self.pending.front().map(|first| first.until)
-    }
-
-    /// Ends connections whose handshake takes too long: the library's thread then gets an end of file, and drops them. The library makes a
-    /// socket non-blocking when the handshake is complete.
-    pub fn settle(&mut self, now: Instant) {
-        while let Some(first) = self.pending.pop_front_if(|first| first.until <= now) {
-            let fd = first.fd();
-            let blocks = || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-            if sockopt::socket_cookie(fd) == Ok(first.cookie) && blocks() {
-                let seconds = HANDSHAKE_MAX.as_secs();
-                eprintln!(
-                    "ended a connection to this node's PMIx server: its first message was not complete after {seconds} s"
-                );
-                // It may have been closed just now.
-                let _ = net::shutdown(fd, Shutdown::Both);
-            }
+impl Handshake {
+    /// Ends the connection unless its handshake is complete: then the library has made it non-blocking.
+    fn end(self) {
+        // The library may close its descriptor at any moment, and get the number again for another client.
+        let Ok(own) = rustix::io::fcntl_dupfd_cloexec(borrow(self.fd), 0) else { return };
+        let blocks = || rustix::fs::fcntl_getfl(&own).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+        if sockopt::socket_cookie(&own) == Ok(self.cookie) && blocks() {
+            let seconds = HANDSHAKE_MAX.as_secs();
+            report(&format!(
+                "ended a connection of a process of this user to this node's PMIx server, whose ranks it held up: its first message was not \
+                 complete after {seconds} s"
+            ));
+            // It may have been closed just now.
+            let _ = net::shutdown(&own, Shutdown::Both);
         }
     }
 }
 
 impl Accepted {
     pub fn fd(&self) -> BorrowedFd<'_> {
-        borrow(self.fd)
+        borrow(self.0)
     }
 }
 
 /// A descriptor of the library, by its number.
 fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the number is used in single system calls. The kernel reports an error if it is not open. What is done to a descriptor that
-    // may belong to something else by now is harmless: options of TCP, or only after its cookie was compared.
+    // may belong to something else by now is harmless: options of TCP, and a duplicate that is looked at first.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
@@ -288,14 +342,12 @@ mod tests {
         done.1.set_nonblocking(true).unwrap();
         // Other tests of this process accept connections too.
         let ours = [idle.as_raw_fd(), done.1.as_raw_fd()];
-        let all: Vec<Accepted> = accepted().into_iter().filter(|one| ours.contains(&one.fd)).collect();
-        assert_eq!(all.len(), 2);
-        let mut handshakes = Handshakes::default();
-        handshakes.add(&all);
-        handshakes.settle(Instant::now());
-        assert!(handshakes.due().is_some());
-        handshakes.settle(Instant::now() + HANDSHAKE_MAX);
-        assert_eq!(handshakes.due(), None);
+        assert_eq!(accepted().iter().filter(|one| ours.contains(&one.0)).count(), 2);
+        assert!(guard().overdue(Instant::now()).is_empty());
+        let overdue = guard().overdue(Instant::now() + HANDSHAKE_MAX);
+        let overdue: Vec<Handshake> = overdue.into_iter().filter(|one| ours.contains(&one.fd)).collect();
+        assert_eq!(overdue.len(), 2);
+        overdue.into_iter().for_each(Handshake::end);
         let mut byte = [0];
         assert_eq!(rustix::io::read(&idle, &mut byte), Ok(0), "the idle one was ended");
         assert_eq!(rustix::io::read(&done.1, &mut byte), Err(Errno::AGAIN), "the other one was not");

@@ -25,7 +25,6 @@ mod upcalls;
 
 use acks::Acks;
 use bytes::Bytes;
-use guard::Handshakes;
 use late::Late;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -123,7 +122,7 @@ fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Se
 
 /// Reads the agent's messages up to the last one. If the agent disconnects, the process ends at once.
 fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
-    let (mut unsent, mut late, mut handshakes) = (false, Late::default(), Handshakes::default());
+    let (mut unsent, mut late) = (false, Late::default());
     let mut acks = Acks::new().map_err(|error| format!("cannot create an epoll instance: {error}"))?;
     loop {
         while let Some(message) = link.unpacker.next::<ToServer>().map_err(malformed)? {
@@ -136,13 +135,10 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
             }
         }
         let interest = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let accepted = guard::accepted();
-        accepted.iter().for_each(|client| acks.watch(client.fd()));
-        handshakes.add(&accepted);
-        handshakes.settle(Instant::now());
+        guard::accepted().iter().for_each(|client| acks.watch(client.fd()));
         acks.settle();
         late.settle(server);
-        let due = [acks.due(), late.due(), handshakes.due()].into_iter().flatten().min().map(time_until);
+        let due = acks.due().into_iter().chain(late.due()).min().map(time_until);
         let arrivals = if acks.due().is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut ready = [
             PollFd::from_borrowed_fd(server.outbox.socket(), interest),

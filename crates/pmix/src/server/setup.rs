@@ -13,6 +13,7 @@ use crate::sys::constants::key;
 use bytes::Bytes;
 use rustix::fs::Mode;
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -28,25 +29,31 @@ use wireup_wire::pmix::{Begin, FromServer, Open};
 /// A problem for the agent.
 pub fn open(open: &Open) -> Result<Library, String> {
     set_environment(&open.dir);
-    confine_to(&open.dir);
+    confine_to(&open.dir)?;
     guard::arm()?;
     let library = library::open(open.library.as_deref()).map_err(|error| error.to_string())?;
     let ranks = ranks_directory(&open.dir);
     rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
     begin_library(&library, open).and_then(|()| guard::prove()).map_err(|problem| of_version(&library, &problem))?;
+    guard::watch_handshakes().map_err(|error| format!("cannot make a thread: {error}; raise ulimit -u"))?;
     Ok(library)
 }
 
 /// The library parses what ranks send: where the kernel has Landlock, it can write no file outside of the server's directory, and no program
 /// that it might run gets more rights. It reads libraries and the machine's description from anywhere.
-fn confine_to(directory: &str) {
-    let confinement = Confinement {
-        read_only: &[Path::new("/")],
-        read_write: &[Path::new(directory), Path::new("/dev/null")],
-        network: true,
-    };
-    // A kernel without Landlock refuses nothing. If a path is missing, that is reported when it is used.
-    let _ = confine(&confinement);
+fn confine_to(directory: &str) -> Result<(), String> {
+    let [directory, null] = [directory, "/dev/null"].map(Path::new);
+    let writable = [directory, null];
+    // Some containers have no /dev/null.
+    let read_write = if null.exists() { &writable[..] } else { &writable[..1] };
+    let confinement = Confinement { read_only: &[Path::new("/")], read_write, network: true };
+    match confine(&confinement) {
+        Err(error) if error.kind() != ErrorKind::Unsupported => {
+            Err(format!("the server process cannot be confined to {}: {error}", directory.display()))
+        }
+        // A kernel without Landlock refuses nothing.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// The server of this job. From now on the library may make upcalls.

@@ -74,7 +74,7 @@ pub struct Launcher {
     family: Family,
     /// Jobs that ranks have asked for.
     children: u32,
-    /// Those of them whose files of hosts are being read.
+    /// Jobs that ranks have asked for and whose hostfiles are being read.
     reading: BTreeMap<JobId, Request>,
     /// Agents on whose nodes no job can start.
     lost: BTreeSet<AgentId>,

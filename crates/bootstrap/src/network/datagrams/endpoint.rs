@@ -31,7 +31,7 @@ const GOODBYE_LEN: usize = 4;
 /// contains random bytes of a hello, or sealed ones.
 pub const QUOTE_LEN: usize = 48;
 
-/// Who says that nobody is at a place.
+/// The source of a report that no process uses a rank's port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal<'a> {
     /// An error about a datagram that begins like this. It may be a stranger's.

@@ -44,7 +44,7 @@ pub struct Link {
 enum Reading {
     Yes,
     Paused,
-    /// The other end has broken the connection meanwhile: epoll would tell that again and again.
+    /// Paused, and the connection has broken. The socket is out of the epoll set, which would report this forever.
     PausedUnwatched,
 }
 
@@ -197,8 +197,8 @@ impl Link {
         self.reading != Reading::Yes
     }
 
-    /// Epoll has told of it. A paused connection is not watched for input: if it is readable all the same, it is broken, and its descriptor,
-    /// which is returned, is not to be watched.
+    /// Handles an epoll event on a paused connection, which is not watched for input. If the socket is readable all the same, the
+    /// connection is broken: returns the descriptor, which the caller must remove from the epoll set.
     pub fn on_event_while_paused(&mut self, is_readable: bool) -> Option<c_int> {
         let socket = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused)?;
         self.reading = Reading::PausedUnwatched;
@@ -209,7 +209,8 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the other end was there: a dialler is not before something has come after its confirmation, since it may have given up.
+    /// Whether the other end is known to use this connection. An acceptor does not know it until something follows the dialler's
+    /// confirmation: the dialler may have given up before.
     pub fn was_heard(&self) -> bool {
         self.was_heard
     }

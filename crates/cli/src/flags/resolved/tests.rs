@@ -25,7 +25,8 @@ fn resolved(line: &str) -> Resolved {
 #[test]
 fn a_bare_program_runs_once_per_cpu_on_this_machine() {
     let resolved = resolved("./a b");
-    assert_eq!(resolved.job.nspace, "wireup-42-0000beef");
+    assert_eq!(resolved.job.nspace, "wireup-42-000000000000000000000000005ec7e7");
+    assert_eq!(resolved.session.name, "wireup-42-0000beef");
     assert_eq!(resolved.job.job_size(), 6);
     assert_eq!(resolved.job.nodes, [NodeSpec { agent: AgentId(0), name: "cn17".into(), shared: false }]);
     assert_eq!(resolved.job.apps[0].argv, [b"./a".to_vec(), b"b".to_vec()]);

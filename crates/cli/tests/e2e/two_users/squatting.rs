@@ -5,8 +5,10 @@ use crate::harness::strangers::STRANGER;
 use crate::harness::wireup;
 
 /// What a stranger can put at a name: a command of the shell, for which `$name` is the name.
-const SQUATS: [&str; 5] =
-    ["mkdir $name", "mkdir -m 777 $name", "touch $name", "ln -s /root $name", "ln -s /nowhere $name"];
+const SQUATS: [&str; 6] =
+    ["mkdir $name", "mkdir -m 777 $name", "touch $name", "ln -s /root $name", "ln -s /nowhere $name", MOUNTED];
+/// With a file system on it that says that the directory belongs to the user, as a FUSE file system of a stranger can; here it is a tmpfs.
+const MOUNTED: &str = "mkdir $name # mounted";
 
 /// A host of its own, since the names are those of a whole machine.
 fn host() -> Option<Machines> {
@@ -24,9 +26,11 @@ fn with_squat(machines: &Machines, squat: &str, name: &str, script: &str) -> Str
         &format!(
             "set -e; export WIREUP={}; unset WIREUP_RUNTIME_DIR XDG_RUNTIME_DIR; rm -rf {name}*
              setpriv --reuid {STRANGER} --regid {STRANGER} --clear-groups sh -c 'name={name}; {squat}'
+             case '{squat}' in *mounted) mount -t tmpfs -o mode=700 none {name};; esac
              before=$(stat -c '%i %u %Z' {name})
              {script}
-             test \"$(stat -c '%i %u %Z' {name})\" = \"$before\"; rm -rf {name}*",
+             test \"$(stat -c '%i %u %Z' {name})\" = \"$before\"
+             case '{squat}' in *mounted) umount {name};; esac; rm -rf {name}*",
             wireup().display()
         ),
     )

@@ -17,10 +17,10 @@ pub mod srun;
 
 pub use called::{Called, SILENCE_MAX, announce_problem, find_self};
 pub use calling::Steps;
-pub use sealing::{Sealed, Sealing};
+pub use sealing::{NotSealed, Sealed, Sealing};
 
-/// The word of a task's command that says that its bootstrap message is sealed, so that nobody can put one in its place that is not. The
-/// command reaches the tasks another way than their input: the batch system's own messages.
+/// Argument of a task's command: the task must refuse a bootstrap message that is not sealed. Someone who can replace the task's standard
+/// input cannot change this argument, which travels in the batch system's own messages.
 pub const SEALED: &str = "sealed";
 
 /// The command that a task executes. A single word is a line for a log-in shell, which a step does not have, so it is run by `/bin/sh`.

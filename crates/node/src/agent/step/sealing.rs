@@ -31,8 +31,15 @@ pub struct Sealed {
     pub how: How,
     pub session: SessionSpec,
     pub message: Vec<u8>,
-    /// Why the message is not sealed.
-    pub problem: Option<String>,
+    pub problem: Option<NotSealed>,
+}
+
+/// Why a message is not sealed.
+pub enum NotSealed {
+    /// There is no munge on this machine.
+    NoMunge(String),
+    /// Munge is there and has failed, perhaps because somebody keeps it from answering.
+    Failed(String),
 }
 
 impl Sealing {
@@ -92,11 +99,11 @@ impl Sealing {
             }
             ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => Some(munge::failed("munge", stderr)),
         };
-        self.finish(problem)
+        self.finish(problem.map(NotSealed::Failed))
     }
 
     /// Munge has exited, or could not be started.
-    pub fn finish(self, problem: Option<String>) -> Option<Sealed> {
+    pub fn finish(self, problem: Option<NotSealed>) -> Option<Sealed> {
         let body = self.bootstrap.encode_body();
         let message = match &problem {
             None => bootstrap_message(self.credential.trim_ascii_end(), &self.key.seal(body)),
