@@ -197,7 +197,7 @@ impl Agent {
             assert!(matches!(message, FromServer::Finalized { .. }), "{message:?}");
         }
         let directory = self.directory.clone();
-        let (code, words) = self.wait();
+        let (code, words) = wait_for(self.process);
         assert_eq!(code, Some(0), "{words}");
         expect_emptied(&directory);
     }
@@ -211,8 +211,11 @@ impl Agent {
         outcome
     }
 
+    /// Waits for the end of the process. Its directory is removed if it is empty, as its keeper would do.
     pub fn wait(self) -> (Option<i32>, String) {
-        wait_for(self.process)
+        let outcome = wait_for(self.process);
+        let _ = std::fs::remove_dir(&self.directory);
+        outcome
     }
 
     fn words(&mut self) -> String {
