@@ -231,7 +231,8 @@ fn answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Option<u32>>> {
     }
 }
 
-/// The same question to the kernel's tables of sockets. An IPv6 socket that uses IPv4 is in the second one.
+/// The user of the established socket with the address `here`, connected to `there`, as `/proc/self/net` lists it. An IPv6 socket that uses
+/// IPv4 is in the second table.
 fn row(here: SocketAddr, there: SocketAddr) -> io::Result<Option<u32>> {
     let mut missing = 0;
     for path in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
