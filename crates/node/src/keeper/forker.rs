@@ -37,7 +37,7 @@ struct Forker {
 /// thread. Only the first call has an effect.
 ///
 /// # Errors
-/// Those of [`process::fork`].
+/// This process has several threads, or no process can be created.
 pub fn before_threads() -> io::Result<()> {
     if pid().is_none() {
         // Not while the lock is held: the forker gets a copy of it.

@@ -333,7 +333,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How a child has ended, without waiting; `None`: it still runs.
 ///
 /// # Errors
-/// Those of [`wait_for`].
+/// `pid` is not a child of this process, or was reaped already.
 pub fn try_wait_for(pid: u32) -> io::Result<Option<Ended>> {
     let pid = Pid::from_raw(pid as i32).ok_or(Errno::CHILD)?;
     let waited = retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG))?;
