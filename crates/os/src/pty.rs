@@ -12,12 +12,32 @@ use std::os::fd::{AsFd, OwnedFd};
 /// # Errors
 /// No pseudo-terminal or descriptor is left.
 pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (master, slave) = pair()?;
+    resize(&master, rows, columns)?;
+    Ok((master, slave))
+}
+
+/// Opens a pseudo-terminal without a size that passes every byte on unchanged and echoes none: (controlling end, the rank's end).
+///
+/// # Errors
+/// No pseudo-terminal or descriptor is left.
+pub fn open_raw() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (master, slave) = pair()?;
+    SavedTerminal::of(&slave)?.set_raw(&slave)?;
+    Ok((master, slave))
+}
+
+/// Whether `fd` is an end of a pseudo-terminal or another terminal.
+pub fn is_terminal(fd: impl AsFd) -> bool {
+    rustix::termios::isatty(fd)
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::grantpt(&master)?;
     rustix::pty::unlockpt(&master)?;
     let name = rustix::pty::ptsname(&master, Vec::new())?;
     let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    resize(&master, rows, columns)?;
     Ok((master, slave))
 }
 
@@ -84,6 +104,19 @@ mod tests {
         assert!(!echoes());
         saved.restore(&slave).unwrap();
         assert!(echoes());
+    }
+
+    #[test]
+    fn a_raw_pseudo_terminal_changes_no_byte_and_keeps_what_was_written_before_its_end_closed() {
+        let (master, slave) = open_raw().unwrap();
+        assert!(is_terminal(&slave) && is_terminal(&master));
+        let written: Vec<u8> = (0..=255).collect();
+        assert_eq!(rustix::io::write(&slave, &written).unwrap(), written.len());
+        drop(slave);
+        let mut read = [0; 512];
+        assert_eq!(rustix::io::read(&master, &mut read).unwrap(), written.len());
+        assert_eq!(read[..written.len()], written[..]);
+        assert_eq!(rustix::io::read(&master, &mut read), Err(rustix::io::Errno::IO));
     }
 
     #[test]

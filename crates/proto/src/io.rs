@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
-use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdinTarget};
+use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, RankStdout, Staged, StdinTarget};
 use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
@@ -504,8 +504,9 @@ pub struct SpawnPlan {
     /// Other nodes of the job share this machine.
     pub shares_machine: bool,
     pub kernel_session: KernelSession,
-    /// Which ranks read standard input. Standard output and error are always pipes to the agent.
+    /// Which ranks read standard input. Standard error is always a pipe to the agent.
     pub stdin: StdinTarget,
+    pub stdout: RankStdout,
     /// Rank `StdinTarget::One` inherits the agent's own standard input.
     pub stdin_inherit: bool,
     /// Whether each rank gets a PMI socket (`PMI_FD`).

@@ -54,6 +54,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         shares_machine,
         kernel_session: kernel_session(spec, node),
         stdin: options.stdin,
+        stdout: options.stdout,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
         pmi_socket: options.pmi.has_simple(),
         listens: options.rank_ports.is_some(),

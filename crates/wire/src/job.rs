@@ -224,6 +224,16 @@ pub enum PmiVersion {
     Groups,
 }
 
+/// What standard output of a rank is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum RankStdout {
+    #[default]
+    Pipe,
+    /// A pseudo-terminal that changes no byte. A C program writes each line to a terminal at once, so that a line is not lost if the rank
+    /// is killed; into a pipe it writes whole blocks.
+    Pty,
+}
+
 /// The user's options, as given by the flags. The defaults: no input, no grace period, no report.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobOptions {
@@ -232,6 +242,7 @@ pub struct JobOptions {
     /// Nodes report how they have bound their ranks.
     pub report_bindings: bool,
     pub stdin: StdinTarget,
+    pub stdout: RankStdout,
     /// Prefix each line with `[rank] `.
     pub label: bool,
     /// Show only complete lines.

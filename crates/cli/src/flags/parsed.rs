@@ -13,7 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use wireup_flags::{Error, Flag, Line, Value};
 use wireup_stage::gather::Rule;
-use wireup_wire::job::{EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts};
+use wireup_wire::job::{
+    EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout,
+};
 use wireup_wire::limits::{PPN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
 
@@ -86,6 +88,8 @@ pub struct Parsed {
     pub line_buffered: bool,
     /// The rank that gets a terminal.
     pub pty: Option<u32>,
+    /// `None`: by the programs.
+    pub stdout: Option<RankStdout>,
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: Option<u64>,
     pub stall_report_ns: Option<u64>,
@@ -173,6 +177,8 @@ const PMIS: &[(&str, Option<PmiFlavour>)] = &[
 
 const MODEXES: &[(&str, Modex)] = &[("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
 
+const STDOUTS: &[(&str, Option<RankStdout>)] =
+    &[("auto", None), ("pipe", Some(RankStdout::Pipe)), ("pty", Some(RankStdout::Pty))];
 const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
     &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
 
@@ -271,6 +277,7 @@ impl Parsed {
             tee: line.has(flag::TEE),
             line_buffered: line.has(flag::LINE_BUFFERED),
             pty: line.last(flag::PTY, Value::number)?,
+            stdout: line.last(flag::STDOUT, |value| value.choice(STDOUTS))?.flatten(),
             timeout_ns: line.last(flag::TIMEOUT, Value::seconds_ns)?,
             kill_grace_ns: line.last(flag::KILL_GRACE, Value::seconds_ns)?,
             stall_report_ns: line.last(flag::STALL_REPORT, Value::seconds_ns)?,

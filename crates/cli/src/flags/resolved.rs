@@ -22,7 +22,7 @@ use wireup_os::bind::Machine;
 use wireup_proto::{Growth, Place};
 use wireup_stage::gather::Rule;
 use wireup_wire::ids::JobId;
-use wireup_wire::job::{Block, JobOptions, JobSpec};
+use wireup_wire::job::{Block, JobOptions, JobSpec, PmiFlavour, RankStdout};
 use wireup_wire::peer::SessionSpec;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -200,6 +200,10 @@ fn resolve_on(
                 stdin,
                 stdin_inherit: inherits,
                 pty,
+                stdout: parsed.stdout.unwrap_or(match pmi.flavour {
+                    PmiFlavour::Pmix => RankStdout::Pty,
+                    PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
+                }),
                 binding,
                 ..options
             },

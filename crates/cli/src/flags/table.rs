@@ -288,6 +288,11 @@ pub const PTY: Flag = Flag {
     takes: Takes::MaybeNumber("RANK"),
     ..Flag::switch(&["--pty"], "Give one rank (default: 0) a pseudo-terminal.")
 };
+pub const STDOUT: Flag = Flag::value(
+    &["--stdout"],
+    "KIND",
+    "What standard output of a rank is: pipe; pty (a pseudo-terminal, into which C programs write each line at once); auto (default): pty for programs that only use PMIx, as those of Open MPI.",
+);
 pub const TIMEOUT: Flag =
     Flag::value(&["--timeout"], "SECONDS", "End the job after this time, with exit code 124. Default: never.");
 pub const KILL_GRACE: Flag = Flag::value(
@@ -405,6 +410,7 @@ const SECTIONS: &[Section] = &[
             ERROR_FILES,
             TEE,
             LINE_BUFFERED,
+            STDOUT,
             PTY,
         ],
     },

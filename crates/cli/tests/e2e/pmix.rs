@@ -103,6 +103,24 @@ fn an_abort_gives_its_exit_code() {
     }
 }
 
+/// Under `mpirun` standard output is a pseudo-terminal, into which the C library writes each line at once.
+#[test]
+fn what_ranks_have_printed_is_shown_when_one_aborts_or_is_killed() {
+    let lines: Vec<String> = (0..4).map(|rank| format!("rank {rank} was here")).collect();
+    for flavour in [Flavour::OpenMpi4, Flavour::OpenMpi5] {
+        for (placement, end, code) in
+            [("-n 4", "abort", 7), ("-n 4 --virtual-nodes 2", "abort", 7), ("-n 4", "kill", 137), ("-n 4", "", 0)]
+        {
+            let Some(run) = run(flavour, "lastwords", placement, end) else { continue };
+            let outcome = run.finish().expect_code(code);
+            assert_eq!(outcome.sorted_lines(), lines, "{flavour:?} {placement} {end}: {outcome}");
+        }
+        // A pipe, if the user wants one: the C library keeps the lines until the end.
+        let Some(run) = run(flavour, "lastwords", "-n 4 --stdout pipe", "kill") else { continue };
+        assert_eq!(run.finish().expect_code(137).out(), "");
+    }
+}
+
 #[test]
 fn leaving_without_finalize_ends_the_job() {
     for flavour in BOTH {

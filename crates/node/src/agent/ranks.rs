@@ -30,11 +30,12 @@ use pmi::PmiSocket;
 use std::io;
 use std::os::fd::OwnedFd;
 use wireup_os::process::ran_out_of_memory;
+use wireup_os::pty::is_terminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, KernelSession, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank};
-use wireup_wire::job::{RankPorts, StdinTarget};
+use wireup_wire::job::{RankPorts, RankStdout, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
@@ -58,6 +59,7 @@ pub struct JobRanks {
     parked: [Vec<LocalRank>; 2],
     /// Ranks that are gone but whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
+    stdout: RankStdout,
     pmix: Option<PmixServer>,
     /// A server process that the keeper has started before, until the job gets it or it has ended.
     spare: Option<SpareServer>,
@@ -121,6 +123,7 @@ impl JobRanks {
             paused: [false; 2],
             parked: Default::default(),
             terminals: Vec::new(),
+            stdout: RankStdout::default(),
             fd_backoff: FdBackoff::default(),
             has_killed: false,
             lacks_namespace,
@@ -153,6 +156,7 @@ impl JobRanks {
             ..RankIo::default()
         });
         self.ranks = ranks.collect();
+        self.stdout = plan.stdout;
         Ok(())
     }
 
@@ -287,7 +291,7 @@ impl JobRanks {
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
-        let terminal = rank.terminal;
+        let (terminal, ptys) = (rank.terminal, self.stdout == RankStdout::Pty);
         let (out, stdin) = match fds.pty {
             Some(pty) => (pty.try_clone().ok(), Some(pty)),
             None => (fds.stdout, fds.stdin),
@@ -298,7 +302,10 @@ impl JobRanks {
                 turn.reactor.add(fd, Token::Output(slot, local, stream).pack(), Interest::READABLE).is_ok()
             });
             match watched {
-                Some(fd) => rank.output[index] = Some(OutputPipe::new(fd, terminal)),
+                Some(fd) => {
+                    let is_terminal = terminal || (ptys && stream == Stream::Out && is_terminal(&fd));
+                    rank.output[index] = Some(OutputPipe::new(fd, is_terminal));
+                }
                 None => turn.inputs.push(Input::StdioClosed { job, local, stream }),
             }
         }

@@ -5,7 +5,7 @@ use crate::binding;
 use std::io;
 use wireup_os::bind::{CpuSet, Machine};
 use wireup_proto::io::{RankPlan, SpawnPlan};
-use wireup_wire::job::{Binding, StdinTarget};
+use wireup_wire::job::{Binding, RankStdout, StdinTarget};
 
 impl Batch {
     /// The batch of a plan; a slot is a local rank.
@@ -19,7 +19,10 @@ impl Batch {
             env: rank.env.clone(),
             cpus: set.as_ref().map(|set| set.words().to_vec()),
             stdin: stdin(plan, rank),
-            stdout: OutKind::Pipe,
+            stdout: match plan.stdout {
+                RankStdout::Pipe => OutKind::Pipe,
+                RankStdout::Pty => OutKind::Pty,
+            },
             stderr: OutKind::Pipe,
             shares_session: !plan.shares_machine,
             pmi: plan.pmi_socket,
@@ -86,6 +89,7 @@ mod tests {
             shares_machine: false,
             kernel_session: KernelSession::Own,
             stdin,
+            stdout: RankStdout::Pipe,
             stdin_inherit,
             pmi_socket: true,
             listens: false,

@@ -127,6 +127,8 @@ pub enum StdinKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OutKind {
     Pipe,
+    /// A pseudo-terminal that changes no byte; a pipe if none can be opened.
+    Pty,
     Null,
 }
 

@@ -117,14 +117,14 @@ impl Lent {
 }
 
 fn output(kind: OutKind, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
-    match kind {
-        OutKind::Null => Ok(ChildEnd::Null),
-        OutKind::Pipe => {
-            let (reader, writer) = files::pipe()?;
-            *agent = Some(nonblocking(reader)?);
-            Ok(ChildEnd::Own(writer))
-        }
-    }
+    let (reader, writer) = match kind {
+        OutKind::Null => return Ok(ChildEnd::Null),
+        OutKind::Pipe => files::pipe()?,
+        // `/dev/pts` may not be mounted, and the kernel limits the number of its pseudo-terminals.
+        OutKind::Pty => pty::open_raw().or_else(|_| files::pipe())?,
+    };
+    *agent = Some(nonblocking(reader)?);
+    Ok(ChildEnd::Own(writer))
 }
 
 fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
