@@ -268,24 +268,27 @@ fn a_dry_run_lists_what_would_travel_and_why() {
     }
 }
 
-/// The program is on no node but the launcher's.
+/// The program is on no node but the launcher's, nor is its folder.
 #[test]
 fn a_program_that_nodes_do_not_have_is_brought_to_them() {
     let Some(machines) = machines::plain() else { return };
-    let script = format!(
-        "mkdir -p /run/apps/app; cd /; printf '#!/bin/sh\\ncat /run/apps/app/data\\n' > /run/apps/app/program; echo data > /run/apps/app/data; \
-         chmod +x /run/apps/app/program; \"$WIREUP\" run {} --hosts n0,n1,n2 --ppn 2 --pmi simple -verbose --stage --stage-also /run/apps/app/data \
-         /run/apps/app/program; code=$?; rm -r /run/apps /dev/shm/wireup-stage-*; exit $code",
-        machines.flags()
+    let run = "--ppn 2 --pmi simple -verbose --stage --stage-also /run/apps/app/data ./program";
+    let (flags, hosts) = (machines.flags(), "--hosts n0,n1,n2");
+    let alone = format!("\"$WIREUP\" run {flags} {hosts} {run}");
+    let in_session = format!(
+        "\"$WIREUP\" up {flags} {hosts} --session places && \"$WIREUP\" run --session places {run} && \"$WIREUP\" down --session places"
     );
-    for node in 0..3 {
-        machines.ask(node, "mkdir -p /run/apps");
-    }
-    let outcome = machines.shell(&script).finish().expect_code(0);
-    assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
-    outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
-    for node in 0..3 {
-        machines.ask(node, "rm -rf /dev/shm/wireup-stage-* /run/apps");
+    for line in [alone, in_session] {
+        let script = format!(
+            "mkdir -p /run/apps/app; cd /run/apps/app; printf '#!/bin/sh\ncat data\n: >$WIREUP_RANK && rm $WIREUP_RANK\n' > program; echo data > data; \
+             chmod +x program; {line}; code=$?; rm -rf /run/apps /dev/shm/wireup-stage-*; exit $code"
+        );
+        let outcome = machines.shell(&script).finish().expect_code(0);
+        assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
+        outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
+        for node in 0..3 {
+            machines.ask(node, "rm -rf /dev/shm/wireup-stage-*; test ! -e /run/apps");
+        }
     }
 }
 

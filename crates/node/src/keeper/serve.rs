@@ -177,6 +177,7 @@ impl Serve {
             self.kill_again();
             self.report()?;
         }
+        self.staged.into_iter().for_each(View::end);
         self.directories.remove_all();
         Ok(())
     }
@@ -279,7 +280,7 @@ impl Serve {
                     self.directories.remove_at_end(redirected.folder());
                     self.outbox.push(&Report::Redirected { problem: problem.clone() }, Vec::new());
                 }
-                View::Staged(_) => {}
+                View::Staged(..) => {}
             }
             let is_refused = matches!(view, View::Half(_)) || matches!(view, View::Originals(_)) && wanted.required;
             self.staged = Some(view);

@@ -26,6 +26,8 @@ pub use names::{Way, ways};
 use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
 use crate::set::{Entry, Kind, Set, is_library};
+use crate::store::placeholders::Placeholder;
+use crate::store::{self, Held, InUse};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
@@ -144,6 +146,20 @@ pub struct Planned<'a> {
 }
 
 impl Planned<'_> {
+    /// Makes places for what this node has no place for. They are to be released, the last one first, when no process uses the
+    /// view any more.
+    ///
+    /// # Errors
+    /// The user may not write there.
+    pub fn make_places(&self, kept: &InUse) -> store::Result<Vec<Held>> {
+        let mut held = Vec::new();
+        self.plan.make_places(Path::new("/"), false, &mut |path, what| {
+            held.extend(kept.hold_place(path, &what)?);
+            Ok(())
+        })?;
+        Ok(held)
+    }
+
     /// # Errors
     /// The kernel refuses: a part may be shown.
     pub fn show(self, files: &Files) -> Result<View> {
@@ -185,6 +201,11 @@ struct Closing<'a> {
 impl Closing<'_> {
     fn may_close(&self, folder: &Path) -> bool {
         folder != Path::new("/") && !self.keep.contains(folder)
+    }
+
+    fn keeps_below(&self, folder: &Path) -> bool {
+        // Paths are in the order of their components.
+        self.keep.range(folder.to_owned()..).next().is_some_and(|kept| kept.starts_with(folder))
     }
 
     /// The permission bits of a folder that is closed without a look.
@@ -232,7 +253,8 @@ impl<'a> Plan<'a> {
             true if bare.is_some() => Some(Vec::new()),
             true if closing.closes(path, node) => others(path, node)?,
             true => None,
-            false => within.then(Vec::new),
+            // One in or below which ranks are expected to make files is made for real.
+            false => (within || !closing.keeps_below(path)).then(Vec::new),
         };
         let is_closed = others.is_some();
         let children = node
@@ -249,9 +271,6 @@ impl<'a> Plan<'a> {
             };
             return Ok(Plan::Closed { bits, others, children });
         }
-        if !is_there {
-            return at(path, "a place for staged files", Err(io::Error::from(io::ErrorKind::NotFound)));
-        }
         for (name, child) in &node.children {
             if let Some(entry) = child.staged {
                 has_place(&path.join(name), &entry)?;
@@ -260,8 +279,27 @@ impl<'a> Plan<'a> {
         if node.children.values().any(|child| child.staged.is_some()) {
             view.open.insert(path.to_owned());
         }
-        let original = within.then(|| original(path)).transpose()?;
+        let original = (within && is_there).then(|| original(path)).transpose()?;
         Ok(Plan::Open { original, children })
+    }
+
+    /// Calls `make` for each place outside of node memory on which something is to be shown.
+    fn make_places(
+        &self,
+        path: &Path,
+        within: bool,
+        make: &mut impl FnMut(&Path, Placeholder) -> store::Result<()>,
+    ) -> store::Result<()> {
+        let (children, are_within) = match self {
+            Plan::Staged(_) if within => return Ok(()),
+            Plan::Staged(entry) => return make(path, Placeholder::of(entry)),
+            Plan::Closed { children, .. } => (children, true),
+            Plan::Open { children, .. } => (children, false),
+        };
+        if !within {
+            make(path, Placeholder::Folder)?;
+        }
+        children.iter().try_for_each(|(name, child)| child.make_places(&path.join(name), are_within, make))
     }
 
     /// `within`: the folder around it is one of node memory, in which it is to be made.
@@ -312,9 +350,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether something can be shown in an open folder, in which nothing can be made.
+/// Whether something can be shown in an open folder: there is nothing of another kind. If there is nothing, a place is made.
 fn has_place(path: &Path, entry: &Entry) -> Result<()> {
-    let found = at(path, "a place for a staged file in a folder that stays open", fs::symlink_metadata(path))?;
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => at(path, "look at the place for a staged file", found)?,
+    };
     let fits = match entry.kind {
         Kind::Folder => found.is_dir(),
         Kind::File { .. } | Kind::Original => found.is_file(),

@@ -38,11 +38,13 @@ impl Staged<'_> {
             let bare = &Bare::default();
             let closing = Closing { keep: &keep, bare, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
             let planned = plan_where(self.set, &closing).unwrap();
+            let held = planned.make_places(&kept).unwrap();
             let files = kept.files().unwrap();
             assert_eq!(files.is_image(), *form == Form::Image);
             let view = planned.show(&files).unwrap();
             drop(files);
             look(&view);
+            held.into_iter().rev().for_each(Held::release);
             true
         };
         let in_thread = |home| thread::scope(|scope| scope.spawn(|| looks(home)).join().unwrap());
@@ -140,17 +142,44 @@ fn the_folder_in_which_the_ranks_work_stays_writable() {
 }
 
 #[test]
-fn a_file_without_a_place_is_told_before_anything_is_covered() {
+fn what_this_node_has_no_folder_for_gets_places_that_are_removed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let names = ["work/a/program", "work/a/b/data", "other/c/library", "file"];
+    for name in names {
+        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        fs::write(at(name), b"staged").unwrap();
+    }
+    symlink("program", at("work/a/link")).unwrap();
+    let paths = names.map(at).into_iter().chain([at("work/a/link")]).collect::<Vec<_>>();
+    let set = Set::collect(paths.iter().map(|path| &**path)).unwrap();
+    let staged = Staged::new(&set);
+    for name in ["work", "other"] {
+        fs::remove_dir_all(at(name)).unwrap();
+    }
+    fs::remove_file(at("file")).unwrap();
+    let was_run = staged.look(&[folder.path(), &at("work/a")], |_| {
+        for path in &paths {
+            assert_eq!(fs::read(path).unwrap(), b"staged", "{}", path.display());
+        }
+        // The ranks work there: what they make stays unless they remove it.
+        fs::write(at("work/a/result"), b"").unwrap();
+        fs::remove_file(at("work/a/result")).unwrap();
+        assert!(fs::write(at("work/a/b/result"), b"").is_err(), "nobody works in this one");
+    });
+    assert!(!was_run || fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_place_with_something_else_is_told_before_anything_is_covered() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("here"), b"staged").unwrap();
-    fs::write(at("missing"), b"staged").unwrap();
-    let set = Set::collect([&*at("here"), &*at("missing")]).unwrap();
-    fs::remove_file(at("missing")).unwrap();
+    fs::write(at("other"), b"staged").unwrap();
+    let set = Set::collect([&*at("here"), &*at("other")]).unwrap();
+    fs::remove_file(at("other")).unwrap();
+    fs::create_dir(at("other")).unwrap();
     let keep = [folder.path().to_path_buf()].into();
-    let refused = plan(&set, &keep, &Bare::default()).err().expect("nothing can be made in a folder that is kept");
-    assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::NotFound));
-    fs::create_dir(at("missing")).unwrap();
     let refused = plan(&set, &keep, &Bare::default()).err().expect("it is a folder now");
-    assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::AlreadyExists));
+    assert_eq!((refused.path, refused.error.kind()), (at("other"), io::ErrorKind::AlreadyExists));
 }
