@@ -43,6 +43,19 @@ impl OutputPipe {
         }
     }
 
+    /// One read of a pipe. A read of a terminal gives at most a page, so a terminal is read until the buffer is full or nothing is left.
+    fn fill(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut filled = rustix::io::read(&self.fd, &mut *buffer)?;
+        while self.terminal && filled > 0 && filled < buffer.len() {
+            match rustix::io::read(&self.fd, &mut buffer[filled..]) {
+                Ok(read) if read > 0 => filled += read,
+                // The end or an error is seen again by the next read.
+                _ => break,
+            }
+        }
+        Ok(filled)
+    }
+
     /// Reads a bounded share.
     pub fn pump(&mut self, buffer: &mut [u8], mut give: impl FnMut(Bytes)) -> Pumped {
         for _ in 0..READS_PER_TURN {
@@ -50,7 +63,7 @@ impl OutputPipe {
             if length == 0 {
                 return Pumped::Closed;
             }
-            match rustix::io::read(&self.fd, &mut buffer[..length]) {
+            match self.fill(&mut buffer[..length]) {
                 Ok(0) => return Pumped::Closed,
                 Ok(read) => {
                     give(Bytes::copy_from_slice(&buffer[..read]));
