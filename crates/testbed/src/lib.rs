@@ -22,6 +22,7 @@
 //! Apart from hosts there is [`slowfs`], a slow shared file system.
 mod account;
 mod daemon;
+pub mod failing_calls;
 mod hub;
 mod mounts;
 mod netlink;

@@ -2,7 +2,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags};
@@ -52,6 +52,74 @@ pub fn refuse_calls_from(number: u32, errno: i32) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// From now on a supervisor is asked about each system call of the calling process, which needs `CAP_SYS_ADMIN`, and of those that it
+/// starts. Writes its pid and the number of the listener's descriptor to `tells` before that. May be called between fork and exec.
+pub fn ask_about_calls(tells: RawFd) -> io::Result<()> {
+    // The lowest free descriptor is the one that the listener gets.
+    // SAFETY: the descriptor that is opened here is closed here.
+    let listener = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    // SAFETY: as above.
+    unsafe { libc::close(listener) };
+    let mut words = [0; 8];
+    // SAFETY: `getpid` has no preconditions.
+    words[..4].copy_from_slice(&unsafe { libc::getpid() }.to_ne_bytes());
+    words[4..].copy_from_slice(&listener.to_ne_bytes());
+    // SAFETY: the buffer is as long as is said; the caller keeps `tells` open.
+    if unsafe { libc::write(tells, words.as_ptr().cast(), words.len()) } != words.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    let ask =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: libc::SECCOMP_RET_USER_NOTIF };
+    let mut filter = [ask];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: the kernel copies the filter, which `program` describes.
+    match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A system call that waits for an answer.
+pub struct AskedCall {
+    pub id: u64,
+    /// The thread that makes it.
+    pub pid: u32,
+    pub number: i64,
+    /// Its first argument.
+    pub first: u64,
+}
+
+/// The next call that waits at the listener. `None`: its thread was killed.
+pub fn next_call(listener: BorrowedFd<'_>) -> io::Result<Option<AskedCall>> {
+    // SAFETY: all bits zero are a value of this structure, and what the kernel wants to be given.
+    let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the structure.
+    match unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } {
+        0 => {
+            let (number, first) = (call.data.nr.into(), call.data.args[0]);
+            Ok(Some(AskedCall { id: call.id, pid: call.pid, number, first }))
+        }
+        _ => gone(io::Error::last_os_error()).map(|()| None),
+    }
+}
+
+/// Lets the call happen, or fail with `errno`.
+pub fn answer_call(listener: BorrowedFd<'_>, id: u64, errno: Option<i32>) -> io::Result<()> {
+    let flags = if errno.is_some() { 0 } else { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 };
+    let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno.unwrap_or(0), flags };
+    // SAFETY: the kernel reads the structure.
+    match unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) } {
+        0 => Ok(()),
+        _ => gone(io::Error::last_os_error()),
+    }
+}
+
+/// The thread was killed, or a signal has interrupted its call.
+fn gone(error: io::Error) -> io::Result<()> {
+    if [Some(libc::ENOENT), Some(libc::EINTR)].contains(&error.raw_os_error()) { Ok(()) } else { Err(error) }
 }
 
 /// Moves the calling process into new name spaces.

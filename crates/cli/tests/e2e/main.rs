@@ -10,6 +10,7 @@ mod doctor;
 mod ends;
 mod env;
 mod extensions;
+mod failing_calls;
 mod faults;
 mod front;
 mod gpus;

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use wireup_testbed::Testbed;
+use wireup_testbed::failing_calls::Supervision;
 
 /// After this time a run counts as hanging: ten times what the slowest one needs.
 const GUARD: Duration = Duration::from_secs(40);
@@ -162,6 +163,13 @@ impl Run {
         let refuse = move || wireup_testbed::refuse_calls_from(number, errno.raw_os_error());
         // SAFETY: everything that is called between fork and exec is async-signal-safe.
         unsafe { self.command.pre_exec(refuse) };
+        self
+    }
+
+    /// A supervisor, which the caller starts, decides about each of its system calls.
+    pub fn supervised(mut self, supervision: &Supervision) -> Self {
+        // SAFETY: everything that is called between fork and exec is async-signal-safe.
+        unsafe { self.command.pre_exec(supervision.in_child()) };
         self
     }
 
