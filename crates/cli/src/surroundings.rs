@@ -65,7 +65,7 @@ impl Surroundings {
             machine: Machine::this()?,
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
             umask: read_umask(),
-            limits: LIMITS.map(read_limit).to_vec(),
+            limits: LIMITS.into_iter().filter_map(read_limit).collect(),
             program: program.unwrap_or_else(|| PROGRAM.to_owned()),
             addresses: if with_addresses(&env) { hosts::addresses() } else { Vec::new() },
             env,
@@ -83,8 +83,9 @@ impl Surroundings {
     }
 }
 
-fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Limit {
-    Limit { resource, soft: rustix::process::getrlimit(rlimit).current.unwrap_or(u64::MAX) }
+/// `None`: a sandbox refuses to tell it.
+fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Option<Limit> {
+    Some(Limit { resource, soft: process::limit(rlimit).ok()?.current.unwrap_or(u64::MAX) })
 }
 
 /// The kernel returns the mask only when it is set.

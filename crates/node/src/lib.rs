@@ -10,6 +10,7 @@ pub mod launcher;
 pub mod record;
 pub mod sendable;
 pub mod session;
+mod spawn_error;
 pub mod staged_store;
 pub mod trace;
 mod transport;

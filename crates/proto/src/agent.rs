@@ -296,7 +296,7 @@ impl Agent {
                 fx.push(Effect::Job(job, JobInput::PmixGone { status, stderr }));
             }
             Input::PmixFailed { job, error } => fx.push(Effect::Job(job, JobInput::PmixFailed(error))),
-            Input::KeeperLost { job } => fx.push(Effect::Job(job, JobInput::KeeperLost)),
+            Input::KeeperLost { job, problem } => fx.push(Effect::Job(job, JobInput::KeeperLost { problem })),
             Input::RejoinFailed { .. } => fx.push(Effect::Membership(membership::Input::RejoinFailed)),
             Input::EndSession { reason } => fx.push(Effect::Launchers(launchers::Input::EndSession { reason })),
             Input::Tick => {

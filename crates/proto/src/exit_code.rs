@@ -46,7 +46,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         Cause::AgentsMissing { .. }
         | Cause::AgentLost { .. }
         | Cause::NoDirectLink { .. }
-        | Cause::KeeperLost
+        | Cause::KeeperLost { .. }
         | Cause::PmixServer { .. }
         | Cause::SessionEnded { .. }
         | Cause::Launcher { .. } => OURS,

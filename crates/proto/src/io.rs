@@ -279,9 +279,10 @@ pub enum Input {
         job: JobId,
         error: SpawnError,
     },
-    /// The keeper of a job's local ranks has ended: the kernel kills the ranks.
+    /// The keeper of a job's local ranks has ended, after this error or because it was killed: the kernel kills the ranks.
     KeeperLost {
         job: JobId,
+        problem: Option<String>,
     },
     /// The root could not be reached at the addresses in `Rejoin`; for the user.
     RejoinFailed {

@@ -149,8 +149,8 @@ impl Job {
                 out.note(self.facts.id(), Note::Bound { host: self.facts.host(), picture });
             }
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
-            JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
-            JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),
+            JobInput::KeeperLost { problem } if self.is_ending() => self.on_keeper_lost(problem, out),
+            JobInput::KeeperLost { problem } => self.ends.on_keeper_lost(turn.now, problem),
             JobInput::ClientJoined { client } => {
                 self.ranks.on_joined(client.local);
                 self.pmi.on_joined(client, out);
@@ -420,8 +420,8 @@ impl Job {
         stdio.on_tick(turn.now, |local| ranks[local.index()].rank);
         ranks.on_tick(turn.now, out);
         ends.on_tick(turn.now, facts, out);
-        if ends.take_lost_keeper(turn.now) {
-            self.on_keeper_lost(out);
+        if let Some(problem) = ends.take_lost_keeper(turn.now) {
+            self.on_keeper_lost(problem, out);
         }
         self.check_stall(turn.now, out);
         self.barriers.on_tick(turn.now, &self.facts, out);
@@ -437,12 +437,12 @@ impl Job {
     }
 
     /// The keeper has ended, and the kernel kills the ranks: no more events about them will arrive.
-    fn on_keeper_lost(&mut self, out: &mut Effects) {
+    fn on_keeper_lost(&mut self, problem: Option<String>, out: &mut Effects) {
         self.ranks.give_up(out);
         if let Some(pmix) = &mut self.pmix {
             pmix.on_keeper_lost();
         }
-        out.fail_here(Cause::KeeperLost);
+        out.fail_here(Cause::KeeperLost { problem });
     }
 
     fn on_client_bytes(&mut self, client: Client, bytes: &[u8], out: &mut Effects) {

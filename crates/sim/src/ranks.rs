@@ -307,7 +307,7 @@ impl World {
             }
         }
         self.nodes[node as usize].server = None;
-        self.keeper_says(node, |job| Input::KeeperLost { job });
+        self.keeper_says(node, |job| Input::KeeperLost { job, problem: None });
         self.nodes[node as usize].keeper_is_running = false;
     }
 }

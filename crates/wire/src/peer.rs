@@ -36,7 +36,7 @@ use thiserror::Error;
 use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 29;
+pub const PROTOCOL_VERSION: u16 = 30;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves a copy at its old
 /// address, which nothing wipes.

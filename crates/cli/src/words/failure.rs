@@ -78,7 +78,11 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, or \
              raise the batch system's limit"
         ),
-        Cause::KeeperLost => format!(
+        Cause::KeeperLost { problem: Some(problem) } => format!(
+            "{}: the process that runs its ranks has failed: {problem}{others}; free what is used up on the node, or permit the call",
+            node(failure)
+        ),
+        Cause::KeeperLost { problem: None } => format!(
             "{}: the process that runs its ranks was killed{others}; check dmesg on the node for an out-of-memory kill",
             node(failure)
         ),
@@ -197,6 +201,9 @@ fn spawn(error: &SpawnError) -> String {
             format!("{} failed: {reason}; raise ulimit -u or pids.max of the cgroup", step.words())
         }
         (SpawnStep::Fork | SpawnStep::Stdio, 0) => format!("{} failed: {what}", step.words()),
+        (SpawnStep::Fork | SpawnStep::Stdio, EPERM) => {
+            format!("{} failed: {reason}; a sandbox or a security module on the node refuses it", step.words())
+        }
         (SpawnStep::Fork | SpawnStep::Stdio, _) => {
             format!("{} failed: {reason}; try fewer ranks on a node", step.words())
         }

@@ -14,6 +14,8 @@ pub struct KeeperLink {
     dirty: bool,
     blocked: bool,
     gone: bool,
+    /// Why the keeper cannot go on, if not because it was killed.
+    problem: Option<String>,
     /// When the keeper was started, in clock ticks: processes that it leaves behind were started later.
     born: u64,
 }
@@ -22,7 +24,7 @@ impl KeeperLink {
     /// Watches a keeper's socket.
     pub fn begin(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
         reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
-        Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, born: 0 })
+        Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, problem: None, born: 0 })
     }
 
     pub fn pid(&self) -> u32 {
@@ -63,15 +65,39 @@ impl KeeperLink {
 
     /// Receives the keeper's events; `false`: it has ended, reported once.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>, reactor: &Reactor) -> bool {
-        // An error means that descriptors ran out: some are lost, and with them the events that they belong to. The keeper is
-        // given up with all that it holds, and the job ends.
-        let alive = self.keeper.receive(events).unwrap_or(Alive::Gone);
-        if alive == Alive::Gone && !std::mem::replace(&mut self.gone, true) {
+        let received = self.keeper.receive(events);
+        let failures = events.extract_if(.., |event| matches!(event, KeeperEvent::Failed { .. }));
+        for failure in failures {
+            if let KeeperEvent::Failed { problem } = failure {
+                self.problem = Some(problem);
+            }
+        }
+        match received {
+            Ok(Alive::Yes) => true,
+            Ok(Alive::Gone) => !self.on_gone(reactor),
+            // Descriptors ran out: some are lost, and with them the events that they belong to.
+            Err(error) => !self.give_up(format!("receive the descriptors of processes: {error}"), reactor),
+        }
+    }
+
+    /// The keeper is left alone with all that it holds, and the job ends. `false`: it has ended already.
+    pub fn give_up(&mut self, problem: String, reactor: &Reactor) -> bool {
+        self.problem.get_or_insert(problem);
+        self.on_gone(reactor)
+    }
+
+    fn on_gone(&mut self, reactor: &Reactor) -> bool {
+        let is_new = !std::mem::replace(&mut self.gone, true);
+        if is_new {
             self.born = start_ticks(self.keeper.pid()).unwrap_or(0);
             let _ = reactor.remove(self.keeper.fd());
-            return false;
         }
-        true
+        is_new
+    }
+
+    /// Why the keeper cannot go on; `None`: it was killed.
+    pub fn take_problem(&mut self) -> Option<String> {
+        self.problem.take()
     }
 
     /// If the keeper died on its own: when it was started.

@@ -14,6 +14,7 @@ use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::keeper::{AHEAD_SLOT, Batch, ProcessFds, SERVER_SLOT, cpus_of_ranks};
+use crate::spawn_error::spawn_error;
 use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;
@@ -96,11 +97,9 @@ impl PmixServer {
 
     /// Call it only after the keeper was asked to remove the directory.
     pub fn make_directory(&mut self) -> Result<(), SpawnError> {
-        self.directory.make().map_err(|error| SpawnError {
-            step: SpawnStep::Cwd,
-            what: format!("the directory {}", self.directory.path().display()),
-            errno: error.raw_os_error().unwrap_or(0),
-        })
+        let what = |path: &std::path::Path| format!("the directory {}", path.display());
+        let made = self.directory.make();
+        made.map_err(|error| spawn_error(SpawnStep::Cwd, what(self.directory.path()), &error))
     }
 
     /// The process has started.
@@ -182,8 +181,7 @@ impl PmixServer {
 }
 
 fn unnamed(error: &std::io::Error) -> SpawnError {
-    let what = "a random name for the PMIx server's directory".into();
-    SpawnError { step: SpawnStep::Cwd, what, errno: error.raw_os_error().unwrap_or(0) }
+    spawn_error(SpawnStep::Cwd, "a random name for the PMIx server's directory", error)
 }
 
 fn allowed_cpus() -> usize {

@@ -26,6 +26,7 @@ use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, is_server};
+use crate::spawn_error::spawn_error;
 use pmi::PmiSocket;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -104,7 +105,7 @@ impl JobRanks {
         keepers: &mut Keepers,
         reactor: &Reactor,
     ) -> Result<JobRanks, SpawnError> {
-        let failed = |error: io::Error| failed("the keeper of the ranks", &error);
+        let failed = |error: io::Error| spawn_error(SpawnStep::Fork, "the keeper of the ranks", &error);
         let Idle { keeper, server: spare } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
         let keeper = KeeperLink::begin(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
@@ -221,17 +222,21 @@ impl JobRanks {
     /// The keeper has sent something.
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
-        let alive = self.keeper.receive(&mut events, turn.reactor);
+        let mut alive = self.keeper.receive(&mut events, turn.reactor);
         for event in events {
-            self.on_keeper_event(event, turn);
+            if let Err(problem) = self.on_keeper_event(event, turn) {
+                alive &= !self.keeper.give_up(problem, turn.reactor);
+            }
         }
         if !alive {
             self.read_what_is_left(turn);
-            turn.inputs.push(Input::KeeperLost { job: self.job });
+            turn.inputs.push(Input::KeeperLost { job: self.job, problem: self.keeper.take_problem() });
         }
     }
 
-    fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
+    /// # Errors
+    /// A rank's descriptors cannot be watched.
+    fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) -> Result<(), String> {
         let job = self.job;
         match event {
             KeeperEvent::Started { slot, .. }
@@ -247,7 +252,7 @@ impl JobRanks {
                 if let Some(rank) = self.ranks.get_mut(local.index()) {
                     rank.pid = pid;
                 }
-                self.adopt(local, fds, turn);
+                return self.adopt(local, fds, turn);
             }
             KeeperEvent::StartFailed { slot, error } => {
                 turn.inputs.push(Input::ChildFailed { job, local: LocalRank(slot as u16), error });
@@ -258,7 +263,8 @@ impl JobRanks {
                 while self.on_pmix_bytes(turn) {}
                 if self.pmix.as_ref().is_some_and(PmixServer::is_dying) {
                     // The rank may have died because of the server: the server's exit, with its cause, is reported first.
-                    return self.deferred.push((slot, status));
+                    self.deferred.push((slot, status));
+                    return Ok(());
                 }
                 self.on_exited(local, turn);
                 if self.ran_out_of_memory(local, status) {
@@ -272,8 +278,9 @@ impl JobRanks {
             KeeperEvent::Redirected { problem } => {
                 turn.inputs.push(Input::RanksLack { job, what: Lacking::Mounts { problem } });
             }
-            KeeperEvent::Swept | KeeperEvent::Renewed => {}
+            KeeperEvent::Failed { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }
+        Ok(())
     }
 
     /// Whether the kernel killed the rank because memory ran out. The kernel's log is read once for each job.
@@ -286,10 +293,10 @@ impl JobRanks {
     }
 
     /// Takes over the rank's descriptors.
-    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) {
+    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) -> Result<(), String> {
         let (job, slot) = (self.job, self.slot);
         let Some(rank) = self.ranks.get_mut(local.index()) else {
-            return;
+            return Ok(());
         };
         let (terminal, ptys) = (rank.terminal, self.stdout == RankStdout::Pty);
         let (out, stdin) = match fds.pty {
@@ -298,11 +305,10 @@ impl JobRanks {
         };
         for (stream, fd) in [(Stream::Out, out), (Stream::Err, fds.stderr)] {
             let index = stream as usize - 1;
-            let watched = fd.filter(|fd| {
-                turn.reactor.add(fd, Token::Output(slot, local, stream).pack(), Interest::READABLE).is_ok()
-            });
-            match watched {
+            match fd {
                 Some(fd) => {
+                    let watched = turn.reactor.add(&fd, Token::Output(slot, local, stream).pack(), Interest::READABLE);
+                    watched.map_err(|error| format!("watch the output of a rank (epoll_ctl): {error}"))?;
                     let is_terminal = terminal || (ptys && stream == Stream::Out && is_terminal(&fd));
                     rank.output[index] = Some(OutputPipe::new(fd, is_terminal));
                 }
@@ -311,10 +317,12 @@ impl JobRanks {
         }
         // The rank runs already, so a further library may have joined.
         if let Some(inherited) = rank.pmi.first_mut() {
-            *inherited = PmiSocket::watched(fds.pmi, slot, local.into(), turn.reactor);
+            *inherited = PmiSocket::watched(fds.pmi, slot, local.into(), turn.reactor)
+                .map_err(|error| format!("watch the PMI socket of a rank (epoll_ctl): {error}"))?;
         }
         rank.stdin.fd = stdin;
         self.flush_stdin(local, turn);
+        Ok(())
     }
 
     fn on_exited(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
@@ -400,12 +408,5 @@ impl JobRanks {
 
 /// The ranks cannot be bound as they should be.
 pub fn unbound(error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: error.raw_os_error().unwrap_or(0) }
-}
-
-fn failed(what: &str, error: &io::Error) -> SpawnError {
-    match error.raw_os_error() {
-        Some(errno) => SpawnError { step: SpawnStep::Fork, what: what.into(), errno },
-        None => SpawnError { step: SpawnStep::Fork, what: format!("{what}: {error}"), errno: 0 },
-    }
+    SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: 0 }
 }

@@ -11,6 +11,7 @@ use super::tail::{Stream, Tail};
 use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, Program, Request, StdinKind};
+use crate::spawn_error::{self, spawn_error};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
@@ -232,25 +233,25 @@ impl Shells {
                         None => turn.inputs.push(Input::ShellExited { shell, status, stderr }),
                     }
                 }
-                KeeperEvent::NotStaged { .. }
+                KeeperEvent::Failed { .. }
+                | KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
                 | KeeperEvent::Swept
                 | KeeperEvent::Renewed => {}
             }
         }
         if !alive {
-            self.on_keeper_lost(turn.inputs);
+            let problem = self.keeper.take_problem();
+            self.on_keeper_lost(problem, turn.inputs);
         }
     }
 
     /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported here.
-    fn on_keeper_lost(&self, inputs: &mut Vec<Input>) {
+    fn on_keeper_lost(&self, problem: Option<String>, inputs: &mut Vec<Input>) {
         let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
-        inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited {
-            shell,
-            status,
-            stderr: "the process that ran it was killed".into(),
-        }));
+        let end = problem.map_or_else(|| "was killed".to_owned(), |problem| format!("has failed: {problem}"));
+        let stderr = format!("the process that ran it {end}");
+        inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited { shell, status, stderr: stderr.clone() }));
     }
 
     /// There is room in a step's standard input, or it is closed.
@@ -312,22 +313,16 @@ pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
 }
 
 /// The same error with a complete message in `what`.
-pub fn in_words(mut error: SpawnError) -> SpawnError {
-    let reason = io::Error::from_raw_os_error(error.errno);
-    error.what = format!("{}: {reason} ({})", error.what, error.step.words());
-    error
+pub fn in_words(error: SpawnError) -> SpawnError {
+    SpawnError { what: spawn_error::in_words(&error), ..error }
 }
 
 fn own_key(error: &io::Error) -> SpawnError {
-    SpawnError {
-        step: SpawnStep::Secret,
-        what: "a key for the bootstrap message".into(),
-        errno: error.raw_os_error().unwrap_or(0),
-    }
+    spawn_error(SpawnStep::Secret, "a key for the bootstrap message", error)
 }
 
 fn own_program(error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Find, what: "wireup's own program".into(), errno: error.raw_os_error().unwrap_or(0) }
+    spawn_error(SpawnStep::Find, "wireup's own program", error)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::agent::remote::OwnProgram;
 use crate::agent::starters;
 use crate::agent::tail::{Stream, Tail};
 use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Request, StdinKind};
+use crate::spawn_error::in_words;
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Event, Interest, Reactor};
@@ -233,7 +234,7 @@ impl Calls {
     }
 
     fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor) {
-        let mut events = Vec::new();
+        let (mut events, mut problem) = (Vec::new(), "was killed".to_owned());
         let alive = self.keeper.receive(&mut events).unwrap_or(Alive::Gone);
         for event in events {
             match event {
@@ -246,11 +247,11 @@ impl Calls {
                 KeeperEvent::StartFailed { slot, error } => {
                     if let Some(running) = self.running.remove(&slot) {
                         self.starts.on_failed(ShellId(slot), String::new());
-                        let reason = io::Error::from_raw_os_error(error.errno);
-                        self.end(running.call, End::Lost(format!("{} (finding the program): {reason}", error.what)));
+                        self.end(running.call, End::Lost(in_words(&error)));
                     }
                 }
                 KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
+                KeeperEvent::Failed { problem: error } => problem = format!("has failed: {error}"),
                 KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
                 | KeeperEvent::Swept
@@ -260,7 +261,7 @@ impl Calls {
         if alive == Alive::Gone {
             let _ = reactor.remove(self.keeper.fd());
             for call in 0..self.calls.len() {
-                self.end(call, End::Lost("the process that runs the remote shells was killed".into()));
+                self.end(call, End::Lost(format!("the process that runs the remote shells {problem}")));
             }
         }
     }

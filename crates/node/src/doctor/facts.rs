@@ -71,8 +71,8 @@ fn why_left_out(own: &InterfaceAddress, filter: Option<&Filter>) -> &'static str
 
 fn limits() -> Limits {
     let of = |resource| {
-        let limit = rustix::process::getrlimit(resource);
-        LimitsOf { soft: limit.current, hard: limit.maximum }
+        let limit = wireup_os::process::limit(resource).ok();
+        LimitsOf { soft: limit.and_then(|limit| limit.current), hard: limit.and_then(|limit| limit.maximum) }
     };
     Limits {
         open_files: of(Resource::Nofile),

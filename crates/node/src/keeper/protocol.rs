@@ -172,6 +172,10 @@ pub enum KeeperEvent {
     NotStaged {
         problem: String,
     },
+    /// The keeper ends because of this error.
+    Failed {
+        problem: String,
+    },
     /// No descendant is left (except those that belong to another user and cannot be killed).
     Swept,
     /// Nothing of the previous job is left.
@@ -186,6 +190,7 @@ pub(super) enum Report {
     Exited { slot: u32, status: ExitStatus },
     NotStaged { problem: String },
     Redirected { problem: String },
+    Failed { problem: String },
     Swept,
     Renewed,
 }
@@ -201,6 +206,7 @@ impl Report {
             Report::Exited { slot, status } => KeeperEvent::Exited { slot, status },
             Report::NotStaged { problem } => KeeperEvent::NotStaged { problem },
             Report::Redirected { problem } => KeeperEvent::Redirected { problem },
+            Report::Failed { problem } => KeeperEvent::Failed { problem },
             Report::Swept => KeeperEvent::Swept,
             Report::Renewed => KeeperEvent::Renewed,
         }

@@ -60,9 +60,32 @@ pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Opt
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
         let isolated = around.map(|(outer, own)| enter(outer, own, &socket)).transpose()?;
-        Serve::new(socket, terminal, isolated).and_then(Serve::run)
+        let socket = high(socket)?;
+        let served = Serve::new(Rc::clone(&socket), terminal, isolated).and_then(Serve::run);
+        served.inspect_err(|error| report_failure(&socket, error))
     });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
+}
+
+/// The agent's socket under a number that no source descriptor of a child has.
+fn high(low: OwnedFd) -> io::Result<Rc<OwnedFd>> {
+    let high = files::duplicate_from(&low, LOWEST_SOURCE);
+    let high = say("duplicate its socket", high).inspect_err(|error| report_failure(&low, error))?;
+    // `settle` closes it together with all others.
+    mem::forget(low);
+    Ok(Rc::new(high))
+}
+
+/// If the agent cannot be told, it only sees that this process has ended.
+fn report_failure(socket: &OwnedFd, error: &io::Error) {
+    let mut outbox = Outbox::default();
+    outbox.push(&Report::Failed { problem: error.to_string() }, Vec::new());
+    let _ = outbox.flush(socket);
+}
+
+/// Adds what has failed to an error.
+fn say<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
 }
 
 /// What a keeper sends before anything else when its namespace is set up.
@@ -75,7 +98,7 @@ fn enter(outer: OwnedFd, own: &PidNamespace, socket: &OwnedFd) -> io::Result<Iso
 }
 
 struct Serve {
-    socket: OwnedFd,
+    socket: Rc<OwnedFd>,
     reactor: Reactor,
     signals: SignalFd,
     inbox: Inbox,
@@ -115,28 +138,25 @@ struct Ready {
 }
 
 impl Serve {
-    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>, isolated: Option<Isolated>) -> io::Result<Serve> {
+    fn new(socket: Rc<OwnedFd>, terminal: Option<SavedTerminal>, isolated: Option<Isolated>) -> io::Result<Serve> {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
-        process::set_subreaper()?;
+        say("become a subreaper (prctl)", process::set_subreaper())?;
         // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
         process::restore_slice();
-        let low = socket;
-        let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
-        // `settle` closes it together with all others.
-        mem::forget(low);
-        let lent = Lent::settle(iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors)))?;
+        let kept = iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors));
+        let lent = say("open /dev/null", Lent::settle(kept))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
-        let reactor = Reactor::new()?;
-        let signals = SignalFd::new(&[SIGCHLD])?;
-        reactor.add(&socket, AGENT, Interest::READABLE)?;
-        reactor.add(&signals, CHILDREN, Interest::READABLE)?;
+        let reactor = say("wait for events (epoll_create1)", Reactor::new())?;
+        let signals = say("see the ends of processes (signalfd)", SignalFd::new(&[SIGCHLD]))?;
+        say("watch its agent (epoll_ctl)", reactor.add(&*socket, AGENT, Interest::READABLE))?;
+        say("watch its processes (epoll_ctl)", reactor.add(&signals, CHILDREN, Interest::READABLE))?;
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Serve {
             terminal,
-            spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))?,
+            spawner: say("prepare starts", Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX)))?,
             socket,
             reactor,
             signals,
@@ -164,7 +184,7 @@ impl Serve {
 
     fn run(mut self) -> io::Result<()> {
         while !self.is_over() {
-            let ready = self.wait()?;
+            let ready = say("wait for events", self.wait())?;
             if ready.agent {
                 self.handle_requests();
             }
@@ -175,7 +195,7 @@ impl Serve {
                 self.reap();
             }
             self.kill_again();
-            self.report()?;
+            say("report to its agent", self.report())?;
         }
         self.staged.into_iter().for_each(View::end);
         self.directories.remove_all();
@@ -502,9 +522,8 @@ fn begin(session: KernelSession) {
     if session == KernelSession::Agents && process::new_group().is_ok() {
         return;
     }
-    // It was forked and leads no group, so this cannot fail.
-    let begun = process::new_session();
-    debug_assert!(begun.is_ok(), "{begun:?}");
+    // It was forked and leads no group, so only a sandbox refuses this. Then its processes share a group of the scheduler with others.
+    let _ = process::new_session();
 }
 
 /// See the module `keeper` for the reasons. A controlling terminal needs a session of its own.

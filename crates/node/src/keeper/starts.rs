@@ -58,9 +58,7 @@ fn prepare(program: &Program, redirected: Option<&Redirected>) -> Result<Rc<Prep
     }
     let path = find_program(name, search, cwd).map_err(|problem| match problem {
         spawn::FindError::NotFound => error(SpawnStep::Find, name, problem.errno()),
-        spawn::FindError::NotExecutable | spawn::FindError::Directory | spawn::FindError::Empty => {
-            error(SpawnStep::Exec, name, problem.errno())
-        }
+        _ => error(SpawnStep::Exec, name, problem.errno()),
     })?;
     let env = redirected.and_then(|redirected| redirected.environment(program, &cwd.join(OsStr::from_bytes(&path))));
     let prepared = spawn::Program::new(&path, &program.argv, directory, env.as_ref().unwrap_or(&program.env))

@@ -18,6 +18,7 @@ pub use self::pattern::{Pattern, Places};
 use self::lines::Lines;
 use crate::session::spool::Spool;
 use bytes::Bytes;
+use rustix::io::retry_on_intr;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
@@ -196,7 +197,7 @@ impl Writer {
 impl Shared {
     fn tell(&self) {
         // A full counter is readable too.
-        let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
+        let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
     }
 
     fn run(&self) {

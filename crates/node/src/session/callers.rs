@@ -6,7 +6,7 @@
 use crate::agent::token::Token;
 use crate::transport::pause::Pause;
 use bytes::Bytes;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -81,7 +81,7 @@ impl Callers {
             return None;
         }
         // A new socket has room for eight bytes.
-        rustix::io::write(&socket, &Spoken::OURS.encode()).ok()?;
+        retry_on_intr(|| rustix::io::write(&socket, &Spoken::OURS.encode())).ok()?;
         let guest = match (Guest { socket, heard: Vec::new(), until_ns: now_ns + PATIENCE_NS }).listen() {
             Heard::All(caller) => return Some(caller),
             Heard::Part(guest) => guest,

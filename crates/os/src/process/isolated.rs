@@ -106,8 +106,12 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
         Err(error) => Err(error.into()),
     };
     if !matches!(forked, Ok(Fork::Child)) {
-        back().expect("a call that was permitted a moment ago stays permitted");
+        let returned = back();
         before.restore();
+        if let Err(error) = returned {
+            let text = format!("return to the own PID namespace (setns): {error}");
+            return Err(io::Error::new(io::Error::from(error).kind(), text));
+        }
     }
     Ok((forked?, own))
 }

@@ -42,12 +42,27 @@ pub struct OpenFiles {
     pub soft_now: u64,
 }
 
+/// A limit of this process. The function of `rustix` panics if a sandbox refuses the call.
+///
+/// # Errors
+/// A sandbox refuses it.
+pub fn limit(resource: Resource) -> io::Result<Rlimit> {
+    let mut bounds = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let new = std::ptr::null::<libc::rlimit64>();
+    // SAFETY: the kernel reads no new limit and writes the old one to `bounds`.
+    if unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource as u32, new, &raw mut bounds) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bound = |number| (number != libc::RLIM64_INFINITY).then_some(number);
+    Ok(Rlimit { current: bound(bounds.rlim_cur), maximum: bound(bounds.rlim_max) })
+}
+
 /// Raises the soft limit of open files to the hard one.
 ///
 /// # Errors
-/// Not known to happen.
+/// A sandbox refuses it.
 pub fn raise_open_files() -> io::Result<OpenFiles> {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let limit = limit(Resource::Nofile)?;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     let number = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
     Ok(OpenFiles { soft_before: number(limit.current), soft_now: number(limit.maximum) })

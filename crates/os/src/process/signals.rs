@@ -121,10 +121,10 @@ pub fn is_ignored(signal: i32) -> bool {
 
 /// Ends this process by `signal`, without a core dump; returns if that signal does not end processes.
 pub fn end_by(signal: i32) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum };
+    use rustix::process::{Resource, Rlimit, setrlimit};
     // A second core dump would only waste room.
-    let _ = setrlimit(Resource::Core, limit);
+    let _ = super::limit(Resource::Core)
+        .map(|limit| setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum }));
     // SAFETY: the default disposition runs no code of ours.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);

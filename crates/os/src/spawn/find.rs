@@ -20,6 +20,8 @@ pub enum FindError {
     Directory,
     /// The file is empty. A shell would run it, successfully.
     Empty,
+    /// The kernel does not say what the path leads to, because of this error.
+    Unknown(Errno),
 }
 
 impl FindError {
@@ -30,6 +32,7 @@ impl FindError {
             FindError::NotExecutable => libc::EACCES,
             FindError::Directory => libc::EISDIR,
             FindError::Empty => libc::ENODATA,
+            FindError::Unknown(error) => error.raw_os_error(),
         }
     }
 }
@@ -48,7 +51,7 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
         match check(&directory.join(OsStr::from_bytes(&path))) {
             Ok(()) => return Ok(path),
             Err(FindError::NotFound | FindError::Directory) => {}
-            Err(problem @ (FindError::NotExecutable | FindError::Empty)) => error = problem,
+            Err(problem @ (FindError::NotExecutable | FindError::Empty | FindError::Unknown(_))) => error = problem,
         }
     }
     Err(error)
@@ -103,7 +106,8 @@ fn check(path: &Path) -> Result<(), FindError> {
         Ok(kind) if kind != FileType::RegularFile => Err(FindError::NotExecutable),
         Ok(_) => may_execute(path).map_err(|_| FindError::NotExecutable),
         Err(Errno::ACCESS) => Err(FindError::NotExecutable),
-        Err(_) => Err(FindError::NotFound),
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(FindError::NotFound),
+        Err(error) => Err(FindError::Unknown(error)),
     }
 }
 

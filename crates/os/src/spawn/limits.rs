@@ -1,6 +1,7 @@
 //! Soft resource limits of children. Each child sets its own, so that they never apply to the process that starts it.
 
-use rustix::process::{Resource, getrlimit};
+use crate::process::limit;
+use rustix::process::Resource;
 
 /// Only the limits that differ from this process's own: for the others a child makes no system call.
 #[derive(Clone, Default, Debug)]
@@ -25,7 +26,8 @@ impl Limits {
 
 impl One {
     fn new(resource: Resource, soft: u64) -> Option<One> {
-        let own = getrlimit(resource);
+        // A limit that cannot be read is not set either.
+        let own = limit(resource).ok()?;
         // `RLIM64_INFINITY` is the largest number.
         let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
         let (rlim_cur, rlim_max) = (soft.min(number(own.maximum)), number(own.maximum));

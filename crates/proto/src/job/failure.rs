@@ -50,8 +50,7 @@ pub struct Ends {
     /// At the root: missing agents; reported when all are known, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, Problem>,
     name_missing_at: Option<Instant>,
-    /// When to report that the keeper of the local ranks has ended.
-    keeper_lost_at: Option<Instant>,
+    keeper_lost: Option<LostKeeper>,
     /// An agent of the job was lost: others may still store something of the job after its end.
     is_torn: bool,
     /// Someone other than its launcher ended it: its output waits for a reader no longer than its ranks are given to end.
@@ -72,6 +71,13 @@ enum Kill {
     },
     /// No more waiting.
     GivenUp,
+}
+
+/// The keeper of the local ranks has ended.
+struct LostKeeper {
+    report_at: Instant,
+    /// The error that it has reported; `None`: it was killed.
+    problem: Option<String>,
 }
 
 impl Ends {
@@ -176,13 +182,14 @@ impl Ends {
     }
 
     /// The keeper of the local ranks has ended. Call `take_lost_keeper` later.
-    pub fn on_keeper_lost(&mut self, now: Instant) {
-        self.keeper_lost_at = Some(now + KEEPER_NS_MAX);
+    pub fn on_keeper_lost(&mut self, now: Instant, problem: Option<String>) {
+        self.keeper_lost = Some(LostKeeper { report_at: now + KEEPER_NS_MAX, problem });
     }
 
-    /// Returns `true` once it is time to report it.
-    pub fn take_lost_keeper(&mut self, now: Instant) -> bool {
-        self.keeper_lost_at.take_if(|at| *at <= now || self.kill != Kill::No).is_some()
+    /// Returns its problem once it is time to report it.
+    pub fn take_lost_keeper(&mut self, now: Instant) -> Option<Option<String>> {
+        let lost = self.keeper_lost.take_if(|lost| lost.report_at <= now || self.kill != Kill::No)?;
+        Some(lost.problem)
     }
 
     /// At the root: a rank enters no more collectives.
@@ -236,7 +243,7 @@ impl Ends {
             Kill::Gentle { force_at } => Some(force_at),
             Kill::Forced { give_up_at } => Some(give_up_at),
         };
-        kill.into_iter().chain(self.keeper_lost_at).min()
+        kill.into_iter().chain(self.keeper_lost.as_ref().map(|lost| lost.report_at)).min()
     }
 
     pub fn on_tick(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {

@@ -43,7 +43,9 @@ pub enum JobInput {
         local: LocalRank,
         status: ExitStatus,
     },
-    KeeperLost,
+    KeeperLost {
+        problem: Option<String>,
+    },
     ClientJoined {
         client: Client,
     },

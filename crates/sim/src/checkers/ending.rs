@@ -189,7 +189,7 @@ fn culprit(job: &Job, failure: &Failure) -> Culprit {
         (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
         // No fault leads to this: when a direct link fails, its frames take another path.
         (Cause::NoDirectLink { agent, .. }, _) => Culprit::Agent(agent.0),
-        (Cause::KeeperLost | Cause::PmixServer { .. } | Cause::ToldToEnd { .. }, _) => {
+        (Cause::KeeperLost { .. } | Cause::PmixServer { .. } | Cause::ToldToEnd { .. }, _) => {
             Culprit::Agent(job.agent_of(failure.node.0))
         }
         (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _)

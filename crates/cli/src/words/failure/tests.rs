@@ -148,7 +148,7 @@ fn lost_agents_and_links_are_described_with_the_node() {
             .contains("its agent: connection reset; the other ranks")
     );
     assert!(
-        of_node(Cause::KeeperLost, Setting::example())
+        of_node(Cause::KeeperLost { problem: None }, Setting::example())
             .starts_with("node node1: the process that runs its ranks was killed")
     );
 }

@@ -9,6 +9,7 @@ use super::super::turn::Turn;
 use super::AgentDriver;
 use crate::binding;
 use crate::keeper::forker;
+use crate::spawn_error::spawn_error;
 use blake2::{Blake2s256, Digest};
 use bytes::Bytes;
 use std::io;
@@ -245,13 +246,7 @@ impl AgentDriver {
     ) -> Result<u16, SpawnError> {
         let PortRange { low, high } = ports.range;
         let kind = if ports.listen { "listening" } else { "bound" };
-        let failed = |what: String| {
-            move |error: io::Error| SpawnError {
-                step: SpawnStep::Sockets,
-                what,
-                errno: error.raw_os_error().unwrap_or(0),
-            }
-        };
+        let failed = |what: String| move |error: io::Error| spawn_error(SpawnStep::Sockets, what, &error);
         let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, &self.reactor)?;
         match base {
             None => ranks
@@ -367,10 +362,9 @@ fn host_number() -> u64 {
 }
 
 fn no_secret(what: &str, error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Secret, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+    spawn_error(SpawnStep::Secret, what, error)
 }
 
 fn no_keeper(error: &io::Error) -> SpawnError {
-    let what = "the process that is to call the remote shells".into();
-    SpawnError { step: SpawnStep::Fork, what, errno: error.raw_os_error().unwrap_or(0) }
+    spawn_error(SpawnStep::Fork, "the process that is to call the remote shells", error)
 }

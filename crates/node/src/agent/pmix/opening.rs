@@ -2,6 +2,7 @@
 
 use super::directory::Directory;
 use crate::keeper::{Batch, OutKind, Process, Program, StdinKind};
+use crate::spawn_error::spawn_error;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use wireup_proto::io::PmixPlan;
@@ -38,11 +39,7 @@ impl Opening {
     /// # Errors
     /// This process does not find its own program.
     pub fn batch(&self, slot: u32) -> Result<Batch, SpawnError> {
-        let failed = |error: io::Error| SpawnError {
-            step: SpawnStep::Find,
-            what: "wireup's own program".into(),
-            errno: error.raw_os_error().unwrap_or(0),
-        };
+        let failed = |error: io::Error| spawn_error(SpawnStep::Find, "wireup's own program", &error);
         let program = std::env::current_exe().map_err(failed)?;
         let open_files = wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now);
         Ok(Batch {

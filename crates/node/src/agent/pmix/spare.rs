@@ -11,7 +11,7 @@
 use super::directory::Directory;
 use super::opening::Opening;
 use crate::keeper::{AHEAD_SLOT, Keeper, KeeperEvent, ProcessFds, Request};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::io;
 use wireup_proto::io::{KernelSession, PmixPlan};
 use wireup_wire::pmix::{FromServer, ToServer, pack};
@@ -71,7 +71,7 @@ impl SpareServer {
         self.fds = fds;
         let open = pack(&ToServer::Open(self.opening.message(&self.directory)));
         // It is the first message, so there is room for it.
-        let sent = self.fds.stdin.as_ref().map(|socket| rustix::io::write(socket, &open));
+        let sent = self.fds.stdin.as_ref().map(|socket| retry_on_intr(|| rustix::io::write(socket, &open)));
         sent == Some(Ok(open.len()))
     }
 

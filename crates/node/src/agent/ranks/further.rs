@@ -27,7 +27,7 @@ impl JobRanks {
         let (near, far) = socket::pair().map_err(|_| Answer::NoRoom)?;
         set_nonblocking(&near, true).map_err(|_| Answer::NoRoom)?;
         let client = Client { local: hello.local, number: rank.pmi.len() as u16 };
-        let socket = PmiSocket::watched(Some(near), slot, client, turn.reactor);
+        let socket = PmiSocket::watched(Some(near), slot, client, turn.reactor).unwrap_or_default();
         if socket.out.fd.is_none() {
             return Err(Answer::NoRoom);
         }

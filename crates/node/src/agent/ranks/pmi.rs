@@ -7,6 +7,7 @@ use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use bytes::Bytes;
+use std::io;
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::Input;
@@ -21,11 +22,15 @@ pub struct PmiSocket {
 }
 
 impl PmiSocket {
-    /// Without a socket, or if it cannot be watched, there is no conversation.
-    pub fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> Self {
-        let token = Token::Pmi(slot, client).pack();
-        let fd = fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok());
-        PmiSocket { out: fd.map_or_else(Outgoing::default, Outgoing::to), is_blocked: false }
+    /// Without a socket there is no conversation.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
+        if let Some(fd) = &fd {
+            reactor.add(fd, Token::Pmi(slot, client).pack(), Interest::READABLE)?;
+        }
+        Ok(PmiSocket { out: fd.map_or_else(Outgoing::default, Outgoing::to), is_blocked: false })
     }
 }
 

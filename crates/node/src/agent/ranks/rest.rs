@@ -78,7 +78,7 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();
             let client = LocalRank(index as u16).into();
-            let socket = PmiSocket::watched(Some(ours.into()), JobSlot(number), client, reactor);
+            let socket = PmiSocket::watched(Some(ours.into()), JobSlot(number), client, reactor).unwrap();
             job.ranks.push(RankIo { pmi: vec![socket], ..RankIo::default() });
             theirs
         });

@@ -89,7 +89,8 @@ impl JobRanks {
             KeeperEvent::Exited { status, .. } => {
                 pmix.on_exited(status, turn);
                 for (slot, status) in std::mem::take(&mut self.deferred) {
-                    self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
+                    // An exit brings no descriptors.
+                    let _ = self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
                 }
             }
             _ => {}

@@ -85,8 +85,8 @@ fn stall_requests_of_launchers_are_rate_limited() {
 fn the_loss_of_the_keeper_is_reported_after_a_delay() {
     let (mut root, id) = root();
     receive_all(&mut root, id, &[Control::Launch(small_job(id).into())]);
-    assert_eq!(cause(&root.handle(Input::KeeperLost { job: JobId(id) }).sent(LAUNCHER)), None);
-    assert_eq!(cause(&root.tick_when_due().sent(LAUNCHER)), Some(&Cause::KeeperLost));
+    assert_eq!(cause(&root.handle(Input::KeeperLost { job: JobId(id), problem: None }).sent(LAUNCHER)), None);
+    assert_eq!(cause(&root.tick_when_due().sent(LAUNCHER)), Some(&Cause::KeeperLost { problem: None }));
 }
 
 #[test]
