@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -233,8 +234,11 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     // SAFETY: the caller guarantees what the kernel needs; the kernel sets `errno` as the C library would.
     let fd = unsafe { libc::syscall(libc::SYS_accept4, socket, address, length, flags) } as c_int;
-    if fd < 0 || !ARMED.load(Ordering::Acquire) {
+    if !ARMED.load(Ordering::Acquire) {
         return fd;
+    }
+    if fd < 0 {
+        return not_accepted(&io::Error::last_os_error());
     }
     // SAFETY: the kernel has just opened it, and nobody else has it yet.
     let connection = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -250,6 +254,35 @@ pub unsafe extern "C" fn accept4(
         )),
     }
     drop(connection);
+    again()
+}
+
+/// Errors of one connection, which is gone (`accept(2)`).
+const OF_CONNECTION: [c_int; 10] = [
+    libc::EAGAIN,
+    libc::EINTR,
+    libc::ECONNABORTED,
+    libc::EPROTO,
+    libc::ENETDOWN,
+    libc::EHOSTDOWN,
+    libc::ENONET,
+    libc::EHOSTUNREACH,
+    libc::ENETUNREACH,
+    libc::EOPNOTSUPP,
+];
+
+/// After any error but `EAGAIN` the library's thread stops listening, and clients would wait forever. So after an error of one connection
+/// it is told to go on, and after others (no descriptor is left) this process ends, and with it the job.
+fn not_accepted(error: &io::Error) -> c_int {
+    if !error.raw_os_error().is_some_and(|errno| OF_CONNECTION.contains(&errno)) {
+        report(&format!("cannot accept the connections of ranks: {error}; raise ulimit -n on the node"));
+        // SAFETY: `_exit` has no preconditions.
+        unsafe { libc::_exit(1) };
+    }
+    again()
+}
+
+fn again() -> c_int {
     // SAFETY: the calling thread's own `errno`.
     unsafe { *libc::__errno_location() = libc::EAGAIN };
     -1
