@@ -20,6 +20,7 @@ cargo xtask COMMAND
             each from where the last run ended: proof seeds|faults|fuzz --hours H; suites of others, all or one:
             proof suites --hours H [SUITE] (proof suites reference SUITE [BEGIN [SECONDS]]: under its own launcher,
             those whose names begin so, and that take no longer; proof suites try SUITE BEGIN: under wireup);
+            every system call of a run fails once: proof calls;
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2, libwireup and libwireup-staged beside the release program, for `wireup install`
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ["proof", "suites", "reference", suite, begin, seconds] => {
             proof::suites::reference(suite, begin, Some(seconds))
         }
+        ["proof", "calls"] => proof::calls::run(),
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),

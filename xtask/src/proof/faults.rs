@@ -57,7 +57,7 @@ pub fn run_for(hours: &str) -> Result {
 }
 
 /// The tests, the product and the testbed, as the tests find them.
-fn build() -> Result<PathBuf> {
+pub(super) fn build() -> Result<PathBuf> {
     run(Command::new("cargo").current_dir(layout::root()).args([
         "build",
         "--quiet",
