@@ -111,8 +111,8 @@ fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, FrontErro
     variables::apply(&mut translation, &variables)?;
     ranks::default(&mut translation, told, &variables);
     translation.give_job(&flag::LAUNCHER_ENV, name, OsString::new());
-    if told == Some(Family::OpenMpi) {
-        // As from Open MPI's own launchers, whatever the program is.
+    if told == Some(Family::OpenMpi) && !translation.has(&flag::STDOUT) {
+        // Open MPI's own launchers give every program a pseudo-terminal.
         translation.give_job(&flag::STDOUT, name, "pty".into());
     }
     Ok(translation)

@@ -83,7 +83,7 @@ impl Surroundings {
     }
 }
 
-/// `None`: a sandbox refuses to tell it.
+/// `None`: a sandbox refuses `prlimit64`.
 fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Option<Limit> {
     Some(Limit { resource, soft: process::limit(rlimit).ok()?.current.unwrap_or(u64::MAX) })
 }

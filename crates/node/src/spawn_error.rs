@@ -3,7 +3,7 @@
 use std::io;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// `what` could not be had. An error with words of its own, which the kernel has given no number, stays in words.
+/// The start error for a missing `what`. An `io::Error` without an errno is kept as text, with errno 0.
 pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) -> SpawnError {
     let what = what.into();
     match error.raw_os_error() {

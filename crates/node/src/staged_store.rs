@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use wireup_os::own_directory::{all, find_or_make};
+use wireup_stage::store::Registry;
 
 const MEMORY: &str = "/dev/shm";
 
@@ -33,6 +34,14 @@ pub fn find_or_make_default(named: &Path) -> io::Result<PathBuf> {
         return Ok(find_or_make(Path::new(MEMORY), &name()).map_err(no_default)?.path);
     }
     Ok(named.to_owned())
+}
+
+/// The records of what was made on this node to show staged files, whatever folder keeps them.
+///
+/// # Errors
+/// `/dev/shm` is missing or cannot be used.
+pub fn placeholders() -> io::Result<Registry> {
+    Registry::open(find_or_make_default(Path::new(""))?.join("placeholders"))
 }
 
 fn no_default(error: io::Error) -> io::Error {

@@ -1,6 +1,5 @@
 //! Pseudo-terminals for ranks, and the user's own terminal.
 
-use rustix::fs::OFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, Termios, Winsize};
 use std::io;
@@ -17,7 +16,7 @@ pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
-/// Opens a pseudo-terminal without a size that passes every byte on unchanged and echoes none: (controlling end, the rank's end).
+/// Opens a pseudo-terminal in raw mode, without a window size: (controlling end, the rank's end).
 ///
 /// # Errors
 /// No pseudo-terminal or descriptor is left.
@@ -36,8 +35,9 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::grantpt(&master)?;
     rustix::pty::unlockpt(&master)?;
-    let name = rustix::pty::ptsname(&master, Vec::new())?;
-    let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    // By name it might be another one: `/dev/pts` of a container need not be the instance of its `/dev/ptmx`.
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     Ok((master, slave))
 }
 

@@ -255,7 +255,7 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, peer) = retry_on_intr(|| net::acceptfrom_with(&listener, flags))?;
-    // Without it small messages take longer.
+    // Without it small messages are only slower.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     let peer = peer.map(SocketAddr::try_from).ok_or(Errno::NOTCONN)??;
     Ok((socket, plain(peer)))
@@ -384,7 +384,7 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // Without it small messages take longer.
+    // Without it small messages are only slower.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     Ok(socket)
 }

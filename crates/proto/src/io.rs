@@ -282,7 +282,7 @@ pub enum Input {
     /// The keeper of a job's local ranks has ended, after this error or because it was killed: the kernel kills the ranks.
     KeeperLost {
         job: JobId,
-        problem: Option<String>,
+        problem: Option<SpawnError>,
     },
     /// The root could not be reached at the addresses in `Rejoin`; for the user.
     RejoinFailed {

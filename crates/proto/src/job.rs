@@ -57,7 +57,7 @@ use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
-use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Note};
+use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Note, SpawnError};
 use wireup_wire::rank_address;
 use wireup_wire::signal::is_fatal;
 
@@ -420,8 +420,8 @@ impl Job {
         stdio.on_tick(turn.now, |local| ranks[local.index()].rank);
         ranks.on_tick(turn.now, out);
         ends.on_tick(turn.now, facts, out);
-        if let Some(problem) = ends.take_lost_keeper(turn.now) {
-            self.on_keeper_lost(problem, out);
+        if let Some(lost) = ends.take_lost_keeper(turn.now) {
+            self.on_keeper_lost(lost.problem, out);
         }
         self.check_stall(turn.now, out);
         self.barriers.on_tick(turn.now, &self.facts, out);
@@ -437,7 +437,7 @@ impl Job {
     }
 
     /// The keeper has ended, and the kernel kills the ranks: no more events about them will arrive.
-    fn on_keeper_lost(&mut self, problem: Option<String>, out: &mut Effects) {
+    fn on_keeper_lost(&mut self, problem: Option<SpawnError>, out: &mut Effects) {
         self.ranks.give_up(out);
         if let Some(pmix) = &mut self.pmix {
             pmix.on_keeper_lost();

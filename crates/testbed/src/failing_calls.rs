@@ -1,7 +1,7 @@
-//! Lets single system calls of a program fail, to see what the program does then.
+//! Makes single system calls of a program fail, to see what the program does then.
 //!
 //! The program and everything that it starts get a seccomp filter that asks a supervisor, a thread of this process, about each system call.
-//! The supervisor lets the call happen, counts it, or answers with an error in its place.
+//! The supervisor counts the call and allows it, or answers with an error in its place.
 //!
 //! ```text
 //!   child, between fork and exec                          supervisor
@@ -13,6 +13,7 @@
 
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +33,7 @@ pub struct Call {
     /// The name of the thread, as in `/proc/PID/comm`, and the first argument of the program.
     pub role: String,
     pub number: i64,
-    /// Whether its first argument is a descriptor of a file with a name.
+    /// For `write`: whether it writes to a file with a name.
     pub on_file: bool,
 }
 
@@ -124,7 +125,7 @@ impl Deciding {
     fn until_all_have_ended(mut self, listener: &OwnedFd) -> io::Result<(Counts, bool)> {
         loop {
             let mut fds = [PollFd::new(listener, PollFlags::IN)];
-            poll(&mut fds, None)?;
+            retry_on_intr(|| poll(&mut fds, None))?;
             if !fds[0].revents().contains(PollFlags::IN) {
                 return Ok((self.counts, self.has_failed));
             }
@@ -146,8 +147,10 @@ impl Deciding {
         let argument = fs::read(proc.join("cmdline")).ok()?;
         let argument = argument.split(|byte| *byte == 0).nth(1).unwrap_or_default();
         let role = format!("{role} {}", String::from_utf8_lossy(argument));
-        let on_file = fs::read_link(proc.join("fd").join(asked.first.to_string()))
-            .is_ok_and(|file| file.is_absolute() && !file.starts_with("/dev/null") && !file.starts_with("/dev/pts"));
+        let on_file = asked.number == libc::SYS_write
+            && fs::read_link(proc.join("fd").join(asked.first.to_string())).is_ok_and(|file| {
+                file.is_absolute() && !file.starts_with("/dev/null") && !file.starts_with("/dev/pts")
+            });
         let call = Call { role, number: asked.number, on_file };
         let failing = self.failing.as_ref().filter(|failing| failing.call == call);
         let count = self.counts.entry(call.clone()).or_insert(0);

@@ -60,6 +60,9 @@ pub fn ask_about_calls(tells: RawFd) -> io::Result<()> {
     // The lowest free descriptor is the one that the listener gets.
     // SAFETY: the descriptor that is opened here is closed here.
     let listener = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if listener < 0 {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: as above.
     unsafe { libc::close(listener) };
     let mut words = [0; 8];
@@ -94,7 +97,7 @@ pub struct AskedCall {
 
 /// The next call that waits at the listener. `None`: its thread was killed.
 pub fn next_call(listener: BorrowedFd<'_>) -> io::Result<Option<AskedCall>> {
-    // SAFETY: all bits zero are a value of this structure, and what the kernel wants to be given.
+    // SAFETY: zero is a valid value, and the kernel requires a zeroed structure.
     let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills the structure.
     match unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } {

@@ -224,13 +224,13 @@ pub enum PmiVersion {
     Groups,
 }
 
-/// What standard output of a rank is.
+/// The kind of file that a rank's standard output is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum RankStdout {
     #[default]
     Pipe,
-    /// A pseudo-terminal that changes no byte. A C program writes each line to a terminal at once, so that a line is not lost if the rank
-    /// is killed; into a pipe it writes whole blocks.
+    /// A pseudo-terminal in raw mode. A C program writes each line to a terminal at once, so that a line is not lost if the rank is killed;
+    /// into a pipe it writes whole blocks.
     Pty,
 }
 

@@ -211,7 +211,12 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-missing", Control::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] }))),
         ("failed-lost", Control::Failed(failure(lost))),
         ("failed-direct", Control::Failed(failure(direct))),
-        ("failed-keeper", Control::Failed(failure(Cause::KeeperLost { problem: Some("open /dev/null".into()) }))),
+        (
+            "failed-keeper",
+            Control::Failed(failure(Cause::KeeperLost {
+                problem: Some(SpawnError { step: SpawnStep::Fork, what: "cannot open /dev/null".into(), errno: 24 }),
+            })),
+        ),
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
         ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),

@@ -6,17 +6,21 @@ use crate::step::{Result, output, step};
 use std::fs;
 use std::process::Command;
 
-const TESTS: [&str; 3] =
-    ["every_call_of_a_run_may_fail", "every_call_of_a_session_may_fail", "every_call_of_a_run_with_a_pmix_server_may_fail"];
+const TESTS: [&str; 3] = [
+    "every_call_of_a_run_may_fail",
+    "every_call_of_a_session_may_fail",
+    "every_call_of_a_run_with_a_pmix_server_may_fail",
+];
 const HEAD: &str = "\
-# System calls that were let fail, each in a run of its own, and no run hung, left something behind, or kept silent: the test, the number of
-# failures, and the commit. `cargo xtask proof calls` does it.
+# System calls that were made to fail, each in a run of its own: the test, how many of the failures that were counted before were reached,
+# and the commit. No run hung, left something behind or kept silent, but for the exceptions that crates/cli/tests/e2e/failing_calls.rs
+# lists with their reasons. `cargo xtask proof calls` does it.
 ";
 
 /// Tries all failures and records how many they were.
 ///
 /// # Errors
-/// A program cannot be built, or a run does not stand a failure.
+/// A program cannot be built, or a run hangs, leaves something behind or is silent after a failure.
 pub fn run() -> Result {
     let commit = super::commit()?;
     let trials = step("build the trials", faults::build)?;
@@ -28,7 +32,8 @@ pub fn run() -> Result {
             output(trial.env("WIREUP_CALLS", "all"))
         })?;
         let tried = said.lines().find_map(|line| line.split_once(" failures tried")).map(|(count, _)| count);
-        let tried = tried.ok_or_else(|| format!("{test} has tried nothing: it takes root"))?;
+        let tried = tried
+            .ok_or_else(|| format!("{test}: no trial ran: root and the peers of `cargo xtask setup` are required"))?;
         text += &format!("{test}: {tried}, {commit}\n");
     }
     let path = layout::root().join("proof/calls.txt");

@@ -88,7 +88,7 @@ pub struct Parsed {
     pub line_buffered: bool,
     /// The rank that gets a terminal.
     pub pty: Option<u32>,
-    /// `None`: by the programs.
+    /// `None`: chosen by the PMI that the programs use.
     pub stdout: Option<RankStdout>,
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: Option<u64>,

@@ -291,7 +291,7 @@ pub const PTY: Flag = Flag {
 pub const STDOUT: Flag = Flag::value(
     &["--stdout"],
     "KIND",
-    "What standard output of a rank is: pipe; pty (a pseudo-terminal, into which C programs write each line at once); auto (default): pty for programs that only use PMIx, as those of Open MPI.",
+    "Connect each rank's standard output to a pipe or to a pseudo-terminal (pty), to which C programs write line by line (default: auto, a pty for programs that use only PMIx, such as those built with Open MPI).",
 );
 pub const TIMEOUT: Flag =
     Flag::value(&["--timeout"], "SECONDS", "End the job after this time, with exit code 124. Default: never.");

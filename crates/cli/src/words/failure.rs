@@ -78,10 +78,16 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, or \
              raise the batch system's limit"
         ),
-        Cause::KeeperLost { problem: Some(problem) } => format!(
-            "{}: the process that runs its ranks has failed: {problem}{others}; free what is used up on the node, or permit the call",
-            node(failure)
-        ),
+        Cause::KeeperLost { problem: Some(SpawnError { what, errno, .. }) } => {
+            let advice = match *errno {
+                EMFILE | ENFILE => "; raise ulimit -n or use more nodes",
+                EPERM | ENOSYS => "; seccomp or a security module (SELinux, AppArmor) on the node forbids it",
+                ENOSPC => "; raise fs.epoll.max_user_watches on the node (sysctl)",
+                _ => "",
+            };
+            let reason = if *errno == 0 { String::new() } else { format!(": {}", reason(*errno)) };
+            format!("{}: the process that runs its ranks has failed: {what}{reason}{others}{advice}", node(failure))
+        }
         Cause::KeeperLost { problem: None } => format!(
             "{}: the process that runs its ranks was killed{others}; check dmesg on the node for an out-of-memory kill",
             node(failure)
@@ -141,6 +147,8 @@ fn seconds(ns: u64) -> String {
 }
 
 const EPERM: i32 = 1;
+const ENOSPC: i32 = 28;
+const ENOSYS: i32 = 38;
 const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
 const ENOEXEC: i32 = 8;
@@ -202,7 +210,10 @@ fn spawn(error: &SpawnError) -> String {
         }
         (SpawnStep::Fork | SpawnStep::Stdio, 0) => format!("{} failed: {what}", step.words()),
         (SpawnStep::Fork | SpawnStep::Stdio, EPERM) => {
-            format!("{} failed: {reason}; a sandbox or a security module on the node refuses it", step.words())
+            format!(
+                "{} failed: {reason}; seccomp or a security module (SELinux, AppArmor) on the node forbids it",
+                step.words()
+            )
         }
         (SpawnStep::Fork | SpawnStep::Stdio, _) => {
             format!("{} failed: {reason}; try fewer ranks on a node", step.words())

@@ -23,7 +23,8 @@ const WORKERS: usize = 3;
 /// The longest that a trial may take: the longest limit of a wait on one machine, and more on a busy one.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Errors that a call can have where it is refused, and where something is used up; `EINTR` only for calls that wait.
+/// Errors of calls that a sandbox refuses (`EPERM`, `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`); `EINTR` only for calls
+/// that wait.
 const REFUSED: &[Errno] = &[Errno::PERM];
 const NEWER: &[Errno] = &[Errno::NOSYS, Errno::PERM];
 const OPENS: &[Errno] = &[Errno::MFILE, Errno::PERM];
@@ -32,8 +33,8 @@ const MAKES: &[Errno] = &[Errno::NOSPC, Errno::PERM];
 const WAITS: &[Errno] = &[Errno::INTR];
 const FULL: &[Errno] = &[Errno::NOSPC];
 
-/// The calls that are let fail. Those that cannot fail for a correct program are missing (`close`, `munmap`, `rt_sigaction`), and so are
-/// those whose failure the C library or Rust's answers with an abort (`mmap`, `futex`).
+/// The system calls that are made to fail. Those that cannot fail for a correct program are missing (`close`, `munmap`, `rt_sigaction`), and
+/// so are those whose failure makes the C library or Rust's standard library abort (`mmap`, `futex`).
 const CALLS: &[(i64, &str, &[Errno])] = &[
     (libc::SYS_openat, "openat", OPENS),
     (libc::SYS_openat2, "openat2", NEWER_OPENS),
@@ -58,8 +59,10 @@ const CALLS: &[(i64, &str, &[Errno])] = &[
     (libc::SYS_writev, "writev", WAITS),
     (libc::SYS_sendto, "sendto", WAITS),
     (libc::SYS_sendmsg, "sendmsg", WAITS),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_poll, "poll", WAITS),
     (libc::SYS_ppoll, "ppoll", WAITS),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_epoll_wait, "epoll_wait", WAITS),
     (libc::SYS_epoll_pwait, "epoll_pwait", WAITS),
     (libc::SYS_epoll_pwait2, "epoll_pwait2", NEWER),
@@ -75,22 +78,29 @@ const CALLS: &[(i64, &str, &[Errno])] = &[
     (libc::SYS_ioctl, "ioctl", REFUSED),
     (libc::SYS_ftruncate, "ftruncate", FULL),
     (libc::SYS_fallocate, "fallocate", FULL),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_mkdir, "mkdir", MAKES),
     (libc::SYS_mkdirat, "mkdirat", MAKES),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_rename, "rename", MAKES),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_unlink, "unlink", REFUSED),
     (libc::SYS_unlinkat, "unlinkat", REFUSED),
     (libc::SYS_fchmod, "fchmod", REFUSED),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, "chmod", REFUSED),
     (libc::SYS_epoll_ctl, "epoll_ctl", FULL),
     (libc::SYS_statx, "statx", NEWER),
     (libc::SYS_newfstatat, "newfstatat", REFUSED),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_readlink, "readlink", REFUSED),
     (libc::SYS_readlinkat, "readlinkat", REFUSED),
     (libc::SYS_getdents64, "getdents64", REFUSED),
     (libc::SYS_clone, "clone", &[Errno::AGAIN, Errno::PERM]),
     (libc::SYS_clone3, "clone3", NEWER),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_fork, "fork", &[Errno::AGAIN]),
+    #[cfg(target_arch = "x86_64")]
     (libc::SYS_vfork, "vfork", &[Errno::AGAIN]),
     (libc::SYS_execve, "execve", REFUSED),
     (libc::SYS_unshare, "unshare", REFUSED),
@@ -114,7 +124,7 @@ const CALLS: &[(i64, &str, &[Errno])] = &[
     (libc::SYS_landlock_restrict_self, "landlock_restrict_self", NEWER),
 ];
 
-/// Calls after which the process does not say what has failed, and why that is so: the role, the call.
+/// (Role, call) pairs whose failure another process reports, each with its reason.
 const SAID_OTHERWISE: &[(&str, &str)] = &[
     // The accepting agent closes a connection that it cannot watch, and the connecting one reports that.
     ("wireup run", "epoll_ctl"),
@@ -151,22 +161,22 @@ fn name(call: &Call) -> &'static str {
 struct Scenario {
     run: Box<dyn Fn() -> Run + Sync>,
     works: fn(&Outcome) -> bool,
-    /// Whether the process that fails speaks to the user. Otherwise its launcher only sees that it has closed the connection.
+    /// Whether the failing process writes to the user's terminal. Otherwise its launcher only sees that it has closed the connection.
     names_cause: bool,
 }
 
-/// A run with this call failing: what is wrong with it.
-fn trial(scenario: &Scenario, failing: &Failing) -> Result<(), String> {
+/// A run in which this call is to fail: whether it was reached, or what is wrong.
+fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let supervision = Supervision::new().expect("descriptors");
         let run = (scenario.run)().guard(GUARD).supervised(&supervision);
         let supervisor = supervision.start(product(), Some(failing.clone())).expect("a thread");
         let outcome = run.finish();
-        supervisor.finish().expect("a supervisor");
-        outcome
+        let (_, is_reached) = supervisor.finish().expect("a supervisor");
+        (outcome, is_reached)
     }));
-    let outcome = match tried {
-        Ok(outcome) => outcome,
+    let (outcome, is_reached) = match tried {
+        Ok(tried) => tried,
         Err(panic) => {
             let problem = panic.downcast_ref::<String>().cloned().unwrap_or_default();
             let is_directory = problem.contains("exit status: 0") && problem.contains("left behind: [");
@@ -174,11 +184,11 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<(), String> {
             let may_stay = removes && REMOVE.contains(&name(&failing.call));
             // The PMIx library goes on without the event or the file that it has not got. What it says is shown, and Ctrl-C ends the job.
             let library_waits = failing.call.role == "wireup pmix-server" && problem.contains("its PMIx server said:");
-            return if (is_directory && may_stay) || library_waits { Ok(()) } else { Err(problem) };
+            return if (is_directory && may_stay) || library_waits { Ok(true) } else { Err(problem) };
         }
     };
     if outcome.code() == 0 {
-        return if (scenario.works)(&outcome) { Ok(()) } else { Err(format!("exit code 0, but: {outcome}")) };
+        return if (scenario.works)(&outcome) { Ok(is_reached) } else { Err(format!("exit code 0, but: {outcome}")) };
     }
     let err = outcome.err();
     let mut lines = err.lines().filter(|line| line.starts_with("wireup"));
@@ -191,7 +201,7 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<(), String> {
         false => lines.next().is_some(),
     };
     match is_said || err.contains("error while loading shared libraries") {
-        true => Ok(()),
+        true => Ok(is_reached),
         false => Err(format!("it does not say \"{words}\": {outcome}")),
     }
 }
@@ -225,12 +235,19 @@ fn every_call_may_fail(scenario: &Scenario) {
     let is_chosen = |failing: &&Failing| ["", "all"].contains(&&*chosen) || name(&failing.call) == chosen;
     let trials: Vec<Failing> = all.iter().filter(is_chosen).step_by(stride).cloned().collect();
     assert!(!trials.is_empty(), "no such call");
-    let (next, bad, start) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    let (next, reached) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (bad, start) = (Mutex::new(Vec::new()), Instant::now());
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
                 while let Some(failing) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Err(problem) = trial(scenario, failing) else { continue };
+                    let problem = match trial(scenario, failing) {
+                        Ok(is_reached) => {
+                            reached.fetch_add(usize::from(is_reached), Ordering::Relaxed);
+                            continue;
+                        }
+                        Err(problem) => problem,
+                    };
                     let Failing { call, occurrence, errno } = failing;
                     let what = format!(
                         "{}, {} number {occurrence}, {}",
@@ -244,7 +261,10 @@ fn every_call_may_fail(scenario: &Scenario) {
         }
     });
     let bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{} of {} failures tried in {} s", trials.len(), all.len(), start.elapsed().as_secs());
+    let reached = reached.into_inner() + bad.len();
+    println!("{reached} of {} failures tried in {} s", all.len(), start.elapsed().as_secs());
+    // A wait may be over before it sleeps, so that a call is made less often than before.
+    assert!(reached * 2 > trials.len(), "only {reached} of {} chosen calls were made", trials.len());
     assert!(bad.is_empty(), "{} of {}:\n{}", bad.len(), trials.len(), bad.join("\n---\n"));
 }
 

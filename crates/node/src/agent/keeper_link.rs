@@ -2,11 +2,13 @@
 
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
+use crate::spawn_error::spawn_error;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use wireup_os::process::start_ticks;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::KernelSession;
+use wireup_wire::peer::{SpawnError, SpawnStep};
 
 pub struct KeeperLink {
     keeper: Keeper,
@@ -14,8 +16,8 @@ pub struct KeeperLink {
     dirty: bool,
     blocked: bool,
     gone: bool,
-    /// Why the keeper cannot go on, if not because it was killed.
-    problem: Option<String>,
+    /// The error that ended the keeper; `None`: it was killed, or reported nothing.
+    problem: Option<SpawnError>,
     /// When the keeper was started, in clock ticks: processes that it leaves behind were started later.
     born: u64,
 }
@@ -76,13 +78,17 @@ impl KeeperLink {
             Ok(Alive::Yes) => true,
             Ok(Alive::Gone) => !self.on_gone(reactor),
             // Descriptors ran out: some are lost, and with them the events that they belong to.
-            Err(error) => !self.give_up(format!("receive the descriptors of processes: {error}"), reactor),
+            Err(error) => {
+                let problem = spawn_error(SpawnStep::Fork, "cannot receive the descriptors of its processes", &error);
+                !self.give_up(problem, reactor)
+            }
         }
     }
 
-    /// The keeper is left alone with all that it holds, and the job ends. `false`: it has ended already.
-    pub fn give_up(&mut self, problem: String, reactor: &Reactor) -> bool {
+    /// The keeper is told to kill its processes and to leave, and the job ends. `false`: it has ended already.
+    pub fn give_up(&mut self, problem: SpawnError, reactor: &Reactor) -> bool {
         self.problem.get_or_insert(problem);
+        self.keeper.shut_down();
         self.on_gone(reactor)
     }
 
@@ -95,8 +101,8 @@ impl KeeperLink {
         is_new
     }
 
-    /// Why the keeper cannot go on; `None`: it was killed.
-    pub fn take_problem(&mut self) -> Option<String> {
+    /// The error that ended the keeper; `None`: it was killed, or reported nothing.
+    pub fn take_problem(&mut self) -> Option<SpawnError> {
         self.problem.take()
     }
 

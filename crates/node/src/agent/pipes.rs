@@ -43,7 +43,7 @@ impl OutputPipe {
         }
     }
 
-    /// One read of a pipe. A read of a terminal gives at most a page, so a terminal is read until the buffer is full or nothing is left.
+    /// Fills the buffer. A read from a terminal returns at most 4 KiB, so terminals are read until the buffer is full or nothing is left.
     fn fill(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
         let mut filled = rustix::io::read(&self.fd, &mut *buffer)?;
         while self.terminal && filled > 0 && filled < buffer.len() {

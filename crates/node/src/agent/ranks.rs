@@ -44,6 +44,8 @@ use wireup_wire::signal::SIGKILL;
 pub const BACKLOG: i32 = 4096;
 /// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
+/// How often more is read then. The kernel's buffer of a terminal holds less than one read; what follows is of other processes.
+const READS_MAX: u32 = 8;
 
 pub struct JobRanks {
     job: JobId,
@@ -58,8 +60,8 @@ pub struct JobRanks {
     /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
     paused: [bool; 2],
     parked: [Vec<LocalRank>; 2],
-    /// Ranks that are gone but whose pseudo-terminal has not ended, with the time to give up.
-    terminals: Vec<(u64, LocalRank)>,
+    /// Ranks that are gone but whose pseudo-terminal has not ended.
+    terminals: Vec<OpenTerminal>,
     stdout: RankStdout,
     pmix: Option<PmixServer>,
     /// A server process that the keeper has started before, until the job gets it or it has ended.
@@ -75,6 +77,15 @@ pub struct JobRanks {
     lacks_namespace: bool,
     /// Requests of ranks that were just released are not read before this time.
     rest_until_ns: Option<u64>,
+}
+
+/// The pseudo-terminal of a rank that is gone, which a process that the rank has started may hold.
+struct OpenTerminal {
+    /// When it is looked at again.
+    until_ns: u64,
+    local: LocalRank,
+    /// How many more times it is read if there is more than fits into one read.
+    reads_left: u32,
 }
 
 #[derive(Default)]
@@ -236,7 +247,7 @@ impl JobRanks {
 
     /// # Errors
     /// A rank's descriptors cannot be watched.
-    fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) -> Result<(), String> {
+    fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) -> Result<(), SpawnError> {
         let job = self.job;
         match event {
             KeeperEvent::Started { slot, .. }
@@ -293,7 +304,7 @@ impl JobRanks {
     }
 
     /// Takes over the rank's descriptors.
-    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) -> Result<(), String> {
+    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) -> Result<(), SpawnError> {
         let (job, slot) = (self.job, self.slot);
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return Ok(());
@@ -308,7 +319,7 @@ impl JobRanks {
             match fd {
                 Some(fd) => {
                     let watched = turn.reactor.add(&fd, Token::Output(slot, local, stream).pack(), Interest::READABLE);
-                    watched.map_err(|error| format!("watch the output of a rank (epoll_ctl): {error}"))?;
+                    watched.map_err(cannot_watch("output"))?;
                     let is_terminal = terminal || (ptys && stream == Stream::Out && is_terminal(&fd));
                     rank.output[index] = Some(OutputPipe::new(fd, is_terminal));
                 }
@@ -317,8 +328,8 @@ impl JobRanks {
         }
         // The rank runs already, so a further library may have joined.
         if let Some(inherited) = rank.pmi.first_mut() {
-            *inherited = PmiSocket::watched(fds.pmi, slot, local.into(), turn.reactor)
-                .map_err(|error| format!("watch the PMI socket of a rank (epoll_ctl): {error}"))?;
+            *inherited =
+                PmiSocket::watched(fds.pmi, slot, local.into(), turn.reactor).map_err(cannot_watch("PMI socket"))?;
         }
         rank.stdin.fd = stdin;
         self.flush_stdin(local, turn);
@@ -345,7 +356,11 @@ impl JobRanks {
             };
             pipe.on_exit();
             if pipe.terminal {
-                self.terminals.push((turn.now_ns + TERMINAL_NS_MAX, local));
+                self.terminals.push(OpenTerminal {
+                    until_ns: turn.now_ns + TERMINAL_NS_MAX,
+                    local,
+                    reads_left: READS_MAX,
+                });
             }
             if !self.paused[stream as usize - 1] {
                 self.pump(local, stream, turn);
@@ -384,10 +399,14 @@ impl JobRanks {
     /// Gives up pseudo-terminals whose ranks have been gone for long. There is no time limit while the stream is paused.
     fn give_terminals_up(&mut self, turn: &mut Turn<'_>) {
         let job = self.job;
-        let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= turn.now_ns).collect();
-        for (_, local) in due {
-            if self.paused[0] || self.pump(local, Stream::Out, turn) == Pumped::More {
-                self.terminals.push((turn.now_ns + TERMINAL_NS_MAX, local));
+        let due: Vec<OpenTerminal> =
+            self.terminals.extract_if(.., |terminal| terminal.until_ns <= turn.now_ns).collect();
+        for OpenTerminal { local, reads_left, .. } in due {
+            let until_ns = turn.now_ns + TERMINAL_NS_MAX;
+            if self.paused[0] {
+                self.terminals.push(OpenTerminal { until_ns, local, reads_left });
+            } else if self.pump(local, Stream::Out, turn) == Pumped::More && reads_left > 0 {
+                self.terminals.push(OpenTerminal { until_ns, local, reads_left: reads_left - 1 });
             } else if let Some(pipe) = self.ranks[local.index()].output[0].take() {
                 let _ = turn.reactor.remove(&pipe.fd);
                 turn.inputs.push(Input::StdioClosed { job, local, stream: Stream::Out });
@@ -396,7 +415,7 @@ impl JobRanks {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        let terminals = self.terminals.iter().map(|(until, _)| *until);
+        let terminals = self.terminals.iter().map(|terminal| terminal.until_ns);
         terminals.chain(self.fd_backoff.due_ns()).chain(self.rest_until_ns).min()
     }
 
@@ -409,4 +428,8 @@ impl JobRanks {
 /// The ranks cannot be bound as they should be.
 pub fn unbound(error: &io::Error) -> SpawnError {
     SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: 0 }
+}
+
+fn cannot_watch(what: &str) -> impl Fn(io::Error) -> SpawnError {
+    move |error| spawn_error(SpawnStep::Fork, format!("cannot watch a rank's {what} (epoll_ctl)"), &error)
 }

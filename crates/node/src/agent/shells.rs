@@ -247,9 +247,12 @@ impl Shells {
     }
 
     /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported here.
-    fn on_keeper_lost(&self, problem: Option<String>, inputs: &mut Vec<Input>) {
+    fn on_keeper_lost(&self, problem: Option<SpawnError>, inputs: &mut Vec<Input>) {
         let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
-        let end = problem.map_or_else(|| "was killed".to_owned(), |problem| format!("has failed: {problem}"));
+        let end = problem.map_or_else(
+            || "was killed".to_owned(),
+            |problem| format!("has failed: {}", spawn_error::in_words(&problem)),
+        );
         let stderr = format!("the process that ran it {end}");
         inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited { shell, status, stderr: stderr.clone() }));
     }

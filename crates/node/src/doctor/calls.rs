@@ -81,6 +81,8 @@ pub struct Calls {
     keeper_blocked: bool,
     starts: Starts,
     running: BTreeMap<u32, Running>,
+    /// The error that ended the keeper, if it has reported one.
+    problem: Option<String>,
     /// The deadline of each host, once it was called; `None`: it is finished.
     until: Vec<Option<u64>>,
     own: OwnProgram,
@@ -118,6 +120,7 @@ impl Calls {
             keeper_blocked: false,
             starts,
             running: BTreeMap::new(),
+            problem: None,
             until: vec![Some(u64::MAX); calls.len()],
             own: OwnProgram::default(),
             heard: Vec::new(),
@@ -234,7 +237,7 @@ impl Calls {
     }
 
     fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor) {
-        let (mut events, mut problem) = (Vec::new(), "was killed".to_owned());
+        let mut events = Vec::new();
         let alive = self.keeper.receive(&mut events).unwrap_or(Alive::Gone);
         for event in events {
             match event {
@@ -251,7 +254,7 @@ impl Calls {
                     }
                 }
                 KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
-                KeeperEvent::Failed { problem: error } => problem = format!("has failed: {error}"),
+                KeeperEvent::Failed { problem } => self.problem = Some(in_words(&problem)),
                 KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
                 | KeeperEvent::Swept
@@ -261,7 +264,11 @@ impl Calls {
         if alive == Alive::Gone {
             let _ = reactor.remove(self.keeper.fd());
             for call in 0..self.calls.len() {
-                self.end(call, End::Lost(format!("the process that runs the remote shells {problem}")));
+                let end = self
+                    .problem
+                    .as_ref()
+                    .map_or_else(|| "was killed".into(), |problem| format!("has failed: {problem}"));
+                self.end(call, End::Lost(format!("the process that runs the remote shells {end}")));
             }
         }
     }

@@ -284,6 +284,11 @@ impl Keeper {
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
 
+    /// The keeper sees that its socket is closed: it sweeps and leaves.
+    pub fn shut_down(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     /// Tells the keeper to sweep and leave, and waits for that, but for a limited time: a process that sleeps in the kernel (because of
     /// a dead file server) cannot be killed now. The keeper works independently: it goes on killing as an orphan
     /// and leaves when the last of its processes is gone.

@@ -127,7 +127,7 @@ pub enum StdinKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OutKind {
     Pipe,
-    /// A pseudo-terminal that changes no byte; a pipe if none can be opened.
+    /// A pseudo-terminal in raw mode; a pipe if none can be opened.
     Pty,
     Null,
 }
@@ -174,7 +174,7 @@ pub enum KeeperEvent {
     },
     /// The keeper ends because of this error.
     Failed {
-        problem: String,
+        problem: SpawnError,
     },
     /// No descendant is left (except those that belong to another user and cannot be killed).
     Swept,
@@ -190,7 +190,7 @@ pub(super) enum Report {
     Exited { slot: u32, status: ExitStatus },
     NotStaged { problem: String },
     Redirected { problem: String },
-    Failed { problem: String },
+    Failed { problem: SpawnError },
     Swept,
     Renewed,
 }

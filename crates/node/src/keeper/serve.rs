@@ -14,6 +14,7 @@ use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::Stops;
 use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
+use crate::spawn_error::spawn_error;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -22,7 +23,7 @@ use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Isolated, PidNamespace, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
@@ -49,6 +50,8 @@ const REPORT_NS: u64 = 4_000_000;
 /// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds, unless an agent is
 /// stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
+/// How long a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
+const REPORT_MAX: Duration = Duration::from_secs(1);
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 
@@ -59,33 +62,38 @@ const CHILDREN: u64 = 1;
 pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Option<(OwnedFd, &PidNamespace)>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
-        let isolated = around.map(|(outer, own)| enter(outer, own, &socket)).transpose()?;
-        let socket = high(socket)?;
-        let served = Serve::new(Rc::clone(&socket), terminal, isolated).and_then(Serve::run);
-        served.inspect_err(|error| report_failure(&socket, error))
+        let isolated = around.map(|(outer, own)| enter(outer, own, &socket)).transpose().map_err(cannot("enter"))?;
+        let socket = with_high_number(socket)?;
+        match Serve::new(Rc::clone(&socket), terminal, isolated) {
+            Ok(serve) => serve.run(),
+            Err(problem) => Err(report_failure(Outbox::default(), &socket, problem)),
+        }
     });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
 
 /// The agent's socket under a number that no source descriptor of a child has.
-fn high(low: OwnedFd) -> io::Result<Rc<OwnedFd>> {
-    let high = files::duplicate_from(&low, LOWEST_SOURCE);
-    let high = say("duplicate its socket", high).inspect_err(|error| report_failure(&low, error))?;
+fn with_high_number(low: OwnedFd) -> Result<Rc<OwnedFd>, SpawnError> {
+    let high = files::duplicate_from(&low, LOWEST_SOURCE).map_err(cannot("duplicate its socket"));
+    let high = high.map_err(|problem| report_failure(Outbox::default(), &low, problem))?;
     // `settle` closes it together with all others.
     mem::forget(low);
     Ok(Rc::new(high))
 }
 
-/// If the agent cannot be told, it only sees that this process has ended.
-fn report_failure(socket: &OwnedFd, error: &io::Error) {
-    let mut outbox = Outbox::default();
-    outbox.push(&Report::Failed { problem: error.to_string() }, Vec::new());
-    let _ = outbox.flush(socket);
+/// Sends the error, after what waits in `outbox`. If it cannot be sent, the agent sees only that the keeper has exited.
+fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> SpawnError {
+    outbox.push(&Report::Failed { problem: problem.clone() }, Vec::new());
+    let until = Instant::now() + REPORT_MAX;
+    while outbox.flush(socket).is_ok_and(|flushed| flushed != Flushed::All) && Instant::now() < until {
+        thread::sleep(PATIENCE_MIN);
+    }
+    problem
 }
 
-/// Adds what has failed to an error.
-fn say<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
-    result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+/// From an error of the system to one that says what the keeper cannot do.
+fn cannot(what: &str) -> impl Fn(io::Error) -> SpawnError {
+    move |error| spawn_error(SpawnStep::Fork, format!("cannot {what}"), &error)
 }
 
 /// What a keeper sends before anything else when its namespace is set up.
@@ -138,25 +146,31 @@ struct Ready {
 }
 
 impl Serve {
-    fn new(socket: Rc<OwnedFd>, terminal: Option<SavedTerminal>, isolated: Option<Isolated>) -> io::Result<Serve> {
+    fn new(
+        socket: Rc<OwnedFd>,
+        terminal: Option<SavedTerminal>,
+        isolated: Option<Isolated>,
+    ) -> Result<Serve, SpawnError> {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
-        say("become a subreaper (prctl)", process::set_subreaper())?;
+        process::set_subreaper().map_err(cannot("become a subreaper (prctl)"))?;
         // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
         process::restore_slice();
         let kept = iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors));
-        let lent = say("open /dev/null", Lent::settle(kept))?;
+        let lent = Lent::settle(kept).map_err(cannot("open /dev/null"))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
-        let reactor = say("wait for events (epoll_create1)", Reactor::new())?;
-        let signals = say("see the ends of processes (signalfd)", SignalFd::new(&[SIGCHLD]))?;
-        say("watch its agent (epoll_ctl)", reactor.add(&*socket, AGENT, Interest::READABLE))?;
-        say("watch its processes (epoll_ctl)", reactor.add(&signals, CHILDREN, Interest::READABLE))?;
+        let reactor = Reactor::new().map_err(cannot("wait for events (epoll_create1)"))?;
+        let signals = SignalFd::new(&[SIGCHLD]).map_err(cannot("watch for exits (signalfd)"))?;
+        let watch = cannot("watch its descriptors (epoll_ctl)");
+        reactor.add(&*socket, AGENT, Interest::READABLE).map_err(&watch)?;
+        reactor.add(&signals, CHILDREN, Interest::READABLE).map_err(&watch)?;
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Serve {
             terminal,
-            spawner: say("prepare starts", Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX)))?,
+            spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))
+                .map_err(cannot("set up the creation of processes"))?,
             socket,
             reactor,
             signals,
@@ -182,9 +196,19 @@ impl Serve {
         })
     }
 
-    fn run(mut self) -> io::Result<()> {
+    fn run(mut self) -> Result<(), SpawnError> {
+        if let Err(problem) = self.turns() {
+            return Err(report_failure(self.outbox, &self.socket, problem));
+        }
+        // Placeholders for staged files are removed.
+        drop(self.staged.take());
+        self.directories.remove_all();
+        Ok(())
+    }
+
+    fn turns(&mut self) -> Result<(), SpawnError> {
         while !self.is_over() {
-            let ready = say("wait for events", self.wait())?;
+            let ready = self.wait().map_err(cannot("wait for events"))?;
             if ready.agent {
                 self.handle_requests();
             }
@@ -195,10 +219,8 @@ impl Serve {
                 self.reap();
             }
             self.kill_again();
-            say("report to its agent", self.report())?;
+            self.report().map_err(cannot("report to its agent"))?;
         }
-        self.staged.into_iter().for_each(View::end);
-        self.directories.remove_all();
         Ok(())
     }
 
@@ -522,7 +544,8 @@ fn begin(session: KernelSession) {
     if session == KernelSession::Agents && process::new_group().is_ok() {
         return;
     }
-    // It was forked and leads no group, so only a sandbox refuses this. Then its processes share a group of the scheduler with others.
+    // It was forked and leads no group, so only a sandbox refuses this. Then its processes share a scheduler
+    // autogroup with others.
     let _ = process::new_session();
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_os::process::{self, Ended, Fork};
 use wireup_stage::Store;
-use wireup_stage::store::{Held, InUse};
+use wireup_stage::store::{InUse, Placeholders};
 use wireup_stage::view::{self, Bare, BareFolder, Keep};
 use wireup_wire::job::Staged;
 
@@ -19,7 +19,7 @@ const WORLD: [&str; 7] = ["/tmp", "/var/tmp", "/dev", "/dev/shm", "/run", "/var"
 /// What the processes of this keeper see.
 pub enum View {
     /// The staged files, which are in use as long as this is held, and what was made to show them.
-    Staged(#[expect(dead_code, reason = "held until the end")] InUse, Vec<Held>),
+    Staged(#[expect(dead_code, reason = "held until the end")] (InUse, Placeholders)),
     /// The staged files, by a library in the ranks, because there can be no mounts for this reason.
     Redirected(Redirected, String),
     /// The originals, for this reason.
@@ -67,21 +67,19 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     }
     match view::plan(&kept.set, &keep(batch), &bare) {
         Err(error) => View::Originals(error.to_string()),
-        Ok(planned) => match planned.make_places(&kept).and_then(|held| Ok((held, kept.files()?))) {
-            Err(error) => View::Originals(error.to_string()),
-            Ok((held, files)) => match planned.show(&files) {
-                Err(error) => View::Half(error.to_string()),
-                Ok(_) => View::Staged(kept, held),
-            },
-        },
-    }
-}
-
-impl View {
-    /// No process of this keeper is left.
-    pub fn end(self) {
-        if let View::Staged(_, held) = self {
-            held.into_iter().rev().for_each(Held::release);
+        Ok(planned) => {
+            let mut placeholders = match staged_store::placeholders() {
+                Ok(registry) => Placeholders::new(registry),
+                Err(error) => return View::Originals(error.to_string()),
+            };
+            if let Err(error) = planned.make_places(&mut placeholders) {
+                return View::Originals(error.to_string());
+            }
+            match kept.files().map(|files| planned.show(&files)) {
+                Err(error) => View::Originals(error.to_string()),
+                Ok(Err(error)) => View::Half(error.to_string()),
+                Ok(Ok(_)) => View::Staged((kept, placeholders)),
+            }
         }
     }
 }

@@ -120,7 +120,7 @@ fn output(kind: OutKind, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
     let (reader, writer) = match kind {
         OutKind::Null => return Ok(ChildEnd::Null),
         OutKind::Pipe => files::pipe()?,
-        // `/dev/pts` may not be mounted, and the kernel limits the number of its pseudo-terminals.
+        // `/dev/pts` may not be mounted, or `kernel.pty.max` may be reached.
         OutKind::Pty => pty::open_raw().or_else(|_| files::pipe())?,
     };
     *agent = Some(nonblocking(reader)?);

@@ -100,7 +100,7 @@ impl Bench {
             KeeperEvent::NotStaged { problem } | KeeperEvent::Redirected { problem } => {
                 panic!("nothing is staged here: {problem}")
             }
-            KeeperEvent::Failed { problem } => panic!("the keeper has failed: {problem}"),
+            KeeperEvent::Failed { problem } => panic!("the keeper has failed: {problem:?}"),
             KeeperEvent::Swept => self.swept += 1,
             KeeperEvent::Renewed => self.renewed += 1,
         }

@@ -106,12 +106,12 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
         Err(error) => Err(error.into()),
     };
     if !matches!(forked, Ok(Fork::Child)) {
-        let returned = back();
-        before.restore();
-        if let Err(error) = returned {
-            let text = format!("return to the own PID namespace (setns): {error}");
-            return Err(io::Error::new(io::Error::from(error).kind(), text));
+        if let Err(error) = back() {
+            // Everything that this process would start from now on would be in the other namespace. The child dies with its parent.
+            eprintln!("wireup: cannot return to this process's PID namespace (setns): {}", io::Error::from(error));
+            leave(1);
         }
+        before.restore();
     }
     Ok((forked?, own))
 }

@@ -20,7 +20,7 @@ pub enum FindError {
     Directory,
     /// The file is empty. A shell would run it, successfully.
     Empty,
-    /// The kernel does not say what the path leads to, because of this error.
+    /// `stat` of the path failed with this error.
     Unknown(Errno),
 }
 

@@ -26,7 +26,7 @@ impl Limits {
 
 impl One {
     fn new(resource: Resource, soft: u64) -> Option<One> {
-        // A limit that cannot be read is not set either.
+        // A limit that cannot be read is left as it is.
         let own = limit(resource).ok()?;
         // `RLIM64_INFINITY` is the largest number.
         let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);

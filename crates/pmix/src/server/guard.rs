@@ -26,7 +26,7 @@ use std::ffi::c_int;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wireup_os::socket::local_address;
@@ -257,12 +257,13 @@ pub unsafe extern "C" fn accept4(
     again()
 }
 
-/// Errors of one connection, which is gone (`accept(2)`).
-const OF_CONNECTION: [c_int; 10] = [
+/// Errors of `accept` that concern only the connection, not the listener (`accept(2)`).
+const OF_CONNECTION: [c_int; 11] = [
     libc::EAGAIN,
     libc::EINTR,
     libc::ECONNABORTED,
     libc::EPROTO,
+    libc::ENOPROTOOPT,
     libc::ENETDOWN,
     libc::EHOSTDOWN,
     libc::ENONET,
@@ -270,12 +271,22 @@ const OF_CONNECTION: [c_int; 10] = [
     libc::ENETUNREACH,
     libc::EOPNOTSUPP,
 ];
+/// Errors that may pass: the machine has no file, buffer or memory left.
+const PASSING: [c_int; 3] = [libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+/// The pause after such an error, and how many of them are endured: ten seconds.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSES_MAX: u32 = 500;
 
-/// After any error but `EAGAIN` the library's thread stops listening, and clients would wait forever. So after an error of one connection
-/// it is told to go on, and after others (no descriptor is left) this process ends, and with it the job.
+/// After any error but `EAGAIN` the library's thread stops listening, and clients would wait forever. So after an error of one connection it
+/// gets `EAGAIN`, and keeps listening; after another error (no descriptor is left) this process ends, and with it the job.
 fn not_accepted(error: &io::Error) -> c_int {
-    if !error.raw_os_error().is_some_and(|errno| OF_CONNECTION.contains(&errno)) {
-        report(&format!("cannot accept the connections of ranks: {error}; raise ulimit -n on the node"));
+    static PAUSES: AtomicU32 = AtomicU32::new(0);
+    let is = |errors: &[c_int]| error.raw_os_error().is_some_and(|errno| errors.contains(&errno));
+    if is(&PASSING) && PAUSES.fetch_add(1, Ordering::Relaxed) < PAUSES_MAX {
+        std::thread::sleep(PAUSE);
+    } else if !is(&OF_CONNECTION) {
+        let advice = if is(&[libc::EMFILE]) { "; raise ulimit -n on the node" } else { "" };
+        report(&format!("cannot accept the connections of ranks: {error}{advice}"));
         // SAFETY: `_exit` has no preconditions.
         unsafe { libc::_exit(1) };
     }

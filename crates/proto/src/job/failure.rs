@@ -18,7 +18,7 @@ use super::facts::Facts;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId};
-use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, Problem};
+use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, Problem, SpawnError};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 
 /// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never linked or do not
@@ -74,10 +74,10 @@ enum Kill {
 }
 
 /// The keeper of the local ranks has ended.
-struct LostKeeper {
+pub struct LostKeeper {
     report_at: Instant,
-    /// The error that it has reported; `None`: it was killed.
-    problem: Option<String>,
+    /// The error that it reported; `None`: it was killed.
+    pub problem: Option<SpawnError>,
 }
 
 impl Ends {
@@ -182,14 +182,13 @@ impl Ends {
     }
 
     /// The keeper of the local ranks has ended. Call `take_lost_keeper` later.
-    pub fn on_keeper_lost(&mut self, now: Instant, problem: Option<String>) {
+    pub fn on_keeper_lost(&mut self, now: Instant, problem: Option<SpawnError>) {
         self.keeper_lost = Some(LostKeeper { report_at: now + KEEPER_NS_MAX, problem });
     }
 
-    /// Returns its problem once it is time to report it.
-    pub fn take_lost_keeper(&mut self, now: Instant) -> Option<Option<String>> {
-        let lost = self.keeper_lost.take_if(|lost| lost.report_at <= now || self.kill != Kill::No)?;
-        Some(lost.problem)
+    /// The lost keeper, once its report is due.
+    pub fn take_lost_keeper(&mut self, now: Instant) -> Option<LostKeeper> {
+        self.keeper_lost.take_if(|lost| lost.report_at <= now || self.kill != Kill::No)
     }
 
     /// At the root: a rank enters no more collectives.

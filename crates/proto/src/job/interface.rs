@@ -44,7 +44,7 @@ pub enum JobInput {
         status: ExitStatus,
     },
     KeeperLost {
-        problem: Option<String>,
+        problem: Option<SpawnError>,
     },
     ClientJoined {
         client: Client,

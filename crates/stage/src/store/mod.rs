@@ -6,7 +6,6 @@
 //!     sets/DIGEST/manifest        there when the set is whole; its time is that of the last use; locked while in use
 //!     sets/DIGEST/places          where its contents are in the packs: an image of it is mounted when a job uses it
 //!     new/…                       what is being received or removed; the rest is removed when who did it has ended
-//!     placeholders/NAME           what was made elsewhere on this node to show staged files there; locked while in use
 //!     made-by                     the version of this, the boot id and the name of the machine; `renewing` is locked while it changes
 //!
 //!   where images cannot be mounted, in place of packs:
@@ -31,8 +30,7 @@ use crate::image::{Place, image};
 use crate::receiving::Receiving;
 use crate::set::{Digest, Entry, Kind, Problem, Set};
 use packs::{Places, is_at};
-pub use placeholders::Held;
-use placeholders::Placeholder;
+pub use placeholders::{Placeholders, Registry};
 pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::cell::OnceCell;
@@ -108,11 +106,6 @@ impl InUse {
         self.folder.join("tree")
     }
 
-    /// Makes a placeholder at `path` if nothing is there; see [`placeholders`].
-    pub(crate) fn hold_place(&self, path: &Path, what: &Placeholder) -> Result<Option<Held>> {
-        Held::make(&self.root, path, what)
-    }
-
     /// Where its files can be found, after what else there was. An image is mounted over the store's folder in the mount namespace of this
     /// process, which must be its own.
     ///
@@ -148,7 +141,7 @@ pub struct Kept {
 
 /// The version of what is in a store.
 const FORMAT: u32 = 5;
-const FOLDERS: [&str; 6] = ["packs", "objects", "libraries", "sets", "new", placeholders::FOLDER];
+const FOLDERS: [&str; 5] = ["packs", "objects", "libraries", "sets", "new"];
 /// How long to wait for one that removes sets, or looks which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -218,7 +211,6 @@ impl Store {
         if at(root, statvfs(root).map_err(Into::into))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(StoreError::NoExec(root.to_owned()));
         }
-        placeholders::sweep(root);
         let store = Store { root: root.to_owned(), room, form: OnceCell::new() };
         store.renew()?;
         Ok(store)

@@ -1,25 +1,30 @@
-//! Placeholders: empty folders, empty files and links that a job makes on a node because a staged file is to be shown in a folder that the
-//! node does not have.
+//! Placeholders: empty folders, empty files and links that a job makes on a node because a staged file has a path that does not exist there.
 //!
-//! A mount needs something to be mounted on, and in a folder that ranks may write to, the place must really be made. Each placeholder has a
-//! record, `STORE/placeholders/NAME`, that says what was made. Each keeper that uses the placeholder holds a shared lock on the record. The
-//! last keeper removes both. If keepers were killed, the next process that opens the store does.
+//! A mount needs something to be mounted on, and in a folder in which ranks may create files, the place must really be made.
+//!
+//! ```text
+//!   REGISTRY/lock          locked while a placeholder is made or removed
+//!   REGISTRY/NAME          for each placeholder: what was made, where, and its inode; locked (shared) by each keeper that uses it
+//! ```
+//!
+//! A user has one registry on a node, whatever folder keeps the staged files: a placeholder that one job has made may be used by another
+//! one, and its removal would take away the mounts of that job. The last keeper removes placeholder and record. If keepers were killed, the
+//! next one with staged files does. What has another inode than the record says, or is not empty, belongs to the user and stays.
+//!
+//! No other user can remove or exchange a placeholder: see [`check_owners`].
 
-use super::packs::is_at;
-use super::{Result, at, hex, lock_shared};
+use super::hex;
 use crate::set::{Entry, Kind};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-pub(super) const FOLDER: &str = "placeholders";
-
-/// What is to be made.
+/// What is made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Placeholder {
     Folder,
@@ -36,149 +41,328 @@ impl Placeholder {
         }
     }
 
+    /// # Errors
+    /// The user may not write there, or something is there.
     fn make(&self, path: &Path) -> io::Result<()> {
-        let made = match self {
+        match self {
             Placeholder::Folder => DirBuilder::new().mode(0o700).create(path),
             Placeholder::File => OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop),
             Placeholder::Link(target) => symlink(target, path),
-        };
-        made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
-    }
-
-    /// Removes it unless somebody has put something there.
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        match self {
-            Placeholder::Folder => fs::remove_dir(path),
-            Placeholder::File if fs::symlink_metadata(path)?.len() > 0 => Ok(()),
-            Placeholder::Link(target) if fs::read_link(path)? != *target => Ok(()),
-            Placeholder::File | Placeholder::Link(_) => fs::remove_file(path),
         }
     }
 
-    fn to_record(&self, path: &Path) -> Vec<u8> {
-        let (word, target): (&[u8], _) = match self {
-            Placeholder::Folder => (b"folder", Path::new("")),
-            Placeholder::File => (b"file", Path::new("")),
-            Placeholder::Link(target) => (b"link", &**target),
+    /// Removes it unless it is not empty or has another inode. A file is first moved away: another one that takes its name at this moment
+    /// stays.
+    fn remove(&self, path: &Path, inode: Inode) -> io::Result<()> {
+        if Inode::at(path)? != inode {
+            return Ok(());
+        }
+        if *self == Placeholder::Folder {
+            return fs::remove_dir(path);
+        }
+        let mut away = path.as_os_str().to_owned();
+        away.push(".wireup-removed");
+        let away = PathBuf::from(away);
+        renameat_with(CWD, path, CWD, &away, RenameFlags::NOREPLACE)?;
+        let is_ours = Inode::at(&away)? == inode && (*self != Placeholder::File || fs::metadata(&away)?.len() == 0);
+        match is_ours {
+            true => fs::remove_file(&away),
+            false => Ok(renameat_with(CWD, &away, CWD, path, RenameFlags::NOREPLACE)?),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Inode {
+    device: u64,
+    number: u64,
+}
+
+impl Inode {
+    fn at(path: &Path) -> io::Result<Inode> {
+        let meta = fs::symlink_metadata(path)?;
+        Ok(Inode { device: meta.dev(), number: meta.ino() })
+    }
+}
+
+struct Record {
+    what: Placeholder,
+    path: PathBuf,
+    inode: Inode,
+}
+
+impl Record {
+    fn encode(&self) -> Vec<u8> {
+        let (word, target) = match &self.what {
+            Placeholder::Folder => ("folder", Path::new("")),
+            Placeholder::File => ("file", Path::new("")),
+            Placeholder::Link(target) => ("link", &**target),
         };
-        [word, path.as_os_str().as_bytes(), target.as_os_str().as_bytes()].join(&0)
+        let head = format!("{word} {} {}", self.inode.device, self.inode.number);
+        [head.as_bytes(), self.path.as_os_str().as_bytes(), target.as_os_str().as_bytes()].join(&0)
     }
 
-    fn from_record(record: &[u8]) -> Option<(Placeholder, PathBuf)> {
+    /// `None`: it was not written to its end.
+    fn decode(record: &[u8]) -> Option<Record> {
         let mut parts = record.split(|byte| *byte == 0);
-        let (word, path, target) = (parts.next()?, parts.next()?, parts.next()?);
+        let (head, path, target) = (parts.next()?, parts.next()?, parts.next()?);
+        let mut head = std::str::from_utf8(head).ok()?.split(' ');
         let path_of = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
-        let what = match word {
-            b"folder" => Placeholder::Folder,
-            b"file" => Placeholder::File,
-            b"link" => Placeholder::Link(path_of(target)),
+        let what = match head.next()? {
+            "folder" => Placeholder::Folder,
+            "file" => Placeholder::File,
+            "link" => Placeholder::Link(path_of(target)),
             _ => return None,
         };
-        Some((what, path_of(path)))
+        let mut number = || head.next()?.parse().ok();
+        Some(Record { what, path: path_of(path), inode: Inode { device: number()?, number: number()? } })
+    }
+
+    /// Whether the placeholder is still there.
+    fn holds(&self) -> bool {
+        Inode::at(&self.path).is_ok_and(|inode| inode == self.inode)
+    }
+}
+
+/// The records of a user's placeholders on this node.
+pub struct Registry {
+    folder: PathBuf,
+}
+
+impl Registry {
+    /// `folder`: the user's own; it is made if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn open(folder: PathBuf) -> io::Result<Registry> {
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(Registry { folder }),
+        }
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let path = self.folder.join("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        super::lock_within(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(lock)
+    }
+
+    fn record_of(&self, path: &Path) -> PathBuf {
+        self.folder.join(hex(blake3::hash(path.as_os_str().as_bytes()).as_bytes()))
+    }
+
+    /// Makes `what` at `path` if nothing is there. `None`: there is something that no job has made.
+    pub(crate) fn hold(&self, path: &Path, what: &Placeholder) -> io::Result<Option<HeldPlaceholder>> {
+        let _alone = self.lock()?;
+        let file = self.record_of(path);
+        let known = fs::read(&file).ok().and_then(|bytes| Record::decode(&bytes)).filter(Record::holds);
+        if known.is_none() {
+            match fs::symlink_metadata(path) {
+                Ok(_) => return Ok(None),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(_) => {}
+            }
+            check_owners(path)?;
+            what.make(path)?;
+            let made = Inode::at(path).and_then(|inode| {
+                let record = Record { what: what.clone(), path: path.to_owned(), inode };
+                // The record of a placeholder that is gone may be in the way.
+                let _ = fs::remove_file(&file);
+                let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
+                new.write_all(&record.encode()).map_err(|error| {
+                    let _ = what.remove(path, inode);
+                    error
+                })
+            });
+            made?;
+        }
+        let record = File::open(&file)?;
+        flock(&record, FlockOperation::NonBlockingLockShared)?;
+        Ok(Some(HeldPlaceholder { path: path.to_owned(), record }))
+    }
+
+    /// Unmounts and removes the placeholder. No process of this mount namespace uses it any longer.
+    fn release(&self, held: HeldPlaceholder) {
+        // Nothing is mounted on a symbolic link, nor on one whose file could not be shown.
+        let _ = unmount(&held.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        if let Ok(_alone) = self.lock() {
+            remove_unused(&self.record_of(&held.path), &held.record);
+        }
+    }
+
+    /// Removes placeholders whose keepers have all ended.
+    pub fn sweep(&self) {
+        let Ok(_alone) = self.lock() else { return };
+        let mut unused = Vec::new();
+        for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if let Ok(record) = File::open(file.path())
+                && let Some(path) = fs::read(file.path()).ok().and_then(|bytes| Some(Record::decode(&bytes)?.path))
+            {
+                unused.push((path, file.path(), record));
+            }
+        }
+        // What is in a folder comes before the folder.
+        unused.sort_by(|one, other| other.0.cmp(&one.0));
+        unused.iter().for_each(|(_, file, record)| remove_unused(file, record));
+    }
+}
+
+fn remove_unused(file: &Path, record: &File) {
+    if flock(record, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    let known = fs::read(file).ok().and_then(|bytes| Record::decode(&bytes));
+    let removed = known.map_or(Ok(()), |known| known.what.remove(&known.path, known.inode));
+    // A folder into which ranks have put files is kept, and is no placeholder from then on. One that is mounted on is tried again.
+    if removed.map_or_else(|error| error.kind() != io::ErrorKind::ResourceBusy, |()| true) {
+        let _ = fs::remove_file(file);
     }
 }
 
 /// A placeholder that is in use, on which something is mounted in the mount namespace of this process.
-pub struct Held {
+pub struct HeldPlaceholder {
     path: PathBuf,
-    record: PathBuf,
-    lock: File,
+    record: File,
 }
 
-impl Held {
-    /// Makes `what` at `path` if nothing is there. `None`: there was something that no job has made.
-    pub(super) fn make(store: &Path, path: &Path, what: &Placeholder) -> Result<Option<Held>> {
-        let record = store.join(FOLDER).join(hex(blake3::hash(path.as_os_str().as_bytes()).as_bytes()));
-        if fs::symlink_metadata(path).is_ok() && !record.exists() {
-            return Ok(None);
-        }
-        let lock = loop {
-            let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&record);
-            let lock = at(&record, open)?;
-            at(&record, lock_shared(&lock))?;
-            // Otherwise a keeper has removed the record before it was locked here.
-            if is_at(&lock, &record) {
-                break lock;
-            }
-        };
-        at(&record, fs::write(&record, what.to_record(path)))?;
-        at(path, what.make(path))?;
-        Ok(Some(Held { path: path.to_owned(), record, lock }))
+/// Placeholders of a job, which are released when this is dropped: the last one, which may lie in another one, first.
+pub struct Placeholders {
+    registry: Registry,
+    held: Vec<HeldPlaceholder>,
+}
+
+impl Placeholders {
+    /// Placeholders of jobs whose keepers were killed are removed.
+    pub fn new(registry: Registry) -> Placeholders {
+        registry.sweep();
+        Placeholders { registry, held: Vec::new() }
     }
 
-    /// No process uses it any more in this mount namespace.
-    pub fn release(self) {
-        // Links are not mounted on.
-        let _ = unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
-        remove_unused(&self.record, &self.lock);
+    pub(crate) fn hold(&mut self, path: &Path, what: &Placeholder) -> io::Result<()> {
+        self.held.extend(self.registry.hold(path, what)?);
+        Ok(())
     }
 }
 
-/// Removes placeholders whose keepers have all ended.
-pub(super) fn sweep(store: &Path) {
-    for record in fs::read_dir(store.join(FOLDER)).into_iter().flatten().flatten() {
-        if let Ok(lock) = File::open(record.path()) {
-            remove_unused(&record.path(), &lock);
+impl Drop for Placeholders {
+    fn drop(&mut self) {
+        while let Some(last) = self.held.pop() {
+            self.registry.release(last);
         }
     }
 }
 
-fn remove_unused(record: &Path, lock: &File) {
-    let is_unused = flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(lock, record);
-    if !is_unused {
-        return;
+/// Whether no other user can remove what is at `path`, or put something in its place: below a folder to which everybody may write, which
+/// must have the sticky bit, everything on the way belongs to this user or to root. Another user who removes a file also removes what is
+/// mounted on it for the ranks, and could then run a program of their own in its place.
+///
+/// # Errors
+/// Somebody can.
+pub(crate) fn check_owners(path: &Path) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    let mut above = 0;
+    let ways: Vec<&Path> = path.ancestors().collect();
+    for way in ways.into_iter().rev() {
+        let meta = fs::symlink_metadata(way).ok();
+        let (everybody, sticky) = (above & 0o002 != 0, above & 0o1000 != 0);
+        let is_ours = meta.is_none_or(|meta| [0, own].contains(&meta.uid()));
+        if everybody && !(sticky && is_ours) {
+            let text = format!("{} can be changed by another user", way.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        above = fs::metadata(way).map_or(0, |meta| if meta.is_dir() { meta.mode() } else { 0 });
     }
-    let made = fs::read(record).ok().and_then(|bytes| Placeholder::from_record(&bytes));
-    let removed = made.map_or(Ok(()), |(what, path)| what.remove(&path));
-    // What ranks have put into the folder is theirs, and so is the folder then.
-    if removed.map_or_else(|error| error.kind() != io::ErrorKind::ResourceBusy, |()| true) {
-        let _ = fs::remove_file(record);
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn registry(home: &Path) -> Registry {
+        Registry::open(home.join("registry")).unwrap()
+    }
+
+    fn records(home: &Path) -> usize {
+        fs::read_dir(home.join("registry")).unwrap().count() - 1
+    }
 
     #[test]
     fn a_placeholder_is_there_until_its_last_user_has_released_it() {
         let home = tempfile::tempdir().unwrap();
-        let root = home.path().join("store");
-        Store::open(&root, 1 << 20).unwrap();
+        let (one, other) = (registry(home.path()), registry(home.path()));
         let link = Placeholder::Link("elsewhere".into());
         for (name, what) in [("folder", Placeholder::Folder), ("file", Placeholder::File), ("link", link)] {
             let path = home.path().join(name);
-            let hold = || Held::make(&root, &path, &what).unwrap().unwrap();
-            let (one, other) = (hold(), hold());
-            one.release();
-            assert!(fs::symlink_metadata(&path).is_ok(), "{name}: another keeper uses it");
-            other.release();
-            assert!(fs::symlink_metadata(&path).is_err(), "{name}");
-            // A keeper was killed: its lock is gone, its placeholder is not.
-            drop(hold());
-            Store::open(&root, 1 << 20).unwrap();
-            assert!(fs::symlink_metadata(&path).is_err(), "{name}");
+            let is_there = || fs::symlink_metadata(&path).is_ok();
+            let [first, second] = [&one, &other].map(|registry| registry.hold(&path, &what).unwrap().unwrap());
+            one.release(first);
+            assert!(is_there(), "{name}: another keeper uses it");
+            one.sweep();
+            assert!(is_there(), "{name}: another keeper uses it");
+            other.release(second);
+            assert!(!is_there(), "{name}");
         }
-        assert_eq!(fs::read_dir(root.join(FOLDER)).unwrap().count(), 0);
+        assert_eq!(records(home.path()), 0);
     }
 
     #[test]
-    fn what_others_have_made_or_filled_stays() {
+    fn what_killed_keepers_have_left_is_swept() {
         let home = tempfile::tempdir().unwrap();
-        let root = home.path().join("store");
-        Store::open(&root, 1 << 20).unwrap();
-        assert!(Held::make(&root, home.path(), &Placeholder::Folder).unwrap().is_none());
-        let path = home.path().join("folder");
-        let held = Held::make(&root, &path, &Placeholder::Folder).unwrap().unwrap();
-        fs::write(path.join("result"), "").unwrap();
-        held.release();
-        assert!(path.join("result").exists());
-        assert!(Held::make(&root, &path, &Placeholder::Folder).unwrap().is_none(), "it is no placeholder any more");
-        let file = home.path().join("file");
-        let held = Held::make(&root, &file, &Placeholder::File).unwrap().unwrap();
-        fs::write(&file, "result").unwrap();
-        held.release();
-        assert!(file.exists());
+        let registry = registry(home.path());
+        for (name, what) in [("a", Placeholder::Folder), ("a/b", Placeholder::Folder), ("a/b/c", Placeholder::File)] {
+            drop(registry.hold(&home.path().join(name), &what).unwrap().unwrap());
+        }
+        registry.sweep();
+        assert!(!home.path().join("a").exists());
+        assert_eq!(records(home.path()), 0);
+    }
+
+    #[test]
+    fn what_users_have_made_or_filled_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let registry = registry(home.path());
+        let at = |name: &str| home.path().join(name);
+        assert!(registry.hold(home.path(), &Placeholder::Folder).unwrap().is_none());
+        let held = registry.hold(&at("folder"), &Placeholder::Folder).unwrap().unwrap();
+        fs::write(at("folder/result"), "").unwrap();
+        registry.release(held);
+        assert!(at("folder/result").exists());
+        assert!(registry.hold(&at("folder"), &Placeholder::Folder).unwrap().is_none(), "it is the user's from now on");
+        let held = registry.hold(&at("file"), &Placeholder::File).unwrap().unwrap();
+        fs::write(at("file"), "result").unwrap();
+        registry.release(held);
+        assert!(at("file").exists());
+        // A keeper was killed, and the user has put an empty file of their own in place of the placeholder.
+        drop(registry.hold(&at("done"), &Placeholder::File).unwrap().unwrap());
+        fs::write(at("other"), "").unwrap();
+        fs::rename(at("other"), at("done")).unwrap();
+        registry.sweep();
+        assert!(at("done").exists() && registry.hold(&at("done"), &Placeholder::File).unwrap().is_none());
+        // What cannot be made leaves no record.
+        assert!(registry.hold(&at("missing/file"), &Placeholder::File).is_err());
+        assert_eq!(records(home.path()), 0);
+    }
+
+    #[test]
+    fn places_that_another_user_can_change_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let all = home.path().join("all");
+        fs::create_dir(&all).unwrap();
+        let allow = |mode| fs::set_permissions(&all, fs::Permissions::from_mode(mode)).unwrap();
+        let registry = registry(home.path());
+        allow(0o777);
+        assert!(registry.hold(&all.join("file"), &Placeholder::File).is_err(), "anybody may exchange it");
+        allow(0o1777);
+        let held = registry.hold(&all.join("file"), &Placeholder::File).unwrap().unwrap();
+        registry.release(held);
+        if rustix::process::geteuid().is_root() {
+            fs::create_dir(all.join("theirs")).unwrap();
+            std::os::unix::fs::chown(all.join("theirs"), Some(61002), Some(61002)).unwrap();
+            assert!(registry.hold(&all.join("theirs/file"), &Placeholder::File).is_err());
+            assert!(check_owners(&all.join("theirs")).is_err());
+        }
     }
 }

@@ -26,8 +26,7 @@ pub use names::{Way, ways};
 use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
 use crate::set::{Entry, Kind, Set, is_library};
-use crate::store::placeholders::Placeholder;
-use crate::store::{self, Held, InUse};
+use crate::store::placeholders::{Placeholder, Placeholders, check_owners};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
@@ -146,18 +145,15 @@ pub struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Makes places for what this node has no place for. They are to be released, the last one first, when no process uses the
-    /// view any more.
+    /// Makes a placeholder for each path that is missing on this node. They are released when `placeholders` is dropped, after the last
+    /// process that uses the view has ended.
     ///
     /// # Errors
-    /// The user may not write there.
-    pub fn make_places(&self, kept: &InUse) -> store::Result<Vec<Held>> {
-        let mut held = Vec::new();
+    /// The user may not write there, or another user could remove what the ranks are to see.
+    pub fn make_places(&self, placeholders: &mut Placeholders) -> Result<()> {
         self.plan.make_places(Path::new("/"), false, &mut |path, what| {
-            held.extend(kept.hold_place(path, &what)?);
-            Ok(())
-        })?;
-        Ok(held)
+            at(path, "make a place for staged files", placeholders.hold(path, &what))
+        })
     }
 
     /// # Errors
@@ -216,7 +212,11 @@ impl Closing<'_> {
     fn closes(&self, folder: &Path, node: &Node) -> bool {
         let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
         let lacks = || node.children.keys().any(|name| fs::symlink_metadata(folder.join(name)).is_err_and(is_missing));
-        self.may_close(folder) && ((self.is_remote)(folder) || lacks())
+        let must_make = || {
+            let missing = |child: &Path| fs::symlink_metadata(child).is_err_and(is_missing);
+            node.children.keys().map(|name| folder.join(name)).any(|child| self.keeps_below(&child) && missing(&child))
+        };
+        self.may_close(folder) && ((self.is_remote)(folder) || lacks()) && !must_make()
     }
 }
 
@@ -249,11 +249,15 @@ impl<'a> Plan<'a> {
         }
         let bare = closing.bare(path);
         let is_there = bare.is_some() || path.is_dir();
+        if !is_there && fs::symlink_metadata(path).is_ok() {
+            let other = io::Error::from(io::ErrorKind::NotADirectory);
+            return at(path, "a folder for staged files: there is something else", Err(other));
+        }
         let others = match is_there {
             true if bare.is_some() => Some(Vec::new()),
             true if closing.closes(path, node) => others(path, node)?,
             true => None,
-            // One in or below which ranks are expected to make files is made for real.
+            // A missing folder in or below which ranks may create files becomes a real folder, not node memory.
             false => (within || !closing.keeps_below(path)).then(Vec::new),
         };
         let is_closed = others.is_some();
@@ -283,20 +287,26 @@ impl<'a> Plan<'a> {
         Ok(Plan::Open { original, children })
     }
 
-    /// Calls `make` for each place outside of node memory on which something is to be shown.
+    /// Calls `make` for each folder outside of node memory on the way, and for each place there on which something is to be shown.
     fn make_places(
         &self,
         path: &Path,
         within: bool,
-        make: &mut impl FnMut(&Path, Placeholder) -> store::Result<()>,
-    ) -> store::Result<()> {
+        make: &mut impl FnMut(&Path, Placeholder) -> Result<()>,
+    ) -> Result<()> {
         let (children, are_within) = match self {
             Plan::Staged(_) if within => return Ok(()),
-            Plan::Staged(entry) => return make(path, Placeholder::of(entry)),
+            Plan::Staged(entry) => {
+                at(path, "show a staged file", check_owners(path))?;
+                return make(path, Placeholder::of(entry));
+            }
             Plan::Closed { children, .. } => (children, true),
             Plan::Open { children, .. } => (children, false),
         };
         if !within {
+            if are_within {
+                at(path, "show staged files", check_owners(path))?;
+            }
             make(path, Placeholder::Folder)?;
         }
         children.iter().try_for_each(|(name, child)| child.make_places(&path.join(name), are_within, make))
@@ -350,7 +360,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether something can be shown in an open folder: there is nothing of another kind. If there is nothing, a place is made.
+/// Whether the staged file can be mounted at this path: the path is missing (a placeholder is made later) or of the same type.
 fn has_place(path: &Path, entry: &Entry) -> Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

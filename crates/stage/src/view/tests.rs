@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::Form;
-use crate::store::Store;
+use crate::store::{Registry, Store};
 use crate::testing::{forms, home, stage};
 use std::thread;
 
@@ -38,13 +38,14 @@ impl Staged<'_> {
             let bare = &Bare::default();
             let closing = Closing { keep: &keep, bare, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
             let planned = plan_where(self.set, &closing).unwrap();
-            let held = planned.make_places(&kept).unwrap();
+            let mut placeholders = Placeholders::new(Registry::open(home.path().join("registry")).unwrap());
+            planned.make_places(&mut placeholders).unwrap();
             let files = kept.files().unwrap();
             assert_eq!(files.is_image(), *form == Form::Image);
             let view = planned.show(&files).unwrap();
             drop(files);
             look(&view);
-            held.into_iter().rev().for_each(Held::release);
+            drop(placeholders);
             true
         };
         let in_thread = |home| thread::scope(|scope| scope.spawn(|| looks(home)).join().unwrap());

@@ -40,8 +40,8 @@ pub enum Cause {
     AgentLost { agent: AgentId, problem: Problem },
     /// Frames that this agent, on node `host`, sent beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
-    /// The process that forks and monitors the ranks of a node has ended: after this error, or (`None`) because it was killed.
-    KeeperLost { problem: Option<String> },
+    /// The process that starts the ranks of a node has ended. `problem`: the error that it reported; `None`: it was killed.
+    KeeperLost { problem: Option<SpawnError> },
     /// The job has exceeded its time limit.
     TimedOut { after_ns: u64 },
     /// The user ended the job.
