@@ -41,7 +41,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 16] = [
+const MPI: [&str; 17] = [
     "sessions",
     "resession",
     "hello",
@@ -58,6 +58,7 @@ const MPI: [&str; 16] = [
     "names",
     "lateexit",
     "spawning",
+    "kinds",
 ];
 const PMIX: [&str; 15] = [
     "brief",

@@ -134,13 +134,13 @@ impl Mapping {
 
     /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`. It contains only triples, because older libraries read nothing else.
     ///
-    /// Adjacent blocks are joined, and repetitions are left to the reader's wrap-around. `None` if the text is still longer than a PMI
-    /// value; that takes some hundred changes of ranks per node along the node list. A PMI client then finds the ranks on its node by host
-    /// name.
+    /// All rounds are written where they fit into a PMI value, otherwise one that the reader repeats. `None` if that is too long as well,
+    /// which takes some hundred changes of ranks per node along the node list: a PMI client then finds the ranks on its node by host name.
     pub fn process_mapping(&self) -> Option<Vec<u8>> {
-        let text = text::process_mapping(&self.blocks, self.job_size);
         // One byte is for the terminating NUL in the client's buffer.
-        (text.len() < VALUE_LEN_MAX).then_some(text)
+        let len_max = VALUE_LEN_MAX - 1;
+        text::all_rounds(&self.blocks, self.job_size, len_max)
+            .or_else(|| text::one_round(&self.blocks, self.job_size).filter(|text| text.len() <= len_max))
     }
 
     /// The runs of ranks that one round assigns to a node.

@@ -39,7 +39,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             code => code,
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
-        Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
+        Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized { .. } | Cause::Pmi { .. } => 1,
         // The kernel, or as if another process had sent SIGKILL.
         Cause::OutOfMemory | Cause::Killed { .. } => of_signal(9),
         Cause::TimedOut { .. } => TIMED_OUT,

@@ -29,7 +29,7 @@ use crate::io::{Output, SignalTarget};
 use crate::outbox::control_frame;
 use crate::plan::{app_of, kernel_session, spawn_plan};
 use crate::pmi_server::{PmiServer, endpoints};
-use crate::pmix::{Pmix, Remains, is_awaited_in_library};
+use crate::pmix::{Pmix, Remains};
 use crate::time::Instant;
 use bytes::Bytes;
 use children::Children;
@@ -278,6 +278,10 @@ impl Job {
                 if by_pmix {
                     self.miss_absent(out);
                 }
+            }
+            Effect::MeetsNode(local) => {
+                self.ranks.on_meets_node(now, local);
+                self.miss_absent(out);
             }
             Effect::Finalized { local, by_pmix } => {
                 self.ranks.on_finalized(now, local, by_pmix);
@@ -755,14 +759,14 @@ impl Job {
         }
     }
 
-    /// A rank has connected: ranks that can no longer do so count as departed.
+    /// A rank waits for the others of its node: those that can no longer come count as departed.
     fn miss_absent(&self, out: &mut Effects) {
         let ranks = &self.ranks;
         if !ranks.are_fewer() {
             return;
         }
         let mut all = (0..ranks.len() as u16).map(LocalRank);
-        if let Some(absent) = all.find(|local| is_awaited_in_library(ranks, *local)) {
+        if let Some(absent) = all.find(|local| ranks.is_awaited_in_library(*local)) {
             out.push(Effect::Departed(self.departed(absent)));
         }
     }
@@ -774,7 +778,7 @@ impl Job {
             ProcessState::Gone { exit } => exit,
             ProcessState::Planned | ProcessState::Running => None,
         };
-        let awaited = process.spoke_pmi || is_awaited_in_library(&self.ranks, local);
+        let awaited = process.spoke_pmi || self.ranks.is_awaited_in_library(local);
         Departed {
             rank: process.rank,
             pid: process.pid,
@@ -782,6 +786,7 @@ impl Job {
             epoch: self.collectives.exchanges.next_of(local),
             modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.exchanges().next_of(local)),
             finalized: process.finalized,
+            initialised: process.spoke_pmi,
             deserted: awaited && !process.finalized && exit.is_some(),
             exit,
         }
@@ -839,7 +844,8 @@ impl Job {
 
     /// If a wait has become too long, the root asks all agents for the missing ranks.
     fn check_stall(&mut self, now: Instant, out: &mut Effects) {
-        if self.wait_deadline().is_some_and(|due| now >= due) {
+        let in_init = self.ranks.check_init(now, self.facts.spec.options.stall_report_ns);
+        if in_init || self.wait_deadline().is_some_and(|due| now >= due) {
             self.mark_asked();
             self.ask_stall(now, None, out);
         }
@@ -850,7 +856,8 @@ impl Job {
         let after_ns = self.facts.spec.options.stall_report_ns;
         let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
         let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.stall_deadline(after_ns));
-        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
+        let of_init = self.ranks.stall_deadline(after_ns);
+        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).chain(of_init).min()
     }
 
     fn mark_asked(&mut self) {

@@ -83,7 +83,7 @@ fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
             let leaves = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&late[..], &[ALLGATHER, ALLGATHER], &leaves, &[ALL, Step::Compute { ns: 5_000 * MS }]];
             fails(world(seed, exchange, own(&steps.concat())), |failure| {
-                matches!(failure.cause, Cause::NotFinalized) && failure.rank == Some(Rank(9))
+                matches!(failure.cause, Cause::NotFinalized { .. }) && failure.rank == Some(Rank(9))
             });
         }
     }

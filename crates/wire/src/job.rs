@@ -284,6 +284,8 @@ pub struct JobOptions {
     pub staged: Option<Staged>,
     /// How many ranks could run at once, those of this job included, if there is a limit.
     pub universe_size: Option<u32>,
+    /// Kinds of memory that the user requests of the MPI library (MPI-4.1, 12.4.3); MPICH asks for them.
+    pub memory_alloc_kinds: Option<String>,
 }
 
 /// A set of files that is on each node already, and that its ranks see in place of the originals.

@@ -16,7 +16,7 @@ pub use bootstrap::{
 };
 pub use failure::{Cause, Failure, SpawnError, SpawnStep};
 pub use problem::{Problem, ProblemKind};
-pub use stall::{GroupStall, StallReport};
+pub use stall::{GroupStall, InitStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 pub use transport::AgentTransport;
@@ -408,7 +408,9 @@ pub struct Departed {
     pub modex_epoch: Epoch,
     /// Whether it called PMI finalize.
     pub finalized: bool,
-    /// It called init and has ended without finalize.
+    /// Whether it called init.
+    pub initialised: bool,
+    /// It has ended without finalize, and others may wait for it where no agent sees it.
     pub deserted: bool,
     /// Its exit code, if it has ended.
     pub exit: Option<u8>,

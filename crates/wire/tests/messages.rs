@@ -14,8 +14,9 @@ use wireup_wire::job::{
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
-    Gone, GroupStall, Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell, Role,
-    Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message, encode, probe,
+    Gone, GroupStall, Hello, InitStall, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell,
+    Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message, encode,
+    probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
@@ -71,6 +72,7 @@ fn job() -> JobSpec {
                 }],
             }),
             universe_size: Some(8),
+            memory_alloc_kinds: Some("mpi:alloc_mem".into()),
             rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),
             ..JobOptions::default()
         },
@@ -166,6 +168,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         epoch: Epoch(3),
         modex_epoch: Epoch(4),
         finalized: true,
+        initialised: true,
         deserted: false,
         exit: Some(9),
     };
@@ -183,6 +186,9 @@ fn controls() -> Vec<(&'static str, Control)> {
             missing: vec![(Rank(5), 55)],
             missing_count: 1,
         }],
+        running: 4,
+        initialised: 3,
+        init: Some(InitStall { arrived: 3, missing: vec![(Rank(5), 55)], missing_count: 1, by_other: 0 }),
     };
     let error = SpawnError { step: SpawnStep::Find, what: "./a".into(), errno: 2 };
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "cut".into() };
@@ -206,7 +212,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
         ("failed-aborted", Control::Failed(failure(Cause::Aborted { code: -1, message: "no".into() }))),
         ("failed-left-fence", Control::Failed(failure(left))),
-        ("failed-not-finalized", Control::Failed(failure(Cause::NotFinalized))),
+        ("failed-not-finalized", Control::Failed(failure(Cause::NotFinalized { initialised: true }))),
         ("failed-pmi", Control::Failed(failure(Cause::Pmi { problem: "bad".into() }))),
         ("failed-missing", Control::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] }))),
         ("failed-lost", Control::Failed(failure(lost))),

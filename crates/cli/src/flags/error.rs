@@ -40,6 +40,12 @@ pub enum FlagError {
     #[error("program {section} ({program}) has no -n: with \":\" every program needs its number of ranks")]
     NoSectionRanks { section: usize, program: String },
 
+    #[error(
+        "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; build the programs \
+         with the same MPI, or start each in a job of its own (to start them nevertheless: --pmi both)"
+    )]
+    MixedLibraries { programs: String },
+
     #[error("{ranks} ranks are too many, a job can have at most {JOB_SIZE_MAX}; lower -n")]
     TooManyRanks { ranks: u64 },
     #[error("node {node} would get {ranks} ranks, at most {PPN_MAX} fit on one node; lower -n or use more nodes")]

@@ -16,7 +16,7 @@ use wireup_stage::gather::Rule;
 use wireup_wire::job::{
     EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout,
 };
-use wireup_wire::limits::{PPN_MAX, VIRTUAL_NODES_MAX};
+use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -42,6 +42,7 @@ pub struct Parsed {
     pub rank_map: Option<Vec<u32>>,
     pub slots: Option<u32>,
     pub usize: Option<u32>,
+    pub memory_alloc_kinds: Option<String>,
     pub oversubscribe: bool,
     pub no_oversubscribe: bool,
     pub no_local: bool,
@@ -236,6 +237,7 @@ impl Parsed {
             rank_map: line.last(flag::RANK_MAP, mapping::rank_map)?,
             slots: line.last(flag::SLOTS, Value::at_least_one)?,
             usize: line.last(flag::USIZE, Value::at_least_one)?,
+            memory_alloc_kinds: line.last(flag::MEMORY_ALLOC_KINDS, memory_kinds)?,
             oversubscribe: line.has(flag::OVERSUBSCRIBE) || map.properties.oversubscribe,
             no_oversubscribe: line.has(flag::NO_OVERSUBSCRIBE) || map.properties.no_oversubscribe,
             no_local: line.has(flag::NO_LOCAL) || map.properties.no_local,
@@ -328,6 +330,16 @@ fn pattern(value: &Value) -> Result<String, Error> {
     match wireup_node::launcher::Pattern::parse(&text) {
         Ok(_) => Ok(text),
         Err(problem) => Err(value.refused(problem)),
+    }
+}
+
+/// The value has to fit into one of PMI.
+fn memory_kinds(value: &Value) -> Result<String, Error> {
+    let text = value.text()?;
+    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
+    match !text.is_empty() && text.len() < VALUE_LEN_MAX && is_word(&text) {
+        true => Ok(text),
+        false => Err(value.refused("give kinds separated by commas, such as mpi:alloc_mem,system")),
     }
 }
 

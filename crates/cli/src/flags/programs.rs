@@ -38,15 +38,18 @@ pub fn apps(
 }
 
 /// The PMI that the user chose, else the one that the programs need.
-pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Choice {
-    match wish {
-        None => flavour::choose(apps, context),
+pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Result<Choice, FlagError> {
+    Ok(match wish {
+        None => match flavour::choose(apps, context) {
+            Choice { mixed: Some(programs), .. } => return Err(FlagError::MixedLibraries { programs }),
+            choice => choice,
+        },
         // If the user asks for PMIx, which library the program will load still matters.
         Some(wish) if wish.has_pmix() => {
             Choice { flavour: wish, why: "--pmi".into(), ..flavour::choose(apps, context) }
         }
-        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None, prefix: None },
-    }
+        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None, prefix: None, mixed: None },
+    })
 }
 
 /// The absolute path of a PMIx library, since nodes work in other directories. Its existence is checked only if all ranks run on this

@@ -10,8 +10,8 @@ use super::remote_shell::Reach;
 use super::session_nodes::SessionNodes;
 use super::{binding, programs, session, streams};
 use crate::environment::Reached;
-use crate::hosts::Hosts;
 use crate::hosts::allocation::Env;
+use crate::hosts::{HostTable, Hosts, Names};
 use crate::program::flavour::Context;
 use crate::surroundings::Surroundings;
 use crate::{env_file, environment};
@@ -22,7 +22,7 @@ use wireup_os::bind::Machine;
 use wireup_proto::{Growth, Place};
 use wireup_stage::gather::Rule;
 use wireup_wire::ids::JobId;
-use wireup_wire::job::{Block, JobOptions, JobSpec, PmiFlavour, RankStdout};
+use wireup_wire::job::{Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, RankStdout};
 use wireup_wire::peer::SessionSpec;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -64,6 +64,8 @@ pub struct Resolved {
     pub hosts_from: String,
     /// The reason for the PMI that the ranks are offered.
     pub pmi_why: String,
+    /// The machine of the launcher.
+    pub this_machine: Names,
     /// One-line warnings that do not stop the run.
     pub warnings: Vec<String>,
 }
@@ -71,9 +73,23 @@ pub struct Resolved {
 impl Resolved {
     /// The nodes on which ranks of further jobs may run.
     pub fn places(&self) -> Vec<Place> {
-        let slots = |index: usize| self.slots.get(index).copied().or(self.slots_each);
         let nodes = self.job.nodes.iter().enumerate();
-        nodes.map(|(index, node)| Place { node: node.clone(), slots: slots(index) }).collect()
+        let same_machine = self.session.remote_shell.starter().same_machine;
+        let table = if same_machine { HostTable::default() } else { HostTable::of_system() };
+        let other_names = |name: &str| match same_machine || self.this_machine.is_local(name) {
+            true => self.this_machine.all().chain(table.names(name)).collect(),
+            false => table.names(name).collect(),
+        };
+        let place = |(index, node): (usize, &NodeSpec)| Place {
+            node: node.clone(),
+            slots: self.slots_of(index),
+            other_names: other_names(&node.name),
+        };
+        nodes.map(place).collect()
+    }
+
+    fn slots_of(&self, node: usize) -> Option<u32> {
+        self.slots.get(node).copied().or(self.slots_each)
     }
 
     /// Whether ranks can ask for processes on further hosts.
@@ -96,7 +112,7 @@ impl Resolved {
 
     /// How many ranks could run at once, if that was stated.
     fn stated_slots(&self) -> Option<u32> {
-        let slots = self.places().into_iter().map(|place| place.slots.map(u64::from)).sum::<Option<u64>>()?;
+        let slots = (0..self.job.nodes.len()).map(|node| self.slots_of(node).map(u64::from)).sum::<Option<u64>>()?;
         u32::try_from(slots).ok()
     }
 }
@@ -179,10 +195,10 @@ fn resolve_on(
     let library =
         parsed.pmix_library.as_deref().map(|path| programs::pmix_library(path, &surroundings, local)).transpose()?;
     let context = Context { env: &env, own: &surroundings.program, local, library: library.as_deref() };
-    let pmi = programs::pmi(parsed.pmi, &apps, &context);
+    let pmi = programs::pmi(parsed.pmi, &apps, &context)?;
     let inherits =
         !in_session && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal);
-    let universe_size = parsed.usize;
+    let (universe_size, memory_alloc_kinds) = (parsed.usize, parsed.memory_alloc_kinds);
     let mut resolved = Resolved {
         session,
         job: JobSpec {
@@ -229,9 +245,11 @@ fn resolve_on(
         start,
         hosts_from: origin,
         pmi_why: pmi.why,
+        this_machine: Names::new(&surroundings.host, surroundings.addresses, &[]),
         warnings,
     };
     resolved.job.options.universe_size = universe_size.or(resolved.stated_slots());
+    resolved.job.options.memory_alloc_kinds = memory_alloc_kinds;
     Ok(resolved)
 }
 

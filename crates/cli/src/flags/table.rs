@@ -87,6 +87,11 @@ pub const USIZE: Flag = Flag::value(
     "N",
     "Tell MPI that N ranks could run at once (MPI_UNIVERSE_SIZE). Default: the slots, if any are stated.",
 );
+pub const MEMORY_ALLOC_KINDS: Flag = Flag::value(
+    &["--memory-alloc-kinds"],
+    "KINDS",
+    "Request these kinds of memory of the MPI library, such as mpi:alloc_mem,system; MPICH 5 asks for them. Default: none.",
+);
 pub const OVERSUBSCRIBE: Flag = Flag::switch(
     &["--oversubscribe"],
     "Take more ranks than there are slots: those beyond start over at the first node. max_slots of a host file stay.",
@@ -394,6 +399,7 @@ const SECTIONS: &[Section] = &[
             EXCHANGE_COMPRESS,
             PMI_FENCE,
             PMI_VERSION,
+            MEMORY_ALLOC_KINDS,
         ],
     },
     Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_LIBRARY, STAGE_ROOM, STAGE_OUT] },

@@ -12,7 +12,7 @@ pub static ROWS: &[Row] = &[
     does(&["path"], One("DIRS"), &programs::PATH),
     does(&["configfile"], One("FILE"), &programs::FILE),
     does(&["initial-errhandler"], One("NAME"), &environment::ERROR_HANDLER),
-    no_effect(&["memory-alloc-kinds"], One("KINDS"), "libraries offer the kinds that they have by themselves"),
+    value(&["memory-alloc-kinds"], "KINDS", &flag::MEMORY_ALLOC_KINDS),
     always(&["soft"], One("SET"), "the job has the number of ranks that -n says, or does not start"),
     no_effect(&["arch"], One("ARCH"), "hosts are named with -hosts or -f"),
     refused(

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wireup_os::interfaces;
 
 /// The names and addresses of this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Names {
     own: String,
     addresses: Vec<IpAddr>,
@@ -22,6 +23,13 @@ impl Names {
         let first = candidates.next();
         let full_names = candidates.all(|name| Some(name) == first);
         Names { own: own.to_owned(), addresses, full_names }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = String> {
+        let short = self.own.split('.').next().unwrap_or_default();
+        let names = ["localhost", "127.0.0.1", "::1", &self.own, short].map(str::to_owned);
+        names.into_iter().chain(self.addresses.iter().map(IpAddr::to_string))
     }
 
     /// Whether a name, as the user wrote it, is this machine's. A name with `user@` is not: it means another log-in.

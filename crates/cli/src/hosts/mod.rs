@@ -8,10 +8,12 @@ pub mod allocation;
 mod file;
 mod local_names;
 mod problem;
+mod table;
 
 pub use file::read_file;
 pub use local_names::{Names, addresses};
 pub use problem::HostsError;
+pub use table::HostTable;
 pub use wireup_node::hosts::{HostProblem, collapse_short};
 
 use std::collections::HashMap;

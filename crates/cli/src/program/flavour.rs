@@ -34,6 +34,8 @@ pub struct Choice {
     pub library: Option<String>,
     /// The folder of the Open MPI that they are linked to, if it is not the system's.
     pub prefix: Option<String>,
+    /// What a program is linked to whose MPI library cannot be in one job with that of another: `./a to libmpi.so.12 and ./b to …`.
+    pub mixed: Option<String>,
 }
 
 /// What the choice depends on besides the programs.
@@ -64,6 +66,8 @@ struct Wants {
 
 struct Finding {
     wants: Wants,
+    /// The program and the MPI library that it is linked to, if that is clear.
+    mpi: Option<(Family, String)>,
     why: String,
     library: Option<PathBuf>,
     prefix: Option<PathBuf>,
@@ -95,7 +99,14 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
     };
     let text = |path: Option<PathBuf>| path.filter(|_| flavour.has_pmix())?.into_os_string().into_string().ok();
     let prefix = text(findings.iter().find_map(|finding| finding.prefix.clone()));
-    Choice { flavour, why, library: text(library), prefix }
+    Choice { flavour, why, library: text(library), prefix, mixed: mixed(&findings) }
+}
+
+/// A program of MPICH and its kind beside one of Open MPI: each waits in `MPI_Init` until all ranks of the job have called its own.
+fn mixed(findings: &[Finding]) -> Option<String> {
+    let of = |family| findings.iter().filter_map(|finding| finding.mpi.as_ref()).find(|(of, _)| *of == family);
+    let ((_, mpich), (_, open_mpi)) = (of(Family::Mpich)?, of(Family::Pmix)?);
+    Some(format!("{mpich} and {open_mpi}"))
 }
 
 fn no_server(finding: &Finding) -> String {
@@ -110,7 +121,7 @@ fn is_same(one: &Path, other: Option<&Path>) -> bool {
 fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
     let name = app.argv.first().map_or_else(String::new, |name| String::from_utf8_lossy(name).into_owned());
     let found = path(app, context.env).filter(|path| path.is_file());
-    let known = |wants, why: String| Finding { wants, why, library: None, prefix: None };
+    let known = |wants, why: String| Finding { wants, mpi: None, why, library: None, prefix: None };
     let unknown = Wants { unknown: true, ..Wants::default() };
     let Some(path) = found else {
         return match context.local {
@@ -155,8 +166,12 @@ fn of_libraries(
     let closure = closure(path, dynamic, &search);
     let mut wants = Wants::default();
     let mut reasons: [Option<String>; 2] = [None, None];
+    let mut mpi = None;
     for library in &closure.libraries {
         let Some(family) = family(&library.name) else { continue };
+        if library.name.starts_with("libmpi") {
+            mpi.get_or_insert_with(|| (family, format!("{name} is linked to {}", library.name)));
+        }
         let pmix = family == Family::Pmix;
         *(if pmix { &mut wants.pmix } else { &mut wants.simple }) = true;
         let is_own = Path::new(&library.by).file_name() == path.canonicalize().unwrap_or_default().file_name();
@@ -168,19 +183,22 @@ fn of_libraries(
     let reasons: Vec<String> = reasons.into_iter().flatten().collect();
     if !reasons.is_empty() {
         let why = format!("{name} is linked to {}", reasons.join(" and "));
-        return Finding { wants, why, library, prefix: prefix(&closure) };
+        // A library that is itself linked to both, such as an MPICH that uses PMIx, may be in a job with either.
+        let mpi = mpi.filter(|_| wants.simple != wants.pmix);
+        return Finding { wants, mpi, why, library, prefix: prefix(&closure) };
     }
     if closure.starts_others {
         let wants = Wants { unknown: true, ..wants };
         let why = format!("{name} may start or load any program");
-        return Finding { wants, why, library: beside(path), prefix: None };
+        return Finding { wants, mpi: None, why, library: beside(path), prefix: None };
     }
     let why = format!("{name} is not linked to an MPI library and starts no other program");
-    Finding { wants, why, library: None, prefix: None }
+    Finding { wants, mpi: None, why, library: None, prefix: None }
 }
 
 fn of_marks(name: &str, program: Static) -> Finding {
-    let known = |wants, why: &str| Finding { wants, why: format!("{name} {why}"), library: None, prefix: None };
+    let known =
+        |wants, why: &str| Finding { wants, mpi: None, why: format!("{name} {why}"), library: None, prefix: None };
     match program {
         Static { mentions_pmix: true, mentions_simple, .. } => {
             known(Wants { pmix: true, simple: mentions_simple, unknown: false }, "contains a PMIx client")

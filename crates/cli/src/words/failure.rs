@@ -53,7 +53,11 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             let how = exit.map_or("called PMI finalize".to_owned(), |code| format!("exited with code {code}"));
             format!("{who} {how} while others wait for it in a collective of {group}{others}")
         }
-        Cause::NotFinalized => format!(
+        Cause::NotFinalized { initialised: false } => format!(
+            "{who} exited with code 0 without calling MPI_Init, in which other ranks may wait for it{others}; every rank \
+             must call MPI_Init and MPI_Finalize"
+        ),
+        Cause::NotFinalized { initialised: true } => format!(
             "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \
              MPI_Finalize, or MPI_Abort to end early"
         ),

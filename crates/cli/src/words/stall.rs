@@ -2,7 +2,7 @@
 
 use super::{count, ranges};
 use wireup_wire::ids::Rank;
-use wireup_wire::peer::{GroupStall, StallReport};
+use wireup_wire::peer::{GroupStall, InitStall, StallReport};
 
 /// Nodes that are named in one round; the summary counts the rest.
 const NODES_SHOWN: u32 = 16;
@@ -16,8 +16,14 @@ pub struct Stalls {
     arrived: u64,
     missing: u64,
     nodes_missing: u32,
-    /// Some rank waits in the barrier of a group.
-    groups: bool,
+    running: u64,
+    initialised: u64,
+    /// Some rank waits in a collective of the whole job.
+    waits: bool,
+    /// Some rank waits in the barrier of a group, or inside init.
+    waits_elsewhere: bool,
+    /// Lines about ranks that have not entered a collective, until it is known that others wait in it.
+    held: Vec<String>,
 }
 
 impl Stalls {
@@ -30,7 +36,11 @@ impl Stalls {
             arrived: 0,
             missing: 0,
             nodes_missing: 0,
-            groups: false,
+            running: 0,
+            initialised: 0,
+            waits: false,
+            waits_elsewhere: false,
+            held: Vec::new(),
         }
     }
 
@@ -45,21 +55,22 @@ impl Stalls {
         self.answers += 1;
         self.arrived += u64::from(report.arrived);
         self.missing += u64::from(report.missing_count);
-        let mut lines = Vec::new();
+        self.running += u64::from(report.running);
+        self.initialised += u64::from(report.initialised);
+        self.waits |= report.arrived > 0 || report.collective.is_some();
         if report.missing_count > 0 {
             self.nodes_missing += 1;
-            if self.shown < NODES_SHOWN {
-                self.shown += 1;
-                lines.push(node_line(report));
-            }
+            self.held.push(node_line(report));
         }
-        for group in report.groups.iter().filter(|group| group.arrived > 0 || group.missing_count > 0) {
-            self.groups = true;
-            if self.shown < NODES_SHOWN {
-                self.shown += 1;
-                lines.push(group_line(report, group));
-            }
-        }
+        let mut lines = if self.waits { std::mem::take(&mut self.held) } else { Vec::new() };
+        // Ranks that are missing in a collective because they have not called init are shown once.
+        let is_news = |init: &&InitStall| !self.waits || init.by_other > 0 || init.missing != report.missing;
+        lines.extend(report.init.iter().filter(is_news).map(|init| init_line(report, init)));
+        let groups = report.groups.iter().filter(|group| group.arrived > 0 || group.missing_count > 0);
+        lines.extend(groups.map(|group| group_line(report, group)));
+        self.waits_elsewhere |= report.init.is_some() || !report.groups.is_empty();
+        lines.truncate((NODES_SHOWN - self.shown) as usize);
+        self.shown += lines.len() as u32;
         if self.answers == self.node_count {
             lines.extend(self.summary(report));
             *self = Stalls::new(self.node_count);
@@ -68,18 +79,27 @@ impl Stalls {
     }
 
     fn summary(&self, report: &StallReport) -> Option<String> {
-        let all = self.arrived + self.missing;
+        let (arrived, all) = (self.arrived, self.arrived + self.missing);
         let what = name(report);
-        Some(match (self.arrived, self.missing) {
-            (0, _) if self.groups => return None,
-            (0, _) => {
-                format!("{what}: no rank is waiting in it; the job is computing, or hangs outside of collectives")
-            }
-            (_, 0) => format!("{what}: all {all} ranks have arrived"),
-            (arrived, _) => {
-                format!("{what}: {arrived} of {all} ranks wait for ranks on {}", count(self.nodes_missing, "node"))
-            }
+        Some(match self.missing {
+            _ if !self.waits && self.waits_elsewhere => return None,
+            _ if !self.waits => return Some(self.without_waits()),
+            0 => format!("{what}: all {all} ranks have arrived"),
+            _ => format!("{what}: {arrived} of {all} ranks wait for ranks on {}", count(self.nodes_missing, "node")),
         })
+    }
+
+    fn without_waits(&self) -> String {
+        let running = count(self.running as u32, "rank");
+        match (self.running, self.initialised) {
+            (0, _) => "no rank is running".to_owned(),
+            (1, 0) => "1 rank is running and has not called MPI_Init; wireup sees no wait in it".to_owned(),
+            (_, 0) => format!("{running} are running and none has called MPI_Init; wireup sees no wait between them"),
+            (_, 1..) => format!(
+                "{running} are running and none waits in a collective that wireup sees: they compute, or wait for messages \
+                 of each other"
+            ),
+        }
     }
 }
 
@@ -101,6 +121,16 @@ fn group_line(report: &StallReport, group: &GroupStall) -> String {
         count => format!("missing {}", ranks(missing, *count)),
     };
     format!("barrier of {group}: node {node} {host}: {arrived} arrived, {missing}")
+}
+
+fn init_line(report: &StallReport, init: &InitStall) -> String {
+    let (StallReport { node, host, .. }, InitStall { arrived, missing, missing_count, by_other }) = (report, init);
+    let who = if by_other < missing_count { format!("of which {by_other}") } else { "which".to_owned() };
+    let other = match by_other {
+        0 => String::new(),
+        _ => format!(", {who} called MPI_Init of another MPI library; all ranks must use the same MPI"),
+    };
+    format!("MPI_Init: node {node} {host}: {arrived} arrived, missing {}{other}", ranks(missing, *missing_count))
 }
 
 /// `ranks 5-7 (pid 105, ...)`
@@ -131,6 +161,9 @@ mod tests {
             missing: missing.iter().map(|&rank| (Rank(rank), 100 + rank)).collect(),
             missing_count,
             groups: Vec::new(),
+            running: arrived + missing_count,
+            initialised: arrived,
+            init: None,
         }
     }
 
@@ -181,14 +214,40 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_without_waiting_ranks_is_no_stall() {
-        let mut stalls = Stalls::new(1);
-        let lines = stalls.lines(&report(0, 0, &[0, 1], 20));
-        assert_eq!(lines[0], "fence 3: node 0 node0: 0 arrived, missing ranks 0-1 and 18 more (pid 100, ...)");
+    fn without_a_known_wait_the_ranks_are_counted() {
+        let mut stalls = Stalls::new(2);
+        assert!(stalls.lines(&report(0, 0, &[0, 1], 2)).is_empty());
         assert_eq!(
-            lines[1],
-            "fence 3: no rank is waiting in it; the job is computing, or hangs outside of collectives"
+            stalls.lines(&report(1, 0, &[2], 1)),
+            ["3 ranks are running and none has called MPI_Init; wireup sees no wait between them"]
         );
+        let last = StallReport { initialised: 2, ..report(0, 0, &[0, 1], 2) };
+        let lines = Stalls::new(1).lines(&last);
+        assert!(lines.len() == 1 && lines[0].starts_with("2 ranks are running and none waits in"), "{lines:?}");
+    }
+
+    #[test]
+    fn missing_ranks_are_shown_once_it_is_known_that_others_wait() {
+        let mut stalls = Stalls::new(2);
+        assert!(stalls.lines(&report(0, 0, &[0], 1)).is_empty());
+        assert_eq!(
+            stalls.lines(&report(1, 2, &[], 0)),
+            [
+                "fence 3: node 0 node0: 0 arrived, missing rank 0 (pid 100)",
+                "fence 3: 2 of 3 ranks wait for ranks on 1 node"
+            ]
+        );
+    }
+
+    #[test]
+    fn ranks_that_have_not_called_init_are_named() {
+        let lines = |by_other| {
+            let init = InitStall { arrived: 2, missing: vec![(Rank(0), 100)], missing_count: 1, by_other };
+            Stalls::new(1).lines(&StallReport { init: Some(init), ..report(0, 0, &[0, 1, 2], 3) })
+        };
+        assert_eq!(lines(0), ["MPI_Init: node 0 node0: 2 arrived, missing rank 0 (pid 100)"]);
+        let other = ", which called MPI_Init of another MPI library; all ranks must use the same MPI";
+        assert!(lines(1)[0].ends_with(other), "{:?}", lines(1));
     }
 
     #[test]

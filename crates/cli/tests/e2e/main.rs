@@ -57,3 +57,4 @@ mod tap_pmix;
 mod terminal;
 mod traffic;
 mod two_users;
+mod waits_in_init;

@@ -6,6 +6,8 @@ use crate::harness::{Outcome, Run};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
+const MPI: [Flavour; 5] = [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5];
+
 /// `wireup run PLACEMENT PROGRAM`; `None` if the peer is not installed.
 fn run(flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
@@ -92,6 +94,18 @@ fn mpich_5_runs_with_pmi_1_2() {
         let wanted = ["all: 5 ranks", "even: 3 ranks", "even: 3 ranks", "odd: 2 ranks", "odd: 2 ranks"];
         assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
     }
+}
+
+/// MPICH asks its launcher for them, as under Hydra.
+#[test]
+fn mpich_5_has_the_kinds_of_memory_that_the_user_requests() {
+    let Some(program) = program(Flavour::Mpich5, "kinds") else { return };
+    let of_job = Run::job("-n 2 --virtual-nodes 2 --memory-alloc-kinds mpi:alloc_mem").arg(&program);
+    let of_front = Run::wireup(["mpiexec", "-memory-alloc-kinds", "mpi:alloc_mem", "-n", "2"]).arg(&program);
+    for run in [of_job, of_front] {
+        assert_eq!(run.succeed().expect_quiet().out(), "kinds mpi,system,mpi:alloc_mem\n".repeat(2));
+    }
+    Run::job("-n 1").arg(program).succeed().expect_out("kinds mpi,system\n");
 }
 
 #[test]
@@ -216,6 +230,26 @@ fn intel_mpi_runs_on_hosts() {
     let placement = "--hosts n[0-1] --ppn 2 --fanout 1";
     let Some(outcome) = on_hosts(&machines, Flavour::Intel, "allreduce", placement) else { return };
     assert_eq!(outcome.out(), "allreduce over 4 ranks: 4096 sums are right\n", "{outcome}");
+}
+
+/// Each library with each placement, on hosts and on virtual nodes: nodes that get ranks in several rounds have their own rank order.
+#[test]
+fn every_mpi_runs_with_every_mapping() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for flavour in MPI {
+        for (ranks, mapping) in [(4, ""), (4, "--ppn 1"), (5, "--map-by node"), (8, "--ppn 2"), (4, "--rank-map 1,0")] {
+            let Some(program) = program(flavour, "allreduce") else { continue };
+            let placement = |nodes: &str| format!("-n {ranks} {mapping} {nodes}");
+            // Debian's MPICH 4 hangs across hosts in MPI_Finalize, under every launcher.
+            let on_hosts =
+                || machines.job(&placement("--hosts n[0-1]")).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16");
+            let on_hosts = (flavour != Flavour::Mpich4).then(on_hosts);
+            for run in on_hosts.into_iter().chain([Run::job(&placement("--virtual-nodes 2"))]) {
+                let outcome = run.arg(&program).envs(environment(flavour)).succeed();
+                assert_eq!(outcome.out(), format!("allreduce over {ranks} ranks: 4096 sums are right\n"), "{outcome}");
+            }
+        }
+    }
 }
 
 #[test]

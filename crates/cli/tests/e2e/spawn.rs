@@ -328,6 +328,26 @@ fn children_run_on_hosts() {
     }
 }
 
+/// `localhost`, an address and another name of a host of the run; a host that is added under another name is not added.
+#[test]
+fn children_run_on_hosts_by_any_name_of_theirs() {
+    for family_of in families() {
+        for (placement, host) in [("-n 1", "localhost"), ("-n 1", "127.0.0.1"), ("-n 1 --virtual-nodes 2", "localhost")]
+        {
+            let outcome = family(&family_of, placement, &format!("spawn 2 host {host}")).succeed();
+            assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{placement} {host}: {outcome}");
+        }
+    }
+    let Some(machines) = machines::by_ssh() else { return };
+    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+        for words in ["spawn 2 host 10.77.0.2", "spawn 2 add-host 10.77.0.2"] {
+            let outcome = on_hosts(&machines, "--hosts n[0-1] -n 1 --verbose", (flavour, &program), words).succeed();
+            assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{words}: {outcome}");
+            assert!(!outcome.err().contains("is added"), "{outcome}");
+        }
+    }
+}
+
 /// Jobs of two ranks and of one, which ask for hosts that are not there: two at once, and one three times.
 fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
     let outcome = job(two, "spawn 3 add-host n2,n3,n1");

@@ -11,12 +11,15 @@ fn text(blocks: &[Block], job_size: u32, nodes: u32) -> String {
     String::from_utf8(mapping.process_mapping().expect("the text fits into a value")).expect("ASCII")
 }
 
-/// Reads a mapping as MPICH does: triples in order, then again from the first one at node 0.
-fn parse(text: &str, job_size: u32) -> Vec<u32> {
+fn triples(text: &str) -> Vec<Vec<u32>> {
     let body = text.strip_prefix("(vector,").and_then(|rest| rest.strip_suffix(')')).expect("a vector");
     let numbers = |triple: &str| -> Vec<u32> { triple.split(',').map(|word| word.parse().expect("number")).collect() };
-    let triples: Vec<Vec<u32>> =
-        body.trim_matches(['(', ')']).split("),(").map(numbers).inspect(|triple| assert_eq!(triple.len(), 3)).collect();
+    body.trim_matches(['(', ')']).split("),(").map(numbers).inspect(|triple| assert_eq!(triple.len(), 3)).collect()
+}
+
+/// Reads a mapping as MPICH does: triples in order, then again from the first one at node 0.
+fn parse(text: &str, job_size: u32) -> Vec<u32> {
+    let triples = triples(text);
     let mut nodes = Vec::new();
     let mut index = 0;
     while nodes.len() < job_size as usize {
@@ -32,22 +35,31 @@ fn parse(text: &str, job_size: u32) -> Vec<u32> {
 }
 
 #[test]
-fn mapping_text_is_as_short_as_triples_allow() {
+fn the_mapping_text_has_all_rounds() {
     assert_eq!(text(&evenly(2, 8), 8, 2), "(vector,(0,2,4))");
     assert_eq!(text(&evenly(3, 7), 7, 3), "(vector,(0,1,3),(1,2,2))");
-    assert_eq!(text(&by_node(2, 4), 4, 2), "(vector,(0,2,1))");
-    assert_eq!(text(&by_ppn(2, 4, 10), 10, 2), "(vector,(0,2,4))");
-    assert_eq!(text(&[block(0, 2, 1), block(0, 2, 1)], 4, 2), "(vector,(0,2,1))");
-    assert_eq!(text(&[block(1, 1, 2), block(1, 1, 2)], 4, 2), "(vector,(1,1,2),(1,1,2))");
-    assert_eq!(text(&[block(0, 1, 2), block(1, 1, 2), block(0, 1, 2)], 12, 2), "(vector,(0,2,2),(0,1,2))");
+    assert_eq!(text(&by_node(2, 4), 4, 2), "(vector,(0,2,1),(0,2,1))");
+    assert_eq!(text(&by_node(2, 3), 3, 2), "(vector,(0,2,1),(0,1,1))");
+    assert_eq!(text(&by_node(1, 500), 500, 1), "(vector,(0,1,500))");
+    assert_eq!(text(&by_ppn(2, 4, 11), 11, 2), "(vector,(0,2,4),(0,1,3))");
+    assert_eq!(text(&by_ppn(2, 2, 7), 7, 2), "(vector,(0,2,2),(0,1,2),(1,1,1))");
+    assert_eq!(text(&[block(0, 2, 1), block(0, 2, 1)], 4, 2), "(vector,(0,2,1),(0,2,1))");
+    assert_eq!(text(&[block(1, 1, 2), block(1, 1, 2)], 4, 2), "(vector,(1,1,4))");
     assert_eq!(text(&by_slot(&[2, 2, 0, 3], 7), 7, 4), "(vector,(0,2,2),(3,1,3))");
 }
 
+/// More rounds than fit into a value: one round, which MPICH's readers repeat.
 #[test]
-fn a_mapping_text_too_long_for_a_value_is_omitted() {
+fn the_mapping_text_is_bounded() {
+    assert_eq!(text(&by_node(2, 252), 252, 2).len(), 8 + 126 * 8);
+    assert_eq!(text(&by_node(2, 254), 254, 2), "(vector,(0,2,1))");
+    assert_eq!(text(&by_node(2, 100_000), 100_000, 2), "(vector,(0,2,1))");
+    assert_eq!(text(&[block(0, 2, 1), block(0, 1, 3)].repeat(100), 500, 2), "(vector,(0,2,1),(0,1,3))");
     let slots: Vec<u32> = (0..400).map(|node| 1 + node % 2).collect();
     let mapping = Mapping::new(&by_slot(&slots, 600), 600, 400).expect("valid");
     assert_eq!(mapping.process_mapping(), None);
+    let from_node_1 = Mapping::new(&[block(1, 1, 1), block(0, 1, 1)].repeat(200), 400, 2).expect("valid");
+    assert_eq!(from_node_1.process_mapping(), None, "MPICH's readers would repeat it from node 0");
 }
 
 #[test]
@@ -120,6 +132,10 @@ proptest! {
         let placed: Vec<u32> =
             (0..job_size).map(|rank| mapping.place(Rank(rank)).expect("in the job").0.0).collect();
         prop_assert_eq!(parse(&written, job_size), placed, "{}", written);
+        if text::all_rounds(&blocks, job_size, VALUE_LEN_MAX).is_some() {
+            let ranks: u32 = triples(&written).iter().map(|triple| triple[1] * triple[2]).sum();
+            prop_assert_eq!(ranks, job_size, "{}", written);
+        }
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Writes blocks as the text of `PMI_process_mapping`, as short as triples allow.
+//! Writes blocks as the text of `PMI_process_mapping`: `(vector,(first_node,nodes,ppn),…)`, only triples.
+//!
+//! All rounds are written, the last one as far as there are ranks, as Hydra does: Intel MPI counts the ranks of a node in the text as it is,
+//! without the wrap-around that MPICH's readers apply. A text that is too long for a value in this form is written with one round, which
+//! MPICH repeats.
 
 use super::{block_ranks, end_node};
 use alloc::string::String;
@@ -6,16 +10,42 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use wireup_wire::job::Block;
 
-/// `(vector,(first_node,nodes,ppn),…)`. While ranks remain, the reader applies the triples again from the first one at node 0, so a
-/// repeated prefix is written only once.
-pub fn process_mapping(blocks: &[Block], job_size: u32) -> Vec<u8> {
+/// The text with all rounds; `None` if it has more than `len_max` bytes.
+pub fn all_rounds(blocks: &[Block], job_size: u32, len_max: usize) -> Option<Vec<u8>> {
+    let mut joined: Vec<Block> = Vec::new();
+    let mut left = u64::from(job_size);
+    for block in blocks.iter().cycle() {
+        if left == 0 {
+            break;
+        }
+        let full = u64::from(block.nodes).min(left / u64::from(block.ppn)) as u32;
+        push(&mut joined, Block { nodes: full, ..*block });
+        left -= u64::from(full) * u64::from(block.ppn);
+        if full < block.nodes {
+            push(&mut joined, Block { first_node: block.first_node + full, nodes: 1, ppn: left as u32 });
+            left = 0;
+        }
+        // A triple has at least eight bytes, with its comma.
+        if joined.len() > len_max / 8 {
+            return None;
+        }
+    }
+    let text = text_of(&joined);
+    (text.len() <= len_max).then_some(text)
+}
+
+/// The text with one round; `None` if the reader would not repeat it from its first block, which must start at node 0.
+pub fn one_round(blocks: &[Block], job_size: u32) -> Option<Vec<u8>> {
     let round_ranks = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block_ranks(block)));
     let starts_over = u64::from(job_size) > round_ranks;
-    let blocks = joined(needed(blocks, job_size));
-    let wraps = blocks.first().is_some_and(|first| first.first_node == 0);
-    let shown = if wraps { period(&blocks, starts_over) } else { blocks.len() };
+    let mut joined = Vec::new();
+    needed(blocks, job_size).iter().for_each(|block| push(&mut joined, *block));
+    (joined.first()?.first_node == 0).then(|| text_of(&joined[..period(&joined, starts_over)]))
+}
+
+fn text_of(blocks: &[Block]) -> Vec<u8> {
     let mut text = String::from("(vector");
-    for block in &blocks[..shown] {
+    for block in blocks {
         write!(text, ",({},{},{})", block.first_node, block.nodes, block.ppn).expect("writing to a string cannot fail");
     }
     text.push(')');
@@ -33,18 +63,18 @@ fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
     &blocks[..used.count()]
 }
 
-/// Joins adjacent blocks with the same number of ranks per node.
-fn joined(blocks: &[Block]) -> Vec<Block> {
-    let mut joined: Vec<Block> = Vec::with_capacity(blocks.len());
-    for block in blocks {
-        match joined.last_mut() {
-            Some(last) if last.ppn == block.ppn && end_node(last) == u64::from(block.first_node) => {
-                last.nodes += block.nodes;
-            }
-            _ => joined.push(*block),
+/// Appends a block, joined to the last one where that gives the same ranks.
+fn push(joined: &mut Vec<Block>, block: Block) {
+    match joined.last_mut() {
+        _ if block.nodes == 0 || block.ppn == 0 => {}
+        Some(last) if last.ppn == block.ppn && end_node(last) == u64::from(block.first_node) => {
+            last.nodes += block.nodes;
         }
+        Some(last) if (last.nodes, block.nodes) == (1, 1) && last.first_node == block.first_node => {
+            last.ppn = last.ppn.saturating_add(block.ppn);
+        }
+        _ => joined.push(block),
     }
-    joined
 }
 
 /// Length of the shortest prefix whose repetition gives the same ranks. The last repetition may be incomplete, unless the list itself is

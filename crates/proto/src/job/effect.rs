@@ -51,6 +51,8 @@ pub enum Effect {
         local: LocalRank,
         by_pmix: bool,
     },
+    /// A local rank's library waits for the other ranks of its node where the agent does not see it.
+    MeetsNode(LocalRank),
     /// A local rank has finalized.
     Finalized {
         local: LocalRank,

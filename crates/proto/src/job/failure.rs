@@ -252,7 +252,8 @@ impl Ends {
                     self.name_missing(facts, out);
                 }
                 if let Some((_, departed)) = self.deserter.take_if(|(at, _)| now >= *at) {
-                    out.push(Effect::FailDeparted { departed, cause: Cause::NotFinalized });
+                    let cause = Cause::NotFinalized { initialised: departed.initialised };
+                    out.push(Effect::FailDeparted { departed, cause });
                 }
             }
             Kill::Gentle { force_at } if now >= force_at => self.force(now, out),

@@ -31,6 +31,9 @@ pub struct Process {
     pub has_further: bool,
     /// It has used its PMIx server.
     pub spoke_pmix: bool,
+    /// Its library waits for the other ranks of its node where the agent does not see it: in a PMIx client, and in shared memory, as MPICH
+    /// does once it has asked which ranks share its node.
+    meets_node: bool,
     /// It has called PMI finalize.
     pub finalized: bool,
     /// The PMI socket closed without finalize; that counts after some time.
@@ -58,6 +61,7 @@ impl Process {
             spoke_pmi: false,
             has_further: false,
             spoke_pmix: false,
+            meets_node: false,
             finalized: false,
             closed: false,
             out_of_memory: false,
@@ -67,6 +71,15 @@ impl Process {
 
     pub fn is_gone(&self) -> bool {
         matches!(self.state, ProcessState::Gone { .. })
+    }
+
+    /// Whether it may be waiting for the other ranks of its node where the agent does not see it.
+    pub fn may_wait_for_node(&self) -> bool {
+        self.meets_node && !self.finalized && self.is_running()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.state == ProcessState::Running
     }
 
     fn is_busy(&self) -> bool {
@@ -83,6 +96,10 @@ pub struct Ranks {
     alive: usize,
     /// Number of ranks that have not started.
     unstarted: usize,
+    /// When the first rank began to wait for the others of its node.
+    met_at: Option<Instant>,
+    /// The ranks that had not called init by then were requested.
+    init_asked: bool,
     /// PMI sockets that closed without finalize, oldest first.
     closed_sockets: VecDeque<(Instant, LocalRank)>,
 }
@@ -98,7 +115,15 @@ impl std::ops::Deref for Ranks {
 impl Ranks {
     pub fn new(list: Vec<Process>) -> Self {
         let count = list.len();
-        Ranks { list, busy: count, alive: count, unstarted: count, closed_sockets: VecDeque::new() }
+        Ranks {
+            list,
+            busy: count,
+            alive: count,
+            unstarted: count,
+            met_at: None,
+            init_asked: false,
+            closed_sockets: VecDeque::new(),
+        }
     }
 
     /// Whether some have not ended, or have unread output.
@@ -207,6 +232,49 @@ impl Ranks {
         process.spoke_pmi = true;
         process.spoke_pmix |= by_pmix;
         process.trace.init_ns = now.0;
+        if by_pmix {
+            self.on_meets_node(now, local);
+        }
+    }
+
+    /// A rank's library waits for the other ranks of its node from now on.
+    pub fn on_meets_node(&mut self, now: Instant, local: LocalRank) {
+        self.list[local.index()].meets_node = true;
+        self.met_at.get_or_insert(now);
+    }
+
+    /// Whether a local rank may wait inside its library for this one, which has ended without calling init.
+    ///
+    /// PMIx's library makes the ranks of a node wait for each other, and its server only reports when all have entered; MPICH's waits in
+    /// memory that they share. So only the library knows whether a rank waits for one that never called init. Such a rank counts as one that
+    /// has called it and left without finalize: this is no failure if the job ends soon. MPI has the same rule: if one process calls
+    /// `MPI_Init`, all must.
+    pub fn is_awaited_in_library(&self, local: LocalRank) -> bool {
+        let process = &self.list[local.index()];
+        let has_left = process.state == ProcessState::Gone { exit: Some(0) } && !process.spoke_pmi;
+        has_left && self.list.iter().any(Process::may_wait_for_node)
+    }
+
+    /// The ranks that may wait for others of the node inside init, and the running ones that have not called it. With PMIx, if a rank that
+    /// waits uses it.
+    pub fn in_init(&self) -> (usize, Vec<&Process>) {
+        let by_pmix = self.list.iter().any(|process| process.spoke_pmix && process.may_wait_for_node());
+        let has_called = |process: &&Process| if by_pmix { process.spoke_pmix } else { process.spoke_pmi };
+        let arrived = self.list.iter().filter(has_called).filter(|process| process.may_wait_for_node()).count();
+        let missing = self.list.iter().filter(|process| arrived > 0 && process.is_running() && !has_called(process));
+        (arrived, missing.collect())
+    }
+
+    /// When to look for ranks that have not called the init in which others may have waited for `after_ns`.
+    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
+        self.met_at.filter(|_| after_ns > 0 && !self.init_asked).map(|at| at + after_ns)
+    }
+
+    /// Whether there are such ranks, once it is time.
+    pub fn check_init(&mut self, now: Instant, after_ns: u64) -> bool {
+        let is_due = self.stall_deadline(after_ns).is_some_and(|due| now >= due);
+        self.init_asked |= is_due;
+        is_due && !self.in_init().1.is_empty()
     }
 
     pub fn on_joined(&mut self, local: LocalRank) {
@@ -351,6 +419,36 @@ mod tests {
         assert!(out.pop().is_none());
         ranks.on_server_gone(&mut out);
         assert_eq!(names(out), ["depart"], "only the one that did not finalize");
+    }
+
+    #[test]
+    fn a_rank_that_exits_without_init_is_awaited_once_a_library_waits_for_its_node() {
+        for by_pmix in [true, false] {
+            let (mut ranks, mut out) = (ranks(3), Effects::default());
+            let awaited = |ranks: &Ranks| (0..3).map(LocalRank).find(|local| ranks.is_awaited_in_library(*local));
+            ranks.on_exited(Instant(5), LocalRank(1), ExitStatus::Exited(0), &mut out);
+            assert_eq!(awaited(&ranks), None, "no rank has connected");
+            ranks.on_connected(Instant(6), LocalRank(2), by_pmix);
+            assert_eq!(awaited(&ranks), by_pmix.then_some(LocalRank(1)));
+            ranks.on_meets_node(Instant(7), LocalRank(2));
+            assert_eq!(awaited(&ranks), Some(LocalRank(1)));
+            ranks.on_finalized(Instant(8), LocalRank(2), by_pmix);
+            assert_eq!(awaited(&ranks), None, "no rank waits any more");
+        }
+    }
+
+    #[test]
+    fn ranks_that_have_not_called_init_are_reported_once() {
+        let mut ranks = ranks(3);
+        let missing = |ranks: &Ranks| ranks.in_init().1.iter().map(|process| process.rank.0).collect::<Vec<_>>();
+        assert!(missing(&ranks).is_empty() && ranks.stall_deadline(10).is_none(), "no rank waits");
+        ranks.on_connected(Instant(5), LocalRank(1), false);
+        ranks.on_meets_node(Instant(6), LocalRank(1));
+        assert_eq!((missing(&ranks), ranks.stall_deadline(10)), (vec![0, 2], Some(Instant(16))));
+        assert!(!ranks.check_init(Instant(15), 10) && ranks.check_init(Instant(16), 10));
+        assert!(!ranks.check_init(Instant(17), 10) && ranks.stall_deadline(10).is_none(), "once");
+        ranks.on_connected(Instant(18), LocalRank(2), true);
+        assert_eq!(missing(&ranks), [0, 1], "two kinds of libraries wait for each other");
     }
 
     #[test]

@@ -10,14 +10,14 @@
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
 use super::groups::words;
-use super::ranks::Process;
+use super::ranks::{Process, Ranks};
 use crate::collective::Exchanges;
 use crate::collective::groups::Stall;
 use crate::time::Instant;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::{STALL_NAMES_MAX, STALL_PAUSE_NS};
-use wireup_wire::peer::{Control, GroupStall, StallReport};
+use wireup_wire::peer::{Control, GroupStall, InitStall, StallReport};
 
 /// At the root: the request that is delayed until the interval has passed.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Stalls {
 /// This node's report about `collective`, whose epochs are `exchanges`; `None` if it has no ranks.
 pub fn report(
     facts: &Facts,
-    ranks: &[Process],
+    ranks: &Ranks,
     collective: Option<Collective>,
     exchanges: &Exchanges,
     groups: impl Iterator<Item = Stall>,
@@ -87,6 +87,20 @@ pub fn report(
         missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
         missing_count: missing().count() as u32,
         groups: groups.take(STALL_NAMES_MAX).map(|stall| group_stall(ranks, &stall)).collect(),
+        running: ranks.iter().filter(|process| process.is_running()).count() as u32,
+        initialised: ranks.iter().filter(|process| process.is_running() && process.spoke_pmi).count() as u32,
+        init: init_stall(ranks),
+    })
+}
+
+/// Ranks that may wait inside init for others of the node.
+fn init_stall(ranks: &Ranks) -> Option<InitStall> {
+    let (arrived, missing) = ranks.in_init();
+    (!missing.is_empty()).then(|| InitStall {
+        arrived: arrived as u32,
+        missing: missing.iter().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
+        missing_count: missing.len() as u32,
+        by_other: missing.iter().filter(|process| process.spoke_pmi).count() as u32,
     })
 }
 

@@ -196,7 +196,8 @@ mod tests {
         parent.apps[0].cwd = b"/w".to_vec();
         parent.env = vec![b"PATH=/bin".to_vec()];
         parent.options.stdin = StdinTarget::All;
-        let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
+        let places = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
+        let places: Vec<Place> = places.collect();
         let names = (JobId(5), "child".to_owned());
         let lost = BTreeSet::new();
         let read = |path: Vec<u8>| {

@@ -14,6 +14,8 @@ pub struct Place {
     pub node: NodeSpec,
     /// How many ranks it has room for, if that was said.
     pub slots: Option<u32>,
+    /// Further names and addresses of its machine, as far as the launcher knows them. Virtual nodes have those of their common machine.
+    pub other_names: Vec<String>,
 }
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
@@ -63,6 +65,7 @@ impl Growth {
             all.push(Place {
                 node: NodeSpec { agent: AgentId::ADDED, name: host.clone(), shared: false },
                 slots: *slots,
+                other_names: Vec::new(),
             });
         }
         Ok(all)
@@ -158,29 +161,34 @@ struct Names<'p> {
     whole: BTreeMap<&'p str, Vec<usize>>,
     /// By the part before the first dot, of names that have one.
     short: BTreeMap<&'p str, Vec<usize>>,
+    /// By the other names of their machines.
+    other: BTreeMap<&'p str, Vec<usize>>,
 }
 
 impl<'p> Names<'p> {
     fn of(places: &'p [Place]) -> Names<'p> {
-        let mut names = Names { whole: BTreeMap::new(), short: BTreeMap::new() };
+        let mut names = Names { whole: BTreeMap::new(), short: BTreeMap::new(), other: BTreeMap::new() };
         for (at, place) in places.iter().enumerate() {
             let name = without_user(&place.node.name);
             names.whole.entry(name).or_default().push(at);
             if let Some((short, _)) = name.split_once('.') {
                 names.short.entry(short).or_default().push(at);
             }
+            for name in &place.other_names {
+                names.other.entry(name).or_default().push(at);
+            }
         }
         names
     }
 
-    /// The places that a user means who writes `host`: with or without its domain.
+    /// The places that a user means who writes `host`: with or without its domain, or another name of the machine.
     fn find(&self, host: &str) -> Option<&Vec<usize>> {
         let host = without_user(host);
-        let other = || match host.split_once('.') {
+        let by_domain = || match host.split_once('.') {
             Some((short, _)) => self.whole.get(short),
             None => self.short.get(host),
         };
-        self.whole.get(host).or_else(other)
+        self.whole.get(host).or_else(by_domain).or_else(|| self.other.get(host))
     }
 }
 
@@ -218,6 +226,7 @@ mod tests {
             let place = |(agent, name): (usize, &&str)| Place {
                 node: NodeSpec { agent: AgentId(agent as u32), name: (*name).into(), shared: false },
                 slots: None,
+                other_names: if *name == "a" { vec!["localhost".into(), "10.0.0.1".into()] } else { Vec::new() },
             };
             let places: Vec<Place> = names.iter().enumerate().map(place).collect();
             Names::of(&places).find(host).cloned()
@@ -227,12 +236,15 @@ mod tests {
         assert_eq!(named(&["a", "b"], "you@b.x.org"), Some(vec![1]));
         assert_eq!(named(&["b.x.org", "b.y.org"], "b"), Some(vec![0, 1]));
         assert_eq!(named(&["b.x.org"], "b.y.org"), None);
+        assert_eq!(named(&["b", "a"], "localhost"), Some(vec![1]));
+        assert_eq!(named(&["a", "10.0.0.1"], "me@10.0.0.1"), Some(vec![1]), "its own name comes first");
     }
 
     fn places(slots: &[Option<u32>]) -> Vec<Place> {
         let place = |(agent, slots): (usize, &Option<u32>)| Place {
             node: NodeSpec { agent: AgentId(agent as u32), name: format!("n{agent}"), shared: false },
             slots: *slots,
+            other_names: Vec::new(),
         };
         slots.iter().enumerate().map(place).collect()
     }

@@ -19,7 +19,8 @@ impl Bench {
     /// A job with two ranks on each of two nodes runs.
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
-        let places = job.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
+        let places =
+            job.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() }).collect();
         let config =
             LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places, growth: Growth::Free };
         let launcher = Launcher::new(config, Instant(0));

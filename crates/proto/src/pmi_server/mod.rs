@@ -103,6 +103,7 @@ impl PmiServer {
             pmi_version: options.pmi_version,
             spawned: facts.spec.spawned.as_ref(),
             universe_size: options.universe_size,
+            memory_alloc_kinds: options.memory_alloc_kinds.as_deref(),
         };
         let who = Requester { client, rank: process.rank, appnum: process.appnum };
         let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
@@ -124,6 +125,7 @@ impl PmiServer {
         let local = client.local;
         match asked {
             Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
+            Asked::MeetsNode => out.push(Effect::MeetsNode(local)),
             Asked::Enter { entry, reply_to } => {
                 self.prepare(facts, &entry, &reply_to, out);
                 out.push(Effect::Enter { local, entry, reply_to });

@@ -204,7 +204,13 @@ impl Turn<'_, '_> {
         // As under Slurm, whose clients rely on it.
         let size = self.facts.universe_size.unwrap_or(self.facts.job_size).to_string();
         let value = match key {
-            b"PMI_process_mapping" => self.facts.process_mapping,
+            b"PMI_process_mapping" => {
+                if !self.is_further {
+                    self.effects.push(Effect::MeetsNode);
+                }
+                self.facts.process_mapping
+            }
+            b"PMI_mpi_memory_alloc_kinds" => self.facts.memory_alloc_kinds.map(str::as_bytes),
             b"universeSize" => Some(size.as_bytes()),
             b"hasNameServ" => Some(&b"TRUE"[..]),
             _ => None,

@@ -33,6 +33,7 @@ pub struct Facts<'a> {
     /// If a rank of another job has asked for this one.
     pub spawned: Option<&'a Spawned>,
     pub universe_size: Option<u32>,
+    pub memory_alloc_kinds: Option<&'a str>,
 }
 
 /// The requesting rank.
@@ -59,6 +60,8 @@ pub struct Tables<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     Initialised,
+    /// The rank has asked which ranks share its node.
+    MeetsNode,
     /// The rank starts its next collective.
     Enter {
         entry: Entry,

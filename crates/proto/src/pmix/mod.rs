@@ -41,7 +41,6 @@ use crate::job::collectives::Arrived;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
-use crate::job::ranks::{Process, ProcessState};
 use crate::time::Instant;
 use asks::{Asks, Waits};
 use events::Events;
@@ -300,15 +299,4 @@ impl Pmix {
     pub fn outstanding(&self) -> usize {
         self.asks.len()
     }
-}
-
-/// Whether a connected local rank may wait inside the library for this one, which has ended without connecting.
-///
-/// The library makes the ranks of a node wait for each other, and its server only reports when all have entered: so only the library knows
-/// whether a rank waits for one that never connected. Such a rank counts as one that has connected and left without finalizing: this is no
-/// failure if the job ends soon. Open MPI's own launchers have the same rule: if one process calls init, all must.
-pub fn is_awaited_in_library(ranks: &[Process], local: LocalRank) -> bool {
-    let process = &ranks[local.index()];
-    let joined = |other: &Process| other.spoke_pmix && !other.finalized && other.state == ProcessState::Running;
-    process.state == ProcessState::Gone { exit: Some(0) } && !process.spoke_pmi && ranks.iter().any(joined)
 }

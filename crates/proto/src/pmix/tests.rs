@@ -462,19 +462,3 @@ fn bytes_that_are_not_a_message_end_the_job_once() {
     let effects = bench.server_bytes(&[0xff; 64]);
     assert!(matches!(failures(&effects)[..], [Cause::PmixServer { .. }]));
 }
-
-#[test]
-fn a_rank_that_exited_without_pmix_is_awaited_once_another_has_connected() {
-    let mut ranks = [0, 1, 2].map(|rank| Process::new(Rank(rank), 0));
-    ranks.iter_mut().for_each(|process| process.state = ProcessState::Running);
-    ranks[1].state = ProcessState::Gone { exit: Some(0) };
-    let awaited = |ranks: &[Process]| (0..3).map(LocalRank).find(|local| is_awaited_in_library(ranks, *local));
-    assert_eq!(awaited(&ranks), None, "no rank has connected");
-    (ranks[2].spoke_pmi, ranks[2].spoke_pmix) = (true, true);
-    assert_eq!(awaited(&ranks), Some(LocalRank(1)));
-    ranks[1].state = ProcessState::Gone { exit: None };
-    assert_eq!(awaited(&ranks), None, "its signal is reported instead");
-    ranks[1].state = ProcessState::Gone { exit: Some(0) };
-    ranks[2].finalized = true;
-    assert_eq!(awaited(&ranks), None, "no rank waits any more");
-}

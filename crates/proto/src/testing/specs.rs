@@ -78,6 +78,7 @@ pub fn departed(rank: u32) -> Departed {
         epoch: Epoch(0),
         modex_epoch: Epoch(0),
         finalized: true,
+        initialised: true,
         deserted: false,
         exit: Some(0),
     }

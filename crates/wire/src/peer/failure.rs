@@ -30,8 +30,8 @@ pub enum Cause {
     Aborted { code: i32, message: String },
     /// Other ranks wait in a fence that this rank can no longer enter.
     LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
-    /// The rank exited with code 0 after PMI init and without finalize; others may wait for it for ever.
-    NotFinalized,
+    /// The rank exited with code 0 without finalize; others may wait for it forever. `initialised`: whether it had called init.
+    NotFinalized { initialised: bool },
     /// The rank's PMI requests broke the protocol.
     Pmi { problem: String },
     /// Agents could not be started or did not link; the list is complete.

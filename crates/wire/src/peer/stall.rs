@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// One agent's information about an incomplete fence.
+/// One agent's information about ranks that others wait for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StallReport {
     pub node: NodeId,
@@ -22,6 +22,22 @@ pub struct StallReport {
     pub missing_count: u32,
     /// Group barriers in which ranks of the node wait or are awaited; the first few.
     pub groups: Vec<GroupStall>,
+    /// Ranks of the node that run, and how many of these have called init.
+    pub running: u32,
+    pub initialised: u32,
+    /// Ranks of the node may wait inside init for others of the node that have not called it.
+    pub init: Option<InitStall>,
+}
+
+/// Ranks of one node whose library waits for the node's other ranks, and those that have not called its init.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InitStall {
+    pub arrived: u32,
+    /// The first few with their pids, and the number of all.
+    pub missing: Vec<(Rank, u32)>,
+    pub missing_count: u32,
+    /// How many of the missing ranks have called the init of another kind of library, with PMI in place of PMIx.
+    pub by_other: u32,
 }
 
 /// One agent's information about an incomplete group barrier.

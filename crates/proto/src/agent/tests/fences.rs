@@ -155,7 +155,7 @@ fn a_rank_may_die_while_its_get_waits() {
         assert_eq!(net.request(1, &get("a")), found(0), "with code {code}");
         assert_eq!(net.replies(0), "");
         net.pass_and_settle(2_000_000_000);
-        let wanted = if code == 0 { Cause::NotFinalized } else { Cause::Exited(code) };
+        let wanted = if code == 0 { Cause::NotFinalized { initialised: true } } else { Cause::Exited(code) };
         assert_eq!(net.failures(), [wanted]);
     }
 }

@@ -245,7 +245,7 @@ fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
         }
         assert!(failure(&mut agent).is_none(), "the job may end first");
         agent.tick_at(T + SECOND);
-        assert!(matches!(failure(&mut agent), Some(Cause::NotFinalized)), "{joins_first}");
+        assert!(matches!(failure(&mut agent), Some(Cause::NotFinalized { initialised: false })), "{joins_first}");
     }
     let mut agent = serving();
     joins(&mut agent);

@@ -61,6 +61,7 @@ impl Bench {
             pmi_version: self.version,
             spawned: Some(&spawned),
             universe_size: Some(16),
+            memory_alloc_kinds: Some("mpi:alloc_mem"),
         };
         let who = Requester { client: LocalRank(1).into(), rank: Rank(5), appnum: 2 };
         let Bench { kvs, attrs, addresses, endpoints, shares, .. } = self;
@@ -120,6 +121,8 @@ fn pmi1_from_init_to_finalize() {
     assert_eq!(bench.request("cmd=get_appnum\n"), "cmd=appnum rc=0 appnum=2\n");
     assert_eq!(bench.request("cmd=get_my_kvsname\n"), "cmd=my_kvsname rc=0 kvsname=job-1\n");
     assert_eq!(bench.request("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=16\n");
+    let kinds = bench.request("cmd=get kvsname=job-1 key=PMI_mpi_memory_alloc_kinds\n");
+    assert_eq!(kinds, "cmd=get_result rc=0 value=mpi:alloc_mem\n");
     let mapping = bench.request("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
     assert!(mapping.contains(" rc=0") && mapping.contains("value=(vector,(0,2,4))"), "{mapping}");
     assert!(bench.request("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
