@@ -1,6 +1,7 @@
 //! An agent's end of a keeper: requests are written in batches, and the reactor is called only on changes.
 
 use super::token::Token;
+use crate::remedy::Advised;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -76,7 +77,7 @@ impl KeeperLink {
             Ok(Alive::Yes) => true,
             Ok(Alive::Gone) => !self.on_gone(reactor),
             // Descriptors ran out: some are lost, and with them the events that they belong to.
-            Err(error) => !self.give_up(format!("receive the descriptors of processes: {error}"), reactor),
+            Err(error) => !self.give_up(format!("receive the descriptors of processes: {}", Advised(&error)), reactor),
         }
     }
 

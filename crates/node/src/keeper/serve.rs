@@ -14,6 +14,7 @@ use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::Stops;
 use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
+use crate::remedy::Advised;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -85,7 +86,7 @@ fn report_failure(socket: &OwnedFd, error: &io::Error) {
 
 /// Adds what has failed to an error.
 fn say<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
-    result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+    result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {}", Advised(&error))))
 }
 
 /// What a keeper sends before anything else when its namespace is set up.
@@ -146,7 +147,7 @@ impl Serve {
         // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
         process::restore_slice();
         let kept = iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors));
-        let lent = say("open /dev/null", Lent::settle(kept))?;
+        let lent = say("open /dev/null, which programs need (mknod -m 666 /dev/null c 1 3)", Lent::settle(kept))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = say("wait for events (epoll_create1)", Reactor::new())?;

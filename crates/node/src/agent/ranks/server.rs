@@ -2,9 +2,9 @@
 
 use super::JobRanks;
 use crate::agent::pmix::{self, Opening, PmixServer, SpareServer};
-use crate::agent::shells::in_words;
 use crate::agent::turn::Turn;
 use crate::keeper::{KeeperEvent, Request};
+use crate::agent::shells::in_words;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::{Input, PmixPlan};
 use wireup_wire::ids::NodeId;
