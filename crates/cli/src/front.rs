@@ -66,7 +66,7 @@ pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -
 }
 
 fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
-    let mut translation = match translated(name, words) {
+    let mut translation = match translated(name, words.clone()) {
         Ok(translation) => translation,
         Err(error) => return out::fail(&format!("{name}: {error}")),
     };
@@ -85,9 +85,10 @@ fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
     if !translation.quiet {
         translation.notes.iter().for_each(|note| out::tell(&format!("{name}: {note} (-quiet hides this)")));
     }
-    match Parsed::of_lines(std::mem::take(&mut translation.programs)) {
+    let parsed = Parsed::of_lines(std::mem::take(&mut translation.programs));
+    match parsed.map_err(|error| error.with_words(&words)) {
         Ok(parsed) => run::start_parsed(parsed, process_ns),
-        Err(FlagError::NoProgram) => out::fail(&format!("no program to run; try: {name} -n 4 ./app")),
+        Err(FlagError::NoProgram { taken }) => out::fail(&format!("no program to run{taken}; try: {name} -n 4 ./app")),
         Err(error) => out::fail(&format!("{name}: {error}")),
     }
 }

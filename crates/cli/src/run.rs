@@ -245,10 +245,17 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
         // Several ranks on a socket are usual.
         BindTo::To { .. } | BindTo::Even | BindTo::None | BindTo::Lists(_) => return None,
     };
-    let places = wireup_node::binding::objects(&resolved.machine, object).ok()?.len() / count.max(1) as usize;
-    let ranks = resolved.job.job_size();
-    (ranks as usize > places).then(|| {
-        format!("--bind-to {name}: {ranks} ranks share {places} {noun}; start fewer ranks, or leave them free with --bind-to none")
+    let have = wireup_node::binding::objects(&resolved.machine, object).ok()?.len();
+    let (each, ranks) = (count.max(1) as usize, resolved.job.job_size());
+    if each > have {
+        return Some(format!(
+            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in --map-by, or the \
+             number in --bind-to"
+        ));
+    }
+    let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };
+    (ranks as usize > have / each).then(|| {
+        format!("--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with --bind-to none")
     })
 }
 

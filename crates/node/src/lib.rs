@@ -8,6 +8,7 @@ pub mod hosts;
 pub mod keeper;
 pub mod launcher;
 pub mod record;
+mod remedy;
 pub mod sendable;
 pub mod session;
 mod spawn_error;

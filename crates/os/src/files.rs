@@ -33,6 +33,21 @@ pub fn null() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// With less than this many bytes in a file system it counts as full (chosen: more than a library of a job allocates at once).
+const ROOM_MIN: u64 = 4 << 20;
+
+/// What is left in the file system of a folder, in words, if it is full.
+pub fn lacking_room(folder: &Path) -> Option<String> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    let free = stat.f_bavail * stat.f_frsize;
+    let (is_full, is_out_of_files) = (stat.f_blocks > 0 && free < ROOM_MIN, stat.f_files > 0 && stat.f_favail == 0);
+    match () {
+        () if is_full => Some(format!("{} is full: {} KiB are free", folder.display(), free >> 10)),
+        () if is_out_of_files => Some(format!("{} is full: it can have no more files", folder.display())),
+        () => None,
+    }
+}
+
 /// A file in memory that appears in no file system and can be sealed. It cannot be executed, as kernels from 6.3 on may demand
 /// (`vm.memfd_noexec`), but libraries can be mapped from it.
 ///

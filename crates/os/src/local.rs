@@ -15,6 +15,9 @@ use std::path::Path;
 /// Suffix of a socket's temporary name until it listens.
 const UNHEARD: &str = ".new";
 
+/// Connections that wait at an abstract name.
+const ABSTRACT_BACKLOG: i32 = 64;
+
 /// The process at the other end of a connection, as of the moment when it listened or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
@@ -57,6 +60,29 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = stream(SocketFlags::NONBLOCK)?;
     retry_on_intr(|| net::connect(&socket, &SocketAddrUnix::new(path)?))?;
     crate::files::set_nonblocking(&socket, false)?;
+    Ok(socket)
+}
+
+/// Makes a non-blocking stream socket that listens at an abstract name, which vanishes with it.
+///
+/// # Errors
+/// `AddrInUse`: another socket of this network namespace has the name.
+pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    net::listen(&socket, ABSTRACT_BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connects to the socket that listens at an abstract name; the socket is non-blocking.
+///
+/// # Errors
+/// No socket of this network namespace listens there, or too many others wait to be accepted (`WouldBlock`).
+pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     Ok(socket)
 }
 

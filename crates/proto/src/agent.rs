@@ -292,8 +292,8 @@ impl Agent {
             }
             Input::PmixBytes { job, bytes } => fx.push(Effect::Job(job, JobInput::PmixBytes(bytes))),
             Input::PmixSaid { job, text } => fx.push(Effect::Job(job, JobInput::PmixSaid(text))),
-            Input::PmixGone { job, status, stderr } => {
-                fx.push(Effect::Job(job, JobInput::PmixGone { status, stderr }));
+            Input::PmixGone { job, status, stderr, no_room } => {
+                fx.push(Effect::Job(job, JobInput::PmixGone { status, stderr, no_room }));
             }
             Input::PmixFailed { job, error } => fx.push(Effect::Job(job, JobInput::PmixFailed(error))),
             Input::KeeperLost { job, problem } => fx.push(Effect::Job(job, JobInput::KeeperLost { problem })),

@@ -273,6 +273,8 @@ pub enum Input {
         job: JobId,
         status: ExitStatus,
         stderr: String,
+        /// Its directory's file system is full: what is left there, in words.
+        no_room: Option<String>,
     },
     /// It could not be started: `error.what` has the complete description, for the user.
     PmixFailed {

@@ -166,8 +166,8 @@ impl Job {
             JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(&self.facts, Sink::Local(local), bytes, out),
             JobInput::PmixBytes(bytes) => self.pmix(now, out, |pmix, view, out| pmix.on_bytes(view, &bytes, out)),
             JobInput::PmixSaid(text) => self.pmix(now, out, |pmix, view, out| pmix.on_said(view, text, out)),
-            JobInput::PmixGone { status, stderr } => {
-                self.pmix(now, out, |pmix, view, out| pmix.on_gone(view, status, &stderr, out));
+            JobInput::PmixGone { status, stderr, no_room } => {
+                self.pmix(now, out, |pmix, view, out| pmix.on_gone(view, status, &stderr, no_room, out));
             }
             JobInput::PmixFailed(error) => self.pmix(now, out, |pmix, view, out| pmix.on_failed(view, &error, out)),
             JobInput::Frame { from, frame } => self.on_frame(now, from, frame, out),

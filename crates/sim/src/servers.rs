@@ -133,7 +133,7 @@ impl World {
         let Some(server) = self.nodes[node as usize].server.as_mut() else { return };
         if std::mem::replace(&mut server.is_running, false) {
             server.serving = false;
-            self.keeper_says(node, |job| Input::PmixGone { job, status, stderr: "last words".into() });
+            self.keeper_says(node, |job| Input::PmixGone { job, status, stderr: "last words".into(), no_room: None });
         }
     }
 

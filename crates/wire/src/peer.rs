@@ -14,8 +14,8 @@ mod transport;
 pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
 };
-pub use failure::{Cause, Failure, SpawnError, SpawnStep};
-pub use problem::{Problem, ProblemKind};
+pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
+pub use problem::{PmixFault, PmixProblem, Problem, ProblemKind};
 pub use stall::{GroupStall, InitStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
@@ -267,7 +267,7 @@ pub enum Control {
         agent: AgentId,
         jobs: Vec<JobId>,
         parent: Vec<String>,
-        problem: String,
+        problem: Problem,
         snapshot: Box<SessionSnapshot>,
     },
     /// ↓ No ancestor could start this agent; each hop forwards it towards the agent's parent.
@@ -285,7 +285,7 @@ pub enum Control {
     Probed {
         agent: AgentId,
         asker: AgentId,
-        problem: Option<String>,
+        problem: Option<Problem>,
     },
     /// ↑ All agents of the subtree have checked for UCX; `missing` is one that cannot use it.
     TransportLooked {

@@ -34,7 +34,7 @@ use crate::block;
 use crate::ids::{AgentId, NodeId, Rank};
 use crate::job::Block;
 use crate::names;
-use crate::peer::{PeerError, decode_front, encode};
+use crate::peer::{PeerError, PmixProblem, decode_front, encode};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -210,7 +210,7 @@ pub enum FromServer {
     },
     /// This node cannot serve PMIx. The text includes advice.
     Failed {
-        problem: String,
+        problem: PmixProblem,
     },
     Connected {
         rank: Rank,

@@ -14,9 +14,9 @@ use wireup_wire::job::{
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
-    Gone, GroupStall, Hello, InitStall, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell,
-    Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message, encode,
-    probe,
+    Gone, GroupStall, Hello, InitStall, MissingAgent, Note, Opened, PROTOCOL_VERSION, PmixFault, RankTrace, Rejoin,
+    RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message,
+    encode, probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
@@ -226,7 +226,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
         ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
-        ("failed-pmix", Control::Failed(failure(Cause::PmixServer { problem: "gone".into() }))),
+        ("failed-pmix", Control::Failed(failure(Cause::PmixServer { problem: PmixFault::NoRoom.with("gone") }))),
         ("failed-killed", Control::Failed(failure(Cause::Killed { by: "me".into() }))),
         ("failed-session-ended", Control::Failed(failure(Cause::SessionEnded { reason: "down".into() }))),
         ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),

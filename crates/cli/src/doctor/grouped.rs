@@ -1,6 +1,7 @@
 //! Hosts with the same finding are reported together.
 
 use super::finding::{Finding, Level};
+use super::judge::one_line;
 use crate::hosts::collapse_short;
 
 /// A finding and the hosts that have it.
@@ -40,7 +41,8 @@ impl Group {
             Level::Remark => "remark ",
             Level::Note => "note   ",
         };
-        let text = self.finding.single.as_ref().unwrap_or(&self.finding.text);
+        // Parts of it come from the host.
+        let text = one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text));
         let cure = self.finding.cure.iter().map(|cure| format!("         fix: {cure}\n"));
         format!("{level}  {hosts}: {text}\n{}", cure.collect::<String>())
     }

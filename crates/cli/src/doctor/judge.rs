@@ -2,6 +2,7 @@
 
 use super::finding::{Bytes, Finding, bytes, limit, plain};
 use wireup_node::doctor::{End, Facts, LimitsOf, Seen};
+use wireup_wire::peer::{Problem, ProblemKind};
 
 /// With fewer descriptors an agent on a node with many ranks runs out. Chosen: five per rank, with a margin.
 const OPEN_FILES_MIN: u64 = 1024;
@@ -50,11 +51,15 @@ pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize,
 }
 
 /// Why a host did not answer.
-pub fn unreached(case: &Case) -> Option<String> {
+pub fn unreached(case: &Case) -> Option<Problem> {
+    let firewall =
+        "check for a firewall: it must allow TCP from the host to any port of this machine; or choose an --interface";
     match case.seen.map(|seen| &seen.end) {
         Some(End::Lost(problem)) if case.facts.is_none() => Some(problem.clone()),
-        Some(End::Answered) if case.facts.is_none() => Some("it exited without a report".to_owned()),
-        Some(End::Lost(_) | End::Answered | End::Missing) | None => None,
+        Some(End::Answered | End::Unconnected) if case.facts.is_none() => Some(
+            ProblemKind::Advised.with(format!("it cannot connect back to this machine, as an agent must; {firewall}")),
+        ),
+        Some(End::Lost(_) | End::Answered | End::Unconnected | End::Missing) | None => None,
     }
 }
 

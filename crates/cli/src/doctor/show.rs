@@ -63,7 +63,7 @@ fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String
     let many = cases.len() > LINES_MAX;
     for (index, case) in cases.iter().enumerate() {
         let Some(facts) = case.facts else { continue };
-        let (verdict, said) = (verdict(index), line(case, facts, many));
+        let (verdict, said) = (verdict(index), judge::one_line(&line(case, facts, many)));
         match lines.iter_mut().find(|line| many && (line.1, &line.2) == (verdict, &said)) {
             Some((hosts, _, _)) => hosts.push(case.host),
             None => lines.push((vec![case.host], verdict, said)),
@@ -102,8 +102,9 @@ fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
         .iter()
         .enumerate()
         .filter_map(|(index, case)| {
-            let problem = judge::one_line(&judge::unreached(case)?);
-            Some(MissingAgent { agent: AgentId(index as u32), problem: problem.into() })
+            let problem = judge::unreached(case)?;
+            let problem = problem.kind.with(judge::one_line(&problem));
+            Some(MissingAgent { agent: AgentId(index as u32), problem })
         })
         .collect();
     let setting = words::Setting {

@@ -1,8 +1,11 @@
 //! Everything that can be wrong with a command line, each reported on one line with the next step.
 
+use super::mapping::{MapBy, name_of};
 use super::rankfile::RankfileError;
 use crate::env_file::EnvFileError;
 use crate::hosts::HostsError;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 use wireup_coll::MappingError;
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
@@ -33,8 +36,9 @@ pub enum FlagError {
          out"
     )]
     StepStarts { program: &'static str },
-    #[error("no program to run; try: wireup run -n 4 ./app")]
-    NoProgram,
+    /// `taken`: what became of the last word, if that may have been meant as the program.
+    #[error("no program to run{taken}; try: wireup run -n 4 ./app")]
+    NoProgram { taken: String },
     #[error("program {section} of the command line is missing; write a program before and after every \":\"")]
     NoSectionProgram { section: usize },
     #[error("program {section} ({program}) has no -n: with \":\" every program needs its number of ranks")]
@@ -58,10 +62,10 @@ pub enum FlagError {
     )]
     SlotsExceeded { ranks: u32, nodes: u32, slots: u32 },
     #[error(
-        "{ranks} ranks do not fit with --map-by ppr:{per_node}:node on {nodes} node(s); lower -n, or raise the number \
-         of ranks per node"
+        "{ranks} ranks do not fit with --map-by {map}, which has places for {per_node} on each of {nodes} node(s); lower -n, \
+         or raise the number in {map}"
     )]
-    PprExceeded { ranks: u32, nodes: u32, per_node: u32 },
+    PprExceeded { ranks: u32, nodes: u32, per_node: u32, map: String },
     #[error(
         "{ranks} ranks do not fit into the {slots} slots of {hosts} host(s); lower -n, give the hosts more slots \
          (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
@@ -133,6 +137,28 @@ pub enum FlagError {
 }
 
 impl FlagError {
+    /// `words`: the whole command line, which may end with a program that a flag has taken as its value.
+    pub fn with_words(self, words: &[OsString]) -> FlagError {
+        let is_flag = |word: &OsString| word.as_bytes().starts_with(b"-");
+        match (self, words) {
+            (FlagError::NoProgram { .. }, [.., flag, word]) if is_flag(flag) && !is_flag(word) && !is_number(word) => {
+                let taken = format!(": {} took {} as its value", flag.to_string_lossy(), word.to_string_lossy());
+                FlagError::NoProgram { taken }
+            }
+            (error, _) => error,
+        }
+    }
+
+    /// Names `--map-by` as it was typed.
+    pub fn with_map(self, typed: Option<MapBy>) -> FlagError {
+        match (self, typed) {
+            (FlagError::PprExceeded { ranks, nodes, per_node, .. }, Some(MapBy::PprObject(each, object))) => {
+                FlagError::PprExceeded { ranks, nodes, per_node, map: format!("ppr:{each}:{}", name_of(object)) }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Names the batch system's job, if the numbers of slots come from there.
     pub fn with_slots_of(self, allocation: Option<String>) -> FlagError {
         match (self, allocation) {
@@ -145,4 +171,8 @@ impl FlagError {
             (error, _) => error,
         }
     }
+}
+
+fn is_number(word: &OsString) -> bool {
+    word.as_bytes().iter().all(u8::is_ascii_digit)
 }

@@ -190,13 +190,15 @@ const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2"
 
 /// Parses the words after `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
-    let mut words = args.into_iter().peekable();
+    let all: Vec<OsString> = args.into_iter().collect();
+    let mut words = all.iter().cloned().peekable();
     let mut lines = Vec::new();
     loop {
         let Some(line) = flag::RUN.parse_program(&mut words)? else { return Ok(Wish::Help) };
         lines.push(line);
         if words.next().is_none() {
-            return Ok(Wish::Run(Box::new(Parsed::of_lines(lines)?)));
+            let parsed = Parsed::of_lines(lines).map_err(|error| error.with_words(&all))?;
+            return Ok(Wish::Run(Box::new(parsed)));
         }
     }
 }
@@ -210,7 +212,7 @@ impl Parsed {
         for (index, line) in lines.into_iter().enumerate() {
             if line.words.is_empty() {
                 let missing = FlagError::NoSectionProgram { section: index + 1 };
-                return Err(if alone { FlagError::NoProgram } else { missing });
+                return Err(if alone { FlagError::NoProgram { taken: String::new() } } else { missing });
             }
             if let Some(given) = line.given.iter().find(|given| given.is(flag::HOST_FILE)).filter(|_| index > 0) {
                 return Err(FlagError::HostsOfOneProgram { flag: given.value.flag.clone() });

@@ -81,7 +81,8 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
             return Err(FlagError::PpnContradicts { ppn, ppr: per_node });
         }
         if u64::from(job_size) > u64::from(per_node) * u64::from(nodes) {
-            return Err(FlagError::PprExceeded { ranks: job_size, nodes, per_node });
+            let map = format!("ppr:{per_node}:node");
+            return Err(FlagError::PprExceeded { ranks: job_size, nodes, per_node, map });
         }
     }
     if parsed.oversubscribe && parsed.no_oversubscribe {

@@ -137,6 +137,7 @@ fn resolve_on(
     surroundings: Surroundings,
 ) -> Result<Resolved, FlagError> {
     let binding = binding::binding(&parsed)?;
+    let typed_map = parsed.map_by;
     let parsed = Parsed { map_by: binding::counted(&parsed, &surroundings.machine)?, ..parsed };
     if parsed.no_local && session_nodes.is_none() && !chosen::may_name_hosts(&parsed, Env(&surroundings.env)) {
         return Err(FlagError::OnlyLocal);
@@ -151,7 +152,7 @@ fn resolve_on(
     let start = session::start(&parsed, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =
         place_ranks(&parsed, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())
-            .map_err(|error| error.with_slots_of(slots_of))?;
+            .map_err(|error| error.with_slots_of(slots_of).with_map(typed_map))?;
     let nspace = format!("wireup-{}-{:032x}", surroundings.pid, surroundings.secret);
     let in_session = session_nodes.is_some();
     let (job_id, session) = match session_nodes {

@@ -136,7 +136,7 @@ fn text(status: &Status) -> String {
     }
     for node in nodes {
         if let Some(problem) = problem(node) {
-            let _ = writeln!(text, "  lost      {}: {}", node.host, one_line(problem));
+            let _ = writeln!(text, "  lost      {}: {}; wireup up starts it again", node.host, one_line(problem));
         }
     }
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);

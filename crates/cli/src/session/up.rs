@@ -117,7 +117,10 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     }
     drop(place);
     let session = match begun {
-        Some(process) => attach_to(&name).inspect_err(|_| end_process(&name, process))?,
+        Some(process) => attach_to(&name).map_err(|problem| {
+            end_process(&name, process);
+            short_of_files(&name).unwrap_or(problem)
+        })?,
         None => attach_when_begun(&name)?,
     };
     report(session, &name, &spec, begun.is_some(), parsed.verbose)
@@ -160,6 +163,16 @@ pub fn begin_for_this_process(
     }
     let owner = Owner::this_process().map_err(|error| format!("cannot make a pipe: {error}"))?;
     begin(&place, name, spec, told, Some(owner), process_ns).map(drop)
+}
+
+/// Fewer descriptors do not suffice for a session that accepts launchers.
+const OPEN_FILES_MIN: u64 = 64;
+
+/// Why a session that was just begun does not answer, if that is known.
+fn short_of_files(name: &str) -> Option<String> {
+    let limit = wireup_os::process::raise_open_files().ok()?.soft_now;
+    (limit < OPEN_FILES_MIN)
+        .then(|| format!("session {name} cannot work with at most {limit} open files; raise the limit (ulimit -n)"))
 }
 
 /// Ends a session that was just begun and is of no use, since it does not answer: it may have too few descriptors.

@@ -1,7 +1,7 @@
 //! What ended a job, where, and what to do about it, on one line.
 
 use super::{Setting, missing, one_line, signals};
-use wireup_wire::peer::{Cause, Failure, ProblemKind, SpawnError, SpawnStep};
+use wireup_wire::peer::{Cause, Failure, PmixFault, ProblemKind, SpawnError, SpawnStep, remedy};
 
 /// The line, without the prefix `wireup: `. Foreign text, such as a rank's abort message, cannot break it.
 pub fn line(failure: &Failure, setting: &Setting) -> String {
@@ -84,11 +84,12 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
         ),
         Cause::KeeperLost { problem: Some(SpawnError { what, errno, .. }) } => {
             let advice = match *errno {
-                EMFILE | ENFILE => "; raise ulimit -n or use more nodes",
-                EPERM | ENOSYS => "; seccomp or a security module (SELinux, AppArmor) on the node forbids it",
-                ENOSPC => "; raise fs.epoll.max_user_watches on the node (sysctl)",
-                _ => "",
+                EPERM | ENOSYS => Some("seccomp or a security module (SELinux, AppArmor) on the node forbids it"),
+                // The keeper's only calls with this error are those of epoll.
+                ENOSPC => Some("raise fs.epoll.max_user_watches on the node (sysctl)"),
+                errno => remedy(errno),
             };
+            let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
             let reason = if *errno == 0 { String::new() } else { format!(": {}", reason(*errno)) };
             format!("{}: the process that runs its ranks has failed: {what}{reason}{others}{advice}", node(failure))
         }
@@ -96,11 +97,9 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{}: the process that runs its ranks was killed{others}; check dmesg on the node for an out-of-memory kill",
             node(failure)
         ),
-        Cause::PmixServer { problem } => format!(
-            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 only, --pmix-library chooses \
-             another library",
-            node(failure)
-        ),
+        Cause::PmixServer { problem } => {
+            format!("{}: its PMIx server: {problem}{others}{}", node(failure), pmix_advice(problem.kind))
+        }
         Cause::ToldToEnd { signal } => format!(
             "{}: the batch system ended its agent ({}): the job was cancelled or reached its time limit",
             node(failure),
@@ -142,7 +141,18 @@ fn lost_advice(kind: ProblemKind, setting: &Setting) -> &'static str {
         ProblemKind::Silent => {
             "check the node's power and network, or whether its agent is stopped; --node-timeout sets how long to wait"
         }
-        ProblemKind::Other => "check that the node is up, and its system log",
+        ProblemKind::System(_) | ProblemKind::Advised | ProblemKind::NothingStarted | ProblemKind::Other => {
+            "check that the node is up, and its system log"
+        }
+    }
+}
+
+fn pmix_advice(fault: PmixFault) -> &'static str {
+    match fault {
+        PmixFault::Library => "",
+        PmixFault::Silent => "; is it stopped, or has the node too few CPUs for what runs there (top)?",
+        PmixFault::NoRoom => "; free some space there, or let TMPDIR name a folder with room",
+        PmixFault::Other => "; --pmix-library chooses another library",
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::Setting;
 use crate::hosts::collapse_short;
+use std::net::IpAddr;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::MissingAgent;
+use wireup_wire::peer::{MissingAgent, Problem, ProblemKind, remedy};
 
 /// Problems that are shown; the rest is only counted.
 const PROBLEMS_SHOWN: usize = 6;
 
-/// The kind of a problem, as far as its text shows it.
+/// The kind of a problem: as it was reported or, where a foreign program tells it, as far as its text shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Denied,
@@ -26,13 +27,21 @@ enum Kind {
     NoShell,
     /// The problem's own text says what to do.
     Advice,
+    /// The remote shell has run nothing.
+    NothingStarted,
+    Killed,
+    /// A system call failed with this `errno`.
+    System(i32),
     Other,
 }
 
 /// Agents with the same problem.
 struct Group<'a> {
     kind: Kind,
-    problem: String,
+    /// Of the first one.
+    problem: &'a str,
+    /// The same without what differs between hosts: their names and addresses.
+    general: String,
     first: &'a str,
     hosts: Vec<&'a str>,
     agents: Vec<AgentId>,
@@ -86,16 +95,15 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
     for MissingAgent { agent, problem } in sorted {
         let host = setting.host(*agent);
         let kind = kind(problem, setting);
-        // Problems that differ only in the host's own name are equal.
-        let general = replace_word(problem, bare(host), "HOST");
-        let alike = |group: &&mut Group| group.kind == kind && (kind != Kind::Other || group.problem == general);
+        let general = without_addresses(&replace_word(problem, bare(host), "HOST"));
+        let alike = |group: &&mut Group| (group.kind, &group.general) == (kind, &general);
         match groups.iter_mut().find(alike) {
             Some(group) => {
                 group.hosts.push(host);
                 group.agents.push(*agent);
             }
             None => {
-                groups.push(Group { kind, problem: general, first: host, hosts: vec![host], agents: vec![*agent] });
+                groups.push(Group { kind, problem, general, first: host, hosts: vec![host], agents: vec![*agent] });
             }
         }
     }
@@ -111,10 +119,7 @@ impl Group<'_> {
     }
 
     fn problem_shown(&self) -> String {
-        let problem = match self.hosts.len() {
-            1 => replace_word(&self.problem, "HOST", bare(self.first)),
-            _ => self.problem.clone(),
-        };
+        let problem = if self.hosts.len() == 1 { self.problem } else { &self.general };
         problem.trim_end_matches(['.', '\r', '\n', ' ']).to_owned()
     }
 }
@@ -134,17 +139,38 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
     replaced + rest
 }
 
+/// The text with `ADDRESS` in place of each IP address.
+fn without_addresses(text: &str) -> String {
+    let is_around = |letter: char| !letter.is_ascii_hexdigit();
+    let part = |word: &str| {
+        let address = word.trim_matches(is_around);
+        if address.parse::<IpAddr>().is_ok() { word.replace(address, "ADDRESS") } else { word.to_owned() }
+    };
+    text.split(' ').map(part).collect::<Vec<_>>().join(" ")
+}
+
 /// A host without the user name, as ssh's messages name it.
 fn bare(host: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
 
-fn kind(problem: &str, setting: &Setting) -> Kind {
+fn kind(problem: &Problem, setting: &Setting) -> Kind {
+    match problem.kind {
+        ProblemKind::Advised => Kind::Advice,
+        ProblemKind::NothingStarted => Kind::NothingStarted,
+        ProblemKind::Killed | ProblemKind::TaskKilled => Kind::Killed,
+        ProblemKind::System(errno) if remedy(errno).is_some() => Kind::System(errno),
+        ProblemKind::System(_) | ProblemKind::Silent | ProblemKind::StepCancelled | ProblemKind::Other => {
+            if setting.local { Kind::Other } else { kind_of_text(problem) }
+        }
+    }
+}
+
+/// What `ssh` and similar programs say.
+fn kind_of_text(problem: &str) -> Kind {
     let problem = problem.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));
     match () {
-        () if setting.local => Kind::Other,
-        () if says(&["cannot connect to the parent agent"]) => Kind::NotLinked,
         () if says(&["permission denied (", "permission denied,", "too many authentication failures"]) => Kind::Denied,
         () if says(&["identification has changed"]) || (says(&["host key for"]) && says(&["has changed"])) => {
             Kind::HostKeyChanged
@@ -153,7 +179,6 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
             Kind::NoName
         }
-        () if says(&["machine without wireup", "install wireup", "install the same wireup"]) => Kind::Advice,
         () if says(&["matches --interface"]) => Kind::Advice,
         () if says(&["connection refused"]) => Kind::Refused,
         () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
@@ -204,7 +229,13 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
                 .to_owned()
         }
         Kind::Advice => return None,
-        Kind::Other if setting.local => "check free memory and the limit of processes (ulimit -u)".to_owned(),
+        Kind::NothingStarted => format!(
+            "\"{} {} echo ok\" must print ok: does a start-up file of the log-in shell there (~/.bashrc) end with exit or exec?",
+            setting.shell, group.first
+        ),
+        Kind::Killed => "somebody sent that, or memory ran out, which dmesg on the node would tell".to_owned(),
+        Kind::System(errno) => return remedy(errno).map(str::to_owned),
+        Kind::Other if setting.local => "see what wireup doctor says about this machine".to_owned(),
         Kind::Other => format!("try \"{by_hand}\""),
     })
 }
@@ -255,6 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn each_host_has_its_own_cause() {
+        let said = said(&[
+            (1, "cannot write /a: No space left on device"),
+            (2, "cannot write /b: Read-only file system"),
+            (3, "Connection closed by 10.0.0.3 port 22"),
+            (4, "Connection closed by 10.0.0.4 port 22"),
+        ]);
+        for words in
+            ["n1: cannot write /a: No", "n2: cannot write /b: Read", "n[3-4]: Connection closed by ADDRESS port 22"]
+        {
+            assert!(said.contains(words), "{said}");
+        }
+        assert_eq!(said.matches("free some space").count(), 1, "{said}");
+    }
+
+    #[test]
     fn advice_fits_the_problem() {
         for (problem, advice) in [
             ("root@n5: Permission denied (publickey,password).", "\"ssh root@n5 true\" must work without a password"),
@@ -267,7 +314,6 @@ mod tests {
                 "its remote shell did not start an agent within 60 s: root@n5: Permission denied (publickey).",
                 "must work without a password",
             ),
-            ("cannot connect to the parent agent: Connection refused (os error 111)", "check for a firewall"),
             ("kex_exchange_identification: Connection closed by remote host", "raise MaxStartups"),
             ("cannot write: No space left on device", "free some space"),
             ("ssh (finding the program)", "choose another one with --remote-shell"),
@@ -279,9 +325,26 @@ mod tests {
                 "{said}"
             );
         }
-        let told =
-            "it is an s390x machine without wireup, and this wireup is for x86_64; install wireup for s390x there";
-        assert_eq!(said(&[(5, told)]), format!("no agent could be started on 1 of 5 nodes: root@n5: {told}"));
+        let of_kind = |kind: ProblemKind, words: &str, local| {
+            let missing = [MissingAgent { agent: AgentId(5), problem: kind.with(words) }];
+            sentence(&missing, &Setting { local, ..setting() })
+        };
+        let told = "it is an s390x machine without wireup; install wireup for s390x there";
+        let head = "no agent could be started on 1 of 5 nodes: root@n5: ";
+        assert_eq!(of_kind(ProblemKind::Advised, told, false), format!("{head}{told}"));
+        for (kind, advice) in [
+            (ProblemKind::NothingStarted, "; \"ssh root@n5 echo ok\" must print ok: does a start-up file"),
+            (ProblemKind::Killed, "; somebody sent that, or memory ran out, which dmesg"),
+            (ProblemKind::System(24), "; raise its limit of open files (ulimit -n)"),
+        ] {
+            for local in [false, true] {
+                let said = of_kind(kind, "words", local);
+                assert!(said.contains(&format!("root@n5: words{advice}")), "{said}");
+            }
+        }
+        assert!(
+            of_kind(ProblemKind::Other, "words", true).ends_with("; see what wireup doctor says about this machine")
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Ranks in a PID namespace: what ends them, and what they and others see of it.
 
 use crate::harness::faults::{FaultSite, Shell, Started, kill, until};
+use crate::harness::machines;
+use crate::harness::peers;
 use crate::harness::run_processes::{self, Process};
 use crate::harness::sessions::Session;
 use crate::harness::{Run, Running, wireup};
@@ -8,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
+use xtask::programs::Flavour;
 
 /// A rank that ignores signals, with a child in a session of its own that has a child, and a child whose parent has ended.
 const RANK: &str = "trap '' HUP TERM INT; setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & (sleep 1000 &); \
@@ -43,6 +46,21 @@ fn await_sleepers(running: &mut Running, ranks: usize) {
 
 fn sleepers(processes: &[Process]) -> usize {
     processes.iter().filter(|process| process.command.trim() == "sleep 1000").count()
+}
+
+/// UCX, in MPICH 4, opens files of its peers on the same machine by their process numbers.
+#[test]
+fn a_machine_under_two_names_has_one_namespace() {
+    let Some(hosts) = machines::plain().filter(|_| is_permitted()) else { return };
+    for flags in ["", "--start ssh-flat", "--fanout 1"] {
+        let outcome = hosts.job(&format!("--hosts n0,10.77.0.1,n1 {flags}")).sh("readlink /proc/self/ns/pid").succeed();
+        let mut namespaces = outcome.sorted_lines();
+        namespaces.dedup();
+        assert_eq!(namespaces.len(), 2, "one for each machine: {outcome}");
+    }
+    if let Some(program) = peers::program(Flavour::Mpich4, "ring") {
+        hosts.job("-n 4 --hosts n0,10.77.0.1").arg(program).succeed().expect_quiet();
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod adapters;
 mod allocation;
 mod bad_input;
 mod bounded_waits;
+mod causes;
 mod containment;
 mod direct;
 mod doctor;

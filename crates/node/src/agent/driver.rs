@@ -20,6 +20,7 @@ use super::rank_ports::ReservedPorts;
 use super::shells::Shells;
 use crate::keeper::{Keeper, forker, leaving};
 use crate::record::{Entry, Header, Recorder};
+use crate::remedy::{self, Advised};
 use crate::transport::link::Link;
 use bytes::Bytes;
 use orphans::Orphans;
@@ -72,17 +73,19 @@ pub struct AgentDriver {
 /// Why an agent cannot start.
 #[derive(thiserror::Error, Debug)]
 pub enum BeginError {
-    #[error("cannot create an epoll instance: {0}")]
+    #[error("cannot create an epoll instance: {}", Advised(.0))]
     Reactor(io::Error),
-    #[error("cannot write the recording in {directory}: {error}")]
+    #[error(
+        "cannot write the recording in {directory}: {error}; name another folder with --record, or free space there"
+    )]
     Record { directory: String, error: io::Error },
-    #[error("cannot connect to the parent agent: {0}")]
-    Dial(String),
+    #[error("cannot connect to the parent agent: {problem}; {}", remedy::of_dialling(*.same_machine))]
+    Dial { problem: String, same_machine: bool },
     #[error("cannot listen for other agents: {0}")]
     Listen(String),
-    #[error("cannot watch the Slurm step: {0}")]
+    #[error("cannot watch the Slurm step: {}", Advised(.0))]
     Step(io::Error),
-    #[error("no memory for the session's secret: {0}")]
+    #[error("no memory for the session's secret: {}", Advised(.0))]
     Secret(io::Error),
 }
 
@@ -93,7 +96,11 @@ impl AgentDriver {
     /// No descriptor is left, or a recording cannot be begun.
     pub fn new(config: AgentConfig, secret: Option<Secret>, spare: Option<Keeper>) -> Result<Self, BeginError> {
         let mut config = AgentConfig { arch: Some(ARCH), ..config };
-        let keepers = Keepers::new(&mut config.session.containment, spare);
+        let mut keepers = Keepers::new(&mut config.session.containment, spare);
+        let reactor = Reactor::new().map_err(BeginError::Reactor)?;
+        if let Some(secret) = &secret {
+            keepers.meet_fellows(secret, &reactor);
+        }
         let recorder = match &config.session.record_dir {
             None => None,
             Some(directory) => Some(
@@ -111,7 +118,7 @@ impl AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             keepers,
             agent: Agent::new(config),
-            reactor: Reactor::new().map_err(BeginError::Reactor)?,
+            reactor,
             links: LinkSet::new(me, secret, links),
             jobs: Jobs::default(),
             further: Further::default(),
@@ -154,9 +161,14 @@ impl AgentDriver {
         self.links.unreachable()
     }
 
+    /// The parent cannot be reached.
+    pub fn cannot_dial(&self, problem: String) -> BeginError {
+        BeginError::Dial { problem, same_machine: self.session().remote_shell.starter().same_machine }
+    }
+
     /// Dials the parent; `by_parent` is the field of the bootstrap message.
     pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
-        self.links.dial(parent, by_parent, &self.reactor).map_err(BeginError::Dial)
+        self.links.dial(parent, by_parent, &self.reactor).map_err(|problem| self.cannot_dial(problem))
     }
 
     /// Starts the agent of a standing session: other agents are started, and keepers are forked ahead for jobs. Call it once, before
@@ -242,24 +254,26 @@ impl AgentDriver {
 
     fn record(&mut self, entry: impl FnOnce() -> Entry) {
         if let Some(recorder) = &mut self.recorder
-            && recorder.entry(&entry()).is_err()
+            && let Err(error) = recorder.entry(&entry())
         {
-            self.stop_recording();
+            self.stop_recording(&error);
         }
     }
 
     fn flush_recording(&mut self) {
         if let Some(recorder) = &mut self.recorder
-            && recorder.flush().is_err()
+            && let Err(error) = recorder.flush()
         {
-            self.stop_recording();
+            self.stop_recording(&error);
         }
     }
 
     /// If the disk is full, the recording ends but the job goes on.
-    fn stop_recording(&mut self) {
+    fn stop_recording(&mut self, error: &io::Error) {
         self.recorder = None;
+        let folder = self.session().record_dir.as_deref().unwrap_or_default();
+        let error = Advised(error);
         // Nothing can be done if the reader of standard error is gone.
-        let _ = writeln!(io::stderr(), "wireup: the recording cannot be written any more and is incomplete");
+        let _ = writeln!(io::stderr(), "wireup: the recording in {folder} is incomplete and not continued: {error}");
     }
 }

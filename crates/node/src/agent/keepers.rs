@@ -4,9 +4,13 @@
 //! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host. Its first process
 //! is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and is killed when a job is over at the root.
 //!
+//! The same holds for agents that remote shells have started on one machine under different names (`fellows`): when another one appears, the
+//! first of them begins such a namespace, which does not apply to jobs that it has already.
+//!
 //! The same holds for the jobs of a family (`families`): keepers of the later ones are in the namespace of the first one's keeper.
 
 use super::families::Families;
+use super::fellows::Fellows;
 use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
 use super::pmix::SpareServer;
@@ -18,7 +22,7 @@ use wireup_os::process::PidNamespace;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
-use wireup_wire::peer::Containment;
+use wireup_wire::peer::{Containment, Secret};
 
 /// Idle keepers after a quiet time.
 const IDLE: usize = 2;
@@ -32,8 +36,10 @@ const AHEAD_NS: u64 = 5_000_000;
 pub struct Keepers {
     /// Where keepers of ranks are put.
     namespace: Option<PidNamespace>,
-    /// The first process of the namespace of all agents, at the root.
+    /// The first process of the namespace of all agents, at the root or at the first agent of a machine.
     first: Option<Keeper>,
+    /// Other agents of the run on this machine.
+    fellows: Option<Fellows>,
     /// Forked beforehand for the first job of a run.
     spare: Option<Keeper>,
     families: Families,
@@ -73,6 +79,41 @@ impl Keepers {
         keepers
     }
 
+    /// Once the run's secret is known: looks for other agents on this machine. Only the first call has an effect.
+    pub fn meet_fellows(&mut self, secret: &Secret, reactor: &Reactor) {
+        if self.fellows.is_some() || !matches!(self.namespace, Some(PidNamespace::New { .. })) {
+            return;
+        }
+        self.fellows = Fellows::meet(secret, reactor);
+        if let Some(Fellows::Of(process)) = self.fellows
+            && let Ok(namespace) = PidNamespace::of(process)
+        {
+            self.namespace = Some(namespace);
+            self.spare.take().into_iter().for_each(Keeper::leave);
+        }
+    }
+
+    /// Agents on this machine may have asked for the namespace that all are to share.
+    pub fn answer_fellows(&mut self, reactor: &Reactor) {
+        if let Some(fellows) = self.fellows.take() {
+            fellows.answer(|| self.first_of_machine(reactor));
+            self.fellows = Some(fellows);
+        }
+    }
+
+    /// The first process of the namespace of all agents of this machine, which is made if there is none.
+    fn first_of_machine(&mut self, reactor: &Reactor) -> Option<u32> {
+        if let Some(PidNamespace::New { by_user }) = self.namespace {
+            let new = PidNamespace::New { by_user };
+            let first = self.spare.take().map_or_else(|| Keeper::fork_isolated(&new), Ok);
+            let first = first.and_then(|first| first.settled(|| Keeper::fork_isolated(&new))).ok()?;
+            self.share(Some(first), &mut Containment::Machine { process: 0, by_user });
+            // They have namespaces of their own.
+            self.pool.trim(0, reactor);
+        }
+        self.first.as_ref().map(Keeper::pid)
+    }
+
     fn share(&mut self, first: Option<Keeper>, containment: &mut Containment) {
         let namespace =
             first.as_ref().filter(|first| first.isolates()).and_then(|first| PidNamespace::of(first.pid()).ok());
@@ -110,6 +151,7 @@ impl Keepers {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn for_ranks(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
+        self.answer_fellows(reactor);
         self.jobs.insert(job);
         let mut idle = match self.families.guest_for(job, session, reactor) {
             Some(guest) => {
@@ -252,7 +294,8 @@ impl Keepers {
 
     /// Their pids.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.spare.iter().map(Keeper::pid).chain(self.pool.pids()).chain(self.families.pids())
+        let own = self.spare.iter().map(Keeper::pid).chain(self.pool.pids()).chain(self.families.pids());
+        own.chain(self.first.iter().map(Keeper::pid))
     }
 
     /// A job is over at the root, so all that have become children of the namespace's first process are leftovers.

@@ -8,38 +8,73 @@ use super::remote;
 use super::starters;
 use super::step::{self, Called};
 use super::token::Token;
+use crate::remedy::Advised;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use wireup_os::clock::monotonic_ns;
-use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
+use wireup_proto::{AgentConfig, Born, CANNOT_BEGIN, NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 use zeroize::Zeroizing;
 
 #[derive(thiserror::Error, Debug)]
-enum AgentError {
-    #[error("cannot read the bootstrap message on standard input: {0}")]
+pub enum AgentError {
+    #[error("cannot read the start message on standard input: {}", Advised(.0))]
     Read(io::Error),
+    #[error(
+        "the start message on standard input is not whole: something there has read from it, or has closed it; start-up files of the \
+         shell such as ~/.bashrc must leave standard input alone (their commands get </dev/null)"
+    )]
+    NotWhole,
+    #[error(
+        "the start message on standard input did not arrive in time; is the network to this node slow, or its caller stopped?"
+    )]
+    NoMessage,
+    #[error("cannot find its own program: {}", Advised(.0))]
+    NoProgram(io::Error),
     #[error("{0}")]
     Place(String),
-    #[error("this process was to be a task of a step, but its environment does not say on which node")]
+    #[error(
+        "this process was to be a task of a Slurm step, but its environment does not say on which node; does a wrapper of srun clear \
+         the variables that begin with SLURM?"
+    )]
     NotInStep,
     #[error("{0}")]
     NotOfRun(String),
     #[error(transparent)]
-    Bootstrap(#[from] PeerError),
+    Bootstrap(PeerError),
     #[error(transparent)]
     Begin(#[from] BeginError),
-    #[error("cannot open the bootstrap message, which the launcher's node has sealed with munge: {0}")]
+    #[error("cannot open the start message, which the launcher's node has sealed with munge: {0}")]
     Sealed(#[from] Unsealable),
     #[error(
-        "the bootstrap message is not sealed, although the launcher's node has sealed it with munge: something between srun and this node \
-         has replaced it"
+        "the start message is not sealed, although the launcher's node has sealed it with munge: something between srun and this node has \
+         replaced it; call wireup run again, and tell the administrators if that repeats"
     )]
     NotSealed,
-    #[error("cannot wait for events: {0}")]
+    #[error("cannot wait for events: {}", Advised(.0))]
     Wait(io::Error),
+}
+
+impl From<PeerError> for AgentError {
+    fn from(error: PeerError) -> AgentError {
+        match error {
+            PeerError::Version { .. } => AgentError::Bootstrap(error),
+            // All is of one version, so whatever does not decode is not what was sent.
+            PeerError::Malformed | PeerError::Magic | PeerError::TooLong(_) => AgentError::NotWhole,
+        }
+    }
+}
+
+impl From<io::Error> for AgentError {
+    fn from(error: io::Error) -> AgentError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => AgentError::NotWhole,
+            io::ErrorKind::TimedOut => AgentError::NoMessage,
+            _ => AgentError::Read(error),
+        }
+    }
 }
 
 /// Runs an agent until its session ends. Returns the exit code. `args` are the arguments after the word `agent`.
@@ -58,14 +93,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
             return NEEDED;
         }
     }
-    match run(process_ns, is_sealed) {
-        Ok(()) => 0,
-        Err(error) => {
-            // Nothing can be done if the remote shell is gone.
-            let _ = writeln!(io::stderr(), "wireup agent: {error}");
-            125
-        }
-    }
+    run(process_ns, is_sealed).map_or_else(|error| cannot_begin(&error), |()| 0)
+}
+
+/// Says why, and what to do. Returns the exit code.
+pub fn cannot_begin(error: &AgentError) -> u8 {
+    // Nothing can be done if the remote shell is gone.
+    let _ = writeln!(io::stderr(), "wireup agent: {error}");
+    CANNOT_BEGIN
 }
 
 /// Checks that this program arrived as it was sent; then removes old ones beside it.
@@ -92,7 +127,7 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     // Failure is tolerated: fewer ranks fit, and orphans of a killed keeper are not collected.
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
-    let program = std::env::current_exe().map_err(AgentError::Read)?;
+    let program = std::env::current_exe().map_err(AgentError::NoProgram)?;
     let user = rustix::process::geteuid().as_raw();
     remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
     let node = starters::own_node();
@@ -160,7 +195,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
         driver.on_tick();
         driver.settle();
         if let Some(problem) = driver.unreachable() {
-            let error = BeginError::Dial(problem.to_owned());
+            let error = driver.cannot_dial(problem.to_owned());
             driver.end();
             return Err(error.into());
         }
@@ -170,9 +205,17 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 }
 
 /// `None`: the call only asked whether an agent could start here (a probe).
-fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
+fn read_bootstrap(input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
+    Ok(match read_message(input, is_sealed)? {
+        None => None,
+        Some(body) => Some(Bootstrap::decode_body(&body)?),
+    })
+}
+
+/// The body of a start message, whoever sent it. `None`: it has none.
+pub fn read_message(mut input: impl Read, is_sealed: bool) -> Result<Option<Zeroizing<Vec<u8>>>, AgentError> {
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
-    input.read_exact(&mut header).map_err(AgentError::Read)?;
+    input.read_exact(&mut header)?;
     let lengths = Bootstrap::decode_header(&header)?;
     if is_sealed && lengths.credential == 0 {
         return Err(AgentError::NotSealed);
@@ -182,15 +225,18 @@ fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootst
     }
     // It contains the secret, of which no copy is to stay where a growing buffer was.
     let mut body = Zeroizing::new(Vec::with_capacity(lengths.credential + lengths.body));
-    input.take((lengths.credential + lengths.body) as u64).read_to_end(&mut body).map_err(AgentError::Read)?;
+    let length = lengths.credential + lengths.body;
+    if input.take(length as u64).read_to_end(&mut body)? < length {
+        return Err(AgentError::NotWhole);
+    }
     if is_sealed {
         let at = lengths.credential.min(body.len());
         let sealed = body.split_off(at);
         body = Zeroizing::new(munge::open(&body, sealed)?);
     } else if lengths.credential > 0 {
-        return Err(PeerError::Malformed.into());
+        return Err(AgentError::Bootstrap(PeerError::Malformed));
     }
-    Ok(Some(Bootstrap::decode_body(&body)?))
+    Ok(Some(body))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod driver;
 mod families;
 mod fd_backoff;
+mod fellows;
 mod further;
 mod give_way;
 mod jobs;
@@ -12,7 +13,7 @@ mod keepers;
 pub mod link_config;
 pub mod link_end;
 pub mod links;
-mod main;
+pub mod main;
 mod memory;
 mod munge;
 mod outgoing;

@@ -85,13 +85,20 @@ pub fn program(valid_s: u64) -> Program {
 /// Why a sealed message is not believed.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum Unsealable {
-    #[error("{0}")]
+    #[error(
+        "{0}; see that munged runs on this node, with the cluster's key and a clock that is right (munge -n | unmunge)"
+    )]
     Munge(String),
-    #[error("munge's credential was made by user {maker}, not by user {user}, whose job this is")]
+    #[error(
+        "munge's credential was made by user {maker}, not by user {user}, whose job this is: something between srun and this node has \
+         replaced it; tell the administrators"
+    )]
     OtherUser { maker: u32, user: u32 },
-    #[error("the munge credential was not made by wireup")]
+    #[error(
+        "the munge credential was not made by wireup: something between srun and this node has replaced it; tell the administrators"
+    )]
     NoKey,
-    #[error("it was changed on its way")]
+    #[error("it was changed on its way; call wireup run again, and tell the administrators if that repeats")]
     Changed,
 }
 
@@ -149,7 +156,7 @@ fn call(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
         }
         Err(error) => {
             let _ = child.kill().and_then(|()| child.wait());
-            Err(format!("{name}: {error}; is munged running?"))
+            Err(format!("{name}: {error}"))
         }
     }
 }

@@ -21,6 +21,7 @@ pub use directory::remove_left;
 pub use opening::Opening;
 use said::Said;
 pub use spare::SpareServer;
+use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::JobId;
@@ -176,7 +177,8 @@ impl PmixServer {
         }
         self.out = Outgoing::vanished();
         self.dying = false;
-        turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text() });
+        let no_room = self.directory.path().parent().and_then(files::lacking_room);
+        turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text(), no_room });
     }
 }
 

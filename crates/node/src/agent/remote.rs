@@ -88,6 +88,11 @@ fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, aske
     words.into_iter().map(String::into_bytes).collect()
 }
 
+/// In place of sending the program: whether a host runs commands, so that it could be sent. It answers that it needs the program.
+pub fn asking() -> Vec<Vec<u8>> {
+    vec![in_shell(&format!("echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}")).into_bytes()]
+}
+
 fn in_shell(script: &str) -> String {
     debug_assert!(!script.contains(['\'', '!', '\n']), "{script}");
     format!("exec /bin/sh -c '{script}'")

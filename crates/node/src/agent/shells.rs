@@ -163,9 +163,13 @@ impl Shells {
     fn check_keeper(&self) -> Result<(), SpawnError> {
         match self.keeper.lost() {
             None => Ok(()),
-            Some(_) => {
-                Err(SpawnError { step: SpawnStep::Fork, what: "the remote shells' keeper was killed".into(), errno: 3 })
-            }
+            Some(_) => Err(SpawnError {
+                step: SpawnStep::Fork,
+                what: "the process that calls the remote shells has ended; raise its limit of open files (ulimit -n), or see dmesg for \
+                       an out-of-memory kill"
+                    .into(),
+                errno: 0,
+            }),
         }
     }
 
@@ -248,13 +252,15 @@ impl Shells {
 
     /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported here.
     fn on_keeper_lost(&self, problem: Option<SpawnError>, inputs: &mut Vec<Input>) {
+        if let Some(problem) = &problem {
+            let what =
+                format!("the process that calls the remote shells has failed: {}", spawn_error::in_words(problem));
+            let error = SpawnError { step: SpawnStep::Fork, what, errno: 0 };
+            return inputs.extend(self.errors.keys().map(|&shell| Input::ShellFailed { shell, error: error.clone() }));
+        }
         let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
-        let end = problem.map_or_else(
-            || "was killed".to_owned(),
-            |problem| format!("has failed: {}", spawn_error::in_words(&problem)),
-        );
-        let stderr = format!("the process that ran it {end}");
-        inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited { shell, status, stderr: stderr.clone() }));
+        let stderr = "the process that ran it was killed";
+        inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited { shell, status, stderr: stderr.into() }));
     }
 
     /// There is room in a step's standard input, or it is closed.

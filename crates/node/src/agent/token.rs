@@ -50,6 +50,8 @@ pub enum Token {
     IdleKeeper(u32),
     /// The socket at which further libraries of ranks join.
     Further,
+    /// The socket at which other agents of this run ask that are on this machine.
+    Fellows,
     /// A client of the session's socket that has not yet sent its version, by number.
     Caller(u32),
 }
@@ -71,6 +73,7 @@ impl Token {
             Token::StepOut(shell) => (15, JobSlot(0), shell.0),
             Token::IdleKeeper(pid) => (16, JobSlot(0), pid),
             Token::Further => (18, JobSlot(0), 0),
+            Token::Fellows => (19, JobSlot(0), 0),
             Token::Caller(number) => (17, JobSlot(0), number),
             Token::Relay(slot, relay) => (13, slot, relay.0),
             Token::PmixServer(slot) => (11, slot, 0),
@@ -99,6 +102,7 @@ impl Token {
             16 => Token::IdleKeeper(index),
             17 => Token::Caller(index),
             18 => Token::Further,
+            19 => Token::Fellows,
             11 => Token::PmixServer(slot),
             12 => Token::PmixError(slot),
             13 => Token::Relay(slot, RelayId(index)),

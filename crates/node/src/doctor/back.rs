@@ -14,6 +14,12 @@ use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket;
 
+/// A connection to the doctor.
+pub struct Reached {
+    pub back: Back,
+    pub socket: OwnedFd,
+}
+
 pub struct Dialling {
     token: Token,
     own: Vec<InterfaceAddress>,
@@ -55,7 +61,7 @@ impl Dialling {
     }
 
     /// Starts the dials that are due. An answer is the end of it.
-    pub fn step(&mut self, now_ns: u64, reactor: &Reactor) -> Option<Result<Back, String>> {
+    pub fn step(&mut self, now_ns: u64, reactor: &Reactor) -> Option<Result<Reached, String>> {
         while let Some((number, address)) = self.attempts.next(now_ns) {
             let source = source_for(address.ip(), &self.own, self.filter.as_ref());
             let dialled = socket::dial(address, source).and_then(|socket| {
@@ -85,22 +91,24 @@ impl Dialling {
         if problems.is_empty() { "it offers no address to connect to".into() } else { problems.join("; ") }
     }
 
-    pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) -> Option<Result<Back, String>> {
+    pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) -> Option<Result<Reached, String>> {
         let attempt = self.under_way.get_mut(&event.token)?;
-        match attempt.go_on(&self.token, event.token, reactor) {
-            Ok(false) => None,
-            Ok(true) => Some(Ok(Back {
-                address: attempt.address.ip(),
-                took_ns: now_ns.saturating_sub(self.begun_ns),
-                failed: std::mem::take(&mut self.failed),
-            })),
-            Err(problem) => {
-                let attempt = self.under_way.remove(&event.token)?;
-                let _ = reactor.remove(&attempt.socket);
-                self.fail(attempt.number, attempt.address, &problem);
-                None
-            }
+        let is_doctor = attempt.go_on(&self.token, event.token, reactor);
+        if is_doctor == Ok(false) {
+            return None;
         }
+        let attempt = self.under_way.remove(&event.token)?;
+        let _ = reactor.remove(&attempt.socket);
+        if let Err(problem) = is_doctor {
+            self.fail(attempt.number, attempt.address, &problem);
+            return None;
+        }
+        let back = Back {
+            address: attempt.address.ip(),
+            took_ns: now_ns.saturating_sub(self.begun_ns),
+            failed: std::mem::take(&mut self.failed),
+        };
+        Some(Ok(Reached { back, socket: attempt.socket }))
     }
 
     fn fail(&mut self, attempt: attempts::Attempt, address: SocketAddr, problem: &str) {

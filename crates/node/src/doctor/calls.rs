@@ -3,6 +3,8 @@
 //! The state machine of `proto` decides which host is called when and how, and what an exit means; this file handles the processes. A
 //! keeper holds them, so that they end with this process, however that ends.
 
+use super::report::{REPORTED, UNCONNECTED};
+use crate::agent::remote;
 use crate::agent::remote::OwnProgram;
 use crate::agent::starters;
 use crate::agent::tail::{Stream, Tail};
@@ -11,11 +13,11 @@ use crate::spawn_error::in_words;
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Event, Interest, Reactor};
-use wireup_proto::Instant;
 use wireup_proto::io::{ExitStatus, How, KernelSession, ShellId};
 use wireup_proto::starts::{Outcome, Purpose, Starts, Wish};
+use wireup_proto::{Instant, NEEDED};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Note, RemoteShell};
+use wireup_wire::peer::{Note, Problem, ProblemKind, RemoteShell};
 use wireup_wire::signal::SIGKILL;
 
 /// The longest unfinished line that is kept of a remote shell's standard output.
@@ -56,11 +58,13 @@ pub struct Common {
 /// The result of calling a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The program ran there and exited successfully.
+    /// The program ran there and has reported.
     Answered,
+    /// The program ran there, but has not reached its caller. What it prints may be lost, too.
+    Unconnected,
     /// The program is missing or of another version, and was not sent.
     Missing,
-    Lost(String),
+    Lost(Problem),
 }
 
 pub enum Heard {
@@ -92,6 +96,8 @@ pub struct Calls {
 struct Running {
     call: usize,
     how: How,
+    /// In place of sending the program the host is asked whether it needs it.
+    asks: bool,
     out: Stream,
     /// The beginning of an unfinished line.
     line: Vec<u8>,
@@ -137,12 +143,9 @@ impl Calls {
             if self.until[call] == Some(u64::MAX) {
                 self.until[call] = Some(now_ns.saturating_add(self.common.timeout_ns));
             }
-            if how == How::Send && !self.common.send {
-                self.starts.on_failed(shell, String::new());
-                self.end(call, End::Missing);
-            } else if let Err(problem) = self.call(shell, call, how) {
-                self.starts.on_failed(shell, String::new());
-                self.end(call, End::Lost(problem));
+            if let Err(problem) = self.call(shell, call, how) {
+                self.starts.on_failed(shell, Problem::default());
+                self.end(call, End::Lost(problem.into()));
             }
         }
         self.flush(reactor);
@@ -171,12 +174,16 @@ impl Calls {
             return Err("no remote shell is named".into());
         }
         let asked: Vec<&str> = self.common.asked.iter().map(String::as_str).collect();
-        let command = self.own.command(how, &self.common.program, &asked);
+        let asks = how == How::Send && !self.common.send;
+        let command = match asks {
+            true => Ok(remote::asking()),
+            false => self.own.command(how, &self.common.program, &asked),
+        };
         let program = command.and_then(|command| starters::program_for(shell_used, &self.calls[call].host, command));
         let program = program.map_err(|error| format!("this program cannot be read: {error}"))?;
         let stdin = match how {
-            How::Send => StdinKind::Program,
-            How::Plain | How::Look => StdinKind::Bytes(self.calls[call].stdin.clone()),
+            How::Send if !asks => StdinKind::Program,
+            How::Send | How::Plain | How::Look => StdinKind::Bytes(self.calls[call].stdin.clone()),
         };
         self.keeper.request(&Request::Spawn(Batch {
             programs: vec![program],
@@ -186,7 +193,7 @@ impl Calls {
             staged: None,
         }));
         let (out, line, err) = (Stream::default(), Vec::new(), Tail::new(ERROR_BYTES_MAX));
-        self.running.insert(shell.0, Running { call, how, out, line, err });
+        self.running.insert(shell.0, Running { call, how, asks, out, line, err });
         self.heard.push((call, Heard::Called));
         Ok(())
     }
@@ -213,7 +220,7 @@ impl Calls {
             self.give_up(call);
             let seconds = self.common.timeout_ns as f64 / 1e9;
             let separator = if said.is_empty() { "" } else { ": " };
-            self.end(call, End::Lost(format!("it did not answer within {seconds} s{separator}{said}")));
+            self.end(call, End::Lost(format!("it did not answer within {seconds} s{separator}{said}").into()));
         }
     }
 
@@ -249,8 +256,8 @@ impl Calls {
                 }
                 KeeperEvent::StartFailed { slot, error } => {
                     if let Some(running) = self.running.remove(&slot) {
-                        self.starts.on_failed(ShellId(slot), String::new());
-                        self.end(running.call, End::Lost(in_words(&error)));
+                        self.starts.on_failed(ShellId(slot), Problem::default());
+                        self.end(running.call, End::Lost(ProblemKind::System(error.errno).with(in_words(&error))));
                     }
                 }
                 KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
@@ -268,7 +275,7 @@ impl Calls {
                     .problem
                     .as_ref()
                     .map_or_else(|| "was killed".into(), |problem| format!("has failed: {problem}"));
-                self.end(call, End::Lost(format!("the process that runs the remote shells {end}")));
+                self.end(call, End::Lost(format!("the process that runs the remote shells {end}").into()));
             }
         }
     }
@@ -280,10 +287,15 @@ impl Calls {
         running.out.close(reactor);
         running.err.close(reactor);
         let call = running.call;
-        if status == ExitStatus::Exited(0) && running.how != How::Send && !self.common.probe {
+        let answer = match status {
+            ExitStatus::Exited(REPORTED) => Some(End::Answered),
+            ExitStatus::Exited(UNCONNECTED) => Some(End::Unconnected),
+            ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => None,
+        };
+        if let Some(answer) = answer.filter(|_| running.how != How::Send && !self.common.probe) {
             // It succeeded; the state machine treats that like an agent that has linked.
             self.starts.on_linked(AgentId(call as u32));
-            self.end(call, End::Answered);
+            self.end(call, answer);
         }
         let until = Instant(self.until[call].unwrap_or(now_ns));
         let stderr = running.err.text();
@@ -294,7 +306,12 @@ impl Calls {
                 Some(Note::Retry { problem, .. }) => self.heard.push((call, Heard::Retried(problem))),
                 Some(_) | None => {}
             },
-            Outcome::Lost(_, problem) => self.end(call, End::Lost(problem)),
+            Outcome::Lost(_, problem) => {
+                // Unless it is another kind of machine.
+                let is_needed = running.asks && status == ExitStatus::Exited(NEEDED);
+                let is_missing = is_needed && problem.kind != ProblemKind::Advised;
+                self.end(call, if is_missing { End::Missing } else { End::Lost(problem) });
+            }
             Outcome::Reached(_) => self.end(call, End::Answered),
         }
     }

@@ -154,9 +154,9 @@ impl Doctor {
             let now_ns = monotonic_ns();
             self.guests.expire(now_ns, &self.reactor);
             for (host, heard) in self.calls.step(now_ns, &self.reactor) {
-                self.on_heard(host, heard);
+                self.on_heard(now_ns, host, heard);
             }
-            if !self.calls.is_busy() {
+            if !self.calls.is_busy() && !self.guests.is_heard() {
                 return Ok(());
             }
             let due_ns = [self.calls.deadline_ns(), self.guests.deadline_ns()].into_iter().flatten().min();
@@ -164,28 +164,43 @@ impl Doctor {
             for event in self.reactor.wait(wait)?.to_vec() {
                 match event.token {
                     TOKENS.. => self.calls.on_event(monotonic_ns(), event, &self.reactor),
-                    _ => self.guests.on_event(monotonic_ns(), event, &self.reactor),
+                    _ => {
+                        for (host, line) in self.guests.on_event(monotonic_ns(), event, &self.reactor) {
+                            self.on_line(host, &line, false);
+                        }
+                    }
                 }
             }
         }
     }
 
-    fn on_heard(&mut self, host: usize, heard: Heard) {
+    fn on_heard(&mut self, now_ns: u64, host: usize, heard: Heard) {
         let seen = &mut self.seen[host];
         match heard {
             Heard::Called => seen.clock_ns.0 = facts::wall_clock_ns(),
             Heard::Sent => seen.sent = true,
             Heard::Retried(problem) => seen.retried = Some(problem),
-            Heard::End(end) => seen.end = end,
-            Heard::Line(line) => match Said::parse(&line) {
-                Some(Said::Facts(facts)) => {
+            Heard::End(end) => {
+                seen.end = end;
+                self.guests.on_end(now_ns, host);
+            }
+            Heard::Line(line) => self.on_line(host, &line, true),
+        }
+    }
+
+    /// A line of a node's report, which may come twice: by the remote shell, which nobody else can write to, and by its connection.
+    fn on_line(&mut self, host: usize, line: &[u8], by_shell: bool) {
+        let seen = &mut self.seen[host];
+        match Said::parse(line) {
+            Some(Said::Facts(facts)) if by_shell || seen.facts.is_none() => {
+                if seen.clock_ns.1 == 0 {
                     seen.clock_ns.1 = facts::wall_clock_ns();
-                    seen.facts = Some(*facts);
                 }
-                Some(Said::Back(back)) => seen.back = Some(back),
-                Some(Said::Onward(onward)) => seen.onward = Some(onward),
-                None => {}
-            },
+                seen.facts = Some(*facts);
+            }
+            Some(Said::Back(back)) if by_shell || seen.back.is_none() => seen.back = Some(back),
+            Some(Said::Onward(onward)) if by_shell || seen.onward.is_none() => seen.onward = Some(onward),
+            Some(Said::Facts(_) | Said::Back(_) | Said::Onward(_)) | None => {}
         }
     }
 }

@@ -24,8 +24,8 @@ pub fn calls(onward: Onward, timeout_ns: u64, reactor: &Reactor) -> io::Result<C
 /// The answer for an event, if it has one.
 pub fn answer(heard: Heard) -> Option<Result<(), String>> {
     match heard {
-        Heard::End(End::Answered | End::Missing) => Some(Ok(())),
-        Heard::End(End::Lost(problem)) => Some(Err(problem)),
+        Heard::End(End::Answered | End::Unconnected | End::Missing) => Some(Ok(())),
+        Heard::End(End::Lost(problem)) => Some(Err(problem.words)),
         Heard::Called | Heard::Line(_) | Heard::Sent | Heard::Retried(_) => None,
     }
 }

@@ -1,19 +1,22 @@
 //! The doctor's question to a node, and the node's answers.
 //!
-//! The question is a length (u32, little-endian) and a `postcard` body on standard input. Each answer is a line on standard
-//! output: a mark and the body in hexadecimal digits, since a user's shell may print there too.
+//! The question is a `postcard` body in a start message on standard input, as that of an agent. Each answer is a line on standard output:
+//! a mark and the body in hexadecimal digits, since a user's shell may print there too. All lines are repeated on the connection to the
+//! doctor, since a user's shell may also have closed standard output, which a run does not need.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::io::{self, Read};
 use std::net::IpAddr;
-use wireup_wire::peer::RemoteShell;
+use wireup_wire::peer::{RemoteShell, bootstrap_message};
 
 /// The prefix of our lines.
 const MARK: &str = "wireup-report ";
-/// Longest question. Chosen: enough for addresses, a path and a command.
-const ASK_BYTES_MAX: u32 = 1 << 20;
 /// Bytes in each half of a host's token: the node sends one half, the doctor the other.
 pub const HALF: usize = 16;
+
+/// The exit code of a node that has reported to the doctor; a command of another program that succeeds exits with 0.
+pub const REPORTED: u8 = 92;
+/// The exit code of a node that has not reached the doctor. Perhaps its report is lost, where nobody reads its output.
+pub const UNCONNECTED: u8 = 91;
 
 /// Two halves of random bytes: the first one proves that the sender was asked by the doctor, the second that it is the doctor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,27 +144,14 @@ pub struct Cache {
 }
 
 impl Ask {
+    /// The whole message.
     pub fn encode(&self) -> Vec<u8> {
-        let body = encode(self);
-        let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
-        bytes.extend(body);
-        bytes
+        bootstrap_message(&[], &encode(self))
     }
 
-    /// # Errors
-    /// The stream ends too early, or does not contain a question.
-    pub fn read(mut from: impl Read) -> io::Result<Ask> {
-        let mut length = [0; 4];
-        from.read_exact(&mut length)?;
-        let length = u32::from_le_bytes(length);
-        let not_ours =
-            || io::Error::new(io::ErrorKind::InvalidData, "the standard input is not a request of wireup doctor");
-        if length > ASK_BYTES_MAX {
-            return Err(not_ours());
-        }
-        let mut body = Vec::new();
-        from.take(u64::from(length)).read_to_end(&mut body)?;
-        decode(&body).ok_or_else(not_ours)
+    /// `None`: the message's body is not a question.
+    pub fn decode(body: &[u8]) -> Option<Ask> {
+        decode(body)
     }
 }
 
@@ -213,7 +203,7 @@ mod tests {
 
     #[test]
     fn requests_and_answers_round_trip_and_debug_hides_tokens() {
-        assert_eq!(Ask::read(&ask().encode()[..]).unwrap(), ask());
+        assert_eq!(Ask::decode(&encode(&ask())), Some(ask()));
         assert!(!format!("{:?}", ask()).contains("[1, 1"), "tokens are not shown");
         let back = Back { address: "10.0.0.1".parse().unwrap(), took_ns: 7, failed: vec!["x".into()] };
         let said = Said::Back(Ok(back));
@@ -231,16 +221,16 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_do_not_panic_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Ask::read(&bytes[..]);
+            let _ = Ask::decode(&bytes);
             let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let _ = Said::parse(format!("{MARK}{digits}").as_bytes());
         }
 
         #[test]
-        fn a_cut_off_request_is_an_error(cut in 0usize..100) {
-            let bytes = ask().encode();
+        fn a_cut_off_question_is_none(cut in 0usize..100) {
+            let bytes = encode(&ask());
             prop_assume!(cut < bytes.len());
-            prop_assert!(Ask::read(&bytes[..cut]).is_err());
+            prop_assert_eq!(Ask::decode(&bytes[..cut]), None);
         }
     }
 }

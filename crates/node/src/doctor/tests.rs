@@ -1,6 +1,7 @@
 //! Tests with a node that dials and a doctor that listens, in one process.
 
 use super::back::Dialling;
+use super::back::Reached;
 use super::guests::Guests;
 use super::report::{Ask, Back, HALF, Token};
 use crate::transport::listener::Listener;
@@ -31,11 +32,11 @@ fn dial(ask: &Ask, listener: Listener, tokens: Vec<Token>) -> Result<Back, Strin
     let mut dialling = Dialling::new(ask, None, monotonic_ns());
     for _ in 0..TURNS_MAX {
         if let Some(answer) = dialling.step(monotonic_ns(), &at_node) {
-            return answer;
+            return answer.map(|reached| reached.back);
         }
         for event in at_node.wait(Some(Duration::from_millis(1))).unwrap().to_vec() {
             if let Some(answer) = dialling.on_event(monotonic_ns(), event, &at_node) {
-                return answer;
+                return answer.map(|Reached { back, .. }| back);
             }
         }
         for event in at_doctor.wait(Some(Duration::from_millis(1))).unwrap().to_vec() {

@@ -92,7 +92,11 @@ impl Forker {
 
     /// The outer error: the conversation is out of step. The inner one: no keeper was forked.
     fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<io::Result<(u32, OwnedFd)>> {
-        let gone = || io::Error::other("the process that forks keepers has been killed");
+        let gone = || {
+            io::Error::other(
+                "wireup-forker, which creates processes for this one, was killed; run again, and see dmesg for an out-of-memory kill",
+            )
+        };
         let (kind, fds) = describe(namespace);
         match socket::send(&self.socket, &[kind], &fds) {
             Ok(_) => {}
@@ -103,14 +107,21 @@ impl Forker {
         let mut keeper = None;
         loop {
             if !socket::wait(&self.socket, true, false, Some(FORK_MAX))? {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the process that forks keepers does not answer"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "wireup-forker, which creates processes for this one, does not answer; is it stopped (kill -CONT)?",
+                ));
             }
             let (mut bytes, mut fds) = ([0; 4], VecDeque::new());
             match (socket::receive(&self.socket, &mut bytes, &mut fds)?, fds.pop_front()) {
                 (4, Some(fd)) => keeper = Some((u32::from_ne_bytes(bytes), fd)),
                 (0, _) => return Err(gone()),
                 (1, None) => return Ok(keeper.ok_or_else(|| io::Error::from_raw_os_error(bytes[0].into()))),
-                _ => return Err(io::Error::other("the process that forks keepers gave a wrong answer")),
+                _ => {
+                    return Err(io::Error::other(
+                        "wireup-forker, which creates processes for this one, gave a wrong answer; run again",
+                    ));
+                }
             }
         }
     }

@@ -158,7 +158,8 @@ impl Serve {
         // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
         process::restore_slice();
         let kept = iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors));
-        let lent = Lent::settle(kept).map_err(cannot("open /dev/null"))?;
+        let null = "open /dev/null, which every program needs (mknod -m 666 /dev/null c 1 3)";
+        let lent = Lent::settle(kept).map_err(cannot(null))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new().map_err(cannot("wait for events (epoll_create1)"))?;

@@ -9,6 +9,7 @@ mod writer;
 pub use program::{Next, Program};
 pub use writer::{Output, Pattern};
 
+use crate::remedy::Advised;
 use crate::session::Attached;
 use crate::session::spool::Spool;
 use std::io;
@@ -73,9 +74,9 @@ pub struct Stamps {
 pub enum RunError {
     #[error(transparent)]
     Begin(#[from] crate::agent::driver::BeginError),
-    #[error("{what} failed: {error}")]
+    #[error("{what} failed: {}", Advised(.error))]
     System { what: &'static str, error: io::Error },
-    #[error("cannot create the output directory {path}: {error}")]
+    #[error("cannot create the output directory {path}: {}", Advised(.error))]
     OutputDir { path: PathBuf, error: io::Error },
     #[error(
         "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), or start fewer ranks per node"

@@ -8,6 +8,7 @@
 
 use super::last_words;
 use super::place::{Place, PlaceError};
+use crate::remedy::Advised;
 use crate::transport::link::Link;
 use bytes::Bytes;
 use std::io;
@@ -59,7 +60,7 @@ pub enum CallError {
     Ended { name: String },
     #[error("session {name} sent an invalid message; end it{} and start it again", by_kill(.pid))]
     Garbled { name: String, pid: u32 },
-    #[error("{path}: {error}")]
+    #[error("{path}: {}", Advised(.error))]
     System { path: String, error: io::Error },
 }
 

@@ -18,7 +18,9 @@ use super::owner::Owner;
 use super::place::Place;
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
-use crate::keeper::{Keeper, Request};
+use crate::keeper::{Keeper, KeeperEvent, Request};
+use crate::remedy::Advised;
+use crate::spawn_error::in_words;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -42,8 +44,8 @@ const OWNER: Token = Token::Launcher(2);
 
 #[derive(thiserror::Error, Debug)]
 pub enum DaemonError {
-    #[error("{what} failed: {error}")]
-    System { what: &'static str, error: io::Error },
+    #[error("{what} failed: {}", Advised(.error))]
+    System { what: String, error: io::Error },
     #[error(transparent)]
     Begin(#[from] BeginError),
     /// The error text of the session's process.
@@ -51,8 +53,8 @@ pub enum DaemonError {
     Reported(String),
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> DaemonError {
-    move |error| DaemonError::System { what, error }
+fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
+    move |error| DaemonError::System { what: what.to_owned(), error }
 }
 
 /// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the process's number, the session
@@ -69,9 +71,10 @@ pub fn begin(
     owner: Option<Owner>,
     process_ns: u64,
 ) -> Result<u32, DaemonError> {
+    let shown = place.path().display();
     // Removes leftovers of a session that was killed.
-    place.clear().map_err(system("clearing the session's directory"))?;
-    facts.write(place).map_err(system("writing into the session's directory"))?;
+    place.clear().map_err(system(&format!("clearing the session's directory {shown}")))?;
+    facts.write(place).map_err(system(&format!("writing into the session's directory {shown}")))?;
     let (reader, writer) = files::pipe().map_err(system("making a pipe"))?;
     match process::fork().map_err(system("creating the session's process"))? {
         Fork::Child => {
@@ -89,9 +92,10 @@ pub fn begin(
             let _ = File::from(reader).read_to_string(&mut told);
             match told.strip_prefix(READY) {
                 Some(_) => Ok(child),
-                None if told.is_empty() => {
-                    Err(DaemonError::Reported("the session's process exited immediately".into()))
-                }
+                None if told.is_empty() => Err(DaemonError::Reported(
+                    "the session's process was killed; somebody sent that, or memory ran out, which dmesg would tell"
+                        .into(),
+                )),
                 None => Err(DaemonError::Reported(told)),
             }
         }
@@ -173,8 +177,18 @@ impl<'p> Daemon<'p> {
             log: LOG.into(),
             last_words: LAST_WORDS.into(),
         });
-        // A new socket has room for it.
-        warden.flush().map_err(system("speaking to a process of our own"))?;
+        // A new socket has room for it. A warden that has ended has said why.
+        if let Err(error) = warden.flush() {
+            let mut events = Vec::new();
+            let _ = warden.receive(&mut events);
+            let said = events.into_iter().find_map(|event| match event {
+                KeeperEvent::Failed { problem } => {
+                    Some(DaemonError::Reported(format!("a process of its own has failed: {}", in_words(&problem))))
+                }
+                _ => None,
+            });
+            return Err(said.unwrap_or_else(|| system("speaking to a process of our own")(error)));
+        }
         let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
         wireup_os::c_library::keep_freed_memory();
         let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None, None)?;

@@ -12,6 +12,7 @@
 //! that no other directory can be substituted in the meantime.
 
 use crate::keeper;
+use crate::remedy::Advised;
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::env;
@@ -50,7 +51,7 @@ pub enum PlaceError {
     NoDirectory { path: String },
     #[error("no directory for sessions can be made in {path}: {error}; set {RUNTIME_DIR} to one of your directories")]
     Shared { path: String, error: io::Error },
-    #[error("{path}: {error}")]
+    #[error("{path}: {}", Advised(.error))]
     System { path: String, error: io::Error },
 }
 

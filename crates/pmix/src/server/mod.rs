@@ -30,7 +30,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use state::Server;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Instant;
+use wireup_wire::peer::{PmixFault, PmixProblem};
 use wireup_wire::pmix::{Begin, FromServer, Open, PmixError, ToServer, Unpacker, pack};
 use wireup_wire::signal::SENT_TO_STEPS;
 
@@ -66,6 +68,7 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
         Err(NoServer::Failed(problem)) => {
             // If the agent has disconnected, the message does not matter.
             let _ = wireup_os::files::set_nonblocking(&socket, false);
+            let problem = with_room(problem, &directory);
             let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));
             Ok(())
         }
@@ -83,7 +86,15 @@ enum NoServer {
     /// The agent violates the protocol.
     Misled(String),
     /// To be reported to the agent.
-    Failed(String),
+    Failed(PmixProblem),
+}
+
+/// The library does not say that there was no room for what it shares with its clients in `directory`.
+fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
+    match Path::new(directory).parent().and_then(wireup_os::files::lacking_room) {
+        Some(room) if problem.kind == PmixFault::Other => PmixFault::NoRoom.with(format!("{problem}; {room}")),
+        Some(_) | None => problem,
+    }
 }
 
 /// The first message.
@@ -111,12 +122,12 @@ fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Se
             link.begin(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?
         }
     };
-    let server = setup::serve(library, &begin, socket).map_err(NoServer::Failed)?;
+    let server = setup::serve(library, &begin, socket).map_err(|problem| NoServer::Failed(problem.into()))?;
     let rows = match begin.has_endpoints {
         true => link.endpoints(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?,
         false => Vec::new(),
     };
-    setup::register(server, &begin, &rows).map_err(NoServer::Failed)?;
+    setup::register(server, &begin, &rows).map_err(|problem| NoServer::Failed(problem.into()))?;
     Ok(server)
 }
 

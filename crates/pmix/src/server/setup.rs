@@ -21,17 +21,18 @@ use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::process::{Confinement, confine};
 use wireup_wire::ids::Rank;
+use wireup_wire::peer::{PmixFault, PmixProblem};
 use wireup_wire::pmix::{Begin, FromServer, Open};
 
 /// Opens the library as a server.
 ///
 /// # Errors
 /// A problem for the agent.
-pub fn open(open: &Open) -> Result<Library, String> {
+pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     set_environment(&open.dir);
     confine_to(&open.dir)?;
     guard::arm()?;
-    let library = library::open(open.library.as_deref()).map_err(|error| error.to_string())?;
+    let library = library::open(open.library.as_deref()).map_err(|error| PmixFault::Library.with(error.to_string()))?;
     let ranks = ranks_directory(&open.dir);
     rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
     begin_library(&library, open).and_then(|()| guard::prove()).map_err(|problem| of_version(&library, &problem))?;

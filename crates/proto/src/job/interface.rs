@@ -86,6 +86,7 @@ pub enum JobInput {
     PmixGone {
         status: ExitStatus,
         stderr: String,
+        no_room: Option<String>,
     },
     PmixFailed(SpawnError),
     /// A frame along the job's tree, from a child or (`None`) from the parent.

@@ -140,7 +140,7 @@ impl Pmix {
     /// A subtree has opened this library.
     pub fn on_opened(&mut self, view: &View<'_>, opened: Opened, out: &mut Effects) {
         if let Err(problem) = self.libraries.on_opened(view.facts, opened) {
-            out.fail_here(Cause::PmixServer { problem });
+            out.fail_here(Cause::PmixServer { problem: problem.into() });
         }
     }
 

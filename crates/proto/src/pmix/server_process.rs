@@ -14,7 +14,7 @@ use bytes::Bytes;
 use wireup_wire::across::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
-use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
+use wireup_wire::peer::{Cause, Control, Note, Opened, PmixFault, PmixProblem, SpawnError};
 use wireup_wire::pmix::{App, Begin, ToServer};
 
 /// Prefixes of the variables that are passed to a server process.
@@ -68,7 +68,8 @@ impl Pmix {
     }
 
     /// The process cannot serve this node.
-    pub(super) fn cannot_serve(&mut self, view: &View<'_>, problem: String, out: &mut Effects) {
+    pub(super) fn cannot_serve(&mut self, view: &View<'_>, problem: impl Into<PmixProblem>, out: &mut Effects) {
+        let problem = problem.into();
         let may_do_without = view.facts.spec.options.pmi == PmiFlavour::Both && !view.is_ending;
         if !self.server.is_starting() || !may_do_without {
             return self.fail_server(view, problem, out);
@@ -76,12 +77,16 @@ impl Pmix {
         self.stop(view, out);
         let node = view.facts.own_node();
         self.on_opened(view, Opened { node, version: String::new() }, out);
-        out.push(Effect::ControlUp(Control::Note(Note::NoPmix { node, host: view.facts.host(), problem })));
+        out.push(Effect::ControlUp(Control::Note(Note::NoPmix {
+            node,
+            host: view.facts.host(),
+            problem: problem.words,
+        })));
         out.push(Effect::ServerReady(Vec::new()));
     }
 
     /// The process has failed: kill it and end the job.
-    pub(super) fn fail_server(&mut self, view: &View<'_>, problem: impl Into<String>, out: &mut Effects) {
+    pub(super) fn fail_server(&mut self, view: &View<'_>, problem: impl Into<PmixProblem>, out: &mut Effects) {
         let starting = self.server.is_starting();
         self.stop(view, out);
         out.fail_here(Cause::PmixServer { problem: problem.into() });
@@ -102,20 +107,29 @@ impl Pmix {
     }
 
     /// The process has ended.
-    pub fn on_gone(&mut self, view: &View<'_>, status: ExitStatus, stderr: &str, out: &mut Effects) {
+    pub fn on_gone(
+        &mut self,
+        view: &View<'_>,
+        status: ExitStatus,
+        stderr: &str,
+        no_room: Option<String>,
+        out: &mut Effects,
+    ) {
         let how = match status {
             ExitStatus::Exited(code) => format!("exited with code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
         };
         let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };
+        let fault = if no_room.is_some() { PmixFault::NoRoom } else { PmixFault::Other };
+        let room = no_room.map(|words| format!("; {words}")).unwrap_or_default();
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } => {
-                self.cannot_serve(view, format!("it {how} before it was ready{said}"), out);
+                self.cannot_serve(view, fault.with(format!("it {how} before it was ready{said}{room}")), out);
                 self.forget_server(view);
             }
             Phase::Serving | Phase::Emptying => {
                 self.forget_server(view);
-                self.fail_server(view, format!("it {how}{said}"), out);
+                self.fail_server(view, fault.with(format!("it {how}{said}{room}")), out);
             }
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget_server(view),
         }
@@ -200,7 +214,7 @@ impl Pmix {
         match self.server.phase() {
             Phase::Starting { .. } => {
                 let seconds = PMIX_START_NS_MAX / 1_000_000_000;
-                self.cannot_serve(view, format!("it was not ready after {seconds} s"), out);
+                self.cannot_serve(view, PmixFault::Silent.with(format!("it was not ready after {seconds} s")), out);
             }
             Phase::Ending { .. } => self.stop(view, out),
             Phase::Killed { .. } => {
@@ -219,7 +233,7 @@ impl Pmix {
             Beat::Ask => self.tell(view, &ToServer::AreYouAlive, out),
             Beat::Dead => {
                 let seconds = PMIX_SILENT_NS_MAX / 1_000_000_000;
-                self.fail_server(view, format!("it has not answered for {seconds} s"), out);
+                self.fail_server(view, PmixFault::Silent.with(format!("it has not answered for {seconds} s")), out);
             }
         }
     }

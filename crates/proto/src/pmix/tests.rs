@@ -104,7 +104,7 @@ impl Bench {
     }
 
     fn gone(&mut self) -> Vec<Effect> {
-        self.act(|pmix, view, out| pmix.on_gone(view, ExitStatus::Exited(0), "", out))
+        self.act(|pmix, view, out| pmix.on_gone(view, ExitStatus::Exited(0), "", None, out))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.

@@ -151,7 +151,7 @@ impl Pmix {
 }
 
 fn fail_frame(problem: &str, out: &mut Effects) {
-    out.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}") });
+    out.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}").into() });
 }
 
 /// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`, `from`: the requester.

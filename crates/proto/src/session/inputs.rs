@@ -328,13 +328,13 @@ pub mod starter {
         Probed {
             agent: AgentId,
             asker: AgentId,
-            problem: Option<String>,
+            problem: Option<Problem>,
         },
         /// A child requests the start of an agent in its subtree.
         StartFor {
             wish: Wish,
             branch: AgentId,
-            problem: String,
+            problem: Problem,
         },
         /// An agent in a child's subtree requests a probe of a host below it.
         ProbeFor {

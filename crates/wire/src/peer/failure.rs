@@ -1,6 +1,6 @@
 //! Why a job ended.
 
-use super::{MissingAgent, Problem};
+use super::{MissingAgent, PmixProblem, Problem};
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, NodeId, Rank};
 use alloc::string::String;
@@ -51,7 +51,7 @@ pub enum Cause {
     /// Others wait in a group's barrier that this rank can no longer enter: it has called PMI finalize, or has ended.
     LeftGroup { group: String, exit: Option<u8> },
     /// The PMIx server process of a node could not start, died, or violated the protocol; or nodes opened incompatible libraries.
-    PmixServer { problem: String },
+    PmixServer { problem: PmixProblem },
     /// The batch system told a node's agent to end, by this signal.
     ToldToEnd { signal: i32 },
     /// A user other than its launcher ended the job.
@@ -115,6 +115,26 @@ pub enum SpawnStep {
     Listen,
     /// Making a secret.
     Secret,
+}
+
+/// What to do about a system call that failed with this `errno`, where a shortage is the cause.
+pub fn remedy(errno: i32) -> Option<&'static str> {
+    const EAGAIN: i32 = 11;
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    const ENOSPC: i32 = 28;
+    const EROFS: i32 = 30;
+    const EDQUOT: i32 = 122;
+    match errno {
+        EMFILE => Some("raise its limit of open files (ulimit -n)"),
+        ENFILE => Some("the machine has no more open files; raise fs.file-max, or end other programs there"),
+        EAGAIN => Some("raise its limit of processes (ulimit -u, or pids.max of its cgroup)"),
+        ENOMEM => Some("free memory there"),
+        ENOSPC | EDQUOT => Some("free some space there"),
+        EROFS => Some("name a folder that can be written to"),
+        _ => None,
+    }
 }
 
 impl SpawnStep {

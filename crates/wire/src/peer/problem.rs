@@ -7,10 +7,13 @@ use core::ops::Deref;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct Problem {
+pub struct Problem<K = ProblemKind> {
     pub words: String,
-    pub kind: ProblemKind,
+    pub kind: K,
 }
+
+/// What is wrong with a PMIx server process.
+pub type PmixProblem = Problem<PmixFault>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum ProblemKind {
@@ -25,6 +28,26 @@ pub enum ProblemKind {
     TaskKilled,
     /// The agent's step was cancelled, by a user or by a limit of its batch system.
     StepCancelled,
+    /// The words say what to do, too: those of an agent that could not begin.
+    Advised,
+    /// The remote shell ended without an error and without having started the agent.
+    NothingStarted,
+    /// A system call failed with this `errno`.
+    System(i32),
+}
+
+/// What a problem with a PMIx server process is, as far as it decides what to advise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub enum PmixFault {
+    /// The words say all that is known.
+    #[default]
+    Other,
+    /// There is no PMIx library, or none that can be used; the words say what to do.
+    Library,
+    /// The process does not answer, or not in time.
+    Silent,
+    /// The file system has no room on which the library shares data with its clients.
+    NoRoom,
 }
 
 impl ProblemKind {
@@ -33,20 +56,26 @@ impl ProblemKind {
     }
 }
 
-impl From<String> for Problem {
-    fn from(words: String) -> Problem {
-        ProblemKind::Other.with(words)
+impl PmixFault {
+    pub fn with(self, words: impl Into<String>) -> PmixProblem {
+        Problem { words: words.into(), kind: self }
     }
 }
 
-impl From<&str> for Problem {
-    fn from(words: &str) -> Problem {
-        ProblemKind::Other.with(words.to_owned())
+impl<K: Default> From<String> for Problem<K> {
+    fn from(words: String) -> Problem<K> {
+        Problem { words, kind: K::default() }
+    }
+}
+
+impl<K: Default> From<&str> for Problem<K> {
+    fn from(words: &str) -> Problem<K> {
+        words.to_owned().into()
     }
 }
 
 /// The words.
-impl Deref for Problem {
+impl<K> Deref for Problem<K> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -54,19 +83,19 @@ impl Deref for Problem {
     }
 }
 
-impl PartialEq<str> for Problem {
+impl<K> PartialEq<str> for Problem<K> {
     fn eq(&self, words: &str) -> bool {
         self.words == words
     }
 }
 
-impl PartialEq<&str> for Problem {
+impl<K> PartialEq<&str> for Problem<K> {
     fn eq(&self, words: &&str) -> bool {
         self.words == *words
     }
 }
 
-impl fmt::Display for Problem {
+impl<K> fmt::Display for Problem<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }

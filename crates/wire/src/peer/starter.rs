@@ -75,6 +75,8 @@ pub struct Batch {
     pub frame: &'static str,
     /// Marks error messages among other lines.
     pub error: &'static str,
+    /// Parts of messages that the job of the allocation does not run: it has ended, or never was.
+    pub no_job: &'static [&'static str],
 }
 
 /// How far an agent may trust `SSH_CONNECTION` in its environment, which gives the caller's address and the address called.
@@ -107,6 +109,7 @@ impl RemoteShell {
                     cancelled: " CANCELLED AT ",
                     frame: "***",
                     error: "error:",
+                    no_job: &["Invalid job id", "has expired", "is completing"],
                 }),
                 ..ANY
             },

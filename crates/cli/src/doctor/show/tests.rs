@@ -86,7 +86,7 @@ fn hosts_that_do_not_answer_are_reported_as_in_a_run() {
     let mut seen = ring(5);
     for host in [1, 2] {
         seen[host].facts = None;
-        seen[host].end = End::Lost(format!("ssh: connect to host n{host} port 22: Connection refused"));
+        seen[host].end = End::Lost(format!("ssh: connect to host n{host} port 22: Connection refused").into());
         // An unreachable host is reported once, not again by its neighbour.
         seen[host - 1].onward = Some(Err("refused".into()));
     }

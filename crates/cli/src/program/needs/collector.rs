@@ -153,7 +153,9 @@ impl<'a> Collector<'a> {
         }
         for (name, by) in self.missing {
             if !self.in_folders.contains(&name) && !self.search.memo.has_soname(&name) {
-                let text = format!("{name}, which {by} needs, was not found");
+                let text = format!(
+                    "{name}, which {by} needs, was not found; install it, or name its folder in LD_LIBRARY_PATH"
+                );
                 self.remarks.insert(Remark { text, is_lack: true });
             }
         }
@@ -263,7 +265,10 @@ impl<'a> Collector<'a> {
                 return self.add_interpreter(path, end, arguments, depth);
             }
             Content::Other => {
-                self.remark(format!("{} is not a readable program", path.display()));
+                self.remark(format!(
+                    "{} is not a readable program; is the path right, and may you read it?",
+                    path.display()
+                ));
             }
         }
         if is_python { self.add_python(path, end, arguments) } else { Ok(()) }
@@ -304,7 +309,10 @@ impl<'a> Collector<'a> {
 
     fn add_interpreter(&mut self, path: &Path, end: &Path, arguments: &[Vec<u8>], depth: usize) -> Result<(), Error> {
         let Some(found) = script::interpreter(end).filter(|_| depth < SCRIPTS_MAX) else {
-            self.remark(format!("{}: the kernel finds no interpreter for it", path.display()));
+            self.remark(format!(
+                "{}: the kernel finds no interpreter for it; its first line must begin with #! and the path of one",
+                path.display()
+            ));
             return Ok(());
         };
         let why = format!("interpreter of {}", name_of(path));

@@ -198,7 +198,10 @@ fn paths_in_objects_are_searched_as_by_the_loader() {
     // A RUNPATH counts for the object alone: the loader does not find the last library.
     let new = build.program("new", &["-Lb", "-lb", NEW, "-Wl,-rpath,$ORIGIN/b:$ORIGIN/deep"]);
     agrees_with_the_loader(&new, &[]);
-    let lack = Remark { text: "libd.so, which libc.so needs, was not found".into(), is_lack: true };
+    let lack = Remark {
+        text: "libd.so, which libc.so needs, was not found; install it, or name its folder in LD_LIBRARY_PATH".into(),
+        is_lack: true,
+    };
     assert_eq!(of(&[text(&new)], &[]).remarks, [lack]);
     let variable = format!("LD_LIBRARY_PATH=/none:{}", folder.path("deep").display());
     agrees_with_the_loader(&new, &[&variable]);

@@ -54,6 +54,7 @@ impl AgentDriver {
                 }
             }
             Token::Further => further.on_event(jobs, turn),
+            Token::Fellows => self.keepers.answer_fellows(turn.reactor),
             Token::Stdin(slot, local) => {
                 if let Some(ranks) = jobs.at(*slot) {
                     ranks.flush_stdin(*local, turn);

@@ -309,6 +309,7 @@ impl AgentDriver {
     /// Fills in the session's secret and this agent's addresses in a bootstrap message.
     fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
         bootstrap.secret = self.links.secret().map_err(|error| no_secret("the run's secret", &error))?;
+        self.keepers.meet_fellows(&bootstrap.secret, &self.reactor);
         let addresses = self.listen()?;
         if bootstrap.parent.is_empty() {
             bootstrap.parent = addresses;

@@ -36,7 +36,11 @@ pub struct Called {
 /// There is none in the session.
 pub fn find_self(name: &str, session: &SessionSpec) -> Result<AgentId, String> {
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
-    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not a node of this run"))
+    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not a node of this run; call wireup run with the hosts of this allocation, or without --hosts"))
+}
+
+fn unreachable(problem: &str) -> BeginError {
+    BeginError::Dial { problem: problem.to_owned(), same_machine: false }
 }
 
 fn tree_of(session: &SessionSpec) -> Tree {
@@ -91,7 +95,7 @@ impl Called {
     /// Why this agent must give up.
     pub fn take_problem(&mut self) -> Option<BeginError> {
         let late = self.waiting_until.is_some_and(|until| monotonic_ns() >= until);
-        self.problem.take().or_else(|| late.then(|| BeginError::Dial("its address did not arrive in time".into())))
+        self.problem.take().or_else(|| late.then(|| unreachable("its address did not arrive in time")))
     }
 
     /// `true` if this event belongs to the step.
@@ -118,7 +122,7 @@ impl Called {
             Ok(0) | Err(_) => {
                 let _ = driver.reactor().remove(rustix::stdio::stdin());
                 if self.waiting_until.is_some() {
-                    self.problem = Some(BeginError::Dial("the step ended before its address arrived".into()));
+                    self.problem = Some(unreachable("the step ended before its address arrived"));
                 }
                 return;
             }

@@ -136,7 +136,7 @@ impl Steps {
             }
             Said::Cannot { node, problem } => {
                 let agent = self.running.get(&shell).and_then(|step| step.agents.get(&node));
-                let problem = Some(problem.into());
+                let problem = Some(ProblemKind::Advised.with(problem));
                 turn.inputs.extend(agent.map(|&agent| Input::StepTold { shell, agent, problem }));
             }
             Said::Begun { .. } => {}

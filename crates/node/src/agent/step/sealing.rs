@@ -93,7 +93,9 @@ impl Sealing {
         self.output.close(reactor);
         let problem = match status {
             ExitStatus::Exited(0) if (1..=munge::ANSWER_LEN_MAX).contains(&self.credential.len()) => None,
-            ExitStatus::Exited(0) => Some("munge: its answer is no credential".to_owned()),
+            ExitStatus::Exited(0) => {
+                Some("munge: its answer is no credential (is it another program of that name?)".to_owned())
+            }
             ExitStatus::Signalled { .. } if self.until_ns == u64::MAX => {
                 Some(format!("munge: no answer in {} s; is munged running?", munge::PATIENCE.as_secs()))
             }

@@ -95,7 +95,7 @@ fn a_job_may_bring_the_addresses_of_all_nodes() {
 #[test]
 fn a_server_may_end_before_it_is_known_where_the_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Both);
-    let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(89), stderr: String::new() };
+    let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(89), stderr: String::new(), no_room: None };
     assert!(!agent.handle(gone).outputs().spawns(), "the ranks wait for their sockets");
     let outputs = listening(&mut agent);
     assert!(outputs.spawns() && to_server(&outputs).is_empty(), "{outputs:?}");
@@ -183,7 +183,7 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
 fn the_end_of_a_server_is_reported_with_its_last_output() {
     let gone = |agent: &mut TestAgent| {
         let status = ExitStatus::Signalled { signal: 11, core_dumped: false };
-        agent.handle(Input::PmixGone { job: JOB, status, stderr: "assertion failed\n".into() });
+        agent.handle(Input::PmixGone { job: JOB, status, stderr: "assertion failed\n".into(), no_room: None });
         failure(agent)
     };
     let words = "killed by signal 11";
@@ -193,7 +193,7 @@ fn the_end_of_a_server_is_reported_with_its_last_output() {
     assert!(matches!(gone(&mut early), Some(Cause::PmixServer { problem }) if problem.contains("before it was ready")));
     let mut both = begun(PmiFlavour::Both);
     let status = ExitStatus::Exited(89);
-    let outputs = both.handle(Input::PmixGone { job: JOB, status, stderr: String::new() }).outputs();
+    let outputs = both.handle(Input::PmixGone { job: JOB, status, stderr: String::new(), no_room: None }).outputs();
     assert!(outputs.spawns(), "the job continues without PMIx");
     assert!(outputs.sent(UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
 }

@@ -23,7 +23,7 @@ fn start_for(agent: u32) -> Control {
         agent: AgentId(agent),
         jobs: vec![JobId(1)],
         parent,
-        problem: String::new(),
+        problem: "".into(),
         snapshot: Default::default(),
     }
 }

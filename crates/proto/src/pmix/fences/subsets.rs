@@ -175,6 +175,6 @@ fn send(frame: Frame, way: impl FnOnce(Frame) -> Effect, steps: &mut Steps) {
     if bytes <= FRAME_PAYLOAD_MAX {
         steps.job(way(frame));
     } else {
-        steps.fail_here(Cause::PmixServer { problem: too_much(bytes) });
+        steps.fail_here(Cause::PmixServer { problem: too_much(bytes).into() });
     }
 }

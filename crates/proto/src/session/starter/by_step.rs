@@ -160,7 +160,7 @@ impl Starter {
         };
         let may_help = view.now < self.start_by && is_wanted(view, step.job);
         if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
-            if how == How::Send {
+            if step.how == How::Send {
                 step.agents.iter().for_each(|agent| fx.note(Note::Sent { agent: *agent }));
             }
             self.start_step(view, snapshot, step.agents, step.job, how, fx);

@@ -3,7 +3,7 @@
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::MissingAgent;
+use wireup_wire::peer::{MissingAgent, Problem};
 
 #[derive(Default)]
 pub struct Children {
@@ -146,7 +146,7 @@ impl Children {
     }
 
     /// The result of probing `agent`, which is below a child.
-    pub fn on_probed(&mut self, below: AgentId, agent: AgentId, problem: Option<String>) {
+    pub fn on_probed(&mut self, below: AgentId, agent: AgentId, problem: Option<Problem>) {
         let Some(child) = self.children.get_mut(&below) else {
             return;
         };
@@ -154,7 +154,7 @@ impl Children {
             probing.remove(&agent);
         }
         if child.state != State::Up {
-            child.unreachable.extend(problem.map(|problem| MissingAgent { agent, problem: problem.into() }));
+            child.unreachable.extend(problem.map(|problem| MissingAgent { agent, problem }));
         }
     }
 

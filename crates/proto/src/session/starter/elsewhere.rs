@@ -5,7 +5,7 @@ use crate::session::starts::{Purpose, Wish};
 use crate::session::{Effects, View};
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, MissingAgent};
+use wireup_wire::peer::{Control, MissingAgent, Problem};
 
 impl Starter {
     /// A shell did not start its agent. An ancestor's may.
@@ -14,7 +14,7 @@ impl Starter {
         view: &View<'_>,
         snapshot: SnapshotOf<'_>,
         wish: Wish,
-        problem: String,
+        problem: Problem,
         fx: &mut Effects,
     ) {
         let Wish { agent, jobs, purpose } = wish;
@@ -22,7 +22,7 @@ impl Starter {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // Without an address of this agent it could not link, whichever agent starts it.
-            Purpose::Child if is_last || view.addresses.is_empty() => self.on_missing(view, agent, problem.into(), fx),
+            Purpose::Child if is_last || view.addresses.is_empty() => self.on_missing(view, agent, problem, fx),
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
@@ -41,10 +41,10 @@ impl Starter {
     }
 
     /// No ancestor can start it.
-    pub(super) fn conclude(&mut self, view: &View<'_>, wish: Wish, problem: String, fx: &mut Effects) {
+    pub(super) fn conclude(&mut self, view: &View<'_>, wish: Wish, problem: Problem, fx: &mut Effects) {
         let Wish { agent, purpose, .. } = wish;
         match purpose {
-            Purpose::Child => self.on_missing(view, agent, problem.into(), fx),
+            Purpose::Child => self.on_missing(view, agent, problem, fx),
             Purpose::Stead { branch, .. } => tell_not_started(branch, agent, problem, fx),
             Purpose::Probe { below } => self.on_probed(view, below, agent, Some(problem), fx),
             Purpose::ProbeFor { branch, asker } => {
@@ -58,7 +58,7 @@ impl Starter {
         view: &View<'_>,
         branch: AgentId,
         mut wish: Wish,
-        problem: String,
+        problem: Problem,
         fx: &mut Effects,
     ) {
         let agent = wish.agent;
@@ -82,6 +82,6 @@ impl Starter {
     }
 }
 
-pub(super) fn tell_not_started(branch: AgentId, agent: AgentId, problem: String, fx: &mut Effects) {
-    fx.child(branch, Control::NotStarted(MissingAgent { agent, problem: problem.into() }));
+pub(super) fn tell_not_started(branch: AgentId, agent: AgentId, problem: Problem, fx: &mut Effects) {
+    fx.child(branch, Control::NotStarted(MissingAgent { agent, problem }));
 }

@@ -7,7 +7,7 @@ use crate::session::inputs::starter::Next;
 use crate::session::starts::Purpose;
 use crate::session::{Effects, View};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::MissingAgent;
+use wireup_wire::peer::{MissingAgent, Problem};
 
 impl Starter {
     pub(super) fn check(&mut self, view: &View<'_>, fx: &mut Effects) {
@@ -19,7 +19,7 @@ impl Starter {
             stop(shells, fx);
             for wish in wishes {
                 let problem = too_late(view, "it did not answer");
-                self.conclude(view, wish, problem, fx);
+                self.conclude(view, wish, problem.into(), fx);
             }
         }
         if view.now >= self.start_by {
@@ -42,16 +42,16 @@ impl Starter {
         } else {
             "its remote shell did not start an agent"
         };
-        let mut problem = too_late(view, what);
-        if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child)) {
-            problem = format!("{problem}: {reason}");
+        let mut problem = Problem::from(too_late(view, what));
+        if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child).map(Problem::from)) {
+            problem = reason.kind.with(format!("{problem}: {reason}"));
         }
         self.give_up_child(child, fx);
         let unheard = self.unheard_below(view, child).into_iter();
         let below = unheard
             .map(|agent| MissingAgent { agent, problem: too_late(view, self.late_task(view, agent)).into() })
             .collect();
-        self.on_missing_with(view, child, problem.into(), below, fx);
+        self.on_missing_with(view, child, problem, below, fx);
     }
 
     pub(super) fn check_suspects(&mut self, view: &View<'_>, fx: &mut Effects) {

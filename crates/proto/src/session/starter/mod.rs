@@ -32,7 +32,7 @@ use steps::Steps;
 pub use steps::{FailedTask, Step};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Bootstrap, Control, Note, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, Control, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::session::SessionSnapshot;
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its own start (ns). Chosen: a
@@ -54,7 +54,7 @@ pub struct Starter {
     /// The start time was shortened: children count from their own start and must be told.
     hurried: bool,
     /// Children that our remote shell could not reach, and its error messages.
-    refused: BTreeMap<AgentId, String>,
+    refused: BTreeMap<AgentId, Problem>,
     /// Agents whose start children have requested: each is started once.
     asked: BTreeSet<AgentId>,
     /// Agents about which children have asked, and the askers.
@@ -237,7 +237,7 @@ impl Starter {
             self.tell_time_left(view, child, fx);
         }
         if delegated {
-            let problem = self.refused.remove(&child).unwrap_or_default();
+            let problem = self.refused.remove(&child).unwrap_or_default().words;
             fx.note(Note::StartedFor { agent: child, parent: view.me, starter: AgentId(0), problem });
         }
         if view.session.verbose && !address.is_empty() {
@@ -301,7 +301,7 @@ impl Starter {
         error: SpawnError,
         fx: &mut Effects,
     ) {
-        let problem = match error.step {
+        let words = match error.step {
             // What this agent itself could not do, before it called anything.
             SpawnStep::Listen | SpawnStep::Secret => {
                 format!("{} could not start its agent: {}", view.host(), error.what)
@@ -317,6 +317,9 @@ impl Starter {
             | SpawnStep::Staged
             | SpawnStep::Bind => error.what,
         };
+        // Without a number the words say all, and what to do.
+        let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
+        let problem = kind.with(words);
         if self.on_step_failed(shell, &problem, fx) {
             return;
         }

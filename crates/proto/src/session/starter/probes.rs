@@ -6,7 +6,7 @@ use crate::session::{Effects, View};
 use std::collections::BTreeSet;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Control;
+use wireup_wire::peer::{Control, Problem};
 
 impl Starter {
     /// Probes all hosts below such a child.
@@ -35,7 +35,7 @@ impl Starter {
         view: &View<'_>,
         below: AgentId,
         agent: AgentId,
-        problem: Option<String>,
+        problem: Option<Problem>,
         fx: &mut Effects,
     ) {
         self.children.on_probed(below, agent, problem);
@@ -81,7 +81,7 @@ impl Starter {
         view: &View<'_>,
         agent: AgentId,
         asker: AgentId,
-        problem: Option<String>,
+        problem: Option<Problem>,
         fx: &mut Effects,
     ) {
         match view.tree.next_hop(view.me, asker) {

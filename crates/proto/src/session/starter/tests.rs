@@ -184,14 +184,15 @@ fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     root.input(Input::CallStep((0..15).map(AgentId).collect()));
     task(&mut root, 1, None);
     let ask = |agent| Input::ProbeFor { branch: AgentId(1), agent: AgentId(agent), asker: AgentId(1) };
-    let answer = |agent, problem: Option<String>| Control::Probed { agent: AgentId(agent), asker: AgentId(1), problem };
+    let answer =
+        |agent, problem: Option<Problem>| Control::Probed { agent: AgentId(agent), asker: AgentId(1), problem };
     assert!(root.input(ask(7)).is_empty() && root.input(ask(8)).is_empty());
     assert_eq!(task(&mut root, 8, None).sent_to_child(1), [&answer(8, None)]);
     assert_eq!(root.input(ask(8)).sent_to_child(1), [&answer(8, None)], "it is known to have started");
     root.scene.now = root.part.deadline().expect("the wait is limited");
     root.tick();
     root.scene.now = root.part.start_by();
-    let late = Some("its task in the step did not start within 60 s".to_owned());
+    let late = Some("its task in the step did not start within 60 s".into());
     assert!(root.tick().sent_to_child(1).contains(&&answer(7, late)));
 }
 

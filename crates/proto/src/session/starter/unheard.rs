@@ -13,7 +13,7 @@ use super::ends::too_late;
 use crate::session::{Effects, View};
 use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Control;
+use wireup_wire::peer::{Control, Problem};
 
 impl Starter {
     /// Asks about these agents, which are below a missing or slow child. Removes those about which nothing more can be learned.
@@ -51,7 +51,7 @@ impl Starter {
     /// They have not started in time.
     pub(super) fn name_unheard(&mut self, view: &View<'_>, fx: &mut Effects) {
         let problem = too_late(view, NOT_BEGUN);
-        self.answer_asked(view, |_| true, Some(problem), fx);
+        self.answer_asked(view, |_| true, Some(problem.into()), fx);
     }
 
     /// The jobs are ending: the results are no longer needed.
@@ -63,7 +63,7 @@ impl Starter {
         &mut self,
         view: &View<'_>,
         which: impl Fn(AgentId) -> bool,
-        problem: Option<String>,
+        problem: Option<Problem>,
         fx: &mut Effects,
     ) {
         for (agent, asker) in self.steps.take_asked(which) {

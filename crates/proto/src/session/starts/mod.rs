@@ -17,10 +17,10 @@ mod verdict;
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{NEEDED, NEEDED_WORDS, last_words, step_problem};
+pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, last_words, step_problem};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Note, RemoteShell};
+use wireup_wire::peer::{Note, Problem, RemoteShell};
 use wireup_wire::session::SessionSnapshot;
 
 /// The first pause, which is doubled each time, and the longest (ns).
@@ -60,7 +60,7 @@ pub enum Outcome {
     Nothing,
     /// It will be called again; the note is for the user.
     Again(Option<Note>),
-    Lost(Wish, String),
+    Lost(Wish, Problem),
     /// A probe was answered.
     Reached(Wish),
 }
@@ -177,7 +177,7 @@ impl Starts {
     }
 
     /// A shell could not be called.
-    pub fn on_failed(&mut self, shell: ShellId, problem: String) -> Outcome {
+    pub fn on_failed(&mut self, shell: ShellId, problem: Problem) -> Outcome {
         match self.calls.remove(&shell) {
             Some((call, State::Running)) => Outcome::Lost(call.wish, problem),
             _ => Outcome::Nothing,
@@ -206,18 +206,20 @@ impl Starts {
                 joined(
                     "it received wireup but cannot find it; does its ~/.cache/wireup belong to another user?",
                     stderr,
-                ),
+                )
+                .into(),
             ),
             Verdict::Other(how) => {
+                let was_sent = call.how == How::Send;
                 call.how = how;
-                call.sent |= how == How::Send;
+                call.sent |= was_sent;
                 self.queue.push_front(call);
-                Outcome::Again((how == How::Send).then_some(Note::Sent { agent }))
+                Outcome::Again(was_sent.then_some(Note::Sent { agent }))
             }
             Verdict::Busy(problem) => {
                 let again_at = now + self.pause_ns(agent, call.attempt);
                 if again_at >= until {
-                    return Outcome::Lost(call.wish, problem);
+                    return Outcome::Lost(call.wish, problem.into());
                 }
                 call.attempt += 1;
                 call.busy = Some(problem.clone());

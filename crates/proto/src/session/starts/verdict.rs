@@ -14,6 +14,8 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Codes up to this are not from our program: an agent that started and failed exits with a higher code.
 const FOREIGN_MAX: u8 = 87;
+/// The exit code of an agent that cannot begin: what it prints says why, and what to do.
+pub const CANNOT_BEGIN: u8 = 90;
 /// The exit code with which shells report that a command was killed by `SIGKILL`.
 const KILLED: u8 = 137;
 /// What a log-in shell prints then.
@@ -53,7 +55,7 @@ pub enum Verdict {
     Other(How),
     /// Call again later.
     Busy(String),
-    Lost(String),
+    Lost(Problem),
 }
 
 /// `arch`: this machine's architecture, if known.
@@ -68,25 +70,30 @@ pub fn verdict(
     let code = match status {
         ExitStatus::Exited(code) => code,
         ExitStatus::Signalled { signal, .. } => {
-            return Verdict::Lost(joined(&format!("its remote shell was killed by signal {signal}"), stderr));
+            return Verdict::Lost(
+                kind(status).with(joined(&format!("{} was killed by signal {signal}", who(remote)), stderr)),
+            );
         }
     };
     if is_probe && code == 0 {
         return Verdict::Reached;
     }
-    let said = || joined(&format!("its remote shell exited with code {code}"), stderr);
+    let said = || joined(&format!("{} exited with code {code}", who(remote)), stderr);
+    if code == CANNOT_BEGIN && !stderr.trim().is_empty() {
+        return Verdict::Lost(ProblemKind::Advised.with(shown(stderr)));
+    }
     if !remote {
-        return Verdict::Lost(said());
+        return Verdict::Lost(kind(status).with(said()));
     }
     match (how, code) {
         (How::Plain, NEEDED | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Look),
         (How::Look | How::Send, NEEDED) => match needed_arch(stderr).zip(arch) {
-            Some((its, ours)) if !its.is_empty() && its != ours => Verdict::Lost(format!(
+            Some((its, ours)) if !its.is_empty() && its != ours => Verdict::Lost(ProblemKind::Advised.with(format!(
                 "it is an {its} machine without wireup, and this wireup is for {ours}; install wireup for {its} there, \
                  on its PATH"
-            )),
+            ))),
             _ if is_probe => Verdict::Reached,
-            _ if how == How::Send => Verdict::Lost(said()),
+            _ if how == How::Send => Verdict::Lost(said().into()),
             _ => Verdict::Other(How::Send),
         },
         // Another program of that name, or a copy of ours that this machine cannot run.
@@ -100,9 +107,11 @@ pub fn verdict(
                 Verdict::Busy(said())
             }
         }
-        (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr)),
-        (_, 0) => Verdict::Lost(joined("its remote shell exited before its agent connected", stderr)),
-        _ => Verdict::Lost(said()),
+        (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr).into()),
+        (_, 0) => Verdict::Lost(
+            ProblemKind::NothingStarted.with(joined("its remote shell ended without starting an agent", stderr)),
+        ),
+        _ => Verdict::Lost(kind(status).with(said())),
     }
 }
 
@@ -135,7 +144,7 @@ fn shown(stderr: &str) -> String {
 /// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed, `ssh` only reports
 /// that it failed.
 pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
-    let who = if remote { "its remote shell" } else { "its process" };
+    let who = who(remote);
     let kind = match status {
         ExitStatus::Exited(SSH_FAILED) if stderr.lines().any(|line| line.trim() == SHELL_KILLED) => ProblemKind::Killed,
         ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => kind(status),
@@ -145,6 +154,10 @@ pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
         ExitStatus::Exited(code) => joined(&format!("{who} exited with code {code}"), stderr),
         ExitStatus::Signalled { signal, .. } => joined(&format!("{who} was killed by signal {signal}"), stderr),
     })
+}
+
+fn who(remote: bool) -> &'static str {
+    if remote { "its remote shell" } else { "its process" }
 }
 
 /// What the end of a process that has started an agent says about the agent.
@@ -167,11 +180,18 @@ pub fn step_problem(batch: &Batch, status: ExitStatus, stderr: &str) -> Problem 
     }
     let errors: Vec<&str> = stderr.lines().filter(|line| line.contains(batch.error)).collect();
     let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
-    kind(status).with(match status {
+    let words = match status {
         ExitStatus::Exited(0) => joined("its step ended before its agent connected", &said),
         ExitStatus::Exited(code) => joined(&format!("its step exited with code {code}"), &said),
         ExitStatus::Signalled { signal, .. } => joined(&format!("its step was killed by signal {signal}"), &said),
-    })
+    };
+    if !contains(stderr, batch.no_job) {
+        return kind(status).with(words);
+    }
+    let Batch { job_variable, allocation, .. } = batch;
+    ProblemKind::Advised.with(format!(
+        "{words}; {job_variable} names a job that does not run: unset {job_variable}, or start inside {allocation}"
+    ))
 }
 
 #[cfg(test)]
@@ -277,6 +297,7 @@ mod tests {
         cancelled: "was ended",
         frame: "==",
         error: "E:",
+        no_job: &["no such job"],
     };
 
     #[test]
