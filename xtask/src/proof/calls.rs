@@ -6,8 +6,11 @@ use crate::step::{Result, output, step};
 use std::fs;
 use std::process::Command;
 
-const TESTS: [&str; 3] =
-    ["every_call_of_a_run_may_fail", "every_call_of_a_session_may_fail", "every_call_of_a_run_with_a_pmix_server_may_fail"];
+const TESTS: [&str; 3] = [
+    "every_call_of_a_run_may_fail",
+    "every_call_of_a_session_may_fail",
+    "every_call_of_a_run_with_a_pmix_server_may_fail",
+];
 const HEAD: &str = "\
 # System calls that were let fail, each in a run of its own, and no run hung, left something behind, or kept silent: the test, the number of
 # failures, and the commit. `cargo xtask proof calls` does it.
