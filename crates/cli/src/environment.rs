@@ -113,6 +113,7 @@ const MACHINE_NAMES: &[&str] = &[
     "XDG_SESSION_CLASS",
     "XDG_SESSION_PATH",
     "DBUS_SESSION_BUS_ADDRESS",
+    "WIREUP_SESSION",
 ];
 
 /// Whether a variable describes only this machine.

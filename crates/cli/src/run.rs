@@ -5,6 +5,7 @@ use crate::flags::chosen::may_name_hosts;
 use crate::flags::parsed::{self, Parsed, Stage, Stdin, Wish};
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
+use crate::flags::seats;
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::table::RUN;
 use crate::hosts::allocation::Env;
@@ -47,7 +48,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
 }
 
 /// Runs what a command line asks for.
-pub fn start_parsed(parsed: Parsed, process_ns: u64) -> u8 {
+pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
+    if parsed.session.is_none() && !parsed.no_session {
+        parsed.session = session::of_variable();
+    }
     let applied = rankfile::apply(parsed).map_err(|error| error.to_string());
     applied.and_then(|parsed| prepare(parsed, process_ns, Vec::new())).unwrap_or_else(|problem| out::fail(&problem))
 }
@@ -58,7 +62,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     let mut alone = None;
     if let Found::Session(calling) = session::find(&parsed)? {
         let surroundings = look_around(&parsed)?;
-        let session = calling.finish().map_err(|error| error.to_string())?;
+        let session = calling.finish(out::tell).map_err(|error| error.to_string())?;
         match session::session_nodes(&parsed, &surroundings, &session)? {
             Ok(session_nodes) => return in_session(parsed, surroundings, (session, session_nodes), process_ns, phases),
             Err(why) => alone = Some(why),
@@ -118,7 +122,7 @@ fn fitting(keeper: Keeper, containment: Containment) -> Option<Keeper> {
 fn in_session(
     parsed: Parsed,
     surroundings: Surroundings,
-    (session, session_nodes): (Attached, SessionNodes),
+    (mut session, session_nodes): (Attached, SessionNodes),
     process_ns: u64,
     mut phases: Vec<Phase>,
 ) -> Result<u8, String> {
@@ -128,6 +132,14 @@ fn in_session(
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
     let parsed = if detach { Parsed { stdin: Some(Stdin::None), ..parsed } } else { parsed };
+    let request = seats::request(&parsed, &surroundings, &session_nodes).map_err(|error| error.to_string())?;
+    let session_nodes = match request {
+        Some(request) => {
+            let by = request.by;
+            session_nodes.take(&session.seats(request).map_err(|error| error.to_string())?, by)
+        }
+        None => session_nodes,
+    };
     let resolved = resolved::resolve_in(session_nodes, parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;
     if !lost.is_empty() {
@@ -278,7 +290,7 @@ fn start(
     mut phases: Vec<Phase>,
 ) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
-    let (places, growth) = (resolved.places(), resolved.growth());
+    let (places, growth) = (resolved.named_places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
     let profile = match resolved.profile.clone().map(|path| (output_file::open(&path, Existing::Empty, 0o666), path)) {
         None => None,

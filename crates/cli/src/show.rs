@@ -12,6 +12,7 @@ use wireup_os::bind::{CpuSet, Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, Binding, Object, PmiFlavour};
 use wireup_wire::peer::Containment;
+use wireup_wire::session::SeatOrder;
 
 /// One line per node: its ranks by program, and how they are bound.
 pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
@@ -145,6 +146,15 @@ fn nodes(resolved: &Resolved) -> String {
 }
 
 fn placement(resolved: &Resolved) -> String {
+    let nodes = match resolved.seats {
+        None => "",
+        Some(SeatOrder::Spread) => ", on nodes with the fewest ranks per slot: --place spread",
+        Some(SeatOrder::Pack) => ", on the first nodes with free slots: --place pack",
+    };
+    mapping_rule(resolved) + nodes
+}
+
+fn mapping_rule(resolved: &Resolved) -> String {
     match resolved.map_by {
         MapBy::Slot if !resolved.slots.is_empty() => "node after node by slots".to_owned(),
         MapBy::Slot => "consecutive ranks together".to_owned(),

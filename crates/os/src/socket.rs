@@ -151,22 +151,36 @@ pub enum InARow {
     Reserve,
 }
 
+/// There are no sockets in a row.
+#[derive(Debug)]
+pub struct NoRow {
+    /// The last port that could not be had.
+    pub port: Option<u16>,
+    pub error: io::Error,
+}
+
+impl From<NoRow> for io::Error {
+    fn from(NoRow { error, .. }: NoRow) -> io::Error {
+        error
+    }
+}
+
 /// `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
 ///
 /// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the same, so sockets
 /// that listen take such ports if there are no others.
 ///
 /// # Errors
-/// `AddrInUse`: no run of so many ports is free; or no descriptor is left.
+/// `AddrInUse`, `PermissionDenied`: no run of so many ports is free; or no descriptor is left.
 pub fn bind_in_a_row(
     count: usize,
     ports: RangeInclusive<u16>,
     first: u16,
     kind: InARow,
-) -> io::Result<(u16, Vec<OwnedFd>)> {
+) -> Result<(u16, Vec<OwnedFd>), NoRow> {
     let unused = in_a_row(count, ports.clone(), first, |port| bind_anywhere(port, kind, false));
     match (unused, kind) {
-        (Err(error), InARow::Listen(_)) if error.kind() == io::ErrorKind::AddrInUse => {
+        (Err(NoRow { error, .. }), InARow::Listen(_)) if error.kind() == io::ErrorKind::AddrInUse => {
             in_a_row(count, ports, first, |port| bind_anywhere(port, kind, true))
         }
         (result, _) => result,
@@ -178,9 +192,10 @@ fn in_a_row(
     ports: RangeInclusive<u16>,
     first: u16,
     bind: impl Fn(u16) -> io::Result<OwnedFd>,
-) -> io::Result<(u16, Vec<OwnedFd>)> {
+) -> Result<(u16, Vec<OwnedFd>), NoRow> {
     let all = usize::from(*ports.end()).saturating_sub(usize::from(*ports.start())) + 1;
     let (mut run, mut base) = (Vec::with_capacity(count), first);
+    let mut refused = NoRow { port: None, error: Errno::ADDRINUSE.into() };
     // Each port is tried once, and those at which the search began once more.
     for port in ports.clone().filter(|port| *port >= first).chain(ports).take(all + count) {
         if run.is_empty() || port < base {
@@ -189,19 +204,21 @@ fn in_a_row(
         }
         match bind(port) {
             Ok(socket) => {
-                crate::files::set_nonblocking(&socket, false)?;
+                let blocking = crate::files::set_nonblocking(&socket, false);
+                blocking.map_err(|error| NoRow { port: Some(port), error })?;
                 run.push(socket);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
                 run.clear();
+                refused = NoRow { port: Some(port), error };
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(NoRow { port: Some(port), error }),
         }
         if run.len() >= count {
             return Ok((base, run));
         }
     }
-    Err(Errno::ADDRINUSE.into())
+    Err(refused)
 }
 
 /// On IPv6 and IPv4, or on IPv4 alone where there is no IPv6.
@@ -437,7 +454,7 @@ mod tests {
         assert_eq!((base, below.len()), (23_100, 6));
         for kind in [InARow::Listen(8), InARow::Reserve] {
             let error = bind_in_a_row(6, range.clone(), 23_100, kind).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            assert!(error.port.is_some() && error.error.kind() == io::ErrorKind::AddrInUse, "{error:?}");
         }
         drop((busy, run, below));
     }

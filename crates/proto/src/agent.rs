@@ -274,7 +274,7 @@ impl Agent {
             Input::Relay { job, relay, event } => fx.push(Effect::Job(job, JobInput::RelayEvent { relay, event })),
             Input::SecretOfRanks { job, secret } => fx.push(Effect::Job(job, JobInput::SecretOfRanks(secret))),
             Input::RanksListenFailed { job, error } => {
-                fx.push(Effect::Job(job, JobInput::FailHere(Cause::Spawn(error))));
+                fx.push(Effect::Job(job, JobInput::RanksListenFailed(error)));
             }
             Input::Shared { job, share } => fx.push(Effect::Job(job, JobInput::Shared(share))),
             Input::ShareFailed { job, share, problem } => {

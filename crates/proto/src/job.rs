@@ -190,6 +190,10 @@ impl Job {
             JobInput::RelayEvent { relay, event } => self.pmi.on_relay_event(&self.facts, relay, event, out),
             JobInput::Named { agent, down } => self.with_view(now, |view| names::answer(view, agent, down, out)),
             JobInput::FailHere(cause) => out.fail_here(cause),
+            JobInput::RanksListenFailed(error) => {
+                out.fail_here(Cause::Spawn(error));
+                out.push(Effect::GiveHeldUp);
+            }
             JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
             JobInput::LauncherGone => {
                 self.stdio.discard();
@@ -594,6 +598,8 @@ impl Job {
             | Control::Granted
             | Control::AskJobs
             | Control::JobList(_)
+            | Control::AskSeats(_)
+            | Control::Seats(_)
             | Control::AskNodes
             | Control::Nodes(_)
             | Control::Revive
@@ -651,6 +657,8 @@ impl Job {
             | Control::Granted
             | Control::AskJobs
             | Control::JobList(_)
+            | Control::AskSeats(_)
+            | Control::Seats(_)
             | Control::AskNodes
             | Control::Nodes(_)
             | Control::Revive

@@ -28,6 +28,8 @@ pub enum LauncherInput {
     /// A signal for the launcher's process.
     Signal {
         signal: i32,
+        /// The process that has sent it; `None`: the kernel, for a key of the terminal.
+        sender: Option<u32>,
     },
     /// The size of the terminal has changed.
     Resize {
@@ -101,6 +103,8 @@ pub enum Notice {
         signal: i32,
         /// An earlier one, which has asked for the same: it ends the job.
         first: Option<i32>,
+        /// Not all ranks of the job run yet.
+        starting: bool,
     },
     Trace(Box<TracePart>),
     Ended(Ended),

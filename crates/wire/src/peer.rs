@@ -26,7 +26,7 @@ use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
 use crate::names::NewJob;
 use crate::pmi::SpawnRequest;
-use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SessionSnapshot, Standing, Welcome};
+use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SeatRequest, SessionSnapshot, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -340,6 +340,10 @@ pub enum Control {
     /// Launcher to root: list the jobs.
     AskJobs,
     JobList(Vec<JobEntry>),
+    /// Launcher to root: choose the nodes of its job, which counts as running on them until it is launched or the launcher has left.
+    AskSeats(SeatRequest),
+    /// Root to launcher: the chosen nodes, in the order in which ranks are placed on them.
+    Seats(Vec<AgentId>),
     /// Launcher to root: list the nodes.
     AskNodes,
     /// Also the answer to `Revive`, once all agents are up or known to be missing. The position is the `AgentId`.

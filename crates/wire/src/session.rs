@@ -63,6 +63,27 @@ pub enum Presence {
     },
 }
 
+/// The nodes that a job needs, without saying which.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SeatRequest {
+    pub ranks: u32,
+    /// The number of nodes; `None`: until their slots suffice for the ranks.
+    pub nodes: Option<u32>,
+    /// The candidates; if empty, all nodes of the session.
+    pub among: Vec<AgentId>,
+    pub by: SeatOrder,
+}
+
+/// Which nodes of a session get a job first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum SeatOrder {
+    /// Those with the fewest ranks per slot.
+    #[default]
+    Spread,
+    /// In the session's order, those with free slots first.
+    Pack,
+}
+
 /// One job of a session, in a list of jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobEntry {
@@ -77,6 +98,8 @@ pub struct JobEntry {
     pub nodes: Vec<AgentId>,
     /// Hosts that were added for it.
     pub added: Vec<String>,
+    /// How its nodes were chosen, unless its launcher named them.
+    pub seats: Option<SeatOrder>,
     /// Time since it was launched (ns).
     pub age_ns: u64,
     pub state: JobState,

@@ -21,7 +21,7 @@ use wireup_wire::peer::{
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
     Entry, JobEntry, JobState, Log, NodeState, Place, PortsPerNode, Presence, RankPortsNews, RankPortsReport,
-    SessionSnapshot, Standing, Welcome,
+    SeatOrder, SeatRequest, SessionSnapshot, Standing, Welcome,
 };
 
 fn job() -> JobSpec {
@@ -140,6 +140,7 @@ fn entry() -> JobEntry {
         ranks: 2,
         nodes: vec![AgentId(1)],
         added: vec!["n7".into()],
+        seats: Some(SeatOrder::Spread),
         age_ns: 7,
         state: JobState::Running,
     }
@@ -278,6 +279,11 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("granted", Control::Granted),
         ("ask-jobs", Control::AskJobs),
         ("job-list", Control::JobList(vec![entry()])),
+        (
+            "ask-seats",
+            Control::AskSeats(SeatRequest { ranks: 5, nodes: Some(2), among: vec![agent], by: SeatOrder::Pack }),
+        ),
+        ("seats", Control::Seats(vec![agent, asker])),
         ("ask-nodes", Control::AskNodes),
         ("nodes", Control::Nodes(welcome().nodes)),
         ("revive", Control::Revive),

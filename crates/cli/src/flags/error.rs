@@ -90,6 +90,11 @@ pub enum FlagError {
     HostMaxSlots { host: String, ranks: u32, max: u32 },
     #[error("--oversubscribe and --nooversubscribe contradict each other; leave one of them out")]
     OversubscribeTwice,
+    #[error(
+        "--rank-ports {low}-{high}: {ports} ports are too few for the {ranks} ranks on a machine; name at least {ranks}, or start fewer \
+         ranks there"
+    )]
+    TooFewPorts { low: u16, high: u16, ports: u32, ranks: u32 },
     #[error("--nolocal: the job has no host but this machine; name others with --hosts or --hostfile")]
     OnlyLocal,
     #[error("{flag} cannot be applied on this machine: {problem}")]

@@ -16,6 +16,7 @@ mod programs;
 pub mod rankfile;
 pub mod remote_shell;
 pub mod resolved;
+pub mod seats;
 mod section;
 pub mod session;
 pub mod session_nodes;

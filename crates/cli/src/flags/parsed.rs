@@ -18,6 +18,7 @@ use wireup_wire::job::{
 };
 use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
+use wireup_wire::session::SeatOrder;
 
 /// The request on a command line of `wireup run`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub struct Parsed {
     pub rankfile: Option<PathBuf>,
     /// What a rankfile says about the processors of each rank.
     pub rank_slots: Vec<String>,
+    /// Which nodes of a session come first.
+    pub place: Option<SeatOrder>,
     /// The node of each rank.
     pub rank_map: Option<Vec<u32>>,
     pub slots: Option<u32>,
@@ -83,6 +86,7 @@ pub struct Parsed {
     pub timestamp: bool,
     pub merge_output: bool,
     pub output_dir: Option<PathBuf>,
+    pub overwrite: bool,
     pub output_files: Option<String>,
     pub error_files: Option<String>,
     pub tee: bool,
@@ -184,6 +188,7 @@ const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
     &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
 
 const CONTAINMENTS: &[(&str, Contain)] = &[("auto", Contain::Auto), ("user", Contain::User), ("none", Contain::None)];
+const PLACES: &[(&str, SeatOrder)] = &[("spread", SeatOrder::Spread), ("pack", SeatOrder::Pack)];
 const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
 
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
@@ -236,6 +241,7 @@ impl Parsed {
             rank_by: line.last(flag::RANK_BY, mapping::rank_by)?,
             rankfile: line.last(flag::RANKFILE, Value::path)?,
             rank_slots: Vec::new(),
+            place: line.last(flag::PLACE, |value| value.choice(PLACES))?,
             rank_map: line.last(flag::RANK_MAP, mapping::rank_map)?,
             slots: line.last(flag::SLOTS, Value::at_least_one)?,
             usize: line.last(flag::USIZE, Value::at_least_one)?,
@@ -276,13 +282,14 @@ impl Parsed {
             timestamp: line.has(flag::TIMESTAMP),
             merge_output: line.has(flag::MERGE_OUTPUT),
             output_dir: line.last(flag::OUTPUT_DIR, Value::path)?,
+            overwrite: line.has(flag::OVERWRITE),
             output_files: line.last(flag::OUTPUT_FILES, pattern)?,
             error_files: line.last(flag::ERROR_FILES, pattern)?,
             tee: line.has(flag::TEE),
             line_buffered: line.has(flag::LINE_BUFFERED),
             pty: line.last(flag::PTY, Value::number)?,
             stdout: line.last(flag::STDOUT, |value| value.choice(STDOUTS))?.flatten(),
-            timeout_ns: line.last(flag::TIMEOUT, Value::seconds_ns)?,
+            timeout_ns: line.last(flag::TIMEOUT, Value::seconds_ns)?.filter(|limit| *limit > 0),
             kill_grace_ns: line.last(flag::KILL_GRACE, Value::seconds_ns)?,
             stall_report_ns: line.last(flag::STALL_REPORT, Value::seconds_ns)?,
             exchange: line

@@ -21,9 +21,10 @@ use wireup_node::launcher::Output;
 use wireup_os::bind::Machine;
 use wireup_proto::{Growth, Place};
 use wireup_stage::gather::Rule;
-use wireup_wire::ids::JobId;
-use wireup_wire::job::{Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, RankStdout};
+use wireup_wire::ids::{JobId, NodeId};
+use wireup_wire::job::{Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PortRange, RankStdout};
 use wireup_wire::peer::SessionSpec;
+use wireup_wire::session::SeatOrder;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
@@ -57,8 +58,10 @@ pub struct Resolved {
     pub map_by: MapBy,
     /// Slots of each node, if any were stated for hosts.
     pub slots: Vec<u32>,
-    /// Slots of every node, if that was stated.
-    pub slots_each: Option<u32>,
+    /// The nodes on which ranks of further jobs may run; see [`Resolved::named_places`].
+    pub places: Vec<Place>,
+    /// How the session has chosen the nodes, unless the user has said which.
+    pub seats: Option<SeatOrder>,
     pub start: Start,
     /// Where the hosts were named; empty if nowhere.
     pub hosts_from: String,
@@ -71,25 +74,16 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// The nodes on which ranks of further jobs may run.
-    pub fn places(&self) -> Vec<Place> {
-        let nodes = self.job.nodes.iter().enumerate();
+    /// The nodes on which ranks of further jobs may run, with all names of theirs that are known here.
+    pub fn named_places(&self) -> Vec<Place> {
         let same_machine = self.session.remote_shell.starter().same_machine;
         let table = if same_machine { HostTable::default() } else { HostTable::of_system() };
         let other_names = |name: &str| match same_machine || self.this_machine.is_local(name) {
             true => self.this_machine.all().chain(table.names(name)).collect(),
             false => table.names(name).collect(),
         };
-        let place = |(index, node): (usize, &NodeSpec)| Place {
-            node: node.clone(),
-            slots: self.slots_of(index),
-            other_names: other_names(&node.name),
-        };
-        nodes.map(place).collect()
-    }
-
-    fn slots_of(&self, node: usize) -> Option<u32> {
-        self.slots.get(node).copied().or(self.slots_each)
+        let named = |place: &Place| Place { other_names: other_names(&place.node.name), ..place.clone() };
+        self.places.iter().map(named).collect()
     }
 
     /// Whether ranks can ask for processes on further hosts.
@@ -112,7 +106,7 @@ impl Resolved {
 
     /// How many ranks could run at once, if that was stated.
     fn stated_slots(&self) -> Option<u32> {
-        let slots = (0..self.job.nodes.len()).map(|node| self.slots_of(node).map(u64::from)).sum::<Option<u64>>()?;
+        let slots = self.places.iter().map(|place| place.slots.map(u64::from)).sum::<Option<u64>>()?;
         u32::try_from(slots).ok()
     }
 }
@@ -132,7 +126,7 @@ pub fn resolve_in(
 }
 
 fn resolve_on(
-    session_nodes: Option<SessionNodes>,
+    mut session_nodes: Option<SessionNodes>,
     parsed: Parsed,
     surroundings: Surroundings,
 ) -> Result<Resolved, FlagError> {
@@ -155,6 +149,15 @@ fn resolve_on(
             .map_err(|error| error.with_slots_of(slots_of).with_map(typed_map))?;
     let nspace = format!("wireup-{}-{:032x}", surroundings.pid, surroundings.secret);
     let in_session = session_nodes.is_some();
+    let seats = session_nodes.as_ref().and_then(|session_nodes| session_nodes.seats);
+    let stated = |hosts: Option<&Hosts>| -> Vec<u32> {
+        let hosts = hosts.filter(|hosts| hosts.stated && start != Start::Serial);
+        hosts.map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect())
+    };
+    let places = match session_nodes.as_mut().and_then(|session_nodes| session_nodes.all.take()) {
+        Some((nodes, hosts)) => places(&nodes, &stated(hosts.as_ref()), parsed.slots),
+        None => places(&layout.nodes, &stated(hosts.as_ref()), parsed.slots),
+    };
     let (job_id, session) = match session_nodes {
         Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: parsed.verbose, ..session_nodes.session }),
         None => {
@@ -164,6 +167,16 @@ fn resolve_on(
         }
     };
     let local = layout.is_alone() || session.remote_shell.starter().same_machine;
+    if let Some(PortRange { low, high }) = parsed.rank_ports.map(|ports| ports.range) {
+        let nodes = 0..layout.nodes.len() as u32;
+        let fullest = nodes.map(|node| mapping.local_size(NodeId(node))).max().unwrap_or(0);
+        // Virtual nodes share their machine's ports.
+        let ranks = if layout.nodes.iter().any(|node| node.shared) && local { mapping.job_size() } else { fullest };
+        let ports = u32::from(high - low) + 1;
+        if ranks > ports {
+            return Err(FlagError::TooFewPorts { low, high, ports, ranks });
+        }
+    }
     let stdin = streams::stdin_target(parsed.stdin, mapping.job_size())?;
     let pty = streams::pty_spec(parsed.pty, mapping.job_size(), surroundings.terminal)?;
     let options = options(&parsed, &surroundings);
@@ -239,10 +252,9 @@ fn resolve_on(
         isolates: false,
         fanout_given: parsed.fanout.is_some(),
         map_by: parsed.map_by.unwrap_or(MapBy::Slot),
-        slots: hosts
-            .filter(|hosts| hosts.stated && start != Start::Serial)
-            .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
-        slots_each: parsed.slots,
+        slots: stated(hosts.as_ref()),
+        places,
+        seats,
         start,
         hosts_from: origin,
         pmi_why: pmi.why,
@@ -254,16 +266,26 @@ fn resolve_on(
     Ok(resolved)
 }
 
+/// Nodes with their slots: those of each node, or else of every node, if stated.
+fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<Place> {
+    let slots = |index: usize| slots.get(index).copied().or(each);
+    nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| Place { node: node.clone(), slots: slots(index), other_names: Vec::new() })
+        .collect()
+}
+
 /// Which ranks run where.
-struct Seating {
+pub(super) struct Seating {
     layout: Layout,
     /// The number of ranks of each program.
     ranks: Vec<u32>,
     blocks: Vec<Block>,
-    mapping: Mapping,
+    pub mapping: Mapping,
 }
 
-fn place_ranks(
+pub(super) fn place_ranks(
     parsed: &Parsed,
     surroundings: &Surroundings,
     start: Start,

@@ -10,7 +10,7 @@ use crate::surroundings::Surroundings;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
-use wireup_wire::session::{NodeState, Presence, Welcome};
+use wireup_wire::session::{NodeState, Presence, SeatOrder, Welcome};
 
 /// Where a job of a session runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,13 @@ pub struct SessionNodes {
     pub hosts: Option<Hosts>,
     /// Lost nodes, which are left out.
     pub lost: Vec<String>,
+    /// Whether these are all nodes of the session that are there.
+    pub is_whole: bool,
+    /// Whether slots were given to `wireup up`.
+    pub slots_stated: bool,
+    /// How the nodes were chosen among `all`, unless the user has said which.
+    pub seats: Option<SeatOrder>,
+    pub all: Option<(Vec<NodeSpec>, Option<Hosts>)>,
 }
 
 /// What a session's files tell in addition to its `Welcome`.
@@ -63,6 +70,7 @@ impl SessionNodes {
         let is_left_out = |agent: usize| parsed.no_local && agent == 0 && !welcome.shared;
         let own = |agent: usize| welcome.nodes[agent].slots > 0 && !is_left_out(agent);
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
+        let count = welcome.nodes.iter().filter(|node| node.slots > 0).count();
         let elsewhere = |what: String| SessionNodesError::Elsewhere { session: session.clone(), what };
         let mut lost = Vec::new();
         let mut there = |agent: &usize| match &welcome.nodes[*agent].presence {
@@ -100,7 +108,17 @@ impl SessionNodes {
         let node =
             |&agent: &usize| NodeSpec { agent: AgentId(agent as u32), name: welcome.nodes[agent].host.clone(), shared };
         let nodes = agents.iter().map(node).collect();
-        Ok(SessionNodes { job: welcome.job, session: spec(welcome), nodes, hosts, lost })
+        Ok(SessionNodes {
+            job: welcome.job,
+            session: spec(welcome),
+            is_whole: agents.len() + lost.len() == count,
+            slots_stated: told.slots_stated,
+            nodes,
+            hosts,
+            lost,
+            seats: None,
+            all: None,
+        })
     }
 }
 

@@ -37,6 +37,7 @@ pub fn output(parsed: &Parsed) -> Result<Output, FlagError> {
     let pattern = |text: &Option<String>| text.as_ref().and_then(|text| Pattern::parse(text).ok());
     Ok(Output {
         directory: parsed.output_dir.clone(),
+        overwrite: parsed.overwrite,
         files: [pattern(&parsed.output_files), pattern(&parsed.error_files)],
         tee: parsed.tee,
         merge: parsed.merge_output,

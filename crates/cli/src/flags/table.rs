@@ -32,8 +32,8 @@ const RUN_END: &str = "
 Ranks have WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREUP_NODE in their environment; the rest is
 this environment without the variables of an outer launcher. In a job with other machines, variables that apply only to
 this machine are removed too, unless -x names them: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*,
-DBUS_SESSION_BUS_ADDRESS. Working directory, umask and soft limits (ulimit) are those of wireup run on every machine, as
-far as its hard limits allow.
+DBUS_SESSION_BUS_ADDRESS, WIREUP_SESSION. Working directory, umask and soft limits (ulimit) are those of wireup run on
+every machine, as far as its hard limits allow.
 
 Without --hosts and --hostfile the hosts are those of WIREUP_HOSTS (written as --hosts), else those of the surrounding
 batch job (Slurm, PBS, LSF, Flux, Grid Engine), else this machine.
@@ -185,10 +185,17 @@ pub const CONTAIN: Flag = Flag::value(
 pub const SESSION: Flag = Flag::value(
     &["--session"],
     "NAME",
-    "Run in this session, started by wireup up. Default: the session named default, if it is running and has the requested nodes.",
+    "Run in this session, started by wireup up; it is an error if it is not running or lacks nodes. Default: the one that the variable WIREUP_SESSION names, as strictly; else the session named default, if it is running and has the requested nodes.",
 );
-pub const NO_SESSION: Flag =
-    Flag::switch(&["--no-session"], "Start agents for this job only, even if there is a session.");
+pub const NO_SESSION: Flag = Flag::switch(
+    &["--no-session"],
+    "Start agents for this job only, even if there is a session, or WIREUP_SESSION names one.",
+);
+pub const PLACE: Flag = Flag::value(
+    &["--place"],
+    "HOW",
+    "Which nodes of the session a job gets unless --hosts, --virtual-nodes, --rankfile or --rank-map says so. spread (default): those with the fewest ranks of all jobs per slot. pack: in the session's order, those with free slots first; without stated slots, always the first ones.",
+);
 pub const DETACH: Flag = Flag::switch(
     &["--detach"],
     "Return when the job has started and print its number; wireup attach shows its output and returns its exit code.",
@@ -269,7 +276,15 @@ pub const LABEL: Flag = Flag::switch(
     &["--label", "-l", "--prepend-rank", "--tag-output"],
     "Begin each line of output with its rank: [3] text.",
 );
-pub const OUTPUT_DIR: Flag = Flag::value(&["--output-dir"], "DIR", "Write each rank's output to files in DIR instead.");
+pub const OUTPUT_DIR: Flag = Flag::value(
+    &["--output-dir"],
+    "DIR",
+    "Write each rank's output to files in DIR instead (rank.N.out, rank.N.err). It is an error if DIR has such files of an earlier run.",
+);
+pub const OVERWRITE: Flag = Flag::switch(
+    &["--overwrite"],
+    "--output-dir may name a folder with the output of an earlier run: the files of this job's ranks are replaced, those of further ranks are kept.",
+);
 pub const OUTPUT_FILES: Flag = Flag::value(
     &["--output-files"],
     "PATTERN",
@@ -298,8 +313,11 @@ pub const STDOUT: Flag = Flag::value(
     "KIND",
     "Connect each rank's standard output to a pipe or to a pseudo-terminal (pty), to which C programs write line by line (default: auto, a pty for programs that use only PMIx, such as those built with Open MPI).",
 );
-pub const TIMEOUT: Flag =
-    Flag::value(&["--timeout"], "SECONDS", "End the job after this time, with exit code 124. Default: never.");
+pub const TIMEOUT: Flag = Flag::value(
+    &["--timeout"],
+    "SECONDS",
+    "End the job after this time, with exit code 124; 0: never. Default: never.",
+);
 pub const KILL_GRACE: Flag = Flag::value(
     &["--kill-grace"],
     "SECONDS",
@@ -377,7 +395,7 @@ const SECTIONS: &[Section] = &[
         ],
     },
     Section { title: "Machines", flags: MACHINES },
-    Section { title: "In a session (wireup up)", flags: &[SESSION, NO_SESSION, DETACH] },
+    Section { title: "In a session (wireup up)", flags: &[SESSION, NO_SESSION, PLACE, DETACH] },
     Section {
         title: "What ranks start with",
         flags: &[
@@ -412,6 +430,7 @@ const SECTIONS: &[Section] = &[
             TIMESTAMP,
             MERGE_OUTPUT,
             OUTPUT_DIR,
+            OVERWRITE,
             OUTPUT_FILES,
             ERROR_FILES,
             TEE,

@@ -4,10 +4,10 @@
 //! process.
 
 use super::kill::{job, kill};
-use super::{SESSION, attach_to, detach};
+use super::{SESSION, attach_to, detach, name_of};
 use crate::out;
 use crate::words;
-use wireup_flags::{Command, Line, Section, Value, Words};
+use wireup_flags::{Command, Line, Section, Words};
 use wireup_node::session::spool::{Piece, Reader};
 use wireup_os::process::SignalFd;
 use wireup_os::reactor::{Interest, Reactor};
@@ -38,7 +38,7 @@ const SIGNALS: u64 = 0;
 const CHANGES: u64 = 1;
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let name = line.one(SESSION, Value::text)?;
+    let name = name_of(line)?;
     let job = job(line)?;
     let Some(reader) = Reader::open(&name, job).map_err(|error| error.to_string())? else {
         return Err(no_spool(&name, job));
@@ -96,7 +96,7 @@ fn interrupt(session: &str, job: JobId, again: bool) {
     let signal = (!again).then_some(SIGINT);
     let result = attach_to(session).and_then(|mut session| kill(&mut session, job, signal, "Ctrl-C in wireup attach"));
     match result {
-        Ok(()) => out::tell(&words::interrupt(SIGINT, again.then_some(SIGINT))),
+        Ok(()) => out::tell(&words::interrupt(SIGINT, again.then_some(SIGINT), false)),
         Err(problem) => out::tell(&problem),
     }
 }

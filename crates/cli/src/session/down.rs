@@ -1,12 +1,14 @@
 //! `wireup down`: ends a session.
 
-use super::{SESSION, nobody};
+use super::{SESSION, name_of, nobody};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
-use wireup_flags::{Command, Flag, Line, Section, Value, Words};
-use wireup_node::session::{CallError, Calling, Claim, Place, last_words};
+use wireup_flags::{Command, Flag, Line, Section, Words};
+use wireup_node::session::{CallError, Calling, Claim, Place, last_words, unended};
+use wireup_os::process;
 use wireup_wire::peer::Control;
+use wireup_wire::signal::SIGKILL;
 
 const KILL: Flag = Flag::switch(&["--kill"], "End its jobs too.");
 
@@ -28,11 +30,13 @@ Returns when nothing of the session is left on this machine. Also removes what a
 /// The time for the agents to end what runs and to wait for each other; then the time for the session's own process to exit.
 const AGENTS_MAX: Duration = Duration::from_secs(30);
 const PROCESS_MAX: Duration = Duration::from_secs(10);
+/// The time for the processes of a session to end by themselves when their root was killed.
+const ALONE_MAX: Duration = Duration::from_secs(3);
 /// Pause between two checks whether the process has exited.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let name = line.one(SESSION, Value::text)?;
+    let name = name_of(line)?;
     match end(&name, line.has(KILL))? {
         Some(jobs) => {
             let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };
@@ -53,9 +57,15 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
         Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let mut session = calling.finish().map_err(|error| error.to_string())?;
     let place = Place::find(name).map_err(|error| error.to_string())?;
-    let pid = session.pid();
+    let pid = calling.pid();
+    if kill && process::is_stopped(pid) {
+        return force(name, pid, place.as_ref()).map(Some);
+    }
+    let mut session = match calling.finish(out::tell) {
+        Err(CallError::Silent { .. }) if kill => return force(name, pid, place.as_ref()).map(Some),
+        session => session.map_err(|error| error.to_string())?,
+    };
     let mut jobs = 0;
     // Only the root knows whether there are jobs: others may be launched at this very moment.
     let granted = session.ask(&Control::EndSession { kill }, None, |answer| match answer {
@@ -70,10 +80,11 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
     match granted {
         Ok(false) => return Err(still_there(name, jobs)),
         // Somebody else has already ended it.
-        Ok(true) | Err(CallError::Ended { .. }) => {}
+        Ok(true) | Err(CallError::Ended { .. }) => unended::remove(name),
         Err(error) => return Err(error.to_string()),
     }
     match session.await_end(AGENTS_MAX) {
+        Err(CallError::Silent { .. }) if kill => return force(name, pid, place.as_ref()).map(|_| Some(jobs)),
         Err(CallError::Silent { .. }) => return Err(not_ended(name, pid, AGENTS_MAX)),
         result => result.map_err(|error| error.to_string())?,
     }
@@ -81,6 +92,42 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
         return Err(not_ended(name, pid, PROCESS_MAX));
     }
     Ok(Some(jobs))
+}
+
+/// Kills the process that listens on the session's socket and does not answer. The other processes of the session then end by themselves, unless
+/// they are stopped too or take too long. Nobody can say how many jobs there were.
+fn force(name: &str, pid: u32, place: Option<&Place>) -> Result<usize, String> {
+    unended::remove(name);
+    // Process 0 is not visible from here.
+    let all = if pid == 0 { Vec::new() } else { process::tree(pid) };
+    let Some(root) = all.first() else { return Err(not_ended(name, pid, PROCESS_MAX)) };
+    out::tell(&format!("session {name} does not answer; killing its process {pid} and all that belongs to it"));
+    process::kill(root.pid, SIGKILL).map_err(|error| format!("cannot kill process {pid}: {error}"))?;
+    let begun = Instant::now();
+    loop {
+        let left: Vec<_> = all.iter().filter(|process| process.is_running()).collect();
+        if left.is_empty() {
+            break;
+        }
+        if begun.elapsed() > PROCESS_MAX {
+            return Err(not_ended(name, left[0].pid, PROCESS_MAX));
+        }
+        for process in left {
+            if process::is_stopped(process.pid) || begun.elapsed() > ALONE_MAX {
+                // It may end at this moment.
+                let _ = process::kill(process.pid, SIGKILL);
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+    if place.is_some_and(|place| !is_gone(place)) {
+        return Err(not_ended(name, pid, PROCESS_MAX));
+    }
+    // The keeper that does it otherwise may have been stopped.
+    if let Ok((place, Claim::Ours)) = Place::claim(name, false) {
+        place.remove();
+    }
+    Ok(0)
 }
 
 fn still_there(name: &str, jobs: usize) -> String {
@@ -108,13 +155,18 @@ fn is_gone(place: &Place) -> bool {
 
 /// There is no session; removes what a killed one may have left behind.
 fn tidy(name: &str) -> Result<u8, String> {
+    let story = unended::story(name);
     if Place::find(name).map_err(|error| error.to_string())?.is_none() {
-        return Err(nobody(name));
+        let Some(story) = story else { return Err(nobody(name)) };
+        unended::remove(name);
+        out::tell(&story);
+        return Ok(0);
     }
     match Place::claim(name, false).map_err(|error| error.to_string())? {
         (place, Claim::Ours) => {
             let said = last_words::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
             place.remove();
+            unended::remove(name);
             out::tell(&format!("session {name} had already ended{said}; its remaining files were removed"));
             Ok(0)
         }

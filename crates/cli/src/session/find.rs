@@ -5,7 +5,7 @@ use crate::flags::parsed::Parsed;
 use crate::flags::session_nodes::{SessionNodes, SessionNodesError, StatedSlots};
 use crate::out;
 use crate::surroundings::Surroundings;
-use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError};
+use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError, unended};
 
 /// The result of the search.
 pub enum Found {
@@ -30,8 +30,17 @@ pub fn find(parsed: &Parsed) -> Result<Found, String> {
     let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
     match Calling::begin(name) {
         Ok(Some(calling)) => Ok(Found::Session(Box::new(calling))),
-        Ok(None) if parsed.session.is_some() => Err(super::nobody(name)),
-        Ok(None) => Ok(Found::None),
+        Ok(None) if parsed.session.is_some() => {
+            Err(format!("{}; --no-session runs this job without one", super::nobody(name)))
+        }
+        Ok(None) => {
+            if let Some(story) = unended::story(name) {
+                out::tell(&format!(
+                    "{story}; this job runs without it; wireup up starts it again, wireup down forgets it"
+                ));
+            }
+            Ok(Found::None)
+        }
         Err(error) if parsed.session.is_none() && is_as_good_as_none(&error) => {
             out::tell(&format!("{error}; running this job without a session"));
             Ok(Found::None)
@@ -62,9 +71,9 @@ pub fn session_nodes(
     match SessionNodes::new(parsed, surroundings, &session.welcome, &told) {
         Ok(session_nodes) => Ok(Ok(session_nodes)),
         Err(error @ SessionNodesError::Elsewhere { .. }) if parsed.session.is_none() => Ok(Err(error.to_string())),
-        Err(error @ SessionNodesError::Elsewhere { .. }) => {
-            Err(format!("{error}; leave out --session, or start a session that has them with wireup up"))
-        }
+        Err(error @ SessionNodesError::Elsewhere { .. }) => Err(format!(
+            "{error}; leave out --session (or WIREUP_SESSION), or start a session that has them with wireup up"
+        )),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -1,14 +1,14 @@
 //! `wireup jobs`: lists the jobs of a session.
 
-use super::{JSON, SESSION, attach_to};
+use super::{JSON, SESSION, attach_to, name_of};
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{one_line, since};
-use wireup_flags::{Command, Line, Section, Value, Words};
+use wireup_flags::{Command, Line, Section, Words};
 use wireup_node::session::{Attached, spool};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
-use wireup_wire::session::{JobEntry, JobState};
+use wireup_wire::session::{JobEntry, JobState, SeatOrder};
 
 pub const COMMAND: Command = Command {
     name: "jobs",
@@ -24,7 +24,7 @@ pub const COMMAND: Command = Command {
 };
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let name = line.one(SESSION, Value::text)?;
+    let name = name_of(line)?;
     let mut session = attach_to(&name)?;
     let jobs = list(&mut session)?;
     let nodes = session.welcome.nodes.clone();
@@ -40,6 +40,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
                 "program": job.program,
                 "ranks": job.ranks,
                 "nodes": hosts(job),
+                "place": job.seats.map(place),
                 "seconds": job.age_ns as f64 / 1e9,
                 "detached": detached.iter().any(|spool| spool.job == job.job),
             })
@@ -50,7 +51,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         out::print(&format!("{}\n", serde_json::Value::Array(running.chain(over).collect())));
         return Ok(0);
     }
-    let mut rows: Vec<[String; 6]> = Vec::new();
+    let mut rows: Vec<[String; 7]> = Vec::new();
     for (depth, job) in as_tree(&jobs) {
         let is_detached = detached.iter().any(|spool| spool.job == job.job);
         rows.push([
@@ -59,6 +60,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             job.ranks.to_string(),
             since(job.age_ns / 1_000_000_000),
             collapse_short(hosts(job).iter().map(String::as_str)),
+            job.seats.map_or("-", place).to_owned(),
             one_line(&job.program),
         ]);
     }
@@ -68,13 +70,21 @@ pub fn run(line: &Line) -> Result<u8, String> {
             (None, true) => "ending, detached".to_owned(),
             (None, false) => "over, launcher killed".to_owned(),
         };
-        rows.push([spool.job.to_string(), state, "-".into(), "-".into(), "-".into(), one_line(&spool.program)]);
+        rows.push([
+            spool.job.to_string(),
+            state,
+            "-".into(),
+            "-".into(),
+            "-".into(),
+            "-".into(),
+            one_line(&spool.program),
+        ]);
     }
     if rows.is_empty() {
         out::print(&format!("session {name} has no jobs\n"));
         return Ok(0);
     }
-    out::print(&table(["job", "state", "ranks", "age", "nodes", "program"], &rows));
+    out::print(&table(["job", "state", "ranks", "age", "nodes", "place", "program"], &rows));
     Ok(0)
 }
 
@@ -103,6 +113,14 @@ pub fn list(session: &mut Attached) -> Result<Vec<JobEntry>, String> {
         _ => None,
     });
     jobs.map_err(|error| error.to_string())
+}
+
+/// The word of `--place`.
+fn place(order: SeatOrder) -> &'static str {
+    match order {
+        SeatOrder::Spread => "spread",
+        SeatOrder::Pack => "pack",
+    }
 }
 
 fn state(state: JobState) -> &'static str {
@@ -143,6 +161,7 @@ mod tests {
             ranks: 1,
             nodes: Vec::new(),
             added: Vec::new(),
+            seats: None,
             age_ns: 0,
             state: JobState::Running,
         };

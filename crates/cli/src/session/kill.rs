@@ -1,9 +1,9 @@
 //! `wireup kill`: sends a signal to a job, or ends it, whichever user command started it.
 
-use super::{SESSION, attach_to};
+use super::{SESSION, attach_to, name_of};
 use crate::out;
 use crate::words::signal_number;
-use wireup_flags::{Command, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::Control;
 
@@ -26,7 +26,7 @@ wireup jobs lists the numbers.
 };
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let name = line.one(SESSION, Value::text)?;
+    let name = name_of(line)?;
     let job = job(line)?;
     let signal = line.last(SIGNAL, |value| {
         let advice = "give the name of a signal, such as TERM or SIGUSR1, or its number";

@@ -13,18 +13,32 @@ pub mod up;
 pub use find::{Found, find, session_nodes};
 
 use crate::flags::table;
-use wireup_flags::Flag;
-use wireup_node::session::{Attached, Calling, DEFAULT_NAME};
+use crate::out;
+use wireup_flags::{Error, Flag, Line, Value};
+use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
 /// The flag that names the session.
-pub const SESSION: Flag = Flag { help: "The name of the session.", ..table::SESSION }.or(DEFAULT_NAME);
+pub const SESSION: Flag =
+    Flag { help: "The name of the session. Default: that in WIREUP_SESSION, else default.", ..table::SESSION };
+/// Names the session for all commands, as the flag does.
+pub const VARIABLE: &str = "WIREUP_SESSION";
 const JSON: Flag = Flag::switch(&["--json"], "For programs.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {
     let calling = Calling::begin(name).map_err(|error| error.to_string())?;
     let calling = calling.ok_or_else(|| nobody(name))?;
-    calling.finish().map_err(|error| error.to_string())
+    calling.finish(out::tell).map_err(|error| error.to_string())
+}
+
+/// The session that a command is about: the one that the flag names, else the variable, else the default.
+pub fn name_of(line: &Line) -> Result<String, Error> {
+    Ok(line.last(SESSION, Value::text)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned()))
+}
+
+/// The session that the environment names.
+pub fn of_variable() -> Option<String> {
+    std::env::var(VARIABLE).ok().filter(|name| !name.is_empty())
 }
 
 /// The error message if there is no session of that name.
@@ -35,5 +49,7 @@ fn nobody(name: &str) -> String {
         [] => String::new(),
         ref others => format!("; running sessions: {}", others.join(", ")),
     };
-    format!("there is no session {name}{hint}; to start one: wireup up")
+    let up = if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
+    let there = unended::story(name).unwrap_or_else(|| format!("there is no session {name}"));
+    format!("{there}{hint}; to start one: wireup up{up}")
 }

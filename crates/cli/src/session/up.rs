@@ -14,7 +14,7 @@ use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
 use wireup_node::session::{
-    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words,
+    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words, unended,
 };
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::PortRange;
@@ -26,7 +26,7 @@ use wireup_wire::signal::SIGTERM;
 const NAME: Flag = Flag::value(
     &["--name", "--session"],
     "NAME",
-    "The name of the session. Default: default, the one that wireup run looks for.",
+    "The name of the session. Default: that in WIREUP_SESSION, else default, the one that wireup run looks for.",
 );
 const LINGER: Flag =
     Flag::switch(&["--linger"], "The session keeps running when its log-in has ended, until wireup down.");
@@ -90,7 +90,7 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
-    let name = line.last(NAME, Value::text)?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let name = line.last(NAME, Value::text)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let surroundings = Surroundings::read(|env| may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
@@ -111,7 +111,9 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
                 "cannot determine your log-in session, so session {name} will not end with it; end it with wireup down"
             ));
         }
+        let pid = owner.as_ref().map(Owner::pid);
         begun = Some(begin(&place, &name, &spec, &told, owner, process_ns)?);
+        unended::write(&name, pid);
     } else {
         names_nothing_new(line, &name)?;
     }
@@ -177,6 +179,7 @@ fn short_of_files(name: &str) -> Option<String> {
 
 /// Ends a session that was just begun and is of no use, since it does not answer: it may have too few descriptors.
 fn end_process(name: &str, process: u32) {
+    unended::remove(name);
     // It may have ended by itself.
     let _ = wireup_os::process::kill(process, SIGTERM);
     let until = Instant::now() + ENDING_MAX;
@@ -274,7 +277,9 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     setting.verbose = verbose;
     let mut start_timeout_ns = spec.start_timeout_ns;
     // The session may have been started with other settings than this command's.
+    let mut ends = String::new();
     if let Some(facts) = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()) {
+        ends = if begun { end_of(facts.owner) } else { ends };
         (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }
     let nodes = await_nodes(&mut session, name, &setting, start_timeout_ns)?;
@@ -291,7 +296,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
             format!(" {}", collapse_short(of_job.iter().filter(|node| !is_lost(node)).map(|node| node.host.as_str())))
         }
     };
-    out::tell(&format!("session {name} {what}: {}{hosts}", count(up as u32, "node")));
+    out::tell(&format!("session {name} {what}: {}{hosts}{ends}", count(up as u32, "node")));
     let missing = missing(&nodes);
     if missing.is_empty() {
         return Ok(0);
@@ -299,6 +304,13 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     setting.node_count = of_job.len() as u32;
     out::tell(&format!("{}; run wireup up to try again", words::missing_sentence(&missing, &setting)));
     Ok(NOT_ALL)
+}
+
+/// What the session ends with.
+fn end_of(owner: Option<u32>) -> String {
+    let Some(pid) = owner else { return "; it ends with wireup down".to_owned() };
+    let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("; it ends with wireup down, or with {} (process {pid})", words::one_line(program.trim()))
 }
 
 fn is_lost(node: &NodeState) -> bool {

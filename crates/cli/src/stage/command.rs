@@ -4,14 +4,14 @@ use super::{Nodes, Outcome, Plan, bytes, listing, send, travel};
 use crate::flags::parsed::{self, Parsed};
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::table as flag;
-use crate::session::{SESSION, attach_to, session_nodes};
+use crate::session::{SESSION, attach_to, name_of, session_nodes};
 use crate::surroundings::Surroundings;
 use crate::words::since;
 use crate::{environment, out};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use wireup_flags::{Command, Line, Section, Value, Words};
+use wireup_flags::{Command, Line, Section, Words};
 
 pub const COMMAND: Command = Command {
     name: "stage",
@@ -37,7 +37,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let what = line.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let rest = &line.words[1..];
     let stage = parsed::stage(line)?.unwrap_or_default();
-    let parsed = Parsed { session: Some(line.one(SESSION, Value::text)?), ..Parsed::default() };
+    let parsed = Parsed { session: Some(name_of(line)?), ..Parsed::default() };
     let surroundings = Surroundings::read(|_| false).map_err(|error| error.to_string())?;
     match &*what {
         "up" if rest.is_empty() => Err("wireup stage up: name the files and folders to stage".into()),

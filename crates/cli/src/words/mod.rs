@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Failure, RemoteShell, SessionSpec};
+use wireup_wire::peer::{Cause, Failure, RemoteShell, SessionSpec};
 
 /// What the texts depend on besides the notice itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,7 +130,7 @@ impl Voice {
             Notice::Note(note) => self.notes.lines(note, &self.setting).iter().map(|line| one_line(line)).collect(),
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
-            Notice::Interrupt { signal, first } => vec![signals::interrupt(*signal, *first)],
+            Notice::Interrupt { signal, first, starting } => vec![signals::interrupt(*signal, *first, *starting)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");
                 self.lines(notice).into_iter().map(of_job).collect()
@@ -154,6 +154,12 @@ impl Voice {
                 )]
             }
             Notice::Ended(ended) => match &ended.failure {
+                Some(Failure { cause: Cause::SessionEnded { reason }, .. }) if self.failed.is_none() => {
+                    vec![format!(
+                        "the job was not started, because its session ended at the same moment: {reason}; start the session again \
+                         with wireup up, or run without it with --no-session"
+                    )]
+                }
                 Some(failure) => self.first_failure(failure),
                 // A short job ends before it is reported as started.
                 None => self.notes.summary(&self.setting),

@@ -66,10 +66,14 @@ pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
 }
 
 /// The line for a signal that the launcher received, the first one or a later one.
-pub fn interrupt(signal: i32, first: Option<i32>) -> String {
+/// `starting`: not all ranks run yet.
+pub fn interrupt(signal: i32, first: Option<i32>, starting: bool) -> String {
     let name = name(signal);
     let by_hand = if signal == 2 { "press Ctrl-C again" } else { "send it again" };
     match first {
+        None if starting => {
+            format!("{name} came before all ranks had started: ending the job; {by_hand} to kill it")
+        }
         None => format!("{name} was sent to all ranks; {by_hand} to kill them"),
         Some(first) if first == signal => format!("{name} again: killing all ranks"),
         Some(first) => format!("{name} after {}: killing all ranks", self::name(first)),
@@ -97,9 +101,9 @@ mod tests {
 
     #[test]
     fn interrupt_messages_explain_the_next_interrupt() {
-        assert_eq!(interrupt(2, None), "SIGINT was sent to all ranks; press Ctrl-C again to kill them");
-        assert_eq!(interrupt(15, None), "SIGTERM was sent to all ranks; send it again to kill them");
-        assert_eq!(interrupt(2, Some(2)), "SIGINT again: killing all ranks");
-        assert_eq!(interrupt(1, Some(2)), "SIGHUP after SIGINT: killing all ranks");
+        assert_eq!(interrupt(2, None, false), "SIGINT was sent to all ranks; press Ctrl-C again to kill them");
+        assert_eq!(interrupt(15, None, false), "SIGTERM was sent to all ranks; send it again to kill them");
+        assert_eq!(interrupt(2, Some(2), false), "SIGINT again: killing all ranks");
+        assert_eq!(interrupt(1, Some(2), true), "SIGHUP after SIGINT: killing all ranks");
     }
 }

@@ -236,6 +236,25 @@ fn an_output_directory_that_cannot_be_made_fails_the_job() {
     outcome.expect_err_line(&["/proc/no"]);
 }
 
+#[test]
+fn ports_for_ranks_that_are_too_few_or_in_use_are_reported_at_once() {
+    let said = "--rank-ports 80-81: 2 ports are too few for the 4 ranks on a machine; name at least 4";
+    for placement in ["-n 4", "-n 4 --virtual-nodes 2"] {
+        let outcome = Run::job(&format!("{placement} --rank-ports 80-81 true")).finish().expect_code(125);
+        outcome.expect_err_line(&[said]);
+    }
+    let listener = std::net::TcpListener::bind("[::]:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let outcome = Run::job(&format!("-n 1 --rank-ports {port}-{port} true")).finish().expect_code(125);
+    outcome.expect_err_line(&[&format!("(port {port} is not free)"), "Address already in use", "--rank-ports"]);
+}
+
+#[test]
+fn a_time_limit_of_zero_is_none() {
+    let outcome = Run::job("-n 2 --timeout 0").sh("sleep 0.2; echo done").succeed();
+    assert_eq!(outcome.out(), "done\ndone\n");
+}
+
 /// The soft limit is raised; a hard limit that is too low is reported before anything starts. Root could raise the hard limit as well,
 /// hence the user namespace, in which it cannot.
 #[test]

@@ -3,9 +3,11 @@
 mod basics;
 mod detached;
 mod ends;
+mod gone;
 mod hosts;
 mod idle;
 mod instant_on;
 mod isolation;
 mod kernel_sessions;
 mod refusals;
+mod seats;

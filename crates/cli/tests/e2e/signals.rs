@@ -2,6 +2,7 @@
 
 use crate::harness::Run;
 use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
 
 /// Ranks that wait for a signal, print its name and exit with `code`.
 fn trapping(name: &str, code: i32) -> String {
@@ -61,10 +62,40 @@ fn ctrl_c_twice_kills_ranks_that_ignore_it() {
         Run::job("-n 2 --virtual-nodes 2").sh("trap '' INT TERM; echo ready; while :; do sleep 0.1; done").start();
     running.await_out("ready\n", 2);
     running.signal(Signal::INT);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // Sooner, a process that sends it again means the same signal.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
     assert!(!running.has_ended(), "the first interrupt ended the job");
     running.signal(Signal::INT);
     assert_ne!(running.finish().code(), 0);
+}
+
+/// `timeout` of coreutils signals its child, and then the child's process group.
+#[test]
+fn a_signal_that_is_repeated_at_once_is_one_signal() {
+    let script = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut running = Run::job("-n 2").sh(script).start();
+    running.await_out("ready\n", 2);
+    running.signal(Signal::TERM);
+    running.await_that("the first is reported", |running| running.err_text().contains("SIGTERM was sent to all ranks"));
+    running.signal(Signal::TERM);
+    let outcome = running.finish().expect_code(0);
+    assert_eq!(outcome.out().matches("saved\n").count(), 2, "{outcome}");
+}
+
+#[test]
+fn a_signal_during_the_start_is_not_said_to_reach_ranks() {
+    let shell = std::env::temp_dir().join(format!("wireup-hangs-{}", std::process::id()));
+    std::fs::write(&shell, "#!/bin/sh\nexec sleep 1000\n").expect("write the remote shell");
+    std::fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).expect("make it executable");
+    let mut running = Run::job("--hosts n1,n2 -n 2 --remote-shell").arg(&shell).arg("true").start();
+    running.await_that("the remote shells run", |running| {
+        running.processes().iter().filter(|process| process.command.trim() == "sleep 1000").count() == 2
+    });
+    running.signal(Signal::INT);
+    let outcome = running.finish().expect_code(130);
+    std::fs::remove_file(&shell).expect("remove the remote shell");
+    outcome.expect_err_line(&["SIGINT came before all ranks had started"]);
+    assert!(!outcome.err().contains("sent to all ranks"), "{outcome}");
 }
 
 #[test]

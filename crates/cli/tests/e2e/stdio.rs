@@ -290,7 +290,7 @@ fn a_second_interrupt_ends_a_job_with_a_stopped_reader() {
     let mut running = with_a_stopped_reader("exec sleep 1000");
     running.signal(Signal::INT);
     running.await_that("all ranks are gone", |running| !running.processes().iter().any(is_rank));
-    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
     assert_ne!(running.finish().code(), 0);
 }
 
@@ -335,13 +335,19 @@ fn a_reader_that_closes_stdout_is_not_reported() {
     }
 }
 
+/// Nothing is lost: neither by accident, nor with --overwrite what the second run does not write.
 #[test]
-fn a_second_run_replaces_the_output_files_of_the_first() {
-    let script = "cd $TMPDIR; for run in first second; do $WIREUP run -n 2 --output-dir out sh -c \
-        'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; \
-        $WIREUP run -n 1 --output-dir out echo x; ls out; rm -r out";
+fn a_second_run_replaces_its_output_files_only_if_that_is_wanted() {
+    let script = "cd $TMPDIR; run() { $WIREUP run \"$@\" sh -c 'echo $0; sleep 0.1; echo more; echo $0 >&2' $word; }; \
+        word=first; run -n 3 --output-dir out; word=second; run -n 2 --output-dir out; echo code $?; cat out/*; \
+        run -n 2 --output-dir out --overwrite; cat out/*; $WIREUP run -n 1 --output-dir out --overwrite true; ls out; rm -r out";
     let outcome = Run::shell(script).succeed();
-    assert_eq!(outcome.out(), "second\nmore\nsecond\nrank.0.out\n");
+    let both = |word: &str| format!("{word}\n{word}\nmore\n");
+    let (first, second) = (both("first"), both("second"));
+    let left = "rank.1.err\nrank.1.out\nrank.2.err\nrank.2.out\n";
+    let wanted = format!("code 125\n{}{}{first}{left}", first.repeat(3), second.repeat(2));
+    assert_eq!(outcome.out(), wanted, "{outcome}");
+    outcome.expect_err_line(&["out has the output of an earlier run (rank.0.err and 5 more)", "--overwrite"]);
 }
 
 /// If the standard streams are closed, no other file may take their place; reading gives nothing.

@@ -29,6 +29,17 @@ fn the_ptys_size_is_that_of_the_users_terminal() {
     assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
 }
 
+/// Messages of the launcher begin in the first column although the terminal is in raw mode.
+#[test]
+fn messages_on_a_raw_terminal_begin_in_the_first_column() {
+    let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
+    let inner = "$WIREUP run -n 1 --pty sh -c \"exit 3\"";
+    let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
+    let said = running.finish_with_open_stdin().expect_code(3).out();
+    let ends: Vec<&str> = said.split_inclusive('\n').collect();
+    assert!(said.contains("wireup: rank 0") && ends.iter().all(|line| line.ends_with("\r\n")), "{said:?}");
+}
+
 /// With PMIx, ranks are in the kernel session of `wireup run`.
 #[test]
 fn ranks_do_not_have_the_users_terminal() {

@@ -33,7 +33,7 @@ use std::os::fd::OwnedFd;
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::pty::is_terminal;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::socket::{InARow, bind_in_a_row};
+use wireup_os::socket::{InARow, NoRow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, KernelSession, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::{RankPorts, RankStdout, StdinTarget};
@@ -174,7 +174,7 @@ impl JobRanks {
 
     /// Binds a socket for each of the ranks, which are about to be started. If they listen, others may connect from now on. Returns the
     /// first of their ports, which are consecutive.
-    pub fn bind(&mut self, count: u32, ports: RankPorts) -> io::Result<u16> {
+    pub fn bind(&mut self, count: u32, ports: RankPorts) -> Result<u16, NoRow> {
         let RankPorts { range, listen } = ports;
         let first = place_to_search(range, std::process::id() ^ self.job.0);
         let kind = if listen { InARow::Listen(BACKLOG) } else { InARow::Reserve };

@@ -3,7 +3,7 @@
 use super::program::{Program, Talking};
 use super::root::Root;
 use super::stdin::Stdin;
-use super::writer::{Begun, Decoration, Files, LineStyle, Places, Problem, Sink, Writer, make_directory};
+use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -73,7 +73,10 @@ impl<'w> LauncherDriver<'w> {
     ) -> Result<Self, RunError> {
         let system = |what| move |error| RunError::System { what, error };
         if let Some(path) = &config.output.directory {
-            make_directory(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
+            make_folder(path, config.job.job_size(), config.output.overwrite).map_err(|problem| match problem {
+                FolderProblem::System(error) => RunError::OutputDir { path: path.clone(), error },
+                FolderProblem::Taken { count, first } => RunError::OutputTaken { path: path.clone(), count, first },
+            })?;
         }
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
@@ -247,7 +250,11 @@ impl<'w> LauncherDriver<'w> {
             self.ended_by_reader = true;
             return;
         }
-        let text = (self.words)(&notice);
+        let mut text = (self.words)(&notice);
+        if self.terminal.is_some() && rustix::termios::isatty(rustix::stdio::stderr()) {
+            // In raw mode the terminal does not go back to the first column by itself.
+            text = text.replace('\n', "\r\n");
+        }
         if !text.is_empty() {
             self.writer(Stream::Err).notice(text);
         }
@@ -284,7 +291,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn on_signals(&mut self) {
-        while let Some(signal) = self.signals.read() {
+        while let Some((signal, sender)) = self.signals.read_from() {
             if signal == SIGCONT {
                 self.stdin.on_continue(self.root.reactor());
                 if let Some(terminal) = &self.terminal {
@@ -296,7 +303,7 @@ impl<'w> LauncherDriver<'w> {
             {
                 self.tell(LauncherInput::Resize { rows, columns });
             }
-            self.tell(LauncherInput::Signal { signal });
+            self.tell(LauncherInput::Signal { signal, sender });
         }
     }
 

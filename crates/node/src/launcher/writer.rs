@@ -344,28 +344,53 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Makes the directory for the files of ranks, without those of an earlier run, which may have had more ranks.
+/// Why a folder cannot take the output of ranks.
+#[derive(Debug)]
+pub enum FolderProblem {
+    /// It has files of an earlier run: so many, and the first one's name.
+    Taken {
+        count: usize,
+        first: String,
+    },
+    System(io::Error),
+}
+
+/// Makes the folder for the files of a job's ranks. If it has such files and may be used again, those that this job may write are removed, and
+/// no others.
 ///
 /// # Errors
-/// It cannot be made, or a file cannot be removed.
-pub fn make_directory(path: &Path) -> io::Result<()> {
-    drop(wireup_os::output_file::make_folder(path)?);
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if is_of_rank(&entry.file_name().to_string_lossy()) && entry.file_type()?.is_file() {
-            fs::remove_file(entry.path())?;
+/// It cannot be made or read; it has the output of an earlier run, which is not to be replaced; a file cannot be removed.
+pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), FolderProblem> {
+    let system = FolderProblem::System;
+    drop(wireup_os::output_file::make_folder(path).map_err(system)?);
+    let mut earlier = Vec::new();
+    for entry in fs::read_dir(path).map_err(system)? {
+        let entry = entry.map_err(system)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(rank) = rank_of(&name)
+            && entry.file_type().map_err(system)?.is_file()
+        {
+            earlier.push((name, rank));
         }
+    }
+    if !overwrite && !earlier.is_empty() {
+        let first = earlier.iter().map(|(name, _)| name.clone()).min().unwrap_or_default();
+        return Err(FolderProblem::Taken { count: earlier.len(), first });
+    }
+    for (name, _) in earlier.into_iter().filter(|(_, rank)| rank.is_some_and(|rank| rank < ranks)) {
+        fs::remove_file(path.join(name)).map_err(system)?;
     }
     Ok(())
 }
 
-fn is_of_rank(name: &str) -> bool {
+/// Whether a file has this name because it has the output of a rank; with the rank if it is one of the job that the user has launched.
+fn rank_of(name: &str) -> Option<Option<u32>> {
     let words: Vec<&str> = name.split('.').collect();
-    let is_number = |word: &str| word.parse::<u32>().is_ok();
+    let number = |word: &str| word.parse::<u32>().ok();
     match words[..] {
-        ["rank", rank, "out" | "err"] => is_number(rank),
-        ["job", job, "rank", rank, "out" | "err"] => is_number(job) && is_number(rank),
-        _ => false,
+        ["rank", rank, "out" | "err"] => number(rank).map(Some),
+        ["job", job, "rank", rank, "out" | "err"] => number(job).and(number(rank)).map(|_| None),
+        _ => None,
     }
 }
 

@@ -11,21 +11,24 @@ use super::place::{Place, PlaceError};
 use crate::remedy::Advised;
 use crate::transport::link::Link;
 use bytes::Bytes;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use wireup_os::{files, local, socket};
+use wireup_os::{files, local, process, socket};
 use wireup_proto::control_frame;
 use wireup_wire::attach::{ATTACH_LEN, AttachError, Spoken};
 use wireup_wire::frame::{FrameReader, Kind};
-use wireup_wire::ids::JobId;
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, Control};
-use wireup_wire::session::Welcome;
+use wireup_wire::session::{SeatRequest, Welcome};
 
 /// The name of the socket in a session's directory.
 pub const SOCKET: &str = "socket";
 /// How long a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a machine that swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long it is waited in silence. Chosen: as long as nobody wonders.
+const UNTOLD: Duration = Duration::from_secs(2);
 /// Pause between two tries if too many others wait.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -67,9 +70,14 @@ pub enum CallError {
 /// Advice about a process that may be stopped. Pid 0: it is in another PID namespace and has no number here.
 fn if_stopped(pid: &u32) -> String {
     match pid {
+        pid if process::is_stopped(*pid) => format!("{}, wireup down --kill ends it; ", stopped(*pid)),
         0 => "its process, which is not visible from here, may be stopped; ".to_owned(),
         _ => format!("if its process {pid} is stopped, continue it (kill -CONT {pid}) or end it (kill {pid}); "),
     }
+}
+
+fn stopped(pid: u32) -> String {
+    format!("its process {pid} is stopped: kill -CONT {pid} continues it")
 }
 
 fn by_kill(pid: &u32) -> String {
@@ -89,6 +97,8 @@ pub struct Call {
     reader: FrameReader,
     /// Bytes that have been read but not parsed.
     bytes: Bytes,
+    /// Tells the user, once, for what is waited.
+    tell: Cell<Option<fn(&str)>>,
 }
 
 /// A session that has answered.
@@ -138,15 +148,27 @@ impl Calling {
         if peer.user != rustix::process::geteuid().as_raw() {
             return Err(CallError::Foreign { path: path(), user: peer.user });
         }
-        let call =
-            Call { name: name.to_owned(), pid: peer.pid, socket, reader: FrameReader::new(), bytes: Bytes::new() };
+        let call = Call {
+            name: name.to_owned(),
+            pid: peer.pid,
+            socket,
+            reader: FrameReader::new(),
+            bytes: Bytes::new(),
+            tell: Cell::new(None),
+        };
         call.write(&Spoken::OURS.encode())?;
         Ok(Some(Calling { call }))
     }
 
-    /// Waits for the answer.
-    pub fn finish(self) -> Result<Attached, CallError> {
+    /// The pid of the session's process.
+    pub fn pid(&self) -> u32 {
+        self.call.pid
+    }
+
+    /// Waits for the answer; after some time `tell` gets a line about that.
+    pub fn finish(self, tell: fn(&str)) -> Result<Attached, CallError> {
         let mut call = self.call;
+        call.tell.set(Some(tell));
         let until = Instant::now() + ANSWER_MAX;
         let mut heard = Vec::new();
         let theirs = loop {
@@ -186,12 +208,27 @@ impl Attached {
     ) -> Result<T, CallError> {
         let frame = control_frame(JobId(0), message);
         self.call.write(&[&frame.header()[..], &frame.payload].concat())?;
+        if limit.is_some() {
+            // A long wait is expected.
+            self.call.tell.set(None);
+        }
         let until = Instant::now() + limit.unwrap_or(ANSWER_MAX);
         loop {
             if let Some(answer) = take(self.call.next(until)?) {
                 return Ok(answer);
             }
         }
+    }
+
+    /// Asks for the nodes of the job that this connection will launch.
+    pub fn seats(&mut self, request: SeatRequest) -> Result<Vec<AgentId>, CallError> {
+        let name = self.call.name.clone();
+        self.ask(&Control::AskSeats(request), None, |answer| match answer {
+            Control::Seats(agents) => Some(Ok(agents)),
+            // The session is being ended.
+            Control::Ended(_) | Control::Refused { .. } => Some(Err(CallError::Ended { name: name.clone() })),
+            _ => None,
+        })?
     }
 
     /// Waits until the session has ended.
@@ -237,9 +274,15 @@ impl Call {
 
     /// Reads some bytes.
     fn read(&self, until: Instant) -> Result<Bytes, CallError> {
-        let left = until.saturating_duration_since(Instant::now());
-        if !socket::wait(&self.socket, true, false, Some(left)).map_err(|error| self.system(error))? {
-            return Err(self.silent());
+        let is_ready = |limit| socket::wait(&self.socket, true, false, Some(limit)).map_err(|error| self.system(error));
+        let left = || until.saturating_duration_since(Instant::now());
+        if !is_ready(left().min(UNTOLD))? {
+            if let Some(tell) = self.tell.take().filter(|_| !left().is_zero()) {
+                tell(&self.waits(left()));
+            }
+            if !is_ready(left())? {
+                return Err(self.silent());
+            }
         }
         let mut buffer = vec![0; READ_BYTES_MAX];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.socket, &mut buffer)) {
@@ -268,6 +311,15 @@ impl Call {
 
     fn version(&self, error: AttachError) -> CallError {
         CallError::Version { name: self.name.clone(), pid: self.pid, error }
+    }
+
+    fn waits(&self, left: Duration) -> String {
+        let why = match self.pid {
+            pid if process::is_stopped(pid) => stopped(pid),
+            0 => "its process is not visible from here".to_owned(),
+            pid => format!("its process {pid} is busy, or waits for its agents"),
+        };
+        format!("waiting up to {} s for session {}; {why}", left.as_secs_f64().ceil(), self.name)
     }
 
     fn silent(&self) -> CallError {

@@ -288,7 +288,7 @@ fn bases() -> Vec<Base> {
 }
 
 /// The directory given by the user, which we do not remove.
-fn given_base() -> Option<PathBuf> {
+pub(super) fn given_base() -> Option<PathBuf> {
     env::var_os(RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 

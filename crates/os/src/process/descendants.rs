@@ -17,12 +17,16 @@ pub fn descendants() -> Vec<u32> {
 
 /// Like [`descendants`], without the children in `spare` and their descendants.
 fn descendants_without(spare: &[u32]) -> Vec<u32> {
+    descendants_of(own_pid(), spare)
+}
+
+fn descendants_of(root: u32, spare: &[u32]) -> Vec<u32> {
     let own = own_pid();
     if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
-        closure(own, spare, children_files)
+        closure(root, spare, children_files)
     } else {
         let by_parent = children_by_scan();
-        closure(own, spare, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
+        closure(root, spare, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
     }
 }
 
@@ -118,12 +122,42 @@ pub(super) fn session(pid: u32) -> Option<u64> {
     stat_field(pid, 6)
 }
 
-/// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), at least 3.
+/// Whether a process is stopped, by a signal or a debugger.
+pub fn is_stopped(pid: u32) -> bool {
+    stat_word(pid, 3).is_some_and(|state| matches!(state.as_str(), "T" | "t"))
+}
+
+/// A process, which another one with the same pid is not mistaken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub pid: u32,
+    born: u64,
+}
+
+impl Identity {
+    /// Whether it has not ended.
+    pub fn is_running(self) -> bool {
+        start_ticks(self.pid) == Some(self.born)
+            && stat_word(self.pid, 3).is_some_and(|state| state != "Z" && state != "X")
+    }
+}
+
+/// A process and all of its descendants, parents before children.
+pub fn tree(root: u32) -> Vec<Identity> {
+    let all = [root].into_iter().chain(descendants_of(root, &[]));
+    all.filter_map(|pid| Some(Identity { pid, born: start_ticks(pid)? })).collect()
+}
+
 fn stat_field(pid: u32, number: usize) -> Option<u64> {
+    stat_word(pid, number)?.parse().ok()
+}
+
+/// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), at least 3.
+fn stat_word(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name (field 2) may hold anything, also parentheses and blanks: count from the last closing parenthesis.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(number - 3).map(str::to_owned)
 }
 
 #[cfg(test)]

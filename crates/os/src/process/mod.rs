@@ -13,7 +13,7 @@ mod slice;
 pub use arguments::Argv;
 pub use bound::{Inherited, start_bound};
 pub use confined::{Confinement, confine};
-pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
+pub use descendants::{Identity, Killed, descendants, is_stopped, kill_descendants, start_ticks, tree};
 pub use group_weight::set_group_nice;
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};
 pub use memory::ran_out_of_memory;

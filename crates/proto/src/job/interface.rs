@@ -133,6 +133,8 @@ pub enum JobInput {
     },
     /// A failure of this node.
     FailHere(Cause),
+    /// There are no sockets for the local ranks, which are not started.
+    RanksListenFailed(SpawnError),
     /// A cause that is not on any node ends it.
     FailBy(Cause),
     LauncherGone,

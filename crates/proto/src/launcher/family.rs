@@ -171,6 +171,11 @@ impl Family {
         member.on(Event::Started).then_some(&*member)
     }
 
+    /// Whether a job waits until all of its ranks run.
+    pub fn is_starting(&self, job: JobId) -> bool {
+        self.members.get(&job).is_some_and(|member| matches!(member.stage, Stage::Starting { .. }))
+    }
+
     pub fn on_start_failed(&mut self, job: JobId) {
         self.members.get_mut(&job).map(|member| member.on(Event::StartFailed));
     }

@@ -42,6 +42,10 @@ use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 /// time. Chosen: a person who pressed Ctrl-C waits for a prompt.
 const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
+/// A process that repeats its signal within this time means the same (ns). Chosen: longer than the pause between the two signals of
+/// `timeout` on a loaded machine, shorter than that between two decisions of a person.
+const SAME_SIGNAL_NS: u64 = 1_000_000_000;
+
 #[derive(Clone, Debug)]
 pub struct LauncherConfig {
     pub job: JobSpec,
@@ -84,8 +88,8 @@ pub struct Launcher {
     discard: bool,
     stdin_credit: usize,
     stdin_ended: bool,
-    /// The first signal that asked for the end.
-    interrupted: Option<i32>,
+    /// The first signal that asked for the end, and when it came.
+    interrupted: Option<(i32, Instant)>,
     timeout_at: Option<Instant>,
     /// The failure reported to the user: only the first one counts.
     failure: Option<Failure>,
@@ -139,7 +143,7 @@ impl Launcher {
             LauncherInput::LinkUp { link } => self.on_link_up(link),
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
-            LauncherInput::Signal { signal } => self.on_signal(now, signal),
+            LauncherInput::Signal { signal, sender } => self.on_signal(now, signal, sender),
             LauncherInput::Resize { rows, columns } => self.control(self.job, &Control::Resize { rows, columns }),
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
             LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
@@ -448,9 +452,10 @@ impl Launcher {
         self.end_job(Cause::Launcher { problem }, self.config.job.options.kill_grace_ns);
     }
 
-    fn on_signal(&mut self, now: Instant, signal: i32) {
+    fn on_signal(&mut self, now: Instant, signal: i32, sender: Option<u32>) {
         match signal {
             SIGALRM => self.control_all(&Control::StallAsk { collective: None }),
+            SIGHUP | SIGINT | SIGQUIT | SIGTERM if sender.is_some() && self.is_repeated(now, signal) => {}
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
                 self.control_all(&Control::Signal { signal });
@@ -460,17 +465,24 @@ impl Launcher {
         }
     }
 
+    /// Whether the first interrupt is sent again. `timeout` signals its child and then the process group, and batch systems signal all
+    /// processes of a job, of which some pass it on. A key that is pressed twice is meant twice.
+    fn is_repeated(&self, now: Instant, signal: i32) -> bool {
+        self.interrupted.is_some_and(|(first, at)| first == signal && now - at < SAME_SIGNAL_NS)
+    }
+
     /// The first interrupt is forwarded; the second one ends the job, whatever the ranks do.
     fn on_interrupt(&mut self, now: Instant, signal: i32) {
         self.be_impatient(now);
-        self.notice(Notice::Interrupt { signal, first: self.interrupted });
-        match self.interrupted {
+        let (first, starting) = (self.interrupted.map(|(first, _)| first), self.family.is_starting(self.job));
+        self.notice(Notice::Interrupt { signal, first, starting });
+        match first {
             Some(first) => {
                 self.discard_output();
                 self.end_job(Cause::Interrupted { signal: first }, 0);
             }
             None => {
-                self.interrupted = Some(signal);
+                self.interrupted = Some((signal, now));
                 self.control_all(&Control::Signal { signal });
             }
         }

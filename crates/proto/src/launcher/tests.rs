@@ -237,10 +237,12 @@ fn signals_are_for_all_jobs() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n0");
     bench.take_sent();
-    bench.input(LauncherInput::Signal { signal: SIGTERM });
+    bench.input(LauncherInput::Signal { signal: SIGTERM, sender: Some(7) });
     let signalled = [1, 2].map(|job| (JobId(job), Control::Signal { signal: SIGTERM }));
     assert_eq!(bench.take_sent(), signalled);
-    bench.input(LauncherInput::Signal { signal: SIGTERM });
+    bench.input(LauncherInput::Signal { signal: SIGTERM, sender: Some(8) });
+    assert_eq!(bench.take_sent(), [], "a process repeats it at once");
+    bench.input(LauncherInput::Signal { signal: SIGTERM, sender: None });
     let killed = [1, 2].map(|job| (JobId(job), Control::Kill { grace_ns: 0 }));
     assert_eq!(bench.take_sent(), killed);
 }

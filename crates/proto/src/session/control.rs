@@ -121,6 +121,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::Granted
             | Control::AskJobs
             | Control::JobList(_)
+            | Control::AskSeats(_)
+            | Control::Seats(_)
             | Control::AskNodes
             | Control::Nodes(_)
             | Control::Revive

@@ -205,7 +205,7 @@ impl World {
         for id in self.jobs[job as usize].procs() {
             self.blame_rank(id, false);
         }
-        self.tell_launcher(launcher, LauncherInput::Signal { signal: i32::from(signal) });
+        self.tell_launcher(launcher, LauncherInput::Signal { signal: i32::from(signal), sender: None });
     }
 
     /// An agent and this many of its ancestors in the original tree, without the root.

@@ -74,7 +74,7 @@ fn every_global_flag_sets_its_field() {
     let line = parsed(
         "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
          --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
-         --record rec --contain none --dry-run --display-map -v ./a",
+         --overwrite --place pack --record rec --contain none --dry-run --display-map -v ./a",
     );
     let expected = Parsed {
         sections: line.sections.clone(),
@@ -87,6 +87,8 @@ fn every_global_flag_sets_its_field() {
         bind: Bind { to: Some(BindTo::To { object: Object::Core, count: 1 }), overload: false },
         stdin: Some(Stdin::All),
         output_dir: Some("out".into()),
+        overwrite: true,
+        place: Some(SeatOrder::Pack),
         line_buffered: true,
         pty: Some(0),
         timeout_ns: Some(1_500_000_000),
@@ -108,6 +110,7 @@ fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--pty ./a").pty, Some(0));
     assert_eq!(parsed("--pty 3 ./a").pty, Some(3));
     assert_eq!(parsed("--pty=3 ./a").pty, Some(3));
+    assert_eq!(parsed("--timeout 0 ./a").timeout_ns, None);
     let few = PortRange { low: 1, high: 2 };
     let rank_ports = |range, listen| Some(RankPorts { range, listen });
     assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports, rank_ports(few, true));
@@ -168,7 +171,7 @@ fn program_words_need_not_be_utf8() {
 fn every_flag_changes_the_parsed_result() {
     let values = [
         "1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2",
-        "auto", "a=>b",
+        "auto", "a=>b", "pack",
     ];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {

@@ -194,10 +194,10 @@ fn strike(
         Fault::Stop => {
             let victim = (!all.is_empty()).then(|| all.swap_remove(dice.below(all.len() as u64) as usize))?;
             let is_hit = kill(raw(&victim), Signal::STOP);
-            for _ in 0..2 {
+            for signal in [Signal::INT, Signal::TERM] {
                 thread::sleep(Duration::from_millis(200));
                 if !running.has_ended() {
-                    kill(raw_of(running), Signal::INT);
+                    kill(raw_of(running), signal);
                 }
             }
             thread::sleep(Duration::from_millis(300));

@@ -251,7 +251,7 @@ impl Trial<'_> {
         kill(launcher, Signal::INT);
         thread::sleep(Duration::from_millis(200));
         // The job may have ended without the stopped agent.
-        kill(launcher, Signal::INT);
+        kill(launcher, Signal::TERM);
         let ended = self.end(job, AT_ONCE);
         let gone_on = *self.dice.one_of(&[Signal::CONT, Signal::KILL]);
         let at = Instant::now();

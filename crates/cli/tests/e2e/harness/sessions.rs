@@ -149,7 +149,8 @@ impl Session {
     pub fn expect_gone(&self) {
         self.await_that("the end of all processes", || self.processes().is_empty());
         self.await_that("the end of its directory", || {
-            fs::read_dir(self.runtime_dir()).is_ok_and(|mut entries| entries.next().is_none())
+            let is_session = |entry: fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+            fs::read_dir(self.runtime_dir()).is_ok_and(|entries| !entries.flatten().any(is_session))
         });
         if let Some(testbed) = &self.testbed {
             self.await_that("the end of all processes on the hosts", || machines::left(testbed).is_empty());
@@ -160,6 +161,7 @@ impl Session {
     pub fn down(self, line: &str) -> Outcome {
         let outcome = self.wireup(&format!("down {line}")).finish().expect_code(0);
         self.expect_gone();
+        assert!(!self.place(".default").exists(), "it is forgotten");
         outcome
     }
 

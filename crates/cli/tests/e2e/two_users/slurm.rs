@@ -116,7 +116,7 @@ fn a_munge_that_does_not_answer_holds_nothing_up() {
     let launcher = running.processes().into_iter().find(|process| process.parent == salloc).expect("wireup runs");
     kill_process(launcher.pid, Signal::INT).expect("signal the launcher");
     running.await_that("the launcher has heard it", |running| running.err_text().contains("press Ctrl-C again"));
-    kill_process(launcher.pid, Signal::INT).expect("signal the launcher");
+    kill_process(launcher.pid, Signal::TERM).expect("signal the launcher");
     running.finish().expect_code(130);
     assert!(!way.has("called"), "the step was called after the job had ended");
 }

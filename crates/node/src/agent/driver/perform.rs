@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::Reactor;
+use wireup_os::socket::NoRow;
 use wireup_proto::io::{How, Input, KernelSession, Output, ShellId, SpawnPlan};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, Client, JobId};
@@ -249,9 +250,10 @@ impl AgentDriver {
         let failed = |what: String| move |error: io::Error| spawn_error(SpawnStep::Sockets, what, &error);
         let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, &self.reactor)?;
         match base {
-            None => ranks
-                .bind(count, ports)
-                .map_err(failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}"))),
+            None => ranks.bind(count, ports).map_err(|NoRow { port, error }| {
+                let at = port.map(|port| format!(" (port {port} is not free)")).unwrap_or_default();
+                failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}{at}"))(error)
+            }),
             Some(base) => {
                 let sockets = self.rank_ports.take(base, count);
                 sockets

@@ -19,6 +19,8 @@ const MODE: u32 = 0o666;
 pub struct Output {
     /// `rank.N.out` and `rank.N.err` in a folder; `job.J.rank.N.out` for a job that a rank has asked for.
     pub directory: Option<PathBuf>,
+    /// The folder may have output of an earlier run, which is replaced.
+    pub overwrite: bool,
     /// Names of files for standard output and standard error.
     pub files: [Option<Pattern>; 2],
     /// What is written to files is shown, too.
@@ -35,7 +37,7 @@ pub struct Output {
 #[derive(Clone)]
 pub enum Files {
     None,
-    In(PathBuf),
+    In { directory: PathBuf, begun: Begun },
     Named { pattern: Pattern, places: Arc<Places>, begun: Begun },
 }
 
@@ -46,7 +48,7 @@ impl Files {
     pub fn of(output: &Output, stream: Stream, places: &Arc<Places>, begun: &Begun) -> Files {
         let index = stream as usize - 1;
         match (&output.directory, &output.files[index]) {
-            (Some(directory), _) => Files::In(directory.clone()),
+            (Some(directory), _) => Files::In { directory: directory.clone(), begun: Arc::clone(begun) },
             (None, Some(pattern)) => {
                 Files::Named { pattern: pattern.clone(), places: Arc::clone(places), begun: Arc::clone(begun) }
             }
@@ -63,7 +65,7 @@ impl Files {
         let job = job.map(|job| format!("job.{job}.")).unwrap_or_default();
         match self {
             Files::None => None,
-            Files::In(directory) => Some(directory.join(format!("{job}rank.{rank}.{suffix}"))),
+            Files::In { directory, .. } => Some(directory.join(format!("{job}rank.{rank}.{suffix}"))),
             // Names of files must differ between jobs, which the pattern does not say.
             Files::Named { pattern, places, .. } if job.is_empty() => Some(pattern.of(rank, places).into()),
             Files::Named { pattern, places, .. } => {
@@ -81,12 +83,13 @@ impl Files {
             text: format!("cannot write {}: {error}", path.display()),
             reader_gone: false,
         };
-        let Files::Named { begun, .. } = self else {
-            return output_file::open(path, Existing::Append, MODE).map_err(problem);
+        let begun = match self {
+            Files::None => return output_file::open(path, Existing::Append, MODE).map_err(problem),
+            Files::In { begun, .. } | Files::Named { begun, .. } => begun,
         };
         // Held until the file is open: another stream may write to the same one.
         let mut begun = super::lock(begun);
-        let existing = if begun.insert(path.to_owned()) {
+        let existing = if begun.insert(path.to_owned()) && self.replaces(path) {
             if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
                 output_file::make_folder(folder).map_err(problem)?;
             }
@@ -95,5 +98,14 @@ impl Files {
             Existing::Append
         };
         output_file::open(path, existing, MODE).map_err(problem)
+    }
+
+    /// Whether a file that exists before the first write is replaced. In a folder, those of the job's own ranks are gone (`make_folder`).
+    fn replaces(&self, path: &Path) -> bool {
+        match self {
+            Files::None => false,
+            Files::In { .. } => path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"job.")),
+            Files::Named { .. } => true,
+        }
     }
 }

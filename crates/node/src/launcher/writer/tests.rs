@@ -16,18 +16,27 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn sink(directory: PathBuf) -> Sink {
-    Sink { files: Files::In(directory), tee: false, shown_on: Stream::Out, decoration: None }
+    Sink {
+        files: Files::In { directory, begun: Begun::default() },
+        tee: false,
+        shown_on: Stream::Out,
+        decoration: None,
+    }
 }
 
 /// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
 fn write_in_turns(name: &str, mode: Mode) {
     let directory = scratch(name);
-    for old in ["rank.0.out", "job.2.rank.7.err", "rank.x.out", "notes"] {
+    for old in ["rank.0.out", "rank.2.out", "job.2.rank.7.err", "rank.x.out", "notes"] {
         fs::write(directory.join(old), "an earlier run").unwrap();
     }
-    make_directory(&directory).unwrap();
+    assert!(
+        matches!(make_folder(&directory, 2, false), Err(FolderProblem::Taken { count: 3, first }) if first == "job.2.rank.7.err")
+    );
+    make_folder(&directory, 2, true).unwrap();
     let left = |name: &str| directory.join(name).exists();
-    assert_eq!(["rank.0.out", "job.2.rank.7.err", "rank.x.out", "notes"].map(left), [false, false, true, true]);
+    let names = ["rank.0.out", "rank.2.out", "job.2.rank.7.err", "rank.x.out", "notes"];
+    assert_eq!(names.map(left), [false, true, true, true, true]);
     let mut writer = Writer::new(Stream::Out, LineStyle::default(), sink(directory.clone()), None).unwrap();
     writer.mode = mode;
     for round in 0..300 {

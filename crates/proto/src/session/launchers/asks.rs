@@ -13,7 +13,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::LISTED_NAME_LEN_MAX;
 use wireup_wire::peer::Control;
-use wireup_wire::session::{JobEntry, JobState};
+use wireup_wire::session::{JobEntry, JobState, SeatOrder};
 
 impl Launchers {
     pub(super) fn note(&mut self, link: LinkId, note: impl FnOnce(&mut Asks)) {
@@ -75,7 +75,7 @@ impl Launchers {
             true => JobState::Running,
             false => JobState::Starting,
         };
-        Some(jobs_entry(view.tree, spec, job.agents(), age_ns, state))
+        Some(jobs_entry(view.tree, spec, job.agents(), self.loads.order_of(id), age_ns, state))
     }
 }
 
@@ -84,7 +84,14 @@ fn tell_nodes(nodes: &Nodes, link: LinkId, fx: &mut Effects) {
 }
 
 /// The description of a job in a list.
-pub fn jobs_entry(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>, age_ns: u64, state: JobState) -> JobEntry {
+pub fn jobs_entry(
+    tree: Tree,
+    spec: &JobSpec,
+    agents: Vec<AgentId>,
+    seats: Option<SeatOrder>,
+    age_ns: u64,
+    state: JobState,
+) -> JobEntry {
     let (added, nodes): (Vec<AgentId>, _) = agents.into_iter().partition(|agent| tree.is_beside(*agent));
     let is_added = |node: &&NodeSpec| added.contains(&node.agent);
     let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
@@ -97,6 +104,7 @@ pub fn jobs_entry(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>, age_ns: u64,
         ranks: spec.job_size(),
         nodes,
         added: spec.nodes.iter().filter(is_added).map(|node| node.name.clone()).collect(),
+        seats,
         age_ns,
         state,
     }

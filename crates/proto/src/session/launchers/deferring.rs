@@ -69,6 +69,9 @@ impl Launchers {
     /// Ends a waiting job before it has started. Returns whether it was waiting.
     pub(super) fn end_held(&mut self, job: JobId, cause: Cause, fx: &mut Effects) -> bool {
         let deferred = self.deferred.remove(&job);
+        if deferred.is_some() {
+            self.loads.remove(job);
+        }
         deferred.map(|deferred| refuse_launch(deferred.link, job, String::new(), cause, fx)).is_some()
     }
 
@@ -80,7 +83,14 @@ impl Launchers {
     }
 
     pub(super) fn forget_held_of(&mut self, link: LinkId) {
-        self.deferred.retain(|_, deferred| deferred.link != link);
+        let loads = &mut self.loads;
+        self.deferred.retain(|job, deferred| {
+            let is_kept = deferred.link != link;
+            if !is_kept {
+                loads.remove(*job);
+            }
+            is_kept
+        });
     }
 
     pub(super) fn held_entries(&self, view: &View<'_>) -> Vec<JobEntry> {
@@ -90,6 +100,7 @@ impl Launchers {
                 view.tree,
                 &deferred.spec,
                 nodes.unwrap_or_default(),
+                self.loads.order_of(deferred.spec.job),
                 view.now - deferred.since,
                 JobState::Starting,
             )

@@ -88,13 +88,20 @@ impl Launchers {
     ) {
         let id = spec.job;
         match self.look_at(nodes, &spec) {
-            Ok((_, agents)) if !are_up(nodes, &agents) => self.defer(view, link, spec),
+            Ok((mapping, agents)) if !are_up(nodes, &agents) => {
+                self.loads.launch(&spec, &mapping);
+                self.defer(view, link, spec);
+            }
             Ok((mapping, agents)) => {
+                self.loads.launch(&spec, &mapping);
                 self.begun.insert(id, view.now);
                 self.owners.own(id, link);
                 self.start(view, spec, mapping, agents, fx);
             }
-            Err((host, cause)) => refuse_launch(link, id, host, cause, fx),
+            Err((host, cause)) => {
+                self.loads.remove(id);
+                refuse_launch(link, id, host, cause, fx);
+            }
         }
     }
 
@@ -153,6 +160,7 @@ impl Launchers {
 
     pub(super) fn on_job_over(&mut self, job: JobId, traces: Option<Vec<AgentId>>, fx: &mut Effects) {
         self.begun.remove(&job);
+        self.loads.remove(job);
         self.owners.forget_job(job);
         fx.push(Effect::Early(early::Input::OverEverywhere(job)));
         if let Some(agents) = traces {

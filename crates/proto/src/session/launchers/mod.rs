@@ -12,6 +12,7 @@ mod attached;
 mod deferred;
 mod deferring;
 mod jobs;
+mod loads;
 mod ports;
 mod spawning;
 mod spawns;
@@ -29,6 +30,7 @@ use crate::text;
 use crate::time::Instant;
 use attached::{Asks, Attached, Owners};
 use deferred::DeferredJob;
+use loads::Loads;
 use ports::Ports;
 use spawns::Spawns;
 use std::collections::BTreeMap;
@@ -54,6 +56,8 @@ pub struct Launchers {
     begun: BTreeMap<JobId, Instant>,
     /// Jobs that wait for their nodes.
     deferred: BTreeMap<JobId, DeferredJob>,
+    /// The ranks on each node.
+    loads: Loads,
     /// What agents have reserved for ranks.
     ports: Ports,
     /// Jobs that ranks have asked for.
@@ -82,7 +86,7 @@ impl Launchers {
 
     /// Number of entries in all growing tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len()
+        self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len() + self.loads.len()
     }
 
     /// `nodes`: the root's table of nodes; only the root has launchers.
@@ -170,7 +174,9 @@ impl Launchers {
         self.owners.forget_link(link);
         self.forget_held_of(link);
         self.spawns.forget_link(link);
-        self.attached.remove(&link);
+        if let Some(attached) = self.attached.remove(&link).filter(|attached| !self.begun.contains_key(&attached.job)) {
+            self.loads.remove(attached.job);
+        }
         fx.jobs(jobs, || JobInput::LauncherGone);
     }
 
@@ -203,6 +209,7 @@ impl Launchers {
             Control::Launch(spec) => self.on_launch(view, nodes, link, *spec, fx),
             Control::AskNodes => self.note(link, |asks| asks.nodes = true),
             Control::AskJobs => self.note(link, |asks| asks.jobs = true),
+            Control::AskSeats(request) => self.give_seats(nodes, link, &request, fx),
             Control::Revive => self.on_revive(link, fx),
             Control::Spawned(result) => self.spawns.on_result(job, Some(link), result, fx),
             Control::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
@@ -251,6 +258,7 @@ impl Launchers {
             | Control::Refused { .. }
             | Control::Granted
             | Control::JobList(_)
+            | Control::Seats(_)
             | Control::Nodes(_)
             | Control::Start { .. }
             | Control::Over { .. }
@@ -276,6 +284,11 @@ impl Launchers {
     fn end(&mut self, view: &View<'_>, reason: String, fx: &mut Effects) {
         self.ending.get_or_insert_with(|| reason.clone());
         let cause = Cause::SessionEnded { reason };
+        // A launch that is on its way may not be read any more.
+        for (link, attached) in self.attached.iter_mut().filter(|(_, attached)| !attached.has_launched) {
+            attached.has_launched = true;
+            refuse_launch(*link, attached.job, String::new(), cause.clone(), fx);
+        }
         self.end_all_held(&cause, fx);
         fx.jobs(view.jobs.ids(), || JobInput::FailBy(cause.clone()));
     }

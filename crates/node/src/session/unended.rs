@@ -1,0 +1,79 @@
+//! Sessions that have ended, but not by `wireup down`: a note of each session is written when it starts and removed when it is ended. So a
+//! later run, which would silently use this machine alone, can say what has become of the session.
+//!
+//! A note outlives the machine's restart: it is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in its name, since a home
+//! directory may be shared by machines; or in `$WIREUP_RUNTIME_DIR` if that is set. What cannot be written or read is no note.
+
+use super::place::given_base;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
+use wireup_os::process;
+use wireup_wire::peer;
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    /// Of the machine's start.
+    boot: String,
+    /// Seconds since 1970.
+    since_s: u64,
+    /// The process whose end ends the session, and when it was started (`start_ticks`).
+    owner: Option<(u32, Option<u64>)>,
+}
+
+/// A session has started.
+pub fn write(name: &str, owner: Option<u32>) {
+    let Some(path) = path(name) else { return };
+    let owner = owner.map(|pid| (pid, process::start_ticks(pid)));
+    let note = Note { boot: boot(), since_s: now_s(), owner };
+    if let Some(above) = path.parent() {
+        let _ = fs::create_dir_all(above);
+    }
+    let _ = fs::write(path, peer::encode(&note));
+}
+
+/// A session is ended by its user.
+pub fn remove(name: &str) {
+    if let Some(path) = path(name) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// If there was a session of this name, and it was not ended by its user: what has become of it, as a clause.
+pub fn story(name: &str) -> Option<String> {
+    let note: Note = peer::decode(&fs::read(path(name)?).ok()?).ok()?;
+    let why = match note.owner {
+        _ if note.boot != boot() => "this machine was restarted".to_owned(),
+        Some((pid, born)) if process::start_ticks(pid) != born || born.is_none() => {
+            format!("the log-in or script that started it (process {pid}) has ended")
+        }
+        Some(_) | None => "its process was killed".to_owned(),
+    };
+    let minutes = now_s().saturating_sub(note.since_s) / 60;
+    let ago = match minutes {
+        0..120 => format!("{minutes} min"),
+        120..2880 => format!("{} h", minutes / 60),
+        _ => format!("{} days", minutes / 1440),
+    };
+    Some(format!("session {name}, started {ago} ago, has ended: {why}"))
+}
+
+fn path(name: &str) -> Option<PathBuf> {
+    if let Some(given) = given_base() {
+        // No session has such a name.
+        return Some(given.join(format!(".{name}")));
+    }
+    let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "_");
+    Some(state.join("wireup").join(format!("session-{host}-{name}")))
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
