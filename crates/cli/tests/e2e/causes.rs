@@ -207,7 +207,7 @@ fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
     for (host, shell) in [(0, "/usr/sbin/nologin"), (1, "/bin/false")] {
         let (first, rest) = passwd.split_once('\n').expect("a line for root");
         let (head, _) = first.rsplit_once(':').expect("a shell of root");
-        hosts.shadow(host, "/etc/passwd", &format!("{head}:{shell}\n{rest}"), 0o644).expect("replace a file");
+        hosts.shadow(host, "/etc/passwd", format!("{head}:{shell}\n{rest}"), 0o644).expect("replace a file");
     }
     let outcome = hosts.shell("exec $WIREUP doctor --hosts n[0-2]").finish().expect_code(1);
     for part in [

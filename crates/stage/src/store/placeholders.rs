@@ -170,10 +170,7 @@ impl Registry {
                 // The record of a placeholder that is gone may be in the way.
                 let _ = fs::remove_file(&file);
                 let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
-                new.write_all(&record.encode()).map_err(|error| {
-                    let _ = what.remove(path, inode);
-                    error
-                })
+                new.write_all(&record.encode()).inspect_err(|_| drop(what.remove(path, inode)))
             });
             made?;
         }

@@ -171,7 +171,7 @@ fn program_words_need_not_be_utf8() {
 fn every_flag_changes_the_parsed_result() {
     let values = [
         "1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2",
-        "auto", "a=>b", "pack",
+        "auto", "a=>b", "pack", "pty",
     ];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {

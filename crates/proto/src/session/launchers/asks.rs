@@ -13,9 +13,17 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::LISTED_NAME_LEN_MAX;
 use wireup_wire::peer::Control;
-use wireup_wire::session::{JobEntry, JobState, SeatOrder};
+use wireup_wire::session::{JobEntry, JobState, SeatOrder, SeatRequest};
 
 impl Launchers {
+    /// A launcher asks where its job may run.
+    pub(super) fn give_seats(&mut self, nodes: &Nodes, link: LinkId, request: &SeatRequest, fx: &mut Effects) {
+        let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) else {
+            return fx.answer(link, &Control::Refused { problem: "the job was launched before".into() });
+        };
+        fx.answer(link, &Control::Seats(self.loads.assign(attached.job, nodes.own(), request)));
+    }
+
     pub(super) fn note(&mut self, link: LinkId, note: impl FnOnce(&mut Asks)) {
         if let Some(attached) = self.attached.get_mut(&link) {
             note(&mut attached.asks);

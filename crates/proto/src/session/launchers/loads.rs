@@ -4,15 +4,10 @@
 //! nodes. The job's own description, once it is launched, takes the place of what was answered. Choosing k of N nodes takes
 //! O(N + k log k) steps, and the answer is O(k) bytes.
 
-use super::Launchers;
-use crate::io::LinkId;
-use crate::session::Effects;
-use crate::session::membership::Nodes;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::Control;
 use wireup_wire::session::{NodeState, Presence, SeatOrder, SeatRequest};
 
 #[derive(Default)]
@@ -68,6 +63,18 @@ impl Loads {
         self.jobs.insert(job, Load { ranks, by });
     }
 
+    /// The nodes for a job of a launcher that asks. Its ranks count from now on.
+    pub fn assign(&mut self, job: JobId, nodes: &[NodeState], request: &SeatRequest) -> Vec<AgentId> {
+        let agents = self.choose(nodes, request);
+        let (each, more) = match agents.len() as u32 {
+            0 => (0, 0),
+            count => (request.ranks / count, request.ranks % count),
+        };
+        let ranks = (0..).zip(&agents).map(|(index, agent)| (*agent, each + u32::from(index < more))).collect();
+        self.set(job, ranks, Some(request.by));
+        agents
+    }
+
     /// The nodes for a job. Nodes that are up come before those that are starting; lost ones are left out.
     fn choose(&self, nodes: &[NodeState], request: &SeatRequest) -> Vec<AgentId> {
         let rank = |agent: AgentId| {
@@ -100,23 +107,6 @@ impl Loads {
             is_needed
         };
         by_load.into_iter().map(|(_, _, agent)| agent).take_while(is_needed).collect()
-    }
-}
-
-impl Launchers {
-    /// A launcher asks where its job may run.
-    pub(super) fn give_seats(&mut self, nodes: &Nodes, link: LinkId, request: &SeatRequest, fx: &mut Effects) {
-        let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) else {
-            return fx.answer(link, &Control::Refused { problem: "the job was launched before".into() });
-        };
-        let agents = self.loads.choose(nodes.own(), request);
-        let (each, more) = match agents.len() as u32 {
-            0 => (0, 0),
-            count => (request.ranks / count, request.ranks % count),
-        };
-        let ranks = (0..).zip(&agents).map(|(index, agent)| (*agent, each + u32::from(index < more))).collect();
-        self.loads.set(attached.job, ranks, Some(request.by));
-        fx.answer(link, &Control::Seats(agents));
     }
 }
 
