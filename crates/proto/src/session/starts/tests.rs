@@ -73,12 +73,12 @@ fn a_call_is_repeated_first_to_look_for_the_program_and_to_send_it() {
     assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(127), ""), Outcome::Again(None));
     let (shell, wish, how) = starts.next(T).unwrap();
     assert_eq!((wish, how), (child(1), How::Look));
-    let note = Some(Note::Sent { agent: AgentId(1) });
-    assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(note));
+    assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(None));
     let (shell, _, how) = starts.next(T).unwrap();
     assert_eq!(how, How::Send);
-    // The program was received; a node that needs it a second time is not sent it again.
-    assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(None));
+    // The program was stored; a node that needs it a second time is not sent it again.
+    let note = Some(Note::Sent { agent: AgentId(1) });
+    assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(note));
     let (shell, _, how) = starts.next(T).unwrap();
     assert_eq!(how, How::Look);
     assert!(matches!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Lost(..)));
