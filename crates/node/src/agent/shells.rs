@@ -20,7 +20,7 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::{ExitStatus, How, Input, ShellId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Limit, Resource};
-use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe};
+use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe, remedy};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
 
 /// How much of a remote shell's standard error is kept for a message: the last lines.
@@ -253,8 +253,9 @@ impl Shells {
     /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported here.
     fn on_keeper_lost(&self, problem: Option<SpawnError>, inputs: &mut Vec<Input>) {
         if let Some(problem) = &problem {
-            let what =
-                format!("the process that calls the remote shells has failed: {}", spawn_error::in_words(problem));
+            let advice = remedy(problem.errno).map_or_else(String::new, |advice| format!("; {advice}"));
+            let problem = spawn_error::in_words(problem);
+            let what = format!("the process that calls the remote shells has failed: {problem}{advice}");
             let error = SpawnError { step: SpawnStep::Fork, what, errno: 0 };
             return inputs.extend(self.errors.keys().map(|&shell| Input::ShellFailed { shell, error: error.clone() }));
         }
