@@ -16,6 +16,8 @@ mod agents;
 mod agreement;
 mod answers;
 mod context;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod network;
 mod operation;
 mod parts;

@@ -134,8 +134,9 @@ impl Addresses {
     ) -> Result<(Peer, Option<u32>), Malformed> {
         let question = self.questions.get_mut(&number).ok_or(Malformed)?;
         let peer = take_peer(&mut payload)?;
-        let (member, distance) = (question.member, distance(shape, place, question.member));
-        if place >= shape.size || place == shape.me || !payload.is_empty() || distance >= question.distance {
+        let member = question.member;
+        let is_member = place < shape.size && place != shape.me;
+        if !is_member || !payload.is_empty() || distance(shape, place, member) >= question.distance {
             return Err(Malformed);
         }
         self.cached.insert(place, peer.clone());
@@ -165,7 +166,7 @@ impl Addresses {
     }
 }
 
-/// Around the ring, the shorter way.
+/// Between two places of the group, around the ring, the shorter way.
 fn distance(shape: &Shape, one: u32, other: u32) -> u32 {
     let apart = one.abs_diff(other);
     apart.min(shape.size - apart)

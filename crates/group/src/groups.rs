@@ -461,6 +461,7 @@ impl Groups {
                 let over = entry.group.on_step(from, (epoch, step), payload, &mut sends)?;
                 self.carry_out(context, sends, over);
             }
+            Kind::WhereIs { member, .. } if member >= entry.group.shape.size => return Err(Malformed),
             Kind::WhereIs { member, question } => {
                 let Entry { group, addresses, .. } = entry;
                 if let Some(message) = addresses.answer(context, &group.shape, (member, question)) {

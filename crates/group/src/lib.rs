@@ -24,6 +24,8 @@ pub mod algorithms;
 pub mod connections;
 mod creation;
 pub mod datagrams;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod group;
 mod groups;
 pub mod in_memory;

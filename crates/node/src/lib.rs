@@ -4,6 +4,8 @@ pub mod agent;
 pub mod binding;
 pub mod devices;
 pub mod doctor;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod hosts;
 pub mod keeper;
 pub mod launcher;

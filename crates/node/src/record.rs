@@ -104,28 +104,35 @@ impl Recorder {
 }
 
 /// A recording being read.
-pub struct Recording {
+pub struct Recording<R = BufReader<File>> {
     pub header: Header,
-    file: BufReader<File>,
+    input: R,
 }
 
 impl Recording {
     /// # Errors
     /// The file cannot be read, or is not a recording of this version.
     pub fn open(path: &Path) -> io::Result<Recording> {
-        let mut file = BufReader::new(File::open(path)?);
-        let body = read_record(&mut file)?.ok_or_else(|| io::Error::other("the recording is empty"))?;
-        let header = peer::decode(&body).map_err(not_ours)?;
-        Ok(Recording { header, file })
+        Recording::read(BufReader::new(File::open(path)?))
     }
 }
 
-impl Iterator for Recording {
+impl<R: Read> Recording<R> {
+    /// # Errors
+    /// The bytes cannot be read, or are not a recording of this version.
+    pub fn read(mut input: R) -> io::Result<Recording<R>> {
+        let body = read_record(&mut input)?.ok_or_else(|| io::Error::other("the recording is empty"))?;
+        let header = peer::decode(&body).map_err(not_ours)?;
+        Ok(Recording { header, input })
+    }
+}
+
+impl<R: Read> Iterator for Recording<R> {
     type Item = io::Result<Entry>;
 
     /// An incomplete last record (because the agent was killed) ends the recording.
     fn next(&mut self) -> Option<Self::Item> {
-        let body = read_record(&mut self.file).transpose()?;
+        let body = read_record(&mut self.input).transpose()?;
         Some(body.and_then(|body| peer::decode(&body).map_err(not_ours)))
     }
 }
@@ -145,12 +152,9 @@ fn read_record(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if length > RECORD_LEN_MAX {
         return Err(io::Error::other("the recording is damaged: a record is too long"));
     }
-    let mut body = vec![0; length];
-    match file.read_exact(&mut body) {
-        Ok(()) => Ok(Some(body)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error),
-    }
+    let mut body = Vec::new();
+    file.take(length as u64).read_to_end(&mut body)?;
+    Ok((body.len() == length).then_some(body))
 }
 
 #[cfg(test)]

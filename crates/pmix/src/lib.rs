@@ -8,6 +8,8 @@
 //! `sys` is the ABI, `library` opens the library; `infos` and `read` are lists of infos, ours and the library's; `server` is the process.
 //! `unsafe` is only where we call C or C calls us. No panic crosses into C: a panic ends the process, and the agent then ends the job.
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod infos;
 mod library;
 mod outbox;

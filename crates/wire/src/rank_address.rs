@@ -103,6 +103,7 @@ fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
     while let Some((len, after)) = rest.split_first() {
         let ip: IpAddr = match len {
             0 => break,
+            _ if all.len() == IPS_MAX => return None,
             4 => (<[u8; 4]>::try_from(after.get(..4)?).ok()?).into(),
             16 => (<[u8; 16]>::try_from(after.get(..16)?).ok()?).into(),
             _ => return None,
@@ -132,6 +133,8 @@ mod tests {
         }
         assert_eq!((port(&bytes), port(&bytes[..9])), (Some(99), None));
         assert!(candidates(&bytes[..12], 8).is_empty() && candidates(&[], 8).is_empty());
+        let many = |count| [&bytes[..10], &[4, 10, 0, 0, 1].repeat(count)].concat();
+        assert_eq!([8, 9].map(|count| candidates(&many(count), 8).len()), [8, 0], "no rank tells so many");
     }
 
     #[test]

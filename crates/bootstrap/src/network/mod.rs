@@ -9,13 +9,13 @@
 //!
 //! A carrier is a way to other ranks: `tcp`, `datagrams`. It tells what happens to connections, and nothing else is known of it here.
 
-mod carrier;
-mod datagrams;
+pub mod carrier;
+pub mod datagrams;
 mod dialling;
-mod messages;
+pub mod messages;
 mod plain;
 pub mod proof;
-mod tcp;
+pub mod tcp;
 mod upkeep;
 mod waits;
 

@@ -112,7 +112,8 @@ impl Purpose {
     }
 }
 
-fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
+/// Of a handshake, for either end.
+pub fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
     let pattern = PATTERN.parse().map_err(|_| Unproved)?;
     Builder::new(pattern).prologue(PROLOGUE).and_then(|builder| builder.psk(0, secret)).map_err(|_| Unproved)
 }
@@ -164,7 +165,8 @@ impl Proof {
     }
 }
 
-fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Unproved> {
+/// The next message of a handshake.
+pub fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Unproved> {
     let mut room = vec![0; 128];
     let len = state.write_message(content, &mut room).map_err(|_| Unproved)?;
     room.truncate(len);

@@ -6,6 +6,8 @@
 
 pub mod allocation;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod local_names;
 mod problem;
 mod table;

@@ -90,7 +90,11 @@ impl Content {
     }
 }
 
-fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
+/// The same of a file's bytes.
+///
+/// # Errors
+/// It is no program, or a broken one.
+pub fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, data)?;

@@ -27,7 +27,7 @@ impl LdCache {
         LdCache::of(std::fs::read(FILE).unwrap_or_default())
     }
 
-    fn of(bytes: Vec<u8>) -> LdCache {
+    pub fn of(bytes: Vec<u8>) -> LdCache {
         let head = memchr::memmem::find(&bytes, MAGIC).unwrap_or(bytes.len());
         LdCache { bytes, head }
     }

@@ -7,6 +7,8 @@ pub mod closure;
 pub mod elf;
 pub mod families;
 pub mod flavour;
+#[cfg(test)]
+mod fuzzing;
 pub mod ld_cache;
 pub mod needs;
 

@@ -15,7 +15,7 @@
 //! has a row in [`AgentTransport`]. The link to a launcher in this process is not a transport: it passes frames, not bytes.
 
 mod tcp;
-mod ucx;
+pub(crate) mod ucx;
 
 use super::link_config::LinkConfig;
 use crate::transport::carrier::Carrier;

@@ -79,9 +79,9 @@ pub struct Listed {
 }
 
 /// The file of one job, open to read.
-struct Contents {
-    file: File,
-    offset: u64,
+pub(crate) struct Contents {
+    pub(crate) file: File,
+    pub(crate) offset: u64,
 }
 
 /// The reading end.
@@ -258,7 +258,7 @@ impl Contents {
     }
 
     /// `None`: its launcher has only just made it.
-    fn listed(&mut self, job: JobId) -> io::Result<Option<Listed>> {
+    pub(crate) fn listed(&mut self, job: JobId) -> io::Result<Option<Listed>> {
         let is_running = !self.is_abandoned()?;
         let Some((PROGRAM, program)) = self.record()? else { return Ok(None) };
         let mut last = [0; HEADER_LEN + 1];
@@ -269,7 +269,7 @@ impl Contents {
     }
 
     /// The next whole record.
-    fn record(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
+    pub(crate) fn record(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
         let mut header = [0; HEADER_LEN];
         if !self.read_whole(&mut header, self.offset)? {
             return Ok(None);
@@ -278,8 +278,12 @@ impl Contents {
         if length > PIECE_BYTES_MAX.max(SPOOL_BYTES_MAX as usize) {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        let at = self.offset + HEADER_LEN as u64;
+        if self.file.metadata()?.len() < at + length as u64 {
+            return Ok(None);
+        }
         let mut payload = vec![0; length];
-        if !self.read_whole(&mut payload, self.offset + HEADER_LEN as u64)? {
+        if !self.read_whole(&mut payload, at)? {
             return Ok(None);
         }
         self.offset += (HEADER_LEN + length) as u64;

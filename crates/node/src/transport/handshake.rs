@@ -25,18 +25,18 @@ use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 
 /// How a link is encrypted; the values are those of the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cipher {
+pub enum Cipher {
     /// AES-256-GCM: where the processor has instructions for it.
     Aes = 1,
     ChaCha = 2,
 }
 
 impl Cipher {
-    fn of_this_machine() -> Cipher {
+    pub fn of_this_machine() -> Cipher {
         if wireup_os::cpu::has_aes_gcm() { Cipher::Aes } else { Cipher::ChaCha }
     }
 
-    fn from_byte(byte: u8) -> Option<Cipher> {
+    pub fn from_byte(byte: u8) -> Option<Cipher> {
         [Cipher::Aes, Cipher::ChaCha].into_iter().find(|cipher| *cipher as u8 == byte)
     }
 
@@ -195,7 +195,7 @@ impl Handshake {
 }
 
 impl Terms<'_> {
-    fn prologue(self) -> Vec<u8> {
+    pub fn prologue(self) -> Vec<u8> {
         let mut bytes = PROLOGUE_MAGIC.to_vec();
         bytes.push(self.encrypt.into());
         bytes.extend_from_slice(&self.listener.0.to_le_bytes());
@@ -211,7 +211,12 @@ impl Expected {
     }
 }
 
-fn builder<'a>(cipher: Cipher, secret: &'a Secret, prologue: &'a [u8]) -> Result<snow::Builder<'a>, HandshakeError> {
+/// Of a handshake, for either end.
+pub fn builder<'a>(
+    cipher: Cipher,
+    secret: &'a Secret,
+    prologue: &'a [u8],
+) -> Result<snow::Builder<'a>, HandshakeError> {
     let pattern = cipher.pattern().parse().map_err(HandshakeError::Setup)?;
     let builder = snow::Builder::new(pattern).prologue(prologue).and_then(|builder| builder.psk(0, &secret.0));
     builder.map_err(HandshakeError::Setup)
@@ -221,7 +226,8 @@ fn check_version(theirs: u16) -> Result<(), HandshakeError> {
     if theirs == PROTOCOL_VERSION { Ok(()) } else { Err(HandshakeError::Version { theirs }) }
 }
 
-fn write(
+/// Appends the next message of a handshake.
+pub fn write(
     payload: &[u8],
     output: &mut Vec<u8>,
     encrypt: impl FnOnce(&[u8], &mut [u8]) -> Result<usize, snow::Error>,

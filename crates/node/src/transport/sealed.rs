@@ -20,9 +20,9 @@ const MESSAGE_LEN_MAX: usize = 65_535;
 pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
 
 /// Messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's bounds allow (RFC 8446, 5.5).
-#[cfg(not(test))]
+#[cfg(not(any(test, fuzzing)))]
 const MESSAGES_PER_KEY: u32 = 1 << 20;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 const MESSAGES_PER_KEY: u32 = 3;
 
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,6 +11,8 @@
 
 mod find;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod name;
 pub mod receiving;
 pub mod request;
@@ -21,10 +23,3 @@ mod target;
 pub use receiving::Gathering;
 pub use request::{Places, Request};
 pub use rule::{Rule, RuleError};
-
-/// Bytes by which a stream can be taken apart without memory of anything else, for fuzzing.
-pub fn take_apart(bytes: &[u8]) -> usize {
-    let mut frames = frames::Frames::default();
-    frames.add(bytes);
-    std::iter::from_fn(|| frames.next_frame().ok().flatten().map(drop)).count()
-}

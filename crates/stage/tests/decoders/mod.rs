@@ -10,8 +10,6 @@ pub fn stream(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let part = if first == 0 { usize::MAX } else { usize::from(first) };
     answer(bytes);
-    // What a node sends to the launcher when a job is over.
-    let _ = wireup_stage::gather::take_apart(bytes);
     if let Ok(set) = Set::from_manifest(bytes.to_vec()) {
         is_of_a_launcher(&set);
     }

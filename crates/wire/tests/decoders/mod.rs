@@ -3,6 +3,7 @@
 //! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs. The first byte of an input
 //! gives the length of the pieces into which the rest is split; 0: a single piece.
 
+pub mod ranks;
 pub mod shared;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use wireup_wire::{blob, block, values};
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All targets; the name is also that of the corpus folder.
-pub const DECODERS: [Decoder; 10] = [
+pub const DECODERS: [Decoder; 12] = [
     ("frame", frame),
     ("control", control),
     ("bootstrap", bootstrap),
@@ -32,6 +33,8 @@ pub const DECODERS: [Decoder; 10] = [
     ("pmi_request", pmi_request),
     ("pmi_reply", pmi_reply),
     ("pmix", pmix),
+    ("rank_address", ranks::rank_address),
+    ("further", ranks::further),
 ];
 
 /// The length of a piece, as given by the first byte, and the remaining bytes.

@@ -10,12 +10,12 @@
 //! due. While this process computes, nothing is read and nothing is repeated; a timer makes the descriptor of [`Carrier::epoll`] readable
 //! when something must be repeated.
 
-mod endpoint;
+pub mod endpoint;
 mod fabric;
-mod handshake;
+pub mod handshake;
 #[cfg(test)]
 mod lossy;
-mod open;
+pub mod open;
 #[cfg(test)]
 mod tests;
 mod udp;

@@ -3,7 +3,7 @@
 //! A connection that closes without a goodbye means that its other end is gone: the kernel closes the connections of a process that ended.
 
 mod link;
-mod stream;
+pub mod stream;
 
 use super::SERVER;
 use super::carrier::{Carrier, Happened, Number, Unsent};

@@ -11,7 +11,7 @@
 
 mod called;
 mod calling;
-mod lines;
+pub(crate) mod lines;
 mod sealing;
 pub mod srun;
 

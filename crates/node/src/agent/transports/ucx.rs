@@ -16,8 +16,8 @@
 //! the other side makes them; with any other tag it is discarded.
 
 mod carrier;
-mod inbox;
-mod opening;
+pub(crate) mod inbox;
+pub(crate) mod opening;
 
 use super::{Begin, Candidate, Offer, Transport, Which};
 use crate::agent::token::Token;

@@ -1,0 +1,322 @@
+//! What must hold for the connections between ranks, whatever arrives. The fuzz targets `ranks_link` and `ranks_datagrams` search for
+//! violations.
+
+use crate::network::carrier::{Happened, Number};
+use crate::network::datagrams::endpoint::{Endpoint, QUOTE_LEN, Refusal};
+use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
+use crate::network::datagrams::open::{DATA, header};
+use crate::network::messages::{Broken, Unframed};
+use crate::network::proof::{Next, Proof, Purpose, SEAL_LEN, Secret, builder, message};
+use crate::network::tcp::stream::{Stream, push_unit, take_unit, unit_left};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use snow::{HandshakeState, StatelessTransportState};
+
+const SECRET: Secret = [7; 32];
+const ME: u32 = 5;
+const PEER: u32 = 3;
+const DIAL: Purpose = Purpose::Messages { closed: 0 };
+
+/// A connection over TCP. The first byte says who is at the other end: a stranger, or a rank that knows the secret and has its own idea of
+/// the messages; and how long the pieces of its messages are.
+pub fn ranks_link(input: &[u8]) {
+    let Some((&first, bytes)) = input.split_first() else { return };
+    are_units(bytes);
+    match first {
+        0..32 => assert!(accepted(bytes).is_none() && dialled().0.on_message(bytes).is_err(), "a stranger is believed"),
+        32..64 => dialler_is_believed_if_right(bytes),
+        _ => stream_is_that_of_its_content(bytes, usize::from(first)),
+    }
+}
+
+/// Units encode to the bytes from which they were taken.
+fn are_units(bytes: &[u8]) {
+    let (mut left, mut again) = (bytes, Vec::new());
+    while let Some(unit) = take_unit(&mut left) {
+        push_unit(&mut again, unit);
+    }
+    assert!(unit_left(left) > 0 && bytes.starts_with(&again) && again.len() + left.len() == bytes.len());
+}
+
+fn accepted(hello: &[u8]) -> Option<Next> {
+    Proof::accept(&SECRET, ME).expect("a handshake").on_message(hello).ok()
+}
+
+fn dialled() -> (Proof, Vec<u8>) {
+    Proof::dial(&SECRET, ME, PEER, DIAL).expect("a handshake")
+}
+
+/// The hello of a rank that knows the secret, with any content.
+fn hello(content: &[u8]) -> (HandshakeState, Vec<u8>) {
+    let mut state = builder(&SECRET).expect("a handshake").build_initiator().expect("a dialler");
+    let hello = message(&mut state, content).expect("it fits");
+    (state, hello)
+}
+
+/// The answer of a rank that knows the secret to our hello, with any content.
+fn answer(content: &[u8], hello: &[u8]) -> (HandshakeState, Vec<u8>) {
+    let mut state = builder(&SECRET).expect("a handshake").build_responder().expect("an acceptor");
+    state.read_message(hello, &mut [0; 128]).expect("our own hello");
+    let answer = message(&mut state, content).expect("it fits");
+    (state, answer)
+}
+
+fn dialler_is_believed_if_right(bytes: &[u8]) {
+    let content = &bytes[..bytes.len().min(60)];
+    let numbers: Vec<u32> = content.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number)).collect();
+    let is_right = content.len() == 16 && numbers[0] != ME && numbers[1] == ME && numbers[2] <= 1;
+    let peer = accepted(&hello(content).1).map(|next| next.proved.peer);
+    assert_eq!(peer, is_right.then(|| numbers[0]));
+    let (proof, hello) = dialled();
+    let peer = proof.on_message(&answer(content, &hello).1).ok().map(|next| next.proved.peer);
+    assert_eq!(peer, (content == PEER.to_le_bytes()).then_some(PEER));
+}
+
+/// A rank that has proved itself sends these bytes, cut into units: the messages are those of the bytes, however they are cut.
+fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
+    let (mut state, hello) = hello(&[PEER, ME, 0, 0].map(u32::to_le_bytes).concat());
+    let accepted = accepted(&hello).expect("a rank");
+    state.read_message(&accepted.reply.expect("an answer"), &mut [0; 128]).expect("our own answer");
+    let mut theirs = state.into_transport_mode().expect("a proved rank");
+    let mut stream = Stream::new(accepted.proved).expect("a proved rank");
+    let mut whole = Unframed { bytes: bytes.to_vec() };
+    let (expected, mut messages, mut outcome) = (whole.take(), Vec::new(), Ok(()));
+    for piece in bytes.chunks(piece) {
+        let mut unit = vec![0; piece.len() + SEAL_LEN];
+        theirs.write_message(piece, &mut unit).expect("it fits");
+        match stream.open(&unit) {
+            Ok(more) => messages.extend(more),
+            Err(Broken) => outcome = Err(Broken),
+        }
+        if outcome.is_err() {
+            break;
+        }
+    }
+    // Of a stream that breaks, the messages before that may have been delivered.
+    assert_eq!(outcome.map(|()| messages), expected);
+    assert!(stream.open(bytes).is_err(), "what nobody has sealed is opened");
+}
+
+const DATAGRAM_LEN: usize = 200;
+/// A rank that knows the secret and sends what it likes.
+const ROGUE: u32 = 2;
+
+/// Two ranks that exchange messages in datagrams, a network that loses, repeats, changes and reorders them, strangers in it, and a rank that
+/// knows the secret and sends what the input says. Whatever happens, both ranks get each other's messages whole, in order, once.
+pub fn ranks_datagrams(input: &[u8]) {
+    let mut world = Datagrams::new();
+    let mut input = Bytes(input);
+    for _ in 0..100 {
+        if input.0.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+        world.look();
+    }
+}
+
+/// The rest of the input; zeros behind its end.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn next(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn some(&mut self) -> &'a [u8] {
+        let len = usize::from(self.next()).min(self.0.len());
+        let (some, rest) = self.0.split_at(len);
+        self.0 = rest;
+        some
+    }
+
+    fn number(&mut self) -> u64 {
+        let mut number = [0; 8];
+        number.iter_mut().for_each(|byte| *byte = self.next());
+        u64::from_le_bytes(number)
+    }
+}
+
+struct Datagrams {
+    ends: [Endpoint; 2],
+    codes: Codes,
+    now: u64,
+    /// Datagrams so far, with senders and receivers.
+    sent: Vec<(u8, u8, Vec<u8>)>,
+    /// The latest connection that each of the two has to the other, and how many messages each connection was given.
+    latest: [Option<Number>; 2],
+    messages: BTreeMap<(u8, Number), u8>,
+    /// By receiver, sender and the sender's connection: how many have arrived.
+    arrived: BTreeMap<(u8, u8, u8), u8>,
+    /// The rogue's connection to rank 0: the number that it has there.
+    rogue: Option<(Number, StatelessTransportState)>,
+}
+
+impl Datagrams {
+    fn new() -> Datagrams {
+        let end = |me| Endpoint::new(me, &SECRET, Vec::new(), DATAGRAM_LEN).expect("a hash");
+        Datagrams {
+            ends: [end(0), end(1)],
+            codes: Codes::new(&SECRET).expect("a hash"),
+            now: 1_000,
+            sent: Vec::new(),
+            latest: [None; 2],
+            messages: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            rogue: None,
+        }
+    }
+
+    fn step(&mut self, input: &mut Bytes<'_>) {
+        let what = input.next();
+        let me = what >> 7;
+        let (now, end) = (self.now, &mut self.ends[usize::from(me)]);
+        match what % 16 {
+            0 => {
+                end.dial(now, u32::from(1 - me), input.next().into(), vec![vec![1 - me], vec![9]]);
+            }
+            1 | 2 => {
+                let Some(number) = self.latest[usize::from(me)] else { return };
+                let count = self.messages.entry((me, number)).or_default();
+                // The number of the connection and that of the message are in it.
+                let message = vec![*count; usize::from(input.next()) * 3 + 2];
+                *count = count.wrapping_add(1);
+                end.send(number, &[&[me, number as u8], &message[..]].concat());
+            }
+            3..=6 => {
+                let at = usize::from(input.next());
+                self.deliver(at, |_| {});
+            }
+            7 => {
+                let (at, byte, bits) = (usize::from(input.next()), usize::from(input.next()), input.next());
+                self.deliver(at, |bytes| {
+                    let byte = byte % bytes.len();
+                    bytes[byte] ^= bits;
+                });
+            }
+            8 => end.on_datagram(now, &[8], input.some()),
+            9 => {
+                self.now += u64::from(input.next()) * 8;
+                end.on_tick(self.now);
+            }
+            10 => {
+                let (at, place) = (usize::from(input.next()), [1 - me]);
+                match self.sent.iter().rev().nth(at) {
+                    Some((_, _, bytes)) => {
+                        end.on_refused(now, &place, Refusal::Quotes(&bytes[..bytes.len().min(QUOTE_LEN)]));
+                    }
+                    None => end.on_refused(now, &place, Refusal::Certain),
+                }
+            }
+            11 => {
+                let Some(number) = self.latest[usize::from(me)] else { return };
+                match input.next() % 4 {
+                    0 => end.close(number),
+                    1 => end.set_paused(number, true),
+                    2 => end.set_paused(number, false),
+                    _ => end.say_goodbye(),
+                }
+            }
+            12 => self.dial_as_rogue(input),
+            _ => self.send_as_rogue(input),
+        }
+    }
+
+    fn deliver(&mut self, at: usize, change: impl FnOnce(&mut [u8])) {
+        // The latest ones are the likeliest to matter.
+        let Some((from, to, mut bytes)) = self.sent.iter().rev().nth(at).cloned() else { return };
+        change(&mut bytes);
+        if let Some(end) = self.ends.get_mut(usize::from(to)) {
+            end.on_datagram(self.now, &[from], &bytes);
+        }
+    }
+
+    /// A hello with any content, and any proof or a right one.
+    fn dial_as_rogue(&mut self, input: &mut Bytes<'_>) {
+        let (what, number) = (input.next(), u64::from(input.next()));
+        let content = match what % 4 {
+            0 => &[ROGUE, 0, 0, 0].map(u32::to_le_bytes).concat(),
+            _ => input.some(),
+        };
+        if content.first_chunk().is_some_and(|from| u32::from_le_bytes(*from) < ROGUE) {
+            // Whoever knows the secret can be any rank.
+            return;
+        }
+        let (mut state, proof) = hello(&content[..content.len().min(60)]);
+        let proof = if what % 4 == 1 { input.some() } else { &proof };
+        let from = if what % 8 == 7 { u32::from(input.next()) } else { ROGUE };
+        let hello = Hello { from, to: 0, number, place: &[ROGUE as u8], proof }.encode(&mut self.codes);
+        self.ends[0].on_datagram(self.now, &[ROGUE as u8], &hello);
+        self.look();
+        let Some((.., welcome)) = self.sent.iter().rev().find(|(from, to, _)| (*from, *to) == (0, ROGUE as u8)) else {
+            return;
+        };
+        let Some(welcome) = Welcome::decode(welcome, &mut self.codes).filter(|welcome| welcome.to == number) else {
+            return;
+        };
+        if state.read_message(welcome.proof, &mut [0; 128]).is_ok() {
+            let seals = state.into_stateless_transport_mode().expect("a proved rank");
+            self.rogue = Some((welcome.number, seals));
+        }
+    }
+
+    /// Any sealed content under any counter.
+    fn send_as_rogue(&mut self, input: &mut Bytes<'_>) {
+        let Some((number, seals)) = &self.rogue else { return };
+        let counter = match input.next() {
+            255 => input.number().min(u64::MAX - 1),
+            small => small.into(),
+        };
+        let content = input.some();
+        let mut bytes = [&[DATA][..], &number.to_le_bytes(), &counter.to_le_bytes()].concat();
+        let begin = bytes.len();
+        bytes.resize(begin + content.len() + SEAL_LEN, 0);
+        seals.write_message(counter, content, &mut bytes[begin..]).expect("it fits");
+        assert!(header(&bytes).is_some_and(|(to, ..)| to == *number));
+        self.ends[0].on_datagram(self.now, &[ROGUE as u8], &bytes);
+    }
+
+    /// Takes what both want to send, and checks what has happened to them.
+    fn look(&mut self) {
+        for me in 0..2_u8 {
+            let end = &mut self.ends[usize::from(me)];
+            let (mut to, mut bytes) = (Vec::new(), Vec::new());
+            while end.transmit(self.now, &mut to, &mut bytes) {
+                assert!(bytes.len() <= DATAGRAM_LEN && to.len() == 1);
+                self.sent.push((me, to[0], bytes.clone()));
+            }
+            while let Some(happened) = end.poll() {
+                let (from, bytes) = match happened {
+                    Happened::Proved { number, peer, .. } if peer != ROGUE => {
+                        self.latest[usize::from(me)] = Some(number);
+                        continue;
+                    }
+                    Happened::Message { from, bytes, .. } if from != ROGUE => (from, bytes),
+                    _ => continue,
+                };
+                assert_eq!(from, u32::from(1 - me), "a message of a rank that is not there");
+                let [sender, number, count, rest @ ..] = &bytes[..] else { panic!("a message that nobody has sent") };
+                assert!(u32::from(*sender) == from && rest.iter().all(|byte| byte == count));
+                let arrived = self.arrived.entry((me, *sender, *number)).or_default();
+                assert_eq!(count, arrived, "a message is missing, or has come twice");
+                *arrived = arrived.wrapping_add(1);
+            }
+            assert!(end.deadline().is_none_or(|at| at > 0));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_corpus_file_passes_its_target() {
+        super::replay::replay(&[("ranks_link", super::ranks_link), ("ranks_datagrams", super::ranks_datagrams)]);
+    }
+}

@@ -1,0 +1,249 @@
+//! What must hold for members of a group, whatever another rank sends them. The fuzz target `group` searches for violations.
+
+use crate::algorithms::{Algorithm, Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
+use crate::in_memory::{Ranks, Wrong};
+use crate::message;
+use crate::reduce::{Number, Op, Reduce};
+use crate::{Context, Done, Peer, Request, WORLD};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Ranks and what one of them is to do, as the input says: its first byte is the number of ranks, then each step takes a few bytes.
+///
+/// No message makes a member panic, never end, or end a request twice; as long as all messages are those of members and no rank is lost,
+/// every request ends.
+pub fn group(input: &[u8]) {
+    if let Ok(message) = message::decode(input) {
+        assert_eq!(message.encode(), input, "a message that decodes is the encoded one");
+    }
+    let mut input = Bytes(input);
+    let size = u32::from(input.next() % 9 + 1);
+    let mut world = World::new(size);
+    for _ in 0..200 {
+        if input.0.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+    }
+    world.end();
+}
+
+/// The rest of the input; zeros behind its end.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn next(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// A number that is small, or any.
+    fn number(&mut self) -> u32 {
+        match self.next() {
+            255 => u32::from_le_bytes([self.next(), self.next(), self.next(), self.next()]),
+            small => small.into(),
+        }
+    }
+
+    fn some(&mut self) -> &'a [u8] {
+        let len = usize::from(self.next()).min(self.0.len());
+        let (some, rest) = self.0.split_at(len);
+        self.0 = rest;
+        some
+    }
+}
+
+struct World {
+    ranks: Ranks,
+    size: u32,
+    /// Groups of all ranks.
+    contexts: Vec<Context>,
+    started: Vec<(u32, Request)>,
+    /// A rank is lost, or a message is none of a member's.
+    is_disturbed: bool,
+}
+
+impl World {
+    fn new(size: u32) -> World {
+        let peer = |rank| Peer { rank, address: vec![rank as u8; 3] };
+        let mut world = World {
+            ranks: Ranks::apart((0..size).map(peer)),
+            size,
+            contexts: vec![WORLD],
+            started: Vec::new(),
+            is_disturbed: false,
+        };
+        for rank in 0..size {
+            let request = world.ranks.form(WORLD, rank);
+            world.started.push((rank, request));
+            world.collect(rank);
+        }
+        world
+    }
+
+    fn step(&mut self, input: &mut Bytes<'_>) {
+        match input.next() % 8 {
+            0..=2 => {
+                let place = usize::from(input.next()) % self.ranks.under_way().len().max(1);
+                let delivered = self.ranks.deliver(place).map(drop);
+                self.check(delivered);
+            }
+            3 => self.settle(),
+            4 => self.start_collective(input),
+            5 => self.start_between_two(input),
+            6 => {
+                let rank = u32::from(input.next()) % self.size;
+                self.is_disturbed = true;
+                let _ = self.ranks.lose(rank);
+            }
+            _ => self.inject(input),
+        }
+    }
+
+    /// A message that no member has sent: of any bytes, or one that is under way with a byte changed.
+    fn inject(&mut self, input: &mut Bytes<'_>) {
+        let (to, from) = (input.number() % self.size, input.number());
+        let context = self.context(input);
+        let bytes = match self.ranks.under_way().get(usize::from(input.next())) {
+            Some(other) => {
+                let mut bytes = other.message.clone();
+                let at = input.number() as usize % bytes.len();
+                bytes[at] ^= input.next();
+                bytes
+            }
+            None => {
+                let (kind, a, b) = (input.next(), input.number(), input.number());
+                let mut bytes = vec![kind % 8];
+                bytes.extend_from_slice(&context.to_le_bytes());
+                bytes.extend([a, b].iter().flat_map(|number| number.to_le_bytes()));
+                bytes.extend_from_slice(input.some());
+                bytes
+            }
+        };
+        self.is_disturbed = true;
+        let member = &mut self.ranks.members[to as usize];
+        let is_taken = member.on_message(from, &bytes).is_ok();
+        assert!(!is_taken || message::decode(&bytes).is_ok(), "what is no message was taken");
+        let _ = member.awaited();
+        assert!(!member.is_behind(from), "a few messages are not too many");
+        self.collect(to);
+    }
+
+    fn start_collective(&mut self, input: &mut Bytes<'_>) {
+        let (of, what, root) = (self.context(input), input.next(), u32::from(input.next()) % self.size);
+        let value = input.some();
+        let members: Vec<u32> = (0..self.size).filter(|rank| self.has_formed(*rank)).collect();
+        if members.len() < self.size as usize && !self.is_disturbed {
+            return;
+        }
+        for rank in members {
+            let member = &mut self.ranks.members[rank as usize];
+            let value = value.to_vec();
+            let reduce = Reduce { number: Number::U64, op: Op::Sum };
+            let vector = value.as_chunks::<8>().0.as_flattened().to_vec();
+            let algorithm: Box<dyn Algorithm> = match what % 9 {
+                0 => Box::<Barrier>::default(),
+                1 => Box::new(Allgather::new(value)),
+                2 => Box::new(Alltoall::new(vec![value; self.size as usize])),
+                3 => Box::new(Broadcast::new(root, value)),
+                4 => Box::new(Shift::new(value)),
+                5 => Box::new(Allreduce::new(reduce, vector)),
+                6 => Box::new(Prefix::new(reduce, vector, root & 1 == 1)),
+                7 => {
+                    let colour = (!(rank == root && what & 64 == 64)).then(|| vec![(rank % (root + 1)) as u8]);
+                    let wanted = Wanted { colour, key: i64::from(what) - i64::from(rank) };
+                    let request = member.split(of, wanted);
+                    self.started.push((rank, request));
+                    self.collect(rank);
+                    continue;
+                }
+                _ => {
+                    let made = member.duplicate(of);
+                    self.contexts.extend(made.ok().filter(|_| rank == 0));
+                    self.collect(rank);
+                    continue;
+                }
+            };
+            let request = member.start(of, algorithm);
+            self.started.push((rank, request));
+            self.collect(rank);
+        }
+    }
+
+    /// A message from one member to another, with its receive; or a group of two; or the search for an address.
+    fn start_between_two(&mut self, input: &mut Bytes<'_>) {
+        let (of, what) = (self.context(input), input.next());
+        let (one, other) = (u32::from(input.next()) % self.size, u32::from(input.next()) % self.size);
+        if !self.has_formed(one) || !self.has_formed(other) {
+            return;
+        }
+        let members = &mut self.ranks.members;
+        let mut started = Vec::new();
+        match what % 3 {
+            0 => {
+                let tag = input.number();
+                started.push((one, members[one as usize].send_tagged(other, of, tag, input.some())));
+                started.push((other, members[other as usize].receive_tagged(one, of, tag)));
+            }
+            1 => started.push((one, members[one as usize].locate(of, other))),
+            _ => {
+                let (list, name) = ([one, other], input.some());
+                let list = if one == other { &list[..1] } else { &list };
+                started.extend(list.iter().map(|me| (*me, members[*me as usize].create(of, list, name))));
+            }
+        }
+        self.started.append(&mut started);
+        self.collect(one);
+        self.collect(other);
+    }
+
+    /// Whether a rank is told that the group of all can be used; the first request of each is for that.
+    fn has_formed(&self, rank: u32) -> bool {
+        matches!(self.ranks.results.get(&self.started[rank as usize]), Some(Ok(Done::Group(Some(WORLD)))))
+    }
+
+    fn context(&self, input: &mut Bytes<'_>) -> Context {
+        self.contexts[usize::from(input.next()) % self.contexts.len()]
+    }
+
+    fn settle(&mut self) {
+        while !self.ranks.under_way().is_empty() {
+            let delivered = self.ranks.deliver(0).map(drop);
+            self.check(delivered);
+        }
+    }
+
+    fn collect(&mut self, rank: u32) {
+        // What follows a wrong output is collected as well.
+        while let Err(wrong) = self.ranks.collect(rank) {
+            self.check(Err(wrong));
+        }
+    }
+
+    fn check(&self, outcome: Result<(), Wrong>) {
+        if let Err(wrong) = outcome {
+            assert!(self.is_disturbed && !matches!(wrong, Wrong::Twice { .. }), "{wrong:?}");
+        }
+    }
+
+    fn end(mut self) {
+        (0..self.size).for_each(|rank| self.collect(rank));
+        self.settle();
+        let missing = self.started.iter().filter(|started| !self.ranks.results.contains_key(started)).count();
+        assert!(self.is_disturbed || missing == 0, "{missing} requests have not ended");
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_corpus_file_passes_its_target() {
+        super::replay::replay(&[("group", super::group)]);
+    }
+}

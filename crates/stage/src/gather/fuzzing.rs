@@ -1,0 +1,142 @@
+//! What must hold for the bytes of a node, and of the launcher, when files are gathered. The fuzz target `gather` searches for violations.
+
+use super::frames::{Frame, Frames, Hasher, Kind, Malformed};
+use super::name::{escaped, is_pattern, matches, plain};
+use super::request::{Place, Request, await_permission};
+use super::{Gathering, Rule};
+use std::fs;
+use std::path::Path;
+
+/// The first byte gives the length of the parts in which the rest arrives; 0: at once.
+pub fn gather(input: &[u8]) {
+    let Some((&first, bytes)) = input.split_first() else { return };
+    rules_and_names(bytes);
+    let mut launcher = bytes;
+    if let Ok(request) = Request::read(&mut launcher) {
+        assert_eq!(Request::read(&mut &request.encode()[..]).expect("our own"), request);
+        let _ = await_permission(first.into(), &mut launcher);
+    }
+    let part = if first == 0 { bytes.len().max(1) } else { first.into() };
+    let (whole, end) = frames(bytes, bytes.len().max(1));
+    assert_eq!(frames(bytes, part), (whole.clone(), end), "the frames depend on the split");
+    if end.is_err() || whole.iter().any(|frame| frame[4] == 1) {
+        files_lie_in_their_folder(bytes, &whole, part);
+    }
+}
+
+fn rules_and_names(bytes: &[u8]) {
+    if let Ok(rule) = Rule::parse(bytes) {
+        let text = [&rule.pattern[..], b"=>", &rule.folder].concat();
+        assert_eq!(text, bytes);
+        assert_eq!(
+            rule.is_per_rank(),
+            rule.pattern_of(1, "") != rule.pattern_of(2, "") || rule.folder_of(1, "") != rule.folder_of(2, "")
+        );
+    }
+    let (pattern, name) = bytes.split_at(bytes.len() / 2);
+    let own = escaped(name);
+    assert!(matches(&own, name) && !is_pattern(&own) && plain(&own) == name);
+    if !is_pattern(pattern) {
+        assert_eq!(matches(pattern, name), plain(pattern) == name);
+    }
+}
+
+/// The frames, encoded again.
+fn frames(bytes: &[u8], part: usize) -> (Vec<Vec<u8>>, Result<(), Malformed>) {
+    let (mut frames, mut seen) = (Frames::default(), Vec::new());
+    for part in bytes.chunks(part) {
+        frames.add(part);
+        loop {
+            match frames.next_frame() {
+                Ok(Some(frame)) => seen.push(encoded(&frame)),
+                Ok(None) => break,
+                Err(malformed) => return (seen, Err(malformed)),
+            }
+        }
+    }
+    (seen, Ok(()))
+}
+
+/// Survives a round trip.
+fn encoded(frame: &Frame<'_>) -> Vec<u8> {
+    let (mut bytes, mut again) = (Vec::new(), Frames::default());
+    frame.encode(&mut bytes);
+    again.add(&bytes);
+    assert_eq!(again.next_frame().as_ref().map(Option::as_ref), Ok(Some(frame)));
+    bytes
+}
+
+/// A node sends these bytes, and then the same frames with the right digests: nothing is written outside of the rule's folder.
+fn files_lie_in_their_folder(bytes: &[u8], whole: &[Vec<u8>], part: usize) {
+    let base = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+    let inside = base.path().join("inside");
+    fs::create_dir(&inside).expect("a folder");
+    fs::write(base.path().join("precious"), b"precious").expect("a file");
+    let rules = [Rule { pattern: b"*".to_vec(), folder: b"out/{node}".to_vec() }];
+    let mut gathering = Gathering::new(&rules, &inside, vec!["n0".into(), "n1".into()]);
+    let places = [[Place::new(0, "n0", [(0, 0)])], [Place::new(1, "n1", [(1, 0)])]];
+    gathering.begin(places.iter().map(|places| &places[..]));
+    for part in bytes.chunks(part) {
+        gathering.output(0, part);
+    }
+    for frame in with_right_digests(whole) {
+        gathering.output(1, &frame);
+    }
+    gathering.finish();
+    let (problems, count) = gathering.problems();
+    assert!(problems.len() as u64 <= count && gathering.done() <= 2);
+    let names =
+        |folder: &Path| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    assert_eq!(names(base.path()).count(), 2, "something was written next to the folder");
+    assert!(names(&inside).all(|name| name == "out"), "something was written next to the rule's folder");
+    assert_eq!(fs::read(base.path().join("precious")).expect("a file"), b"precious");
+    make_removable(&inside);
+}
+
+fn with_right_digests(whole: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut hasher: Option<Hasher> = None;
+    let right = |bytes: &Vec<u8>| {
+        let mut frames = Frames::default();
+        frames.add(bytes);
+        match frames.next_frame() {
+            Ok(Some(Frame::Begin(begin))) => {
+                hasher = matches!(begin.kind, Kind::File { .. }).then(|| Hasher::new(&begin));
+                bytes.clone()
+            }
+            Ok(Some(Frame::Bytes { offset, bytes: piece })) => {
+                hasher.iter_mut().for_each(|hasher| hasher.add(offset, &piece));
+                bytes.clone()
+            }
+            Ok(Some(Frame::End(_))) => {
+                let mut end = Vec::new();
+                Frame::End(hasher.take().map_or([0; 32], |hasher| hasher.digest())).encode(&mut end);
+                end
+            }
+            _ => bytes.clone(),
+        }
+    };
+    whole.iter().map(right).collect()
+}
+
+/// A user cannot remove what lies in a folder without bits.
+fn make_removable(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            make_removable(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_corpus_file_passes_its_target() {
+        super::replay::replay(&[("gather", super::gather)]);
+    }
+}
