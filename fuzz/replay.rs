@@ -1,8 +1,11 @@
 //! Replays the kept corpus of fuzz targets in the tests of a crate, with the stable toolchain.
 
+/// Checks one input.
+type Target = fn(&[u8]);
+
 /// # Panics
 /// An input breaks what its target checks; the corpus of a target is empty.
-pub fn replay(targets: &[(&str, fn(&[u8]))]) {
+pub fn replay(targets: &[(&str, Target)]) {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     for (name, target) in targets {
         let folder = corpus.join(name);

@@ -19,6 +19,9 @@ mod out;
 mod pmi;
 mod program;
 mod replay;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay_corpus;
 mod run;
 mod session;
 mod show;

@@ -77,7 +77,7 @@ fn agent_dials(content: &[u8], piece: usize, has_aes: bool) {
     confirmation.extend_from_slice(b"frames");
     match listener.on_bytes(&confirmation, &mut answer) {
         Ok(Progress::Done { peer, rest, .. }) => {
-            assert!(peer.as_ref() == Some(&hello) && hello.version == PROTOCOL_VERSION && rest == &b"frames"[..]);
+            assert!(peer.as_ref() == Some(&hello) && hello.version == PROTOCOL_VERSION && rest == b"frames"[..]);
         }
         Err(HandshakeError::Version { theirs }) => assert!(theirs == hello.version && theirs != PROTOCOL_VERSION),
         _ => panic!("an agent of this session is refused"),

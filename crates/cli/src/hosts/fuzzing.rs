@@ -74,13 +74,9 @@ fn allocation(bytes: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     #[test]
     fn every_corpus_file_passes_its_target() {
-        super::replay::replay(&[("hosts", super::hosts)]);
+        crate::replay_corpus::replay(&[("hosts", super::hosts)]);
     }
 }

@@ -23,13 +23,9 @@ pub fn elf(input: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     #[test]
     fn every_corpus_file_passes_its_target() {
-        super::replay::replay(&[("elf", super::elf)]);
+        crate::replay_corpus::replay(&[("elf", super::elf)]);
     }
 }
