@@ -311,7 +311,9 @@ fn a_session_ends_with_its_allocation() {
     let said = outcome.out();
     let (place, nodes) = said.split_once('\n').expect("a place");
     assert_eq!(nodes, "n0\nn1\nn2\nn3\n");
-    std::fs::remove_dir(place).expect("the directory is empty");
+    // The next run says that the session has ended: nobody has called wireup down.
+    std::fs::remove_file(std::path::Path::new(place).join(".default")).expect("a note of the session");
+    std::fs::remove_dir(place).expect("nothing else is in the directory");
 }
 
 /// Slurm carries the step's standard input in the clear.
@@ -325,7 +327,7 @@ fn the_message_is_sealed_on_its_way_through_the_step() {
     }
     let script = "PATH=/run/broken:$PATH; exec $WIREUP run --pmi simple uname -n";
     let outcome = machines.salloc("-N 2 -n 2").args(["sh", "-c", script]).finish().expect_code(125);
-    outcome.expect_err_line(&["cannot open the bootstrap message", "sealed with munge: unmunge: no key"]);
+    outcome.expect_err_line(&["cannot open the start message", "sealed with munge: unmunge: no key"]);
     machines.ask(0, "rm -r /run/broken");
     machines.ask(1, "rm -r /run/broken");
     machines.salloc("-N 2 -n 2").args(["sh", "-c", script]).succeed().expect_quiet();

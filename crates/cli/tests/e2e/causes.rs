@@ -33,7 +33,7 @@ const ROWS: &[Row] = &[
         script: "mount -t tmpfs none /dev && exec $WIREUP run -n 2 /bin/true",
         code: 125,
         says: &[
-            "the process that runs its ranks has failed: open /dev/null, which programs need",
+            "the process that runs its ranks has failed: cannot open /dev/null, which every program needs",
             "mknod -m 666 /dev/null",
             "No such file",
         ],

@@ -5,6 +5,7 @@ use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own
 use crate::harness::machines;
 use crate::harness::peers::{mpi4py, program, skip, tool};
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::path::Path;
 use xtask::programs::Flavour;
 
@@ -110,12 +111,12 @@ fn jobs_with_reserved_ports_have_the_same_groups_and_collectives() {
 }
 
 #[test]
-fn too_few_ports_end_a_job_with_the_reason() {
-    let outcome = Run::job("-n 3 --rank-ports 22000-22001").arg("true").finish();
-    assert_eq!(outcome.code(), 125, "{outcome}");
-    assert!(outcome.err().contains("3 listening sockets on consecutive ports of 22000-22001"), "{outcome}");
-    let outcome = Run::job("-n 3 --rank-ports 22000-22001 --reserve-ports").arg("true").finish();
-    assert!(outcome.code() == 125 && outcome.err().contains("3 bound sockets on consecutive ports"), "{outcome}");
+fn too_few_free_ports_end_a_job_with_the_reason() {
+    let _held = TcpListener::bind("0.0.0.0:22001").expect("a free port");
+    for (flag, kind) in [("", "listening"), (" --reserve-ports", "bound")] {
+        let outcome = Run::job(&format!("-n 3 --rank-ports 22000-22002{flag}")).arg("true").finish().expect_code(125);
+        outcome.expect_err_line(&[&format!("3 {kind} sockets on consecutive ports of 22000-22002")]);
+    }
 }
 
 #[test]

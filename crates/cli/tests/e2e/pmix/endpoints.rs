@@ -4,6 +4,7 @@ use super::{BOTH, CLIENTS, run};
 use crate::harness::machines;
 use crate::harness::peers::program;
 use crate::harness::{Outcome, Run};
+use std::net::TcpListener;
 use xtask::programs::Flavour;
 
 fn all_connected(outcome: Outcome, ranks: usize) {
@@ -52,10 +53,11 @@ fn an_address_is_known_before_its_rank_has_executed_its_program() {
 }
 
 #[test]
-fn too_few_ports_end_a_job_with_pmix() {
-    let Some(run) = run(Flavour::Pmix, "endpoints", "-n 3 --rank-ports 22010-22011", "") else { return };
+fn too_few_free_ports_end_a_job_with_pmix() {
+    let _held = TcpListener::bind("0.0.0.0:22011").expect("a free port");
+    let Some(run) = run(Flavour::Pmix, "endpoints", "-n 3 --rank-ports 22010-22012", "") else { return };
     let outcome = run.finish().expect_code(125);
-    outcome.expect_err_line(&["3 listening sockets on consecutive ports of 22010-22011"]);
+    outcome.expect_err_line(&["3 listening sockets on consecutive ports of 22010-22012"]);
 }
 
 /// MPI libraries take no notice of the addresses.
