@@ -180,7 +180,9 @@ fn a_spawn_without_its_forker_fails_with_a_message() {
     kill_process(forker(&mut running).expect("a forker").pid, Signal::KILL).expect("send the signal");
     running.write(b"go\n");
     let outcome = running.finish();
-    outcome.expect_err_line(&["forks keepers"]);
+    for job in 1..=3 {
+        outcome.expect_err_line(&[&format!("job {job}"), "wireup-forker", "was killed", "run again"]);
+    }
 }
 
 #[test]

@@ -25,8 +25,8 @@ use wireup_os::{files, socket};
 /// How long to wait for a keeper: it takes less than a millisecond.
 const FORK_MAX: Duration = ENTER_MAX;
 
-/// The forker of this process; all of its threads share it.
-static FORKER: Mutex<Option<Forker>> = Mutex::new(None);
+/// The forker of this process, or why it is lost; all threads share it.
+static FORKER: Mutex<Option<Result<Forker, String>>> = Mutex::new(None);
 
 struct Forker {
     pid: u32,
@@ -42,23 +42,23 @@ pub fn before_threads() -> io::Result<()> {
     if pid().is_none() {
         // Not while the lock is held: the forker gets a copy of it.
         let forker = Forker::fork()?;
-        *own() = Some(forker);
+        *own() = Some(Ok(forker));
     }
     Ok(())
 }
 
-fn own() -> MutexGuard<'static, Option<Forker>> {
+fn own() -> MutexGuard<'static, Option<Result<Forker, String>>> {
     FORKER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The forker's pid.
 pub fn pid() -> Option<u32> {
-    own().as_ref().map(|forker| forker.pid)
+    own().as_ref()?.as_ref().ok().map(|forker| forker.pid)
 }
 
 /// Ends the forker, when this process needs no more keepers. Does not wait for its exit: [`leaving`] does.
 pub fn end() {
-    if let Some(Forker { pid, socket }) = own().take() {
+    if let Some(Ok(Forker { pid, socket })) = own().take() {
         drop(socket);
         leaving::add(Leaving::of(pid));
     }
@@ -67,10 +67,13 @@ pub fn end() {
 /// A keeper's pid and socket, if this process has a forker.
 pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, OwnedFd)>> {
     let mut forker = own();
-    let asked = forker.as_ref()?.ask(namespace);
+    let asked = match forker.as_ref()? {
+        Ok(forker) => forker.ask(namespace),
+        Err(lost) => return Some(Err(io::Error::other(lost.clone()))),
+    };
     Some(asked.unwrap_or_else(|error| {
         // What it still says would be taken for the next answer.
-        if let Some(Forker { pid, .. }) = forker.take() {
+        if let Some(Ok(Forker { pid, .. })) = forker.replace(Err(error.to_string())) {
             leaving::add(Leaving::of(pid));
         }
         Err(error)
