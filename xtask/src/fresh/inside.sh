@@ -28,9 +28,6 @@ ln -s /proc/self/fd/0 dev/stdin
 ln -s /proc/self/fd/1 dev/stdout
 ln -s /proc/self/fd/2 dev/stderr
 
-# Debian's installer writes this line.
-echo "127.0.1.1 fresh" >>etc/hosts
-
 lend() {
     mkdir -p "./$2"
     mount --rbind "$1" "./$2"
@@ -50,6 +47,8 @@ if [ -e "$folder/here" ]; then
     chroot . update-ca-certificates >/dev/null 2>&1
 fi
 
+# Debian's installer writes this line. The carried file has taken the place of the new Debian's own.
+grep -q ' fresh$' etc/hosts || echo "127.0.1.1 fresh" >>etc/hosts
 hostname fresh
 pivot_root . mnt
 cd /

@@ -66,7 +66,7 @@ fn a_message_in_the_place_of_a_sealed_one_is_refused() {
         std::fs::write(way.folder.folder().join("forged"), message).expect("write the message");
         way.program("srun", "exec srun \"$@\" <$HERE/forged");
         let outcome = way.job("uname -n").finish().expect_code(125);
-        outcome.expect_err_line(&["the bootstrap message is not sealed, although"]);
+        outcome.expect_err_line(&["the start message is not sealed, although"]);
     }
 }
 
