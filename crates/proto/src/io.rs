@@ -507,7 +507,7 @@ pub struct SpawnPlan {
     /// Other nodes of the job share this machine.
     pub shares_machine: bool,
     pub kernel_session: KernelSession,
-    /// Which ranks read standard input. Standard error is always a pipe to the agent.
+    /// The ranks that read standard input.
     pub stdin: StdinTarget,
     pub stdout: RankStdout,
     /// Rank `StdinTarget::One` inherits the agent's own standard input.

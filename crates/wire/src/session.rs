@@ -74,7 +74,7 @@ pub struct SeatRequest {
     pub by: SeatOrder,
 }
 
-/// Which nodes of a session get a job first.
+/// The order in which a session gives its nodes to a job that names none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SeatOrder {
     /// Those with the fewest ranks per slot.

@@ -39,7 +39,7 @@ pub struct Parsed {
     pub rankfile: Option<PathBuf>,
     /// What a rankfile says about the processors of each rank.
     pub rank_slots: Vec<String>,
-    /// Which nodes of a session come first.
+    /// The order in which a session gives its nodes to a job that names none.
     pub place: Option<SeatOrder>,
     /// The node of each rank.
     pub rank_map: Option<Vec<u32>>,

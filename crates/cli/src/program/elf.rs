@@ -90,7 +90,7 @@ impl Content {
     }
 }
 
-/// The same of a file's bytes.
+/// What the bytes of a program file say about it.
 ///
 /// # Errors
 /// It is no program, or a broken one.

@@ -38,9 +38,9 @@ enum Kind {
 /// Agents with the same problem.
 struct Group<'a> {
     kind: Kind,
-    /// Of the first one.
+    /// The text of the first agent's problem.
     problem: &'a str,
-    /// The same without what differs between hosts: their names and addresses.
+    /// The problem's text without host names and addresses, so that equal problems of several hosts are grouped.
     general: String,
     first: &'a str,
     hosts: Vec<&'a str>,
