@@ -278,6 +278,10 @@ impl Launchers {
             return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
         }
         fx.answer(link, &Control::Granted);
+        // Who ends the session launches nothing more.
+        if let Some(attached) = self.attached.get_mut(&link) {
+            attached.has_launched = true;
+        }
         self.end(view, "it was ended by wireup down".into(), fx);
     }
 
