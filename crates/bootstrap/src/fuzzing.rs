@@ -310,7 +310,7 @@ impl Datagrams {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../dev/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ mod pmi;
 mod program;
 mod replay;
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../dev/fuzz/replay.rs"]
 mod replay_corpus;
 mod run;
 mod session;
@@ -91,8 +91,8 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
 }
 
 fn bench(args: impl Iterator<Item = OsString>) -> u8 {
-    let missing = "wireup bench is a program of its own, wireup-bench, which is neither beside wireup nor on PATH; copy it there from \
-                   where wireup was built, or build both: cargo build --release";
+    let missing = "wireup bench is a program of its own, wireup-bench, which is neither next to wireup nor on PATH; \
+                   build it in wireup's sources: cd lab && cargo build --release";
     external::run("bench", args).unwrap_or_else(|| out::fail(missing))
 }
 

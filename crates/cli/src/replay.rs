@@ -9,7 +9,7 @@ use std::{fs, io};
 use wireup_flags::{Command, Line, Words};
 use wireup_node::record::{Entry, Recording};
 use wireup_proto::AgentConfig;
-use wireup_sim::replay::{Recorded, ReplayReport, replay};
+use wireup_proto::replay::{Recorded, ReplayReport, replay};
 
 pub const COMMAND: Command = Command {
     name: "replay",

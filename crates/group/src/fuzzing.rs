@@ -237,7 +237,7 @@ impl World {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../dev/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

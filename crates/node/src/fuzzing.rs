@@ -270,7 +270,7 @@ pub fn step_lines(input: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../dev/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn some<'a>(input: &mut &'a [u8]) -> &'a [u8] {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../dev/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod output;
 mod plan;
 mod pmi_server;
 mod pmix;
+pub mod replay;
 mod session;
 #[cfg(test)]
 mod testing;

@@ -26,7 +26,7 @@ fn stream(part: u8) -> Vec<u8> {
 
 #[test]
 fn every_corpus_file_passes_the_decoder() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/stage");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/fuzz/corpus/stage");
     if std::env::var_os("BLESS").is_some() {
         for (name, part) in [("whole", 0), ("in-parts", 5)] {
             fs::write(corpus.join(name), stream(part)).expect("a file of the corpus");

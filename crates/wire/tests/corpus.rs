@@ -6,7 +6,7 @@ use std::path::Path;
 
 #[test]
 fn every_corpus_file_passes_its_decoder() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/fuzz/corpus");
     for (name, decoder) in decoders::DECODERS {
         let folder = corpus.join(name);
         let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

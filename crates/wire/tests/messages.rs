@@ -367,7 +367,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 #[test]
 fn every_message_encodes_to_its_recorded_bytes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (golden, corpus) = (root.join("tests/golden/messages.txt"), root.join("../../fuzz/corpus"));
+    let (golden, corpus) = (root.join("tests/golden/messages.txt"), root.join("../../dev/fuzz/corpus"));
     let bless = std::env::var_os("BLESS").is_some();
     let mut text = format!("version {PROTOCOL_VERSION}\n");
     for (target, name, bytes) in messages() {

@@ -34,7 +34,7 @@ fn page() -> String {
             text.push_str(&format!("| `{heading}` | {also} | {} |\n", cell(&flag.explanation())));
         }
     }
-    for command in COMMANDS.into_iter().filter(|command| command.name != RUN.name).chain(wireup_bench::COMMANDS) {
+    for command in COMMANDS.into_iter().filter(|command| command.name != RUN.name) {
         text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help()));
     }
     text

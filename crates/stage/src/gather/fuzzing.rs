@@ -130,7 +130,7 @@ fn make_removable(folder: &Path) {
 }
 
 #[cfg(test)]
-#[path = "../../../../fuzz/replay.rs"]
+#[path = "../../../../dev/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

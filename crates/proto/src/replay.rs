@@ -1,0 +1,82 @@
+//! Replays the inputs of one agent.
+//!
+//! An agent is a function of its configuration and its inputs, so the outputs of a replay have the digest of the recorded run. Outputs do
+//! not depend on when they are polled, so a recording does not mark the turns of its driver. The file format of recordings belongs to the
+//! driver.
+
+use crate::io::{Input, Output};
+use crate::{Agent, AgentConfig, Instant, OutputDigest};
+use wireup_wire::job::JobSpec;
+
+/// One entry of a recording.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Recorded {
+    Begin(Instant),
+    /// A job of its bootstrap message.
+    Launch(Instant, Box<JobSpec>),
+    Input(Instant, Input),
+    /// The digest of its outputs up to here, according to the recording.
+    Asked(OutputDigest),
+}
+
+/// A summary of an agent's outputs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReplayReport {
+    pub inputs: u64,
+    /// The digest of all outputs, in order.
+    pub digest: OutputDigest,
+    /// Whether the agent exited.
+    pub left: bool,
+    /// The number of entries after which the outputs first differed from the recording.
+    pub differs_after: Option<u64>,
+}
+
+/// All inputs of one simulated agent, and a summary of its outputs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    pub config: AgentConfig,
+    pub inputs: Vec<Recorded>,
+    pub report: ReplayReport,
+}
+
+impl ReplayReport {
+    pub fn on_output(&mut self, output: &Output) {
+        self.left |= *output == Output::Exit;
+        self.digest.add(output);
+    }
+}
+
+impl Recording {
+    pub fn new(config: AgentConfig) -> Self {
+        Recording { config, inputs: Vec::new(), report: ReplayReport::default() }
+    }
+
+    pub fn push(&mut self, inputs: Recorded) {
+        self.inputs.push(inputs);
+        self.report.inputs += 1;
+    }
+}
+
+/// Gives all entries to a new agent, and polls its outputs after each.
+pub fn replay(config: AgentConfig, inputs: impl Iterator<Item = Recorded>) -> ReplayReport {
+    let mut agent = Agent::new(config);
+    let mut report = ReplayReport::default();
+    for inputs in inputs {
+        report.inputs += 1;
+        match inputs {
+            Recorded::Begin(now) => agent.begin(now),
+            Recorded::Launch(now, job) => agent.launch(now, *job),
+            Recorded::Input(now, input) => agent.handle(now, input),
+            Recorded::Asked(recorded) => {
+                report.inputs -= 1;
+                if recorded != report.digest {
+                    report.differs_after.get_or_insert(report.inputs);
+                }
+            }
+        }
+        while let Some(output) = agent.poll() {
+            report.on_output(&output);
+        }
+    }
+    report
+}

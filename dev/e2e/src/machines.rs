@@ -1,0 +1,270 @@
+//! Hosts for the tests across machines: name spaces of this machine, with remote shells.
+//!
+//! Most tests share three testbeds, one test at a time on each: four hosts with sshd, sixteen with only the plain remote shell, four with
+//! Slurm. A test that damages its hosts makes its own testbed. Testbeds start when they are first needed and end with the test process.
+
+use super::{Run, executables, programs};
+use std::fs;
+use std::io::Write;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use wireup_testbed::{Spec, StartError, Testbed};
+use xtask::layout;
+
+/// A testbed, reserved for one test while it holds this value.
+pub struct Machines {
+    testbed: Arc<Testbed>,
+    /// Flags for every run on it.
+    flags: &'static str,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+/// One testbed for many tests.
+struct Shared {
+    testbed: OnceLock<Result<Arc<Testbed>, String>>,
+    turn: Mutex<()>,
+}
+
+static BY_SSH: Shared = Shared::new();
+static PLAIN: Shared = Shared::new();
+static WITH_SLURM: Shared = Shared::new();
+
+/// Far longer than the end of a Slurm job takes.
+const SLURM_LIMIT: Duration = Duration::from_secs(20);
+
+const PLAIN_FLAGS: &str = "--remote-shell plainsh";
+
+/// `n0` to `n3`, by ssh.
+pub fn by_ssh() -> Option<Machines> {
+    BY_SSH.take(4, |spec| spec.ssh = true, "")
+}
+
+/// `n0` to `n15`, by the plain remote shell.
+pub fn plain() -> Option<Machines> {
+    PLAIN.take(16, |_| (), PLAIN_FLAGS)
+}
+
+/// `n0` to `n3`, by the plain remote shell and by Slurm.
+pub fn with_slurm() -> Option<Machines> {
+    let machines = WITH_SLURM.take(4, |spec| spec.slurm = true, PLAIN_FLAGS)?;
+    // Jobs that a failed test has left.
+    machines.cancel("--user=root");
+    Some(machines)
+}
+
+/// Hosts for this test alone; with ssh if `adjust` asks for it.
+pub fn own(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
+    let mut flags = "";
+    let adjust = |spec: &mut Spec| {
+        adjust(spec);
+        flags = if spec.ssh { "" } else { PLAIN_FLAGS };
+    };
+    let testbed = start(nodes, adjust).map_or_else(|why| skip(&why), Some)?;
+    Some(Machines { testbed, flags, _turn: None })
+}
+
+impl Shared {
+    const fn new() -> Self {
+        Shared { testbed: OnceLock::new(), turn: Mutex::new(()) }
+    }
+
+    fn take(&'static self, nodes: u16, adjust: impl FnOnce(&mut Spec), flags: &'static str) -> Option<Machines> {
+        // A test that failed has ended its processes, so a poisoned lock does not matter.
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.testbed.get_or_init(|| start(nodes, adjust)) {
+            Ok(testbed) => Some(Machines { testbed: Arc::clone(testbed), flags, _turn: Some(turn) }),
+            Err(why) => skip(why),
+        }
+    }
+}
+
+/// The error is the reason why this machine cannot run a testbed.
+fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, String> {
+    let mut spec = Spec::new(programs::testbed(), nodes);
+    spec.shares = shares();
+    adjust(&mut spec);
+    match Testbed::start(&spec) {
+        Ok(testbed) => Ok(Arc::new(testbed)),
+        Err(StartError::Unavailable(why)) => Err(why),
+        Err(failed) => panic!("{failed}"),
+    }
+}
+
+/// Folders that hosts must see even if they are inside one of which each host has its own.
+fn shares() -> Vec<PathBuf> {
+    let product = programs::wireup();
+    let folders = [Some(layout::root().as_path()), Some(&layout::target()), product.parent()].map(|folder| {
+        let folder = folder.expect("a program lies in a folder");
+        folder.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    });
+    folders.into()
+}
+
+/// Prints that the current test is skipped.
+fn skip<T>(why: &str) -> Option<T> {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    // Not `eprintln`, which the test runner captures.
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {test}: no hosts to test with: {why}\n");
+    None
+}
+
+impl Deref for Machines {
+    type Target = Testbed;
+
+    fn deref(&self) -> &Testbed {
+        &self.testbed
+    }
+}
+
+impl Machines {
+    /// The testbed, for use while this value exists.
+    pub fn testbed(&self) -> Arc<Testbed> {
+        Arc::clone(&self.testbed)
+    }
+
+    /// The flags by which its hosts are reached.
+    pub fn flags(&self) -> &'static str {
+        self.flags
+    }
+
+    /// `wireup run FLAGS`, called on the hub.
+    pub fn job(&self, line: &str) -> Run {
+        self.on_hub(Run::job(self.flags)).args(line.split_whitespace())
+    }
+
+    /// Like [`Self::job`], with another copy of the product.
+    pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
+        self.on_hub(Run::of(Command::new(wireup)))
+            .arg("run")
+            .args(self.flags.split_whitespace())
+            .args(line.split_whitespace())
+    }
+
+    /// `wireup run FLAGS`, called on host `i`.
+    pub fn job_from(&self, i: u16, line: &str) -> Run {
+        let run = Run::of(self.in_node(i, programs::wireup())).arg("run").args(self.flags.split_whitespace());
+        run.cwd(Path::new("/")).looking_at(&self.testbed).args(line.split_whitespace())
+    }
+
+    /// `sh -c SCRIPT` on the hub, where `$WIREUP` is the product.
+    pub fn shell(&self, script: &str) -> Run {
+        self.on_hub(Run::shell(script))
+    }
+
+    /// `srun FLAGS` on the hub, once Slurm is idle.
+    pub fn step(&self, line: &str) -> Run {
+        assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
+        // Slurm's daemons create this folder if it is missing, and leave it.
+        let run = Run::of(Command::new("srun")).env("TMPDIR", "/tmp");
+        self.on_hub(run).args(line.split_whitespace())
+    }
+
+    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm is idle; without PMIx unless `line` asks for it.
+    pub fn allocated(&self, flags: &str, line: &str) -> Run {
+        let offer: &[&str] = if line.contains("--pmi") { &[] } else { &["--pmi", "simple"] };
+        self.salloc(flags).arg(programs::wireup()).arg("run").args(offer).args(line.split_whitespace())
+    }
+
+    /// `salloc FLAGS` on the hub, for a command, once Slurm is idle.
+    pub fn salloc(&self, flags: &str) -> Run {
+        assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
+        let run = Run::of(Command::new("salloc")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
+        self.on_hub(run).arg("--quiet").args(flags.split_whitespace())
+    }
+
+    /// The output of SCRIPT as a batch script, followed by its exit code; `$WIREUP` is the product.
+    pub fn batch(&self, flags: &str, script: &str) -> String {
+        assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
+        let run = Run::of(Command::new("sbatch")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
+        let output = "--output=/run/batch.out --wait --quiet";
+        let outcome =
+            self.on_hub(run).args(output.split_whitespace()).args(flags.split_whitespace()).arg("--wrap").arg(script);
+        let code = outcome.finish().code();
+        let said = fs::read_to_string(self.path_in_node(0, "/run/batch.out")).expect("the script's output");
+        format!("{said}code {code}\n")
+    }
+
+    /// `scancel JOBS`.
+    pub fn cancel(&self, jobs: &str) {
+        let output = self.enter(Command::new("scancel").arg(jobs)).output().expect("start scancel");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+
+    /// `scancel --signal` contacts all nodes; a job that ends at the first signal may be over before the last node is contacted.
+    pub fn signal(&self, name: &str, steps: &str) {
+        let mut scancel = Command::new("scancel");
+        let output = self.enter(scancel.arg(format!("--signal={name}")).arg(steps)).output().expect("start scancel");
+        let over = output.stderr.ends_with(b"Invalid job id specified\n");
+        assert!(output.status.success() || over, "{steps}: {output:?}");
+    }
+
+    fn on_hub(&self, run: Run) -> Run {
+        run.cwd(Path::new("/")).on(&self.testbed)
+    }
+
+    /// The output of `sh -c SCRIPT` on host `i`.
+    pub fn ask(&self, i: u16, script: &str) -> String {
+        let output = self.in_node(i, "/bin/sh").args(["-c", script]).output().expect("the testbed's program runs");
+        assert!(output.status.success(), "n{i}: {script}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// Everything that an ended run has left on the hosts of a testbed.
+pub fn left(testbed: &Testbed) -> Vec<String> {
+    let processes = (0..).zip(testbed.all_processes()).flat_map(|(i, processes)| {
+        processes.into_iter().map(move |process| format!("n{i}: {} {}", process.node_pid, process.command))
+    });
+    let files = (0..testbed.node_count()).flat_map(|i| {
+        let entries = fs::read_dir(testbed.path_in_node(i, "/tmp")).into_iter().flatten().flatten();
+        entries.map(move |entry| format!("n{i}: {}", entry.path().display()))
+    });
+    let shares = shares();
+    let is_share = |line: &str| shares.iter().any(|share| line_path(line).is_some_and(|path| share.starts_with(path)));
+    processes.chain(files.filter(|line| !is_share(line))).collect()
+}
+
+/// The path on the host, from a line of the form `nI: /proc/PID/root/PATH`.
+fn line_path(line: &str) -> Option<PathBuf> {
+    let (_, path) = line.split_once("/root/")?;
+    Some(Path::new("/").join(path))
+}
+
+/// Kills everything that a failed run has left on the hosts.
+pub fn clear(testbed: &Testbed) {
+    for process in testbed.all_processes().into_iter().flatten() {
+        if let Some(pid) = rustix::process::Pid::from_raw(process.pid.cast_signed()) {
+            // It may have exited meanwhile.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// A copy of the product in a folder that no other host sees.
+pub struct HiddenCopy(PathBuf);
+
+impl HiddenCopy {
+    pub fn new(name: &str) -> Self {
+        let folder = Path::new("/tmp").join(format!("end-to-end-hidden-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder in /tmp");
+        // Made smaller if `strip` is installed, since it is sent many times.
+        let stripped = Command::new("strip").arg("-o").arg(folder.join("wireup")).arg(programs::wireup()).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            executables::copy(&programs::wireup(), &folder.join("wireup"));
+        }
+        HiddenCopy(folder)
+    }
+
+    pub fn program(&self) -> PathBuf {
+        self.0.join("wireup")
+    }
+}
+
+impl Drop for HiddenCopy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

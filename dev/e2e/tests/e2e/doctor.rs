@@ -1,0 +1,144 @@
+//! `wireup doctor` on healthy hosts and on hosts with problems.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+use wireup_e2e::{self, executables};
+use wireup_testbed::{Spec, Testbed};
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Hosts `n0` to `n4` with sshd, which see the product.
+fn machines() -> Option<Testbed> {
+    let mut spec = Spec::new(wireup_e2e::programs::testbed(), 5);
+    spec.ssh = true;
+    let folder = wireup_e2e::wireup().canonicalize().expect("the product is there");
+    spec.shares = vec![folder.parent().expect("a program lies in a folder").to_owned()];
+    Testbed::start_or_skip(&spec)
+}
+
+fn command(testbed: &Testbed, program: &Path, line: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg("doctor").args(line.split_whitespace()).current_dir("/").stdin(Stdio::null());
+    testbed.enter(&mut command);
+    command
+}
+
+fn doctor_of(program: &Path, testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
+    let Output { status, stdout, stderr } = command(testbed, program, line).output().expect("start the program");
+    let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert_eq!(status.code(), Some(code), "{line}: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{line}: {part:?} is missing in\n{said}");
+    }
+    assert!(testbed.await_idle(LIMIT), "{line}: left behind: {:?}", testbed.all_processes());
+    said
+}
+
+/// Runs `wireup doctor LINE` on the hub and returns its output, which must contain all `parts`.
+fn doctor(testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
+    doctor_of(&wireup_e2e::wireup(), testbed, line, code, parts)
+}
+
+#[test]
+fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
+    let Some(testbed) = machines() else { return };
+    let said = doctor(&testbed, "--hosts n[0-3]", 0, &["n0  ok ", "eth0 10.77.0.4", "ms back", "4 hosts: 4 ok\n"]);
+    assert_eq!(said.lines().count(), 5, "{said}");
+    doctor(&testbed, "--hosts hub,n0", 0, &["br0 10.77.0.254, this machine", "2 hosts: 2 ok"]);
+    doctor(&testbed, "--remote-shell plainsh --hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
+    doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
+    doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
+    // The interface exists on the hub, but the hosts have no interface of that name.
+    let named = ["n[0-1]: no address there matches --interface br0", "fix: name an interface", "2 with problems"];
+    doctor(&testbed, "--hosts n[0-1] --interface br0", 1, &named);
+    let directory = ["n[0-1]: working directory /no/such: does not exist", "fix: run with --wdir"];
+    doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);
+
+    // Without ssh the host cannot start others, but a run works nevertheless.
+    testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("replace a file");
+    let onward = ["remark   n1: it cannot reach n2 by ssh (forbidden here)", "3 hosts: 2 ok, 1 with remarks"];
+    doctor(&testbed, "--hosts n[0-2]", 0, &onward);
+
+    let sshd = testbed.daemons(2)[1].to_string();
+    let limited = Command::new("prlimit").args(["--pid", &sshd, "--nofile=300:300"]).status();
+    assert!(limited.expect("util-linux has prlimit").success());
+    let limit =
+        ["problem  n2: at most 300 open files", "fix: raise nofile", "open files: at most 300; most hosts have"];
+    doctor(&testbed, "--hosts n0,n2,n3", 1, &limit);
+}
+
+#[test]
+fn hosts_that_do_not_answer_are_all_named_in_one_run() {
+    let Some(testbed) = machines() else { return };
+    testbed.cut(3).expect("cut a node off");
+    let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[1] as i32).expect("a pid");
+    rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("send the signal");
+    let parts = [
+        "n0  ok ",
+        "n2  ok ",
+        "problem  n3: it did not answer within 3 s\n         fix: is the node up?",
+        "problem  n4: ssh: connect to host n4 port 22: Connection refused\n         fix: is sshd running there",
+        "problem  n9: ssh: Could not resolve hostname n9",
+        "6 hosts: 3 ok, 3 with problems\n",
+    ];
+    let said = doctor(&testbed, "--hosts n[0-4],n9 --start-timeout 3", 1, &parts);
+    assert!(!said.contains("cannot reach"), "another host is blamed as well: {said}");
+}
+
+#[test]
+fn a_signal_ends_the_doctor_and_all_its_remote_processes() {
+    let Some(testbed) = machines() else { return };
+    testbed.cut(3).expect("cut a node off");
+    let mut child = command(&testbed, &wireup_e2e::wireup(), "--hosts n[0-3] --start-timeout 60")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("start the program");
+    // n2 hangs while it connects to n3.
+    let end = Instant::now() + LIMIT;
+    while !testbed.processes(2).iter().any(|process| process.command.contains("ssh") && process.command.contains("n3"))
+    {
+        assert!(Instant::now() < end, "n2 does not connect to n3: {:?}", testbed.processes(2));
+        thread::sleep(Duration::from_millis(10));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .expect("send the signal");
+    child.wait().expect("wait for the child");
+    assert!(testbed.await_idle(LIMIT), "left behind: {:?}", testbed.all_processes());
+}
+
+#[test]
+fn a_missing_wireup_is_reported_and_sent_with_the_send_flag() {
+    let Some(testbed) = machines() else { return };
+    let hidden = Hidden::new();
+    let missing = ["n[0-1]: wireup is missing or has another version; a run would send it", "2 with remarks"];
+    doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &missing);
+    let sent = ["note     n[0-1]: wireup was sent there", "2 hosts: 2 ok"];
+    doctor_of(&hidden.program(), &testbed, "--hosts n[0-1] --send --start-timeout 60", 0, &sent);
+    let said = doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &["2 hosts: 2 ok"]);
+    assert!(!said.contains("sent"), "{said}");
+}
+
+/// A copy of the product in a folder that no host sees.
+struct Hidden(PathBuf);
+
+impl Hidden {
+    fn new() -> Self {
+        let folder = Path::new("/tmp").join(format!("end-to-end-doctor-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder in /tmp");
+        executables::copy(&wireup_e2e::wireup(), &folder.join("wireup"));
+        Hidden(folder)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.0.join("wireup")
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,114 @@
+//! The startup extensions of libpmi2: as requests to our own server, and emulated with other servers' requests.
+
+use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
+use wireup_e2e::peers::{program, skip, tool};
+use wireup_e2e::{Outcome, Run};
+use xtask::programs::Flavour;
+
+/// Programs in which every rank reports success: many outstanding requests, many fences, all lengths, all calls.
+const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
+
+fn run(placement: &str, name: &str, ranks: usize) -> Outcome {
+    let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement} {name}: {outcome}");
+    outcome
+}
+
+#[test]
+fn extensions_work_on_every_placement() {
+    for name in PROGRAMS {
+        for (placement, ranks) in PLACEMENTS {
+            run(placement, name, ranks);
+        }
+    }
+}
+
+/// Nodes with different numbers of ranks, one node with a single rank.
+#[test]
+fn extensions_work_on_uneven_nodes() {
+    for name in PROGRAMS {
+        run("-n 7 --virtual-nodes 3 --ppn 3", name, 7);
+        run("-n 10 --virtual-nodes 4 --ppn 3", name, 10);
+    }
+}
+
+#[test]
+fn extensions_work_with_every_exchange_scheme() {
+    for way in ["tree", "ring", "log"] {
+        for name in PROGRAMS {
+            run(&format!("-n 13 --virtual-nodes 5 --exchange={way}"), name, 13);
+        }
+    }
+}
+
+#[test]
+fn extensions_are_emulated_under_hydra() {
+    let hydras = hydras();
+    if hydras.is_empty() {
+        return skip("no mpiexec.hydra").unwrap_or_default();
+    }
+    for (hydra, _) in hydras {
+        for name in PROGRAMS {
+            for ranks in [1, 5] {
+                let said = under(&hydra, ranks, &[], &own(name), "");
+                assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?} {name}: {said}");
+            }
+        }
+    }
+}
+
+/// The programs in docs/guides/middleware.md.
+#[test]
+fn the_documented_examples_work() {
+    let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
+    let (startup, anywhere) = (example("startup"), example("anywhere"));
+    for (placement, ranks) in PLACEMENTS {
+        let run = |program| Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(program).succeed();
+        assert_eq!(run(&startup).out(), format!("the token was with {ranks} of {ranks} processes\n"));
+        let line = format!("{ranks} of {ranks} addresses, by an allgather\n");
+        assert_eq!(run(&anywhere).out(), line.repeat(ranks));
+    }
+    for (hydra, _) in hydras() {
+        assert_eq!(under(&hydra, 5, &[], &startup, ""), "the token was with 5 of 5 processes\n");
+        assert_eq!(under(&hydra, 5, &[], &anywhere, ""), "5 of 5 addresses, by an allgather\n".repeat(5));
+    }
+    // The same binary on Slurm's library, which has no allgather.
+    if Flavour::LibpmiSlurm.missing().is_none() {
+        let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", "").arg(&anywhere).succeed();
+        assert_eq!(outcome.out(), "4 of 4 addresses, by put, fence and get\n".repeat(4));
+    }
+}
+
+#[test]
+fn a_shared_array_cannot_be_written() {
+    run("-n 6 --virtual-nodes 2", "sealed", 6);
+}
+
+#[test]
+fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
+    let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
+    let programs = [
+        "outstanding",
+        "store",
+        "extensions",
+        "groups",
+        "pmi1 plain",
+        "threads pmi",
+        "threads pmi2",
+        "again pmi",
+        "again pmi2",
+    ];
+    for line in programs {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap_or(line);
+        let mut run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        run = run.arg(&valgrind).args([
+            "-q",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
+        let outcome = run.arg(own(name)).args(words).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{line}: {outcome}");
+    }
+}

@@ -1,0 +1,301 @@
+//! Every system call of launcher, agents and keepers may fail: each call of a run fails once, in a run of its own, with each error that it can
+//! have on a real system. The run must end, leave nothing behind, and either do its work or say on standard error what has failed.
+//!
+//! A part of the calls is tried by default. `WIREUP_CALLS=all` tries all of them, `WIREUP_CALLS=CALL` (`openat`) those of one call.
+
+use rustix::io::Errno;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use wireup_e2e::may_isolate;
+use wireup_e2e::peers::program;
+use wireup_e2e::{Outcome, Run, wireup};
+use wireup_testbed::failing_calls::{Call, Failing, Supervision};
+use xtask::programs::Flavour;
+
+/// Trials of each scenario by default.
+const TRIALS: usize = 160;
+/// Runs at once.
+const WORKERS: usize = 3;
+/// The longest that a trial may take: the longest limit of a wait on one machine, and more on a busy one.
+const GUARD: Duration = Duration::from_secs(60);
+
+/// Errors of calls that a sandbox refuses (`EPERM`, `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`); `EINTR` only for calls
+/// that wait.
+const REFUSED: &[Errno] = &[Errno::PERM];
+const NEWER: &[Errno] = &[Errno::NOSYS, Errno::PERM];
+const OPENS: &[Errno] = &[Errno::MFILE, Errno::PERM];
+const NEWER_OPENS: &[Errno] = &[Errno::NOSYS, Errno::PERM, Errno::MFILE];
+const MAKES: &[Errno] = &[Errno::NOSPC, Errno::PERM];
+const WAITS: &[Errno] = &[Errno::INTR];
+const FULL: &[Errno] = &[Errno::NOSPC];
+
+/// The system calls that are made to fail. Those that cannot fail for a correct program are missing (`close`, `munmap`, `rt_sigaction`), and
+/// so are those whose failure makes the C library or Rust's standard library abort (`mmap`, `futex`).
+const CALLS: &[(i64, &str, &[Errno])] = &[
+    (libc::SYS_openat, "openat", OPENS),
+    (libc::SYS_openat2, "openat2", NEWER_OPENS),
+    (libc::SYS_socket, "socket", OPENS),
+    (libc::SYS_socketpair, "socketpair", OPENS),
+    (libc::SYS_pipe2, "pipe2", OPENS),
+    (libc::SYS_eventfd2, "eventfd2", OPENS),
+    (libc::SYS_epoll_create1, "epoll_create1", OPENS),
+    (libc::SYS_signalfd4, "signalfd4", OPENS),
+    (libc::SYS_timerfd_create, "timerfd_create", OPENS),
+    (libc::SYS_memfd_create, "memfd_create", NEWER_OPENS),
+    (libc::SYS_pidfd_open, "pidfd_open", NEWER_OPENS),
+    (libc::SYS_pidfd_send_signal, "pidfd_send_signal", NEWER),
+    (libc::SYS_accept4, "accept4", &[Errno::MFILE, Errno::PERM, Errno::INTR]),
+    (libc::SYS_dup, "dup", &[Errno::MFILE]),
+    (libc::SYS_dup3, "dup3", &[Errno::MFILE]),
+    (libc::SYS_fcntl, "fcntl", OPENS),
+    (libc::SYS_read, "read", WAITS),
+    (libc::SYS_readv, "readv", WAITS),
+    (libc::SYS_recvfrom, "recvfrom", WAITS),
+    (libc::SYS_recvmsg, "recvmsg", WAITS),
+    (libc::SYS_writev, "writev", WAITS),
+    (libc::SYS_sendto, "sendto", WAITS),
+    (libc::SYS_sendmsg, "sendmsg", WAITS),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_poll, "poll", WAITS),
+    (libc::SYS_ppoll, "ppoll", WAITS),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_epoll_wait, "epoll_wait", WAITS),
+    (libc::SYS_epoll_pwait, "epoll_pwait", WAITS),
+    (libc::SYS_epoll_pwait2, "epoll_pwait2", NEWER),
+    (libc::SYS_wait4, "wait4", WAITS),
+    (libc::SYS_waitid, "waitid", WAITS),
+    (libc::SYS_clock_nanosleep, "clock_nanosleep", WAITS),
+    (libc::SYS_flock, "flock", WAITS),
+    (libc::SYS_connect, "connect", REFUSED),
+    (libc::SYS_bind, "bind", REFUSED),
+    (libc::SYS_listen, "listen", REFUSED),
+    (libc::SYS_getsockopt, "getsockopt", REFUSED),
+    (libc::SYS_setsockopt, "setsockopt", REFUSED),
+    (libc::SYS_ioctl, "ioctl", REFUSED),
+    (libc::SYS_ftruncate, "ftruncate", FULL),
+    (libc::SYS_fallocate, "fallocate", FULL),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mkdir, "mkdir", MAKES),
+    (libc::SYS_mkdirat, "mkdirat", MAKES),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_rename, "rename", MAKES),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_unlink, "unlink", REFUSED),
+    (libc::SYS_unlinkat, "unlinkat", REFUSED),
+    (libc::SYS_fchmod, "fchmod", REFUSED),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, "chmod", REFUSED),
+    (libc::SYS_epoll_ctl, "epoll_ctl", FULL),
+    (libc::SYS_statx, "statx", NEWER),
+    (libc::SYS_newfstatat, "newfstatat", REFUSED),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_readlink, "readlink", REFUSED),
+    (libc::SYS_readlinkat, "readlinkat", REFUSED),
+    (libc::SYS_getdents64, "getdents64", REFUSED),
+    (libc::SYS_clone, "clone", &[Errno::AGAIN, Errno::PERM]),
+    (libc::SYS_clone3, "clone3", NEWER),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_fork, "fork", &[Errno::AGAIN]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_vfork, "vfork", &[Errno::AGAIN]),
+    (libc::SYS_execve, "execve", REFUSED),
+    (libc::SYS_unshare, "unshare", REFUSED),
+    (libc::SYS_setns, "setns", REFUSED),
+    (libc::SYS_mount, "mount", REFUSED),
+    (libc::SYS_umount2, "umount2", REFUSED),
+    (libc::SYS_prctl, "prctl", REFUSED),
+    (libc::SYS_prlimit64, "prlimit64", REFUSED),
+    (libc::SYS_setsid, "setsid", REFUSED),
+    (libc::SYS_setpgid, "setpgid", REFUSED),
+    (libc::SYS_kill, "kill", REFUSED),
+    (libc::SYS_tgkill, "tgkill", REFUSED),
+    (libc::SYS_setpriority, "setpriority", REFUSED),
+    (libc::SYS_sched_getaffinity, "sched_getaffinity", REFUSED),
+    (libc::SYS_sched_setaffinity, "sched_setaffinity", REFUSED),
+    (libc::SYS_sched_setattr, "sched_setattr", REFUSED),
+    (libc::SYS_sched_getattr, "sched_getattr", REFUSED),
+    (libc::SYS_close_range, "close_range", NEWER),
+    (libc::SYS_landlock_create_ruleset, "landlock_create_ruleset", NEWER_OPENS),
+    (libc::SYS_landlock_add_rule, "landlock_add_rule", NEWER),
+    (libc::SYS_landlock_restrict_self, "landlock_restrict_self", NEWER),
+];
+
+/// (Role, call) pairs whose failure another process reports, each with its reason.
+const SAID_OTHERWISE: &[(&str, &str)] = &[
+    // The accepting agent closes a connection that it cannot watch, and the connecting one reports that.
+    ("wireup run", "epoll_ctl"),
+    ("wireup run", "setsockopt"),
+    // The keeper that is the first process of the nodes' PID namespace serves no job: when it ends, the kernel ends those that do.
+    ("wireup-keeper run", "epoll_create1"),
+    ("wireup-keeper run", "epoll_ctl"),
+    ("wireup-keeper run", "fcntl"),
+    ("wireup-keeper run", "prctl"),
+    ("wireup-keeper run", "signalfd4"),
+];
+
+/// Calls without which a directory of a session or of a PMIx server cannot be removed. That of a session is removed by the next one of that
+/// name, or it says why not; that of a PMIx server has no name that another job would use.
+const REMOVE: [&str; 7] = ["unlink", "unlinkat", "openat", "getdents64", "newfstatat", "statx", "fcntl"];
+
+/// `write` is in the table by what it writes to.
+const WRITE: (i64, &str) = (libc::SYS_write, "write");
+
+fn errors(call: &Call) -> &'static [Errno] {
+    if call.number == WRITE.0 {
+        return if call.on_file { FULL } else { WAITS };
+    }
+    let known = CALLS.iter().find(|(number, ..)| *number == call.number);
+    known.map_or(&[], |(_, _, errors)| errors)
+}
+
+fn name(call: &Call) -> &'static str {
+    let known = CALLS.iter().find(|(number, ..)| *number == call.number);
+    known.map_or(WRITE.1, |(_, name, _)| name)
+}
+
+/// What is run, and whether a run has done its work.
+struct Scenario {
+    run: Box<dyn Fn() -> Run + Sync>,
+    works: fn(&Outcome) -> bool,
+    /// Whether the failing process writes to the user's terminal. Otherwise its launcher only sees that it has closed the connection.
+    names_cause: bool,
+}
+
+/// A run in which this call is to fail: whether it was reached, or what is wrong.
+fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let supervision = Supervision::new().expect("descriptors");
+        let run = (scenario.run)().guard(GUARD).supervised(&supervision);
+        let supervisor = supervision.start(product(), Some(failing.clone())).expect("a thread");
+        let outcome = run.finish();
+        let (_, is_reached) = supervisor.finish().expect("a supervisor");
+        (outcome, is_reached)
+    }));
+    let (outcome, is_reached) = match tried {
+        Ok(tried) => tried,
+        Err(panic) => {
+            let problem = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            let is_directory = problem.contains("exit status: 0") && problem.contains("left behind: [");
+            let removes = ["wireup-session up", "wireup-keeper run"].contains(&&*failing.call.role);
+            let may_stay = removes && REMOVE.contains(&name(&failing.call));
+            // The PMIx library goes on without the event or the file that it has not got. What it says is shown, and Ctrl-C ends the job.
+            let library_waits = failing.call.role == "wireup pmix-server" && problem.contains("its PMIx server said:");
+            return if (is_directory && may_stay) || library_waits { Ok(true) } else { Err(problem) };
+        }
+    };
+    if outcome.code() == 0 {
+        return if (scenario.works)(&outcome) { Ok(is_reached) } else { Err(format!("exit code 0, but: {outcome}")) };
+    }
+    let err = outcome.err();
+    let mut lines = err.lines().filter(|line| line.starts_with("wireup"));
+    // The kernel's words for the error, which say what to look for; the loader has words of its own.
+    let words = std::io::Error::from_raw_os_error(failing.errno).to_string();
+    let words = words.split(" (os error").next().unwrap_or_default();
+    let is_elsewhere = SAID_OTHERWISE.contains(&(&failing.call.role, name(&failing.call)));
+    let is_said = match scenario.names_cause && !is_elsewhere {
+        true => lines.any(|line| line.contains(words)),
+        false => lines.next().is_some(),
+    };
+    match is_said || err.contains("error while loading shared libraries") {
+        true => Ok(is_reached),
+        false => Err(format!("it does not say \"{words}\": {outcome}")),
+    }
+}
+
+fn product() -> PathBuf {
+    fs::canonicalize(wireup()).expect("the product")
+}
+
+fn every_call_may_fail(scenario: &Scenario) {
+    if !may_isolate() {
+        return println!("SKIPPED: it needs CAP_SYS_ADMIN");
+    }
+    let supervision = Supervision::new().expect("descriptors");
+    let run = (scenario.run)().supervised(&supervision);
+    let supervisor = supervision.start(product(), None).expect("a thread");
+    let outcome = run.finish();
+    assert!(outcome.code() == 0 && (scenario.works)(&outcome), "{outcome}");
+    let (counts, _) = supervisor.finish().expect("a supervisor");
+    let chosen = std::env::var("WIREUP_CALLS").unwrap_or_default();
+    let mut all = Vec::new();
+    for (call, count) in counts.iter().filter(|(call, _)| !call.role.ends_with(" pmi")) {
+        for occurrence in 1..=*count {
+            let failing = |errno: &Errno| Failing { call: call.clone(), occurrence, errno: errno.raw_os_error() };
+            all.extend(errors(call).iter().map(failing));
+        }
+    }
+    let stride = match &*chosen {
+        "" => all.len().div_ceil(TRIALS).max(1),
+        _ => 1,
+    };
+    let is_chosen = |failing: &&Failing| ["", "all"].contains(&&*chosen) || name(&failing.call) == chosen;
+    let trials: Vec<Failing> = all.iter().filter(is_chosen).step_by(stride).cloned().collect();
+    assert!(!trials.is_empty(), "no such call");
+    let (next, reached) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (bad, start) = (Mutex::new(Vec::new()), Instant::now());
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(failing) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let problem = match trial(scenario, failing) {
+                        Ok(is_reached) => {
+                            reached.fetch_add(usize::from(is_reached), Ordering::Relaxed);
+                            continue;
+                        }
+                        Err(problem) => problem,
+                    };
+                    let Failing { call, occurrence, errno } = failing;
+                    let what = format!(
+                        "{}, {} number {occurrence}, {}",
+                        call.role,
+                        name(call),
+                        Errno::from_raw_os_error(*errno)
+                    );
+                    bad.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{what}: {problem}"));
+                }
+            });
+        }
+    });
+    let bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let reached = reached.into_inner() + bad.len();
+    println!("{reached} of {} failures tried in {} s", all.len(), start.elapsed().as_secs());
+    // A wait may be over before it sleeps, so that a call is made less often than before.
+    assert!(reached * 2 > trials.len(), "only {reached} of {} chosen calls were made", trials.len());
+    assert!(bad.is_empty(), "{} of {}:\n{}", bad.len(), trials.len(), bad.join("\n---\n"));
+}
+
+#[test]
+fn every_call_of_a_run_may_fail() {
+    every_call_may_fail(&Scenario {
+        run: Box::new(|| Run::job("-n 2 --virtual-nodes 2 --pmi simple").arg(wireup()).args(["pmi", "exchange"])),
+        works: |outcome| outcome.out().contains("fence_ms"),
+        names_cause: true,
+    });
+}
+
+#[test]
+fn every_call_of_a_session_may_fail() {
+    every_call_may_fail(&Scenario {
+        run: Box::new(|| {
+            Run::shell(
+                "$WIREUP up --session calls && $WIREUP run --session calls -n 2 --pmi simple echo here; code=$?; $WIREUP down --session calls || $WIREUP down --session calls; exit $code",
+            )
+        }),
+        works: |outcome| outcome.out() == "here\nhere\n",
+        names_cause: false,
+    });
+}
+
+#[test]
+fn every_call_of_a_run_with_a_pmix_server_may_fail() {
+    let Some(program) = program(Flavour::Pmix, "brief") else { return };
+    every_call_may_fail(&Scenario {
+        run: Box::new(move || Run::job("-n 2 --pmi pmix").arg(&program)),
+        works: |_| true,
+        names_cause: false,
+    });
+}

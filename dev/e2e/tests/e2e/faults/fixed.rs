@@ -1,0 +1,88 @@
+//! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
+
+use rustix::process::Signal;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use wireup_e2e::faults::{Ended, FaultSite, Shell, Started, is_sshd, kill, short_name, until};
+use wireup_e2e::{executables, wireup};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const CLEAN: Duration = Duration::from_secs(10);
+
+fn finish(site: &FaultSite, command: Command) -> Ended {
+    Started::of(command).finish(site, LIMIT).expect("the launcher ends")
+}
+
+fn expect_clean(site: &FaultSite) {
+    let nodes: Vec<u16> = (0..site.testbed.node_count()).collect();
+    let idle = until(CLEAN, || site.left(&nodes).is_empty());
+    assert!(idle.is_some(), "left behind: {:?}", site.left(&nodes));
+}
+
+/// When the agents are linked, `ssh`, `sshd`'s sessions and `sshd` itself are no longer needed.
+#[test]
+fn a_running_job_needs_no_ssh() {
+    let Some(site) = FaultSite::start(4, Shell::Ssh, &[FaultSite::share()]) else { return };
+    let line = format!("--hosts {} -n 8 --fanout 2", site.testbed.hosts());
+    let mut job = Started::of(site.job(&line, &["sh", "-c", "echo ready; sleep 1; echo over"]));
+    job.await_out("ready", 8);
+    let on_nodes = site.left(&[0, 1, 2, 3]).into_iter().map(|(_, process)| process);
+    let is_shell = |process: &wireup_testbed::Process| is_sshd(process) || short_name(process.pid) == "ssh";
+    let on_nodes: Vec<u32> = on_nodes.filter(is_shell).map(|process| process.pid).collect();
+    let on_hub = job.on_hub(&site).into_iter().filter(|process| process.name == "ssh");
+    let on_hub: Vec<u32> = on_hub.map(|process| process.pid.as_raw_nonzero().get().cast_unsigned()).collect();
+    assert!(on_hub.len() == 2 && on_nodes.len() >= 4, "{on_hub:?} {on_nodes:?}");
+    let daemons = (0..4).filter_map(|i| site.testbed.daemons(i).get(1).copied());
+    for pid in on_hub.into_iter().chain(on_nodes).chain(daemons) {
+        kill(pid, Signal::KILL);
+    }
+    let ended = job.finish(&site, LIMIT).expect("the launcher ends");
+    assert!(ended.code == 0 && ended.stdout.matches("over").count() == 8, "{ended:?}");
+    expect_clean(&site);
+}
+
+#[test]
+fn a_full_disk_for_output_files_ends_the_job() {
+    let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
+    site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("mount a small disk");
+    let line = "--hosts n1,n2 -n 4 --output-dir /tmp/full/out";
+    let ended = finish(&site, site.job_from(0, line, &["sh", "-c", "head -c 400000 /dev/zero; sleep 50"]));
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.stderr.contains("/tmp/full/out") && ended.stderr.contains("No space left"), "{ended:?}");
+    expect_clean(&site);
+}
+
+/// A recording is for debugging: the job is more important.
+#[test]
+fn a_full_disk_for_recordings_does_not_end_the_job() {
+    let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
+    site.testbed.small_disk(1, "/tmp/rec", 4 << 10).expect("mount a small disk");
+    let program = wireup().display().to_string();
+    let words = [&*program, "pmi", "exchange", "--rounds", "3", "--value-len", "500"];
+    let line = format!("--hosts {} -n 6 --fanout 1 --record /tmp/rec", site.testbed.hosts());
+    let ended = finish(&site, site.job(&line, &words));
+    assert!(ended.code == 0 && ended.stdout.lines().count() == 1, "{ended:?}");
+    expect_clean(&site);
+}
+
+#[test]
+fn a_node_too_full_for_the_program_is_named_and_keeps_no_part() {
+    let Some(site) = FaultSite::start(3, Shell::Plain, &[]) else { return };
+    let folder = std::env::temp_dir().join(format!("end-to-end-full-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder that nodes do not see");
+    let program = folder.join("wireup");
+    executables::copy(&wireup(), &program);
+    let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
+    site.testbed.small_disk(2, &home, 64 << 10).expect("mount a small disk");
+    let line = format!("--hosts {} -n 3 --fanout 1", site.testbed.hosts());
+    let ended = finish(&site, site.job_of(&program, &line, &["true"]));
+    fs::remove_dir_all(&folder).expect("remove the folder");
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.stderr.contains("n2: ") && ended.stderr.contains("No space left"), "{ended:?}");
+    expect_clean(&site);
+    let cache = site.testbed.path_in_node(2, format!("{home}/.cache/wireup"));
+    let builds = fs::read_dir(cache).into_iter().flatten().flatten();
+    let kept: Vec<_> = builds.flat_map(|build| fs::read_dir(build.path()).into_iter().flatten().flatten()).collect();
+    assert!(kept.is_empty(), "{kept:?}");
+}

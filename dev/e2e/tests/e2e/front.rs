@@ -1,0 +1,411 @@
+//! In place of `mpiexec`: links with the names of other launchers, their options, their variables, their users' build systems.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use wireup_e2e::machines;
+use wireup_e2e::peers::{program, tool};
+use wireup_e2e::{Outcome, Run, wireup};
+use xtask::layout;
+use xtask::programs::{Flavour, environment};
+
+/// A folder with a link of each name to the product, removed with this value.
+struct Links(PathBuf);
+
+impl Links {
+    fn new(test: &str) -> Links {
+        let folder = std::env::temp_dir().join(format!("wireup-front-{}-{test}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        for name in ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"] {
+            symlink(wireup(), folder.join(name)).expect("a link");
+        }
+        Links(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// `NAME WORDS`, where the first word is the launcher.
+    fn run(&self, line: &str) -> Run {
+        let (name, words) = line.split_once(' ').expect("a launcher and words");
+        Run::tool(&self.path(name), words.split_whitespace())
+    }
+
+    /// The same with `sh -c SCRIPT` as the program.
+    fn script(&self, line: &str, script: &str) -> Outcome {
+        self.run(line).args(["--pmi", "simple", "sh", "-c", script]).succeed()
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // A folder that stays is no reason to fail.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn each_name_starts_jobs() {
+    let links = Links::new("names");
+    for line in ["mpiexec -n 2", "mpirun -np 2", "mpiexec.hydra -np 2", "orterun -c 2", "prterun --np 2"] {
+        let outcome = links.script(line, "echo $WIREUP_RANK");
+        assert_eq!(outcome.sorted_lines(), ["0", "1"], "{line}");
+        outcome.expect_quiet();
+    }
+    let outcome = Run::wireup(["mpiexec", "-n", "2", "echo", "x"]).succeed();
+    assert_eq!(outcome.out(), "x\nx\n");
+}
+
+#[test]
+fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
+    // On the file system of the product, where another name costs nothing.
+    let links = Links(wireup().with_file_name(format!("front-copy-{}", std::process::id())));
+    fs::create_dir_all(&links.0).expect("a folder");
+    fs::hard_link(wireup(), links.0.join("mpiexec")).expect("another name");
+    links.run("mpiexec -n 1 true").finish().expect_code(125).expect_err_line(&["make it a link: ln -s wireup mpiexec"]);
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let links = Links::new("help");
+    let version = links.run("mpirun --version").succeed().out();
+    assert!(version.starts_with("mpirun (wireup) "), "{version}");
+    for word in ["Open MPI", "HYDRA", "Intel(R) MPI"] {
+        assert!(version.contains(word), "{version}");
+    }
+    let help = links.run("mpiexec --help").succeed().out();
+    assert!(help.contains("-configfile") && help.contains("-report-bindings"), "{help}");
+    assert!(links.run("mpiexec --help iface").succeed().out().contains("--interface"));
+}
+
+#[test]
+fn without_a_number_of_ranks_there_are_as_many_as_under_the_launcher_that_is_replaced() {
+    let links = Links::new("number");
+    let ranks = |line: &str| links.script(line, "echo x").out().lines().count();
+    let cpus: usize = Run::shell("nproc").succeed().out().trim().parse().expect("a number");
+    assert_eq!(ranks("mpiexec.hydra -l"), 1);
+    let intel = links.run("mpiexec.hydra --pmi simple echo x").env("I_MPI_ROOT", "/opt/intel").succeed();
+    assert_eq!(intel.out().lines().count(), cpus);
+    assert_eq!(ranks("mpirun -tag-output"), cpus);
+    assert_eq!(ranks("mpiexec.hydra -ppn 3"), 3);
+}
+
+#[test]
+fn scripts_find_their_rank_whatever_the_library() {
+    let links = Links::new("variables");
+    let script = "echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK $MPI_LOCALRANKID \
+                  $MPI_LOCALNRANKS $PMI_RANK $PMI_SIZE $MV2_COMM_WORLD_LOCAL_RANK";
+    for line in ["mpirun -np 4 --virtual-nodes 2", "mpiexec.hydra -n 4 --virtual-nodes 2"] {
+        let outcome = links.script(line, script);
+        assert_eq!(
+            outcome.sorted_lines(),
+            ["0 4 0 0 2 0 4 0", "1 4 1 1 2 1 4 1", "2 4 0 0 2 2 4 0", "3 4 1 1 2 3 4 1"]
+        );
+    }
+    let two = links.run("mpirun --pmi simple -n 1 printenv OMPI_FIRST_RANKS : -n 2 printenv OMPI_APP_CTX_NUM_PROCS");
+    assert_eq!(two.succeed().sorted_lines(), ["0 1", "1 2", "1 2"]);
+}
+
+#[test]
+fn variables_of_the_environment_are_limited_for_all_or_for_one_program() {
+    let links = Links::new("envlist");
+    let print = "echo ${FRONT_A-no} ${FRONT_B-no} ${FRONT_C-no}";
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let run = words.iter().fold(links.run("mpiexec.hydra --pmi simple"), |run, word| match *word {
+            "SH" => run.args(["/bin/sh", "-c", print]),
+            word => run.arg(word),
+        });
+        run.env("FRONT_A", "a").env("FRONT_B", "b").succeed().sorted_lines()
+    };
+    assert_eq!(run("-n 1 SH"), ["a b no"]);
+    assert_eq!(run("-genvnone -genv FRONT_C c -n 1 SH"), ["no no c"]);
+    assert_eq!(run("-genvlist FRONT_B -n 1 SH"), ["no b no"]);
+    assert_eq!(
+        run("-genv FRONT_C c -n 1 -envlist FRONT_A SH : -n 1 -envnone -env FRONT_B x SH : -n 1 SH"),
+        ["a b c", "a no c", "no x c"]
+    );
+}
+
+#[test]
+fn options_without_effect_are_named_and_quiet_hides_that() {
+    let links = Links::new("notes");
+    let outcome = links.run("mpirun -np 1 --prefix /opt/openmpi true").succeed();
+    outcome.expect_err_line(&["--prefix /opt/openmpi has no effect here: ", "(-quiet hides this)"]);
+    links.run("mpirun -q -np 1 --prefix /opt/openmpi true").succeed().expect_quiet();
+    let outcome = links.run("mpiexec -n 1 true").env("HYDRA_TOPO_DEBUG", "1").succeed();
+    outcome.expect_err_line(&["HYDRA_TOPO_DEBUG has no effect here"]);
+}
+
+#[test]
+fn mistakes_end_with_wireups_own_code_and_the_next_step() {
+    let links = Links::new("mistakes");
+    for (line, words) in [
+        ("mpirun --enable-recovery true", "not offered"),
+        ("mpirun -np 2 --bind-to core --bind-to none true", "contradict each other"),
+        ("mpirun -np 2 --oversubscribe --nooversubscribe true", "contradict each other"),
+        ("mpirun --rport-bindings true", "did you mean -report-bindings?"),
+        ("mpiexec -n 2 -rankfile /no/such true", "/no/such"),
+        ("mpiexec -n 2 --map-by seq true", "needs a list of hosts"),
+        ("mpiexec -n 4 -rankmap 0,1 true", "names node 1, the job has nodes 0 to 0"),
+        ("mpiexec -nolocal true", "no host but this machine"),
+        ("mpiexec -outfile-pattern %x true", "behind % write"),
+        ("mpiexec -cpu-set 4000 -n 1 true", "none of cpus 4000"),
+    ] {
+        links.run(line).finish().expect_code(125).expect_err_line(&[words]);
+    }
+}
+
+#[test]
+fn output_goes_to_files_labels_and_streams_as_asked() {
+    let links = Links::new("output");
+    let both = "echo out$WIREUP_RANK; echo err$WIREUP_RANK >&2";
+    let folder = links.0.join("files");
+    let read = |path: &str| fs::read_to_string(folder.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let outcome = links.script(&format!("mpirun -np 2 --output-filename {}:nocopy", folder.display()), both);
+    assert_eq!((outcome.out(), outcome.err()), (String::new(), String::new()));
+    assert_eq!((read("1/rank.1/stdout"), read("1/rank.0/stderr")), ("out1\n".to_owned(), "err0\n".to_owned()));
+    let outcome = links.script(&format!("mpirun -np 2 --output-filename {}", folder.display()), both);
+    assert_eq!(outcome.sorted_lines(), ["out0", "out1"]);
+    assert_eq!(read("1/rank.1/stdout"), "out1\n", "files of an earlier run are replaced");
+    let outcome = links.script(&format!("mpiexec.hydra -n 2 -outfile-pattern {}/o.%r.%p", folder.display()), both);
+    assert_eq!(outcome.out(), "");
+    assert_eq!((read("o.0.0"), read("o.1.0")), ("out0\n".to_owned(), "out1\n".to_owned()));
+    assert!(outcome.err().contains("err0\n") && outcome.err().contains("err1\n"), "{outcome}");
+    let outcome = links.script("mpirun -np 2 --merge-stderr-to-stdout", both);
+    assert_eq!(outcome.sorted_lines(), ["err0", "err1", "out0", "out1"]);
+    let outcome = links.script("mpirun -np 2 -tag-output -timestamp-output", "echo x; printf y");
+    for line in outcome.sorted_lines() {
+        assert!(line.starts_with("20") && (line.ends_with("] x") || line.ends_with("] y")), "{line}");
+    }
+    let outcome = links.run("mpiexec.hydra -n 2 -prepend-pattern").args(["%r of %s: ", "echo", "hi"]).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 of 2: hi", "1 of 2: hi"]);
+}
+
+#[test]
+fn a_file_names_programs_and_an_error_in_it_the_line() {
+    let links = Links::new("config");
+    let file = links.0.join("config");
+    fs::write(&file, "# two programs\n-n 1 echo a\n-n 2 echo 'b  c'\n").expect("a file");
+    let line = format!("mpiexec --pmi simple -configfile {}", file.display());
+    assert_eq!(links.run(&line).succeed().sorted_lines(), ["a", "b  c", "b  c"]);
+    fs::write(&file, "-n 1 echo a\n\n\n\n\n\n-n two echo b\n").expect("a file");
+    links.run(&line).finish().expect_code(125).expect_err_line(&["config, line 7: -n two"]);
+}
+
+#[test]
+fn ranks_are_numbered_and_placed_as_asked() {
+    let links = Links::new("placement");
+    let nodes = |options: &str| {
+        let line = format!("mpirun --virtual-nodes 3 {options}");
+        let mut lines = links.script(&line, "echo $WIREUP_RANK $WIREUP_NODE").sorted_lines();
+        lines.sort_by_key(|line| line.split(' ').next().and_then(|rank| rank.parse::<u32>().ok()));
+        lines.iter().map(|line| line.split(' ').nth(1).unwrap_or_default().to_owned()).collect::<String>()
+    };
+    assert_eq!(nodes("-np 5 --map-by node"), "01201");
+    assert_eq!(nodes("-np 5 --map-by node --rank-by fill"), "00112");
+    assert_eq!(nodes("-np 6 --map-by ppr:2:node --rank-by node"), "012012");
+    assert_eq!(nodes("-np 6 -rankmap 2,0,1"), "201201");
+    assert_eq!(nodes("-np 3 -rankmap (vector,(1,1,2),(0,1,1))"), "110");
+    assert_eq!(nodes("-np 6 -npernode 2"), "001122");
+}
+
+#[test]
+fn bindings_are_applied_and_reported() {
+    let links = Links::new("bindings");
+    let cpus: usize = Run::shell("nproc").succeed().out().trim().parse().expect("a number");
+    let outcome =
+        links.script("mpirun -np 2 --bind-to hwthread --report-bindings", "grep Cpus_allowed_list /proc/self/status");
+    for rank in 0..2 {
+        outcome.expect_err_line(&[&format!("rank {rank}  ["), "B", "cpus "]);
+    }
+    let lists = outcome.sorted_lines();
+    assert!(cpus < 2 || lists[0] != lists[1], "{outcome}");
+    let first = Run::shell("taskset -cp $$ | sed 's/.*: //; s/[-,].*//'").succeed().out().trim().to_owned();
+    let outcome = links.script(&format!("mpirun -np 1 --cpu-set {first}"), "grep Cpus_allowed_list /proc/self/status");
+    assert_eq!(outcome.out().split_whitespace().last(), Some(&*first), "{outcome}");
+    links.run("mpirun -np 1 --bind-to none --report-bindings true").succeed().expect_err_line(&["rank 0  not bound"]);
+}
+
+#[test]
+fn rankfiles_place_ranks_on_hosts_and_cores() {
+    let links = Links::new("rankfile");
+    let file = links.0.join("ranks");
+    fs::write(&file, "rank 1=localhost slot=0\nrank 0=localhost slot=*\n").expect("a file");
+    let line = format!("mpirun --rankfile {} --report-bindings", file.display());
+    let outcome = links.script(&line, "echo $WIREUP_RANK");
+    assert_eq!(outcome.sorted_lines(), ["0", "1"]);
+    outcome.expect_err_line(&["rank 1  [B"]);
+    fs::write(&file, "rank 0=localhost slot=0\nrank 2=localhost slot=0\n").expect("a file");
+    links.run(&format!("{line} true")).finish().expect_code(125).expect_err_line(&["rank 1 is missing"]);
+    fs::write(&file, "rank 0=localhost slot=99999\n").expect("a file");
+    links.run(&format!("{line} true")).finish().expect_code(125).expect_err_line(&["slot 99999"]);
+}
+
+#[test]
+fn rankfiles_and_sequences_name_other_hosts() {
+    let Some(machines) = machines::plain() else { return };
+    let links = Links::new("hosts");
+    let file = links.0.join("ranks");
+    fs::write(&file, "rank 0=+n1 slot=0\nrank 1=+n0 slot=0\nrank 2=+n1 slot=0\n").expect("a file");
+    let shown = file.display();
+    let outcome =
+        machines.job(&format!("--hosts n2,n3 --rankfile {shown}")).sh("echo $WIREUP_RANK $(hostname)").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 n3", "1 n2", "2 n3"]);
+    let outcome = machines.job("--hosts n1,n0,n1 --map-by seq").sh("echo $WIREUP_RANK $(hostname)").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 n1", "1 n0", "2 n1"]);
+    let name = "echo $WIREUP_RANK $(hostname)";
+    let second = [":", "-n", "2", "--host", "n0,n2", "/bin/sh", "-c", name];
+    let outcome = machines.job("-n 2 --host n1").sh(name).args(second).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 n1", "1 n1", "2 n0", "3 n2"]);
+    let outcome = machines.job("--hosts hub,n1 --nolocal -n 2").sh("hostname").succeed();
+    assert_eq!(outcome.sorted_lines(), ["n1", "n1"]);
+    let outcome = machines.job("--hosts n0,n1 --report-bindings --bind-to core").args(["true"]).succeed();
+    outcome.expect_err_line(&["n0: rank 0  ["]);
+    outcome.expect_err_line(&["n1: rank 1  ["]);
+}
+
+/// Slurm sets variables for the launchers that it expects.
+#[test]
+fn in_an_allocation_hosts_and_ranks_come_from_it() {
+    let Some(machines) = machines::with_slurm() else { return };
+    for (options, expected) in [
+        ("", ["n0 0", "n0 1", "n1 2", "n1 3"].as_slice()),
+        ("--ntasks 2 --ntasks-per-node=1 -u", ["n0 0", "n1 1"].as_slice()),
+    ] {
+        let run = machines
+            .salloc("-N 2 -n 4")
+            .env("HYDRA_BOOTSTRAP", "slurm")
+            .env("PRTE_MCA_plm_slurm_args", "--external-launcher");
+        let run = run.arg(wireup()).args(["mpiexec", "--pmi", "simple"]).args(options.split_whitespace());
+        let outcome = run.args(["/bin/sh", "-c", "echo $(hostname) $WIREUP_RANK"]).succeed().expect_quiet();
+        assert_eq!(outcome.sorted_lines(), expected, "{options}");
+    }
+}
+
+#[test]
+fn programs_of_each_library_run_under_each_name() {
+    let links = Links::new("programs");
+    for (flavour, launcher) in [
+        (Flavour::Mpich4, "mpiexec -n 3"),
+        (Flavour::Mpich5, "mpiexec.hydra -n 3"),
+        (Flavour::Mpich5, "mpirun -np 3"),
+        (Flavour::OpenMpi4, "mpirun -np 3 --oversubscribe --mca btl self,vader"),
+        (Flavour::OpenMpi5, "mpiexec -n 3 --mca btl self,sm"),
+        (Flavour::Intel, "mpiexec.hydra -n 3 -genv I_MPI_FABRICS shm"),
+    ] {
+        let Some(hello) = program(flavour, "hello") else { continue };
+        let outcome = links.run(launcher).arg(&hello).envs(environment(flavour)).succeed();
+        assert_eq!(outcome.out().lines().filter(|line| line.contains("of 3 on")).count(), 3, "{launcher}: {outcome}");
+    }
+}
+
+const CMAKE: &str = "
+cmake_minimum_required(VERSION 3.18)
+project(front C)
+find_package(MPI REQUIRED COMPONENTS C)
+enable_testing()
+add_executable(hello hello.c)
+target_link_libraries(hello MPI::MPI_C)
+add_test(NAME hello COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:hello> ${MPIEXEC_POSTFLAGS})
+";
+
+/// CMake finds `mpiexec` by its name and runs it with the options that `FindMPI` knows.
+#[test]
+fn a_project_with_findmpi_and_ctest_uses_it() {
+    let (Some(cmake), Some(mpicc)) = (tool("/usr/bin/cmake"), tool("/usr/bin/mpicc.mpich")) else { return };
+    let links = Links::new("cmake");
+    let source = links.0.join("source");
+    fs::create_dir_all(&source).expect("a folder");
+    fs::write(source.join("CMakeLists.txt"), CMAKE).expect("a file");
+    let hello = xtask::layout::root().join("dev/programs/mpi/hello.c");
+    fs::copy(hello, source.join("hello.c")).expect("the program");
+    let script = format!(
+        "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest --output-on-failure",
+        links.0.display(),
+        cmake.display(),
+        source.display(),
+        links.0.join("build").display(),
+        mpicc.display(),
+        links.0.join("build").display(),
+        cmake.display(),
+    );
+    let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(120)).succeed();
+    assert!(outcome.out().contains("100% tests passed"), "{outcome}");
+    let cache = fs::read_to_string(links.0.join("build/CMakeCache.txt")).expect("the cache");
+    assert!(cache.contains(&format!("MPIEXEC_EXECUTABLE:FILEPATH={}", links.path("mpiexec"))), "{cache}");
+}
+
+const SNAKEFILE: &str = r#"
+rule all:
+    input: "greetings"
+
+rule hello:
+    output: "greetings"
+    resources: mpi="mpiexec"
+    threads: 2
+    shell: "{resources.mpi} -n {threads} $HELLO > {output}"
+"#;
+
+/// The step of a workflow starts an MPI program as Snakemake's documentation shows it.
+#[test]
+fn a_step_of_a_workflow_uses_it() {
+    let snakemake = layout::snakemake().join("bin/snakemake").display().to_string();
+    let (Some(hello), Some(snakemake)) = (program(Flavour::Mpich5, "hello"), tool(&snakemake)) else { return };
+    let links = Links::new("workflow");
+    fs::write(links.0.join("Snakefile"), SNAKEFILE).expect("a file");
+    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    let run = Run::tool(&snakemake.display().to_string(), ["--cores", "2"]).cwd(&links.0);
+    let run = run.env("PATH", path).env("HELLO", hello).env("XDG_CACHE_HOME", links.path("cache"));
+    run.guard(std::time::Duration::from_secs(120)).succeed();
+    let greetings = fs::read_to_string(links.0.join("greetings")).expect("the output");
+    assert_eq!(greetings.lines().filter(|line| line.contains("of 2 on")).count(), 2, "{greetings}");
+}
+
+/// MPICH's own runner builds and runs the programs of a folder of its suite, and compares what they print.
+#[test]
+fn mpichs_own_runner_is_content_with_it() {
+    let suite = layout::target().join("suites/mpich");
+    let (Some(perl), Some(_)) = (tool("/usr/bin/perl"), tool(&suite.join("complete").display().to_string())) else {
+        return;
+    };
+    let links = Links::new("runner");
+    let folder = links.0.display();
+    let script = format!(
+        "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd {folder}/build/group && \
+         {perl} ../runtests -srcdir={folder}/mpich-4.0.2/test/mpi/group -tests=testlist -mpiexec={folder}/mpiexec",
+        suite = suite.display(),
+        perl = perl.display(),
+    );
+    let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(200)).succeed();
+    assert!(outcome.out().contains("tests passed!"), "{outcome}");
+}
+
+/// A process that was started without a launcher becomes the first rank of a job: its library starts `mpiexec`.
+#[test]
+fn a_singleton_starts_children() {
+    let links = Links::new("singleton");
+    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    for flavour in [Flavour::Mpich5, Flavour::Intel] {
+        let Some(family) = program(flavour, "family") else { continue };
+        let singleton = |words: &str| {
+            let run = Run::tool(&family.display().to_string(), words.split(' ')).envs(environment(flavour));
+            run.env("PATH", &path).env("I_MPI_FABRICS", "shm:ofi").finish()
+        };
+        let outcome = singleton("spawn 3").expect_code(0);
+        let counts = outcome.out().lines().filter(|line| line.contains(" counts 4")).count();
+        assert_eq!(counts, 4, "{outcome}");
+        let outcome = singleton("chain 2").expect_code(0);
+        assert_eq!(outcome.out().lines().filter(|line| line.ends_with(" to come")).count(), 3, "{outcome}");
+        let outcome = singleton("missing /no/such").expect_code(0);
+        outcome.expect_err_line(&["cannot start", "/no/such: not found"]);
+        // It waits for children that have failed.
+        let outcome = singleton("fail");
+        outcome.expect_err_line(&["job 1", "exited with code 9"]);
+        assert_eq!(outcome.code(), 128 + 15, "{outcome}");
+    }
+    let outcome =
+        Run::tool(&links.path("mpiexec"), ["-pmi_args", "1", "default_interface", "default_key", "1"]).finish();
+    outcome.expect_err_line(&["no process waits at port 1"]);
+}

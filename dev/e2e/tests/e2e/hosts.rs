@@ -1,0 +1,222 @@
+//! Jobs on several hosts: which rank runs where, for trees of any shape, and that everything works as on one machine.
+
+use rustix::process::Signal;
+use wireup_e2e::Run;
+use wireup_e2e::machines::{self, Machines};
+
+const WHERE: &str = "echo $WIREUP_RANK $WIREUP_NODE $(hostname)";
+
+/// The expected lines if each rank is on host `rank / ppn`.
+fn block(ranks: usize, ppn: usize) -> Vec<String> {
+    let mut lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} {0} n{0}", rank / ppn)).collect();
+    lines.sort();
+    lines
+}
+
+/// `n0` to `n(count - 1)`.
+fn first(count: usize) -> String {
+    format!("n[0-{}]", count - 1)
+}
+
+#[test]
+fn ranks_are_placed_right_in_trees_of_every_depth() {
+    let Some(machines) = machines::plain() else { return };
+    // One level, two levels, three levels, and a chain.
+    for (hosts, flags) in
+        [(16, "--start ssh-flat"), (16, ""), (16, "--fanout 4"), (13, "--fanout 2"), (5, "--fanout 1"), (1, "")]
+    {
+        let outcome = machines.job(&format!("--hosts {} --ppn 2 {flags}", first(hosts))).sh(WHERE).succeed();
+        assert_eq!(outcome.sorted_lines(), block(2 * hosts, 2), "{flags}: {outcome}");
+        outcome.expect_quiet();
+    }
+}
+
+#[test]
+fn the_launchers_machine_may_be_one_of_the_hosts() {
+    let Some(machines) = machines::plain() else { return };
+    for (hosts, expected) in [
+        ("hub,n0,n1", ["0 0 hub", "1 1 n0", "2 2 n1"]),
+        ("n1,hub,n0", ["0 0 n1", "1 1 hub", "2 2 n0"]),
+        ("n0,n1,localhost", ["0 0 n0", "1 1 n1", "2 2 hub"]),
+        ("n0,10.77.0.254,n1", ["0 0 n0", "1 1 hub", "2 2 n1"]),
+    ] {
+        for flags in ["", "--fanout 1"] {
+            let outcome = machines.job(&format!("--hosts {hosts} {flags}")).sh(WHERE).succeed();
+            assert_eq!(outcome.sorted_lines(), expected, "{hosts} {flags}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn serial_ssh_places_ranks_on_their_hosts() {
+    let Some(machines) = machines::by_ssh() else { return };
+    let outcome =
+        machines.job("--hosts n0,n1 --ppn 2 --start serial-ssh").sh("echo $WIREUP_RANK $(hostname)").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 n0", "1 n0", "2 n1", "3 n1"], "{outcome}");
+}
+
+#[test]
+fn slots_come_from_the_host_list() {
+    let Some(machines) = machines::plain() else { return };
+    let outcome = machines.job("--hosts n2,n0:3,n2").sh("hostname").succeed();
+    assert_eq!(outcome.sorted_lines(), ["n0", "n0", "n0", "n2", "n2"]);
+    machines.job("-n 6 --hosts n2,n0:3,n2").sh("hostname").finish().expect_code(125).expect_err_line(&["6", "5"]);
+    machines.job("-n 6 --hosts n2,n0:3,n2 --oversubscribe").sh("hostname").succeed();
+}
+
+#[test]
+fn host_files_of_common_dialects_are_read() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "printf '%b' \"$TEXT\" >$TMPDIR/hosts; $WIREUP run --remote-shell plainsh --hostfile $TMPDIR/hosts \
+        hostname; code=$?; rm $TMPDIR/hosts; exit $code";
+    let run = |text: &str| machines.shell(script).env("TEXT", text).finish();
+    let good = run("# all\\nn0:2\\n\\nn1 slots=1 # half\\n  n[2-3]\\nn4 slots=2 max_slots=2\\n").expect_code(0);
+    assert_eq!(good.sorted_lines(), ["n0", "n0", "n1", "n2", "n3", "n4", "n4"], "{good}");
+    let bad = run("n0\\nn1 slots=many\\nn2\\n").expect_code(125);
+    bad.expect_err_line(&["hosts, line 2", "many"]);
+}
+
+#[test]
+fn output_arrives_from_every_host() {
+    let Some(machines) = machines::plain() else { return };
+    let line = format!("--hosts {} --fanout 2 --label", first(7));
+    let outcome = machines.job(&line).sh("echo out; echo err >&2; seq 1000 | tail -n 1").succeed();
+    for rank in 0..7 {
+        let (label, said) = (format!("[{rank}] "), outcome.out());
+        let own: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(&label)).collect();
+        assert_eq!(own, ["out", "1000"], "{outcome}");
+        assert!(outcome.err().contains(&format!("[{rank}] err\n")), "{outcome}");
+    }
+    let long = machines.job(&line).sh("seq -f '%0100.0f' 10000").succeed();
+    assert_eq!(long.out().lines().filter(|line| line.len() == 104).count(), 7 * 10_000);
+}
+
+#[test]
+fn output_files_are_written_on_the_launchers_machine() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "$WIREUP run --remote-shell plainsh --hosts n[0-2] --output-dir $TMPDIR/out sh -c \
+        'echo out $(hostname); echo err $(hostname) >&2' && grep -r . $TMPDIR/out; rm -r $TMPDIR/out";
+    let outcome = machines.shell(script).succeed();
+    for host in 0..3 {
+        assert!(outcome.out().contains(&format!(":out n{host}\n")), "{outcome}");
+        assert!(outcome.out().contains(&format!(":err n{host}\n")), "{outcome}");
+    }
+}
+
+#[test]
+fn input_reaches_a_remote_rank_or_all_ranks() {
+    let Some(machines) = machines::plain() else { return };
+    let text = "line\n".repeat(100_000);
+    for (flags, expected) in [("", [1, 0, 0, 0]), ("--stdin 3", [0, 0, 0, 1]), ("--stdin all", [1, 1, 1, 1])] {
+        let line = format!("--hosts n[0-3] --fanout 2 {flags}");
+        let outcome = machines.job(&line).sh("echo $WIREUP_RANK $(wc -c)").stdin(text.clone()).succeed();
+        let lines = (0..).zip(expected).map(|(rank, times)| format!("{rank} {}", times * text.len()));
+        assert_eq!(outcome.sorted_lines(), lines.collect::<Vec<_>>(), "{flags}: {outcome}");
+    }
+}
+
+#[test]
+fn a_remote_rank_gets_a_terminal() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "test -t 0 && test -t 1 && echo terminal of $WIREUP_RANK on $(hostname); true";
+    let outcome = machines.job("--hosts n[0-3] --fanout 1 --pty 3").sh(script).succeed();
+    assert_eq!(outcome.out().replace('\r', ""), "terminal of 3 on n3\n", "{outcome}");
+}
+
+/// A chain of five levels below the launcher.
+fn deep(machines: &Machines) -> Run {
+    machines.job("--hosts n[0-4] --fanout 1")
+}
+
+#[test]
+fn signals_reach_every_host() {
+    let Some(machines) = machines::plain() else { return };
+    for (name, signal) in [("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1), ("QUIT", Signal::QUIT)]
+    {
+        let script = format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.02; done");
+        let mut running = deep(&machines).sh(&script).start();
+        running.await_out("ready\n", 5);
+        running.signal(signal);
+        let outcome = running.finish().expect_code(0);
+        assert_eq!(outcome.out().matches(&format!("got {name}\n")).count(), 5, "{outcome}");
+    }
+    let mut running = deep(&machines).sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 5);
+    running.signal(Signal::INT);
+    running.finish().expect_code(130);
+}
+
+#[test]
+fn a_stopped_job_stops_on_every_host_and_continues() {
+    let Some(machines) = machines::plain() else { return };
+    let mut running = deep(&machines).sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 5);
+    let ranks_in = |running: &wireup_e2e::Running, state: char| {
+        running.processes().iter().filter(|one| one.command.trim() == "sleep 1000" && one.state == state).count()
+    };
+    running.await_that("all sleep", |running| ranks_in(running, 'S') == 5);
+    running.signal(Signal::TSTP);
+    running.await_that("all are stopped", |running| ranks_in(running, 'T') == 5);
+    running.signal(Signal::CONT);
+    running.await_that("all go on", |running| ranks_in(running, 'S') == 5);
+    // Continued while it is about to stop.
+    for _ in 0..5 {
+        running.signal(Signal::TSTP);
+        running.signal(Signal::CONT);
+    }
+    running.await_that("all go on", |running| ranks_in(running, 'S') == 5);
+    running.signal(Signal::INT);
+    running.finish().expect_code(130);
+}
+
+/// A launcher that does not read leaves no room for more data. That must never count as a lost node, however long it takes.
+#[test]
+fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
+    let Some(machines) = machines::plain() else { return };
+    let line = "--hosts n[0-2] --start ssh-flat --node-timeout 1 --label";
+    let mut running = machines.job(line).sh("seq -f '%0100.0f' 60000").start();
+    running.await_out("[0]", 100);
+    running.signal(Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_millis(3500));
+    running.signal(Signal::CONT);
+    let outcome = running.finish().expect_code(0);
+    assert_eq!(outcome.out().lines().count(), 3 * 60_000);
+}
+
+/// A program that does something before it is stopped gets the time for it.
+#[test]
+fn a_sigtstp_handler_runs_although_the_rank_is_stopped() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "trap 'echo tidied' TSTP; echo ready; while :; do sleep 0.01; done";
+    let mut running = machines.job("--hosts n[0-1] --start ssh-flat").sh(script).start();
+    running.await_out("ready\n", 2);
+    running.signal(Signal::TSTP);
+    let stopped = |running: &wireup_e2e::Running| {
+        running.processes().iter().filter(|one| one.command.starts_with("/bin/sh -c") && one.state == 'T').count()
+    };
+    running.await_that("both are stopped", |running| stopped(running) >= 2);
+    running.signal(Signal::CONT);
+    running.await_out("tidied\n", 2);
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
+#[test]
+fn a_failed_rank_is_named_with_its_host() {
+    let Some(machines) = machines::plain() else { return };
+    let at_3 = |what: &str| format!("test $WIREUP_RANK = 3 && {what}; exec sleep 1000");
+    deep(&machines).sh(&at_3("exit 7")).finish().expect_code(7).expect_err_line(&["rank 3", "n3", "7"]);
+    let killed = deep(&machines).sh(&at_3("kill -KILL $$")).finish().expect_code(137);
+    killed.expect_err_line(&["rank 3", "n3", "SIGKILL"]);
+    let lost = machines.job("--hosts n0,n1 --fanout 1 -wdir /run/only-here true").finish();
+    // The folder is on neither.
+    lost.expect_code(125).expect_err_line(&["node n", "/run/only-here"]);
+    deep(&machines).arg("/no/such/program").finish().expect_code(127).expect_err_line(&["/no/such/program"]);
+}
+
+#[test]
+fn a_time_limit_ends_the_ranks_on_every_host() {
+    let Some(machines) = machines::plain() else { return };
+    let outcome = machines.job("--hosts n[0-4] --fanout 1 --timeout 1 --kill-grace 0.2").sh("trap '' TERM; sleep 1000");
+    outcome.finish().expect_code(124).expect_err_line(&["time limit"]);
+}

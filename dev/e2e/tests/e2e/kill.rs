@@ -1,0 +1,202 @@
+//! SIGKILL of any one process of a job, at any moment, leaves neither processes nor files.
+//!
+//! The harness checks this at the end of every run.
+
+use rustix::process::{Signal, kill_process};
+use std::fs;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wireup_e2e::libraries::{library_path, own};
+use wireup_e2e::run_processes::{self, Process};
+use wireup_e2e::{Run, Running};
+
+/// Ranks with a child, and with a grandchild in a session of its own.
+const RANK: &str = "setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & sleep 1000 & echo ready; wait";
+
+fn job(offered: &str) -> Running {
+    Run::job(&format!("-n 4 --virtual-nodes 2 --pmi {offered}")).sh(RANK).start()
+}
+
+/// A job with all of its processes running.
+fn full() -> Running {
+    let mut running = job("simple");
+    running.await_out("ready\n", 4);
+    running.await_that("all grandchildren run", |running| count(running, "sleep 1000") == 8);
+    running
+}
+
+fn all_run(running: &Running) -> bool {
+    running.out_text().matches("ready\n").count() == 4
+}
+
+fn count(running: &Running, command: &str) -> usize {
+    running.processes().iter().filter(|process| process.command.trim() == command).count()
+}
+
+/// Whether it is one of wireup's processes (launcher, agent, keeper) and not a rank.
+fn is_ours(process: &Process) -> bool {
+    process.command.split(' ').next().is_some_and(|program| program.ends_with("wireup")) || process.name == "wireup"
+}
+
+/// wireup's processes and the ranks, but not processes started by ranks. A job goes on without the process that forks keepers, until a rank
+/// asks for new processes (`spawn::a_spawn_without_its_forker_fails_with_a_message`).
+fn victims(running: &Running) -> Vec<Process> {
+    let mut all = running.processes();
+    all.retain(|process| process.name != "wireup-forker");
+    let ours: Vec<i32> = all.iter().filter(|p| is_ours(p)).map(|p| p.pid.as_raw_nonzero().get()).collect();
+    all.into_iter().filter(|p| is_ours(p) || ours.contains(&p.parent)).collect()
+}
+
+#[test]
+fn killing_any_process_ends_the_job_and_leaves_nothing() {
+    let running = full();
+    let count = victims(&running).len();
+    assert!(count >= 4 + 3, "launcher, two agents, keepers and four ranks: {:?}", victims(&running));
+    running.signal(Signal::KILL);
+    running.finish().expect_code(137);
+    for turn in 1..count {
+        let running = full();
+        let mut all = victims(&running);
+        all.sort_by_key(|process| process.pid.as_raw_nonzero());
+        let Some(victim) = all.get(turn) else { break };
+        println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
+        kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+        let outcome = running.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named() {
+    let running = full();
+    let ranks = running.processes().into_iter().filter(|p| p.command.starts_with("/bin/sh -c setsid"));
+    let victim = ranks.min_by_key(|p| p.pid.as_raw_nonzero()).expect("a rank runs");
+    kill_process(victim.pid, Signal::KILL).expect("kill a rank");
+    let outcome = running.finish().expect_code(137);
+    outcome.expect_err_line(&["rank", "SIGKILL", &victim.pid.to_string()]);
+}
+
+#[test]
+fn a_killed_agents_node_is_named() {
+    let running = full();
+    let launcher = running.pid();
+    let all = running.processes();
+    let agent = all.iter().find(|p| is_ours(p) && p.pid != launcher && p.command.contains("agent"));
+    let agent = agent.unwrap_or_else(|| panic!("no agent among {all:?}"));
+    kill_process(agent.pid, Signal::KILL).expect("kill an agent");
+    let outcome = running.finish();
+    assert_ne!(outcome.code(), 0);
+    outcome.expect_err_line(&["node1"]);
+}
+
+/// The root's keeper without ranks, whose PID namespace all nodes of this machine share.
+fn is_first_of_a_namespace(process: &Process) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid.as_raw_nonzero())).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    numbers.len() > 1 && numbers.last() == Some(&"1")
+}
+
+/// At any moment from the first fork until everything runs.
+#[test]
+fn killing_any_process_during_the_start_leaves_nothing() {
+    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies before it is ready.
+    for turn in 0..30 {
+        let mut running = if turn % 3 == 0 { job("pmix") } else { job("simple") };
+        thread::sleep(Duration::from_micros(dice.below(if turn % 3 == 0 { 200_000 } else { 60_000 })));
+        let all = victims(&running);
+        if all.is_empty() {
+            continue;
+        }
+        let victim = &all[dice.below(all.len() as u64) as usize];
+        println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
+        let is_first = is_first_of_a_namespace(victim);
+        let all_ran = running.has_ended() || all_run(&running);
+        let killed = kill_process(victim.pid, Signal::KILL);
+        if killed.is_err() {
+            // The process was exiting already (a remote shell between two programs): end the job in the usual way.
+            running.signal(Signal::KILL);
+        } else if is_first && !running.has_ended() {
+            // If no agent had joined its namespace, the job goes on without one.
+            running.signal(Signal::TERM);
+        }
+        // A keeper that had nothing yet is replaced, and all ranks start.
+        if !all_ran {
+            running.await_that("it has ended or all ranks run", |running| running.has_ended() || all_run(running));
+            if !running.has_ended() {
+                running.signal(Signal::TERM);
+            }
+        }
+        let outcome = running.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+    }
+}
+
+/// Kills a rank, an agent or any process while several collectives are in progress, with every scheme.
+#[test]
+fn killing_a_process_during_exchanges_ends_the_job() {
+    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    let program = own("endless");
+    for scheme in ["auto", "tree", "ring", "log"] {
+        for who in ["rank", "agent", "anyone"] {
+            let job = Run::job("-n 6 --virtual-nodes 3 --fanout 1 --exchange").arg(scheme).arg(&program);
+            let mut running = job.env("LD_LIBRARY_PATH", library_path()).start();
+            running.await_out("under way\n", 6);
+            thread::sleep(Duration::from_micros(dice.below(20_000)));
+            let mut all = victims(&running);
+            all.retain(|process| match who {
+                "rank" => process.name == "endless",
+                "agent" => process.command.contains(" agent "),
+                _ => process.pid != running.pid(),
+            });
+            let victim = &all[dice.below(all.len() as u64) as usize];
+            println!("{scheme}: killed: {victim:?}\nof: {}", run_processes::list(&all));
+            kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+            let outcome = running.finish();
+            assert_ne!(outcome.code(), 0, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn killing_the_launcher_of_an_mpi_job_leaves_no_shared_memory() {
+    use xtask::programs::Flavour;
+    let Some(program) = wireup_e2e::peers::program(Flavour::Mpich5, "initfin") else { return };
+    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    for _ in 0..5 {
+        let before = shared_memory();
+        let running = Run::job("-n 4 --virtual-nodes 2").arg(&program).start();
+        thread::sleep(Duration::from_micros(dice.below(300_000)));
+        running.signal(Signal::KILL);
+        running.finish();
+        let ours: Vec<String> = shared_memory().into_iter().filter(|name| !before.contains(name)).collect();
+        assert!(!ours.iter().any(|name| name.contains("wireup")), "{ours:?}");
+    }
+}
+
+fn shared_memory() -> Vec<String> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// A few random numbers; the seed is printed, or taken from a variable.
+struct Dice(u64);
+
+impl Dice {
+    fn new(variable: &str) -> Self {
+        let given = std::env::var(variable).ok().and_then(|text| text.parse().ok());
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+        let seed = given.unwrap_or_else(clock);
+        println!("again with {variable}={seed}");
+        Self(seed)
+    }
+
+    /// splitmix64.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}

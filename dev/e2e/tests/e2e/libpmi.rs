@@ -1,0 +1,314 @@
+//! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and compared with Slurm's library.
+
+use object::elf::{DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_SONAME, DynamicTag, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
+use object::{LittleEndian, elf};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, folder, hydras, library_path, own, under};
+use wireup_e2e::peers::{program, skip};
+use wireup_e2e::{Run, executables, wireup};
+use xtask::libraries;
+use xtask::programs::{Flavour, environment};
+
+/// Largest size of a library, which every rank loads.
+const LIBRARY_BYTES_MAX: u64 = 72 << 10;
+/// With curves and ciphers.
+const CRYPTOGRAPHIC_LIBRARY_BYTES_MAX: u64 = 512 << 10;
+
+fn sorted(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Compares lines; reports only the first difference.
+pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
+    let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
+    assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
+}
+
+#[test]
+fn every_pmi_1_call_works_on_every_placement() {
+    let pmi1 = own("pmi1");
+    for (placement, ranks) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&pmi1).arg("plain").succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
+    }
+}
+
+/// Our library asks our server for PMI 1.2.
+#[test]
+fn group_barriers_work_on_every_placement() {
+    let groups = own("groups");
+    for (placement, ranks) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&groups).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
+    }
+}
+
+/// The other ranks finalize, one of them early: that is not an error.
+#[test]
+fn a_member_that_leaves_a_group_barrier_fails_the_job() {
+    for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
+        let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("left"));
+        let outcome = run.finish().expect_code(1);
+        outcome.expect_err_line(&["rank 1", "while others wait for it in a collective of ranks 0-1 (tag "]);
+    }
+}
+
+/// The library has closed the descriptor of `PMI_FD` at the end, so the program may use its number.
+#[test]
+fn init_after_finalize_touches_no_file_of_the_program() {
+    let again = own("again");
+    for library in ["pmi", "pmi2"] {
+        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = run.arg(&again).arg(library).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    }
+}
+
+#[test]
+fn programs_run_without_a_launcher() {
+    for (name, arg) in [("extensions", ""), ("pmi1", "alone"), ("same", ""), ("gone", "")] {
+        let mut run = Command::new(own(name));
+        run.args(Some(arg).filter(|arg| !arg.is_empty())).env("LD_LIBRARY_PATH", library_path());
+        for variable in ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"] {
+            run.env_remove(variable);
+        }
+        let output = run.output().expect("start the program");
+        assert!(output.status.success(), "{run:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// One binary, built with Slurm's header, runs on both libraries; another one, built with our header, runs on ours.
+#[test]
+fn our_library_gives_the_same_answers_as_slurms() {
+    let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
+    let ours = own("same");
+    for (placement, _) in PLACEMENTS {
+        let answers = |program: &Path, path: &str| {
+            Run::job(placement).env("LD_LIBRARY_PATH", path).arg(program).arg("refused").succeed().sorted_lines()
+        };
+        let wanted = answers(&slurms, "");
+        assert!(wanted.iter().all(|line| !line.is_empty()) && wanted.len() > 20, "{wanted:?}");
+        expect_same(&answers(&slurms, &library_path()), &wanted, &format!("{placement}: their binary on our library"));
+        expect_same(&answers(&ours, &library_path()), &wanted, &format!("{placement}: our binary"));
+    }
+}
+
+#[test]
+fn programs_for_slurms_library_run_on_ours() {
+    let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };
+    let outcome = Run::job("-n 8 --virtual-nodes 4").env("LD_LIBRARY_PATH", library_path()).arg(&attrs).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{outcome}");
+}
+
+/// Intel MPI loads the library that a variable names.
+#[test]
+fn intel_mpi_runs_on_our_libraries() {
+    let Some(allreduce) = program(Flavour::Intel, "allreduce") else { return };
+    for name in ["pmi", "pmi2"] {
+        let library = folder().join(libraries::file(name)).display().to_string();
+        let run = Run::job("-n 4 --virtual-nodes 2").envs(environment(Flavour::Intel));
+        let outcome = run.env("I_MPI_PMI_LIBRARY", library).arg(&allreduce).succeed();
+        outcome.expect_out("allreduce over 4 ranks: 4096 sums are right");
+    }
+}
+
+#[test]
+fn pmi_1_programs_run_under_hydra() {
+    let hydras = hydras();
+    if hydras.is_empty() {
+        return skip("no mpiexec.hydra").unwrap_or_default();
+    }
+    for (hydra, kind) in hydras {
+        for ranks in [1, 5] {
+            let said = under(&hydra, ranks, &[], &own("pmi1"), kind);
+            assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?}: {said}");
+            let said = under(&hydra, ranks, &["-pmi-port"], &own("pmi1"), kind);
+            assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?} -pmi-port: {said}");
+        }
+    }
+}
+
+/// Debian's Hydra, since the newer one refuses the first request of Slurm's library.
+#[test]
+fn our_library_gives_slurms_answers_under_hydra() {
+    let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
+    let hydra = Path::new("/usr/bin/mpiexec.hydra");
+    if !hydra.exists() {
+        return skip("no mpiexec.hydra of Debian").unwrap_or_default();
+    }
+    let mut run = Command::new("timeout");
+    run.arg("60").arg(hydra).args(["-n", "5"]).arg(&slurms).env_remove("LD_LIBRARY_PATH");
+    let wanted = sorted(&String::from_utf8_lossy(&run.output().expect("start Hydra").stdout));
+    assert!(wanted.len() > 80, "{wanted:?}");
+    expect_same(&sorted(&under(hydra, 5, &[], &slurms, "")), &wanted, "their binary on our library");
+    expect_same(&sorted(&under(hydra, 5, &[], &own("same"), "")), &wanted, "our binary");
+}
+
+#[test]
+fn an_abort_ends_the_job() {
+    for (library, code) in [("pmi", 9), ("pmi2", 1)] {
+        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = run.arg(own("stop")).arg(library).finish().expect_code(code);
+        outcome.expect_err_line(&["rank 1", "abort", "one has had enough"]);
+        assert!(!outcome.err().contains("the handler ran"), "{outcome}");
+    }
+}
+
+#[test]
+fn library_calls_in_a_forked_child_fail_at_once() {
+    let forks = own("forks");
+    for library in ["pmi", "pmi2"] {
+        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = run.arg(&forks).arg(library).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    }
+}
+
+#[test]
+fn threads_call_every_kind_of_function_at_once() {
+    let threads = own("threads");
+    for (library, code) in [("pmi", 9), ("pmi2", 1)] {
+        let job =
+            || Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&threads).arg(library);
+        let outcome = job().succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+        job().arg("abort").finish().expect_code(code).expect_err_line(&["rank 1", "abort", "one has had enough"]);
+    }
+}
+
+/// The contents of a library's dynamic section and symbol table.
+struct Library {
+    soname: String,
+    needed: Vec<String>,
+    /// Name and version.
+    exports: BTreeSet<(String, String)>,
+    starts: bool,
+}
+
+fn read(path: &Path) -> Library {
+    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let data = &bytes[..];
+    let header = FileHeader64::<LittleEndian>::parse(data).expect("an ELF file");
+    let endian = header.endian().expect("little-endian");
+    let sections = header.sections(endian, data).expect("sections");
+    let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM).expect("dynamic symbols");
+    let versions = sections.versions(endian, data).expect("versions").expect("a version section");
+    let (dynamic, strings) = sections.dynamic(endian, data).expect("readable").expect("a dynamic section");
+    let strings = sections.strings(endian, data, strings).expect("strings");
+    let text = |at: u64| String::from_utf8_lossy(strings.get(at as u32).expect("a string")).into_owned();
+    let values = |tag: DynamicTag| dynamic.iter().filter(move |entry| entry.tag(endian) == tag);
+    let exports = symbols.enumerate().filter(|(_, symbol)| {
+        !symbol.is_undefined(endian) && symbol.st_bind() != elf::STB_LOCAL && symbol.st_type() == elf::STT_FUNC
+    });
+    let exports = exports.map(|(index, symbol)| {
+        let name = symbols.symbol_name(endian, symbol).expect("a name");
+        let version = versions.version(versions.version_index(endian, index).index()).expect("readable");
+        let version = version.map_or("", |version| std::str::from_utf8(version.name()).expect("text"));
+        (String::from_utf8_lossy(name).into_owned(), version.to_owned())
+    });
+    Library {
+        soname: values(DT_SONAME).map(|entry| text(entry.val32(endian).unwrap_or(0).into())).collect(),
+        needed: values(DT_NEEDED).map(|entry| text(entry.val32(endian).unwrap_or(0).into())).collect(),
+        exports: exports.collect(),
+        starts: [DT_INIT, DT_INIT_ARRAY].iter().any(|tag| values(*tag).count() > 0)
+            || sections.iter().any(|section| section.sh_type(endian) == elf::SHT_INIT_ARRAY),
+    }
+}
+
+/// The functions that a header declares.
+fn declared(header: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(xtask::layout::root().join("include").join(header)).expect("our header");
+    let name = |line: &str| {
+        let (before, _) = line.split_once('(')?;
+        let name = before.rsplit([' ', '*']).next()?;
+        let is_function = ["PMI", "wu_"].iter().any(|prefix| name.starts_with(prefix)) && !line.starts_with([' ', '#']);
+        is_function.then(|| name.to_owned())
+    };
+    text.lines().filter_map(name).collect()
+}
+
+#[test]
+fn the_libraries_are_small_and_export_exactly_the_headers() {
+    let mut all = BTreeSet::new();
+    for (name, version, headers, bytes_max) in [
+        ("pmi", "WIREUP_PMI_1", &["pmi.h"][..], LIBRARY_BYTES_MAX),
+        ("pmi2", "WIREUP_PMI2_1", &["pmi2.h", "pmix_ext.h"], LIBRARY_BYTES_MAX),
+        ("wireup", "WIREUP_1", &["wireup.h"], CRYPTOGRAPHIC_LIBRARY_BYTES_MAX),
+    ] {
+        let path = folder().join(libraries::file(name));
+        let bytes = fs::metadata(&path).expect("the library").len();
+        assert!(bytes <= bytes_max, "{}: {bytes} bytes", path.display());
+        let library = read(&path);
+        assert_eq!(library.soname, format!("lib{name}.so.0"));
+        assert_eq!(library.needed, ["libc.so.6"]);
+        assert!(!library.starts, "{name}: code runs when it is loaded");
+        let wanted: BTreeSet<_> = headers.iter().flat_map(|header| declared(header)).collect();
+        assert!(wanted.len() >= 30, "{wanted:?}");
+        let wanted: BTreeSet<_> = wanted.into_iter().map(|symbol| (symbol, version.to_owned())).collect();
+        assert_eq!(library.exports, wanted);
+        for (symbol, _) in library.exports {
+            assert!(all.insert(symbol.clone()), "{symbol} is in both libraries");
+        }
+    }
+}
+
+/// The programs above call every function that the headers declare.
+#[test]
+fn test_programs_call_every_declared_function() {
+    let sources = xtask::layout::sources().join("libpmi");
+    let text: String = fs::read_dir(sources)
+        .expect("the programs")
+        .filter_map(|entry| fs::read_to_string(entry.expect("a file").path()).ok())
+        .collect();
+    for name in ["pmi.h", "pmi2.h", "pmix_ext.h", "wireup.h"].into_iter().flat_map(declared) {
+        assert!(text.contains(&format!("{name}(")), "{name} is never called");
+    }
+}
+
+#[test]
+fn programs_compile_and_run_against_an_installed_tree() {
+    let place = env::temp_dir().join(format!("wireup-install-{}", std::process::id()));
+    let (program_folder, prefix) = (place.join("from"), place.join("to"));
+    fs::create_dir_all(&program_folder).expect("a folder");
+    let program = program_folder.join("wireup");
+    executables::copy(&wireup(), &program);
+
+    // Nothing is installed if the libraries are missing.
+    let install = |program: &Path, prefix: &Path| {
+        Command::new(program).arg("install").arg("--prefix").arg(prefix).output().expect("start wireup")
+    };
+    let refused = install(&program, &prefix);
+    assert_eq!(refused.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("libpmi.so.0.0.0") && said.contains("cargo xtask libraries"), "{said}");
+    assert!(!prefix.exists());
+
+    for name in libraries::all() {
+        fs::copy(folder().join(libraries::file(name)), program_folder.join(libraries::file(name))).expect("copy");
+    }
+    let done = install(&program, &prefix);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // Installs once more from the installed program: to another place, and over itself.
+    let again = prefix.join("bin/wireup");
+    for target in [&place.join("second"), &prefix] {
+        let done = install(&again, target);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    let mut cc = Command::new("cc");
+    let source = xtask::layout::sources().join("libpmi/extensions.c");
+    cc.arg(&source).arg("-o").arg(place.join("extensions")).arg("-I").arg(prefix.join("include"));
+    cc.arg("-L").arg(prefix.join("lib")).arg("-lpmi2").arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    assert!(cc.status().expect("run cc").success());
+    let outcome = Run::job("-n 3").arg(place.join("extensions")).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
+    let pc = fs::read_to_string(prefix.join("lib/pkgconfig/wireup-pmi2.pc")).expect("the pkg-config file");
+    assert!(pc.contains("-lpmi2"), "{pc}");
+    fs::remove_dir_all(place).expect("clean up");
+}

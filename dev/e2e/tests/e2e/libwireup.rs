@@ -1,0 +1,475 @@
+//! libwireup, under our launcher and under others.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::Path;
+use wireup_e2e::Run;
+use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
+use wireup_e2e::machines;
+use wireup_e2e::peers::{mpi4py, program, skip, tool};
+use xtask::programs::Flavour;
+
+fn run(placement: &str, engine: &str, ranks: usize) {
+    let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("bootstrap")).arg(engine);
+    let outcome = run.succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement} {engine}: {outcome}");
+}
+
+/// The argument by which programs use libfabric, if it is installed.
+fn fabric() -> Option<&'static str> {
+    let library = format!("/usr/lib/{}-linux-gnu/libfabric.so.1", std::env::consts::ARCH);
+    tool(&library).map(|_| "fabric")
+}
+
+#[test]
+fn groups_collectives_and_messages_work_with_both_engines() {
+    for (placement, ranks) in PLACEMENTS {
+        for engine in [
+            "auto",
+            "agents",
+            "peers",
+            "allgather",
+            "ring",
+            "udp",
+            "thread",
+            "udp-thread",
+            "few",
+            "udp-few",
+            "few-thread",
+            "named",
+            "named-thread",
+            "udp-named",
+        ]
+        .into_iter()
+        .chain(fabric())
+        {
+            run(placement, engine, ranks);
+        }
+    }
+    run("-n 7 --virtual-nodes 3 --ppn 3", "auto", 7);
+}
+
+/// Nothing is exchanged among ranks before their first messages; the groups of nodes need no messages either.
+#[test]
+fn instant_on_jobs_have_the_same_groups_and_collectives() {
+    for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
+        let ranks = placement.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number of ranks");
+        for engine in ["auto", "peers", "ring", "udp", "thread", "few"].into_iter().chain(fabric()) {
+            run(&format!("{placement} --instant-on"), engine, ranks);
+        }
+    }
+}
+
+#[test]
+fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
+    let file = std::env::temp_dir().join(format!("wireup-connected-{}", std::process::id()));
+    let _ = std::fs::remove_file(&file);
+    let file = file.display();
+    let script = format!(
+        "[ $WIREUP_RANK = 0 ] || while [ ! -e {file} ]; do sleep 0.01; done; exec {} {file}",
+        own("instant").display()
+    );
+    let job = Run::job("-n 5 --virtual-nodes 2 --rank-ports 21000-21999").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.args(["sh", "-c", &script]).succeed();
+    std::fs::remove_file(file.to_string()).expect("rank 0 has made the file");
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{outcome}");
+}
+
+/// Ranks send to each other by libfabric's tcp provider, at addresses that they compute.
+#[test]
+fn libfabric_listens_on_the_ports_that_were_reserved() {
+    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
+    let range = "FI_TCP_PORT_LOW_RANGE=$WIREUP_LISTEN_PORT FI_TCP_PORT_HIGH_RANGE=$WIREUP_LISTEN_PORT";
+    let placements =
+        [("-n 2", 2), ("-n 9 --virtual-nodes 3", 9), ("-n 5 --virtual-nodes 2 --rank-ports 23000-23999", 5)];
+    for (placement, ranks) in placements {
+        let job = || Run::job(&format!("{placement} --reserve-ports")).env("LD_LIBRARY_PATH", library_path());
+        let ways =
+            [job().arg(&program), job().args(["sh", "-c", &format!("{range} exec {} range", program.display())])];
+        for way in ways {
+            let outcome = way.succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
+    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(&program).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 9, "{outcome}");
+}
+
+/// The ports are no sockets that listen: libwireup's own ones are elsewhere.
+#[test]
+fn jobs_with_reserved_ports_have_the_same_groups_and_collectives() {
+    for engine in ["auto", "peers", "ring", "udp"] {
+        run("-n 7 --virtual-nodes 3 --ppn 3 --reserve-ports", engine, 7);
+    }
+}
+
+#[test]
+fn too_few_free_ports_end_a_job_with_the_reason() {
+    let _held = TcpListener::bind("0.0.0.0:22001").expect("a free port");
+    for (flag, kind) in [("", "listening"), (" --reserve-ports", "bound")] {
+        let outcome = Run::job(&format!("-n 3 --rank-ports 22000-22002{flag}")).arg("true").finish().expect_code(125);
+        outcome.expect_err_line(&[&format!("3 {kind} sockets on consecutive ports of 22000-22002")]);
+    }
+}
+
+#[test]
+fn datagrams_that_hosts_lose_are_sent_again() {
+    let Some(nft) = tool("/usr/sbin/nft") else { return };
+    let Some(machines) = machines::own(4, |_| ()) else { return };
+    for host in 0..4 {
+        let nft = nft.display();
+        let rules = [
+            "add table inet lossy",
+            "add chain inet lossy arriving { type filter hook input priority 0; }",
+            "add rule inet lossy arriving meta l4proto udp numgen random mod 10 0 counter drop",
+        ];
+        rules.iter().for_each(|rule| drop(machines.ask(host, &format!("{nft} '{rule}'"))));
+    }
+    for transport in ["udp"].into_iter().chain(fabric()) {
+        let job = machines.job("--hosts n[0-3] --ppn 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = job.arg(own("bootstrap")).arg(transport).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{transport}: {outcome}");
+    }
+    for host in 0..4 {
+        let said = machines.ask(host, &format!("{} list table inet lossy", nft.display()));
+        assert!(said.contains("counter packets") && !said.contains("packets 0 "), "nothing was lost: {said}");
+    }
+}
+
+#[test]
+fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
+    let program = own("nofabric");
+    let folder = std::env::temp_dir().join(format!("wireup-nofabric-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    std::fs::write(folder.join("libfabric.so.1"), "no library").expect("write a file that is no library");
+    let hidden = format!("{}:{}", folder.display(), library_path());
+    for when in ["peers", "auto"] {
+        let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", &hidden).arg(&program).arg(when);
+        let outcome = job.succeed();
+        assert_eq!(outcome.out().matches("install it (Debian: libfabric1)").count(), 2, "{when}: {outcome}");
+    }
+    std::fs::remove_dir_all(&folder).expect("clean up");
+    if fabric().is_some() {
+        let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "shm");
+        let outcome = job.arg(&program).arg("peers").succeed();
+        assert_eq!(
+            outcome.out().matches("no provider of FI_EP_DGRAM here: compare FI_PROVIDER").count(),
+            2,
+            "{outcome}"
+        );
+    }
+}
+
+/// A provider that wants what devices want, and loses a datagram now and then.
+#[test]
+fn providers_may_want_registered_memory_prefixes_and_contexts() {
+    if let Some(why) = Flavour::Fabric.missing() {
+        return skip(&why).unwrap_or_default();
+    }
+    let folder = std::env::temp_dir().join(format!("wireup-strict-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(folder.join("libstrict-fi.so"));
+    cc.arg(xtask::layout::sources().join("fabric/strict.c")).arg("-lfabric");
+    assert!(cc.status().expect("start the compiler").success());
+    for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 20 --virtual-nodes 4", 20)] {
+        let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "strict");
+        let job = job.env("FI_PROVIDER_PATH", folder.display().to_string());
+        let outcome = job.arg(own("bootstrap")).arg("fabric").succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+    }
+    std::fs::remove_dir_all(&folder).expect("clean up");
+}
+
+/// Endpoints of different providers do not understand each other.
+#[test]
+fn ranks_with_different_providers_are_told_so() {
+    if fabric().is_none() {
+        return;
+    }
+    let script = format!(
+        "FI_PROVIDER=$([ $WIREUP_RANK = 0 ] && echo udp || echo sockets) exec {} fabric",
+        own("bootstrap").display()
+    );
+    let job = Run::job("-n 2").env("LD_LIBRARY_PATH", library_path()).args(["sh", "-c", &script]);
+    let outcome = job.finish();
+    assert!(outcome.code() != 0 && outcome.err().contains("is -7"), "{outcome}");
+}
+
+#[test]
+fn ranks_make_their_own_network_under_hydra() {
+    if hydras().is_empty() {
+        return skip("no mpiexec.hydra").unwrap_or_default();
+    }
+    for (hydra, _) in hydras() {
+        for engine in ["auto", "agents", "ring", "udp", "thread", "udp-few", "few-thread"].into_iter().chain(fabric()) {
+            let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
+            assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
+        }
+    }
+}
+
+/// The launcher lets the others live, since the rank exits with 0 and none of them waits for it in PMI.
+#[test]
+fn a_lost_rank_is_named_to_the_others() {
+    for ranks in [4, 9] {
+        for transport in ["1", "2"] {
+            let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("lost")).arg(transport).succeed();
+            assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{transport}: {outcome}");
+        }
+    }
+}
+
+/// Each of 16 ranks talks to the 15 others over at most 3 connections, or 1.
+#[test]
+fn connections_stay_within_the_bound_that_a_program_asks_for() {
+    for bound in ["1", "3"] {
+        for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
+            let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("few")).args(["1", bound]).succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{bound}: {outcome}");
+        }
+    }
+}
+
+/// The rank leaves its computation only when others have been answered, and without the thread only when they have not.
+#[test]
+fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
+    for transport in ["1", "2"] {
+        for thread in ["thread", "alone"] {
+            let name = format!("wireup-busy-{}-{transport}-{thread}", std::process::id());
+            let file = std::env::temp_dir().join(name);
+            let job = Run::job("-n 16 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("busy")).args([transport, thread]).arg(&file).succeed();
+            std::fs::remove_file(&file).expect("rank 7 has made the file");
+            std::fs::remove_file(file.with_extension("begun")).expect("rank 0 has made the file");
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {thread}: {outcome}");
+        }
+    }
+}
+
+/// Ranks that need no connections do not take part in making any, and leave. A send does not wait for a receiver that has none yet.
+#[test]
+fn two_ranks_connect_while_the_others_do_something_else() {
+    works_everywhere("apart");
+}
+
+#[test]
+fn what_was_flushed_arrives_while_its_rank_does_something_else() {
+    for transport in ["1", "2"] {
+        for (placement, ranks) in PLACEMENTS {
+            let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("leaves")).arg(transport).succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{transport} {placement}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_second_copy_of_the_library_disturbs_nothing() {
+    works_everywhere("copies");
+}
+
+#[test]
+fn libraries_with_names_have_contexts_of_their_own() {
+    works_everywhere("libraries");
+}
+
+fn beside_mpi(flavour: Flavour, placement: &str, args: &[&str]) -> Option<Run> {
+    let script = xtask::layout::sources().join("python/beside.py");
+    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+    Some(job.arg(mpi4py(flavour)?).arg(script).args(args))
+}
+
+#[test]
+fn libraries_have_contexts_beside_mpi() {
+    for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
+        for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 5 --virtual-nodes 2", 5)] {
+            let Some(job) = beside_mpi(flavour, placement, &[]) else { continue };
+            let outcome = job.succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{flavour:?} {placement}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn without_a_launcher_libraries_are_jobs_of_their_own() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let script = xtask::layout::sources().join("python/beside.py");
+    let run = Run::shell("exec \"$@\"").arg("sh").arg(python).arg(script).env("LD_LIBRARY_PATH", library_path());
+    let run = run.env("PYTHONDONTWRITEBYTECODE", "1");
+    let run = run.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+    assert_eq!(run.succeed().out(), "0 of 1: all right\n");
+}
+
+/// MPI and the libraries are told apart, but the end of a rank is that of all.
+#[test]
+fn a_rank_that_ends_is_missed_by_the_libraries_beside_mpi() {
+    for placement in ["-n 3", "-n 5 --virtual-nodes 2"] {
+        let Some(job) = beside_mpi(Flavour::Mpich5, placement, &["exit"]) else { return };
+        let outcome = job.finish();
+        assert!(outcome.code() != 0 && outcome.err().contains("rank 1"), "{outcome}");
+    }
+}
+
+#[test]
+fn an_old_client_works_with_todays_library() {
+    works_everywhere("old");
+}
+
+fn works_everywhere(name: &str) {
+    for (placement, ranks) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+    }
+}
+
+/// Whatever a header has declared stays: constants, functions, and the beginnings of structs.
+#[test]
+fn todays_header_declares_what_the_first_one_did() {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a header");
+    let (was, is) =
+        (xtask::layout::sources().join("libpmi/old/wireup.h"), xtask::layout::root().join("include/wireup.h"));
+    let (was, is) = (declarations(&read(&was)), declarations(&read(&is)));
+    assert!(was.len() > 70, "{was:?}");
+    for one in &was {
+        let fields = one.split_once('}').map_or(one.as_str(), |(fields, _)| fields);
+        assert!(is.iter().any(|other| other == one || fields != one && other.starts_with(fields)), "no `{one}`");
+    }
+}
+
+#[test]
+fn the_man_page_has_every_function_and_an_example_that_works() {
+    let page = xtask::layout::root().join("docs/man/wireup.3");
+    let text = std::fs::read_to_string(&page).expect("the page");
+    let header = std::fs::read_to_string(xtask::layout::root().join("include/wireup.h")).expect("the header");
+    let words = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        words.filter(|word| word.starts_with("wu_") || word.starts_with("WU_ERR_")).map(str::to_owned).collect()
+    };
+    let (declared, described) = (words(&header), words(&text));
+    assert!(declared.len() > 60, "{declared:?}");
+    let missing: Vec<&String> = declared.difference(&described).collect();
+    assert!(missing.is_empty(), "not in the page: {missing:?}");
+
+    let example = text.split_once(".EX").and_then(|(_, rest)| rest.split_once(".EE")).expect("an example").0;
+    let folder = std::env::temp_dir().join(format!("wireup-man-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    let source = format!(
+        "#include <stdio.h>\n#include <wireup.h>\nint main(void) {{{example}printf(\"%d of %d\\n\", (int)arrived, (int)all);}}"
+    );
+    std::fs::write(folder.join("example.c"), source).expect("write the example");
+    let mut cc = std::process::Command::new("cc");
+    cc.current_dir(&folder).args(["-Wall", "-Werror", "example.c", "-o", "example", "-I"]);
+    cc.arg(xtask::layout::root().join("include")).arg("-L").arg(library_path()).arg("-lwireup");
+    assert!(cc.status().expect("start the compiler").success());
+    let job = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(folder.join("example")).succeed();
+    std::fs::remove_dir_all(&folder).expect("clean up");
+    let said = outcome.out();
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 3", "1 of 3", "2 of 3"]);
+
+    let Some(groff) = tool("/usr/bin/groff") else { return };
+    let shown = std::process::Command::new(groff).args(["-ww", "-man", "-Tutf8"]).arg(&page).output().expect("groff");
+    assert!(shown.status.success() && shown.stderr.is_empty(), "{}", String::from_utf8_lossy(&shown.stderr));
+}
+
+/// Without comments, each with single blanks.
+fn declarations(header: &str) -> Vec<String> {
+    let mut text = String::new();
+    for (at, piece) in header.split("/*").enumerate() {
+        text.push_str(if at == 0 { piece } else { piece.split_once("*/").map_or("", |(_, after)| after) });
+    }
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (defined, declared): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
+    let mut all: Vec<String> = defined.iter().map(|line| words(line)).collect();
+    let mut one = String::new();
+    for line in declared.into_iter().map(str::trim_end).filter(|line| *line != "extern \"C\" {") {
+        one.push_str(line);
+        one.push(' ');
+        if line.ends_with(';') && one.matches('{').count() == one.matches('}').count() {
+            all.push(words(&one));
+            one.clear();
+        }
+    }
+    all.retain(|one| !one.is_empty());
+    all
+}
+
+#[test]
+fn the_python_package_gives_the_same_results() {
+    let Some(python) = tool("/usr/bin/python3") else { return };
+    let script = xtask::layout::sources().join("python/collectives.py");
+    for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
+        // The program loads its library by dlopen, so the launcher is told what it needs.
+        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
+        let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+        let job = job.env("PYTHONDONTWRITEBYTECODE", "1");
+        let outcome = job.arg(&python).arg(&script).arg(engine).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{engine}: {outcome}");
+    }
+}
+
+/// Random collectives of random groups: what mpi4py returns.
+#[test]
+fn collectives_return_what_those_of_mpi_return() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let script = xtask::layout::sources().join("python/compare.py");
+    let lines = |placement: &str, what: &str, seed: usize| -> Vec<String> {
+        let job = Run::job(placement).args(["--pmi", "simple"]).env("LD_LIBRARY_PATH", library_path());
+        let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+        let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONHASHSEED", "0");
+        let outcome = job.arg(&python).arg(&script).args([what, &seed.to_string()]).succeed();
+        let mut lines: Vec<String> = outcome.out().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    for (seed, placement) in
+        ["-n 1", "-n 2", "-n 5 --virtual-nodes 2", "-n 9 --virtual-nodes 2"].into_iter().enumerate()
+    {
+        let wanted = lines(placement, "mpi", seed);
+        assert!(wanted.len() > 30, "{placement}: {wanted:?}");
+        for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
+            let got = lines(placement, engine, seed);
+            let differ = wanted.iter().zip(&got).find(|(wanted, got)| wanted != got);
+            assert!(differ.is_none() && wanted.len() == got.len(), "{placement} {engine} {seed}: {differ:?}");
+        }
+    }
+}
+
+#[test]
+fn the_documented_example_works() {
+    let ranks = program(Flavour::Example, "ranks").expect("the C compiler that built this test's own programs");
+    for (placement, count) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&ranks).succeed();
+        assert_eq!(outcome.out(), format!("{count} of {count} messages arrived\n"));
+    }
+}
+
+#[test]
+fn valgrind_finds_no_memory_errors_in_libwireup() {
+    let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
+    for engine in ["auto"].into_iter().chain(fabric()) {
+        let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
+        let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        let outcome = run.arg(own("bootstrap")).arg(engine).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{engine}: {outcome}");
+    }
+}
+
+#[test]
+fn a_process_without_a_launcher_is_a_job_of_one() {
+    let output = std::process::Command::new(own("bootstrap")).env("LD_LIBRARY_PATH", library_path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("0 of 1{ALL_RIGHT}"));
+}

@@ -1,0 +1,111 @@
+//! Ranks of libwireup that are killed wherever they wait for others: while their network is made, in the making of groups, in collectives.
+//!
+//! The program (`dies.c`) is run again and again; in its n-th run one rank kills itself in its n-th wait, until it does not wait so often.
+//! Every other rank must get `WU_ERR_PEER_LOST` with that rank, from the call that it is in or from a later one. A rank that waits for ever
+//! is ended with the run by the harness, and fails the test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use wireup_e2e::Run;
+use wireup_e2e::libraries::{hydras, library_path, own};
+use wireup_e2e::peers::skip;
+
+const TCP: &str = "1";
+const UDP: &str = "2";
+/// More waits than any rank has.
+const WAITS_MAX: usize = 1_000;
+
+/// What one series of runs has in common.
+struct Series {
+    ranks: usize,
+    transport: &'static str,
+    /// The number of the way to start.
+    start: &'static str,
+    victim: usize,
+    /// Every so many waits.
+    step: usize,
+}
+
+impl Series {
+    fn words(&self, wait: usize, folder: &Path) -> Vec<String> {
+        let numbers = [self.ranks, self.victim, wait].map(|number| number.to_string());
+        let folder = folder.display().to_string();
+        [&[self.transport.to_owned(), self.start.to_owned()], &numbers[..], &[folder]].concat()
+    }
+
+    /// Runs it, each time with a wait and an empty folder, until the victim was not killed in a wait.
+    fn run(&self, launch: impl Fn(&[String]) -> String) {
+        let name = format!("wireup-dies-{}-{}-{}", std::process::id(), self.transport, self.start);
+        let folder = std::env::temp_dir().join(format!("{name}-{}-{}", self.victim, self.step));
+        for wait in (0..WAITS_MAX).step_by(self.step) {
+            std::fs::create_dir(&folder).expect("an empty folder");
+            let said = launch(&self.words(wait, &folder));
+            let exists = |rank: usize| -> bool { folder.join(rank.to_string()).exists() };
+            let survivors = (0..self.ranks).filter(|rank| *rank != self.victim);
+            let missing: Vec<usize> = survivors.filter(|rank| !exists(*rank)).collect();
+            let is_last = exists(self.victim);
+            std::fs::remove_dir_all(&folder).expect("the folder is there");
+            assert!(missing.is_empty(), "wait {wait}: no news to the ranks {missing:?}: {said}");
+            if is_last {
+                return assert!(wait > 20, "the rank waits for others");
+            }
+        }
+        panic!("the rank still waits");
+    }
+}
+
+fn under_wireup(placement: &str, words: &[String]) -> String {
+    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("dies")).args(words);
+    job.succeed().to_string()
+}
+
+#[test]
+fn a_rank_that_dies_in_any_wait_is_named_to_all_others() {
+    for (start, victim) in [("0", 3), ("1", 0), ("2", 4)] {
+        let series = Series { ranks: 5, transport: TCP, start, victim, step: 4 };
+        series.run(|words| under_wireup("-n 5 --virtual-nodes 2", words));
+    }
+    let series = Series { ranks: 5, transport: TCP, start: "0", victim: 2, step: 7 };
+    series.run(|words| under_wireup("-n 5 --virtual-nodes 2 --instant-on", words));
+}
+
+#[test]
+fn the_same_over_datagrams() {
+    let series = Series { ranks: 5, transport: UDP, start: "1", victim: 3, step: 11 };
+    series.run(|words| under_wireup("-n 5 --virtual-nodes 2", words));
+}
+
+#[test]
+fn the_same_under_hydra() {
+    if hydras().is_empty() {
+        return skip("no mpiexec.hydra").unwrap_or_default();
+    }
+    for (hydra, _) in hydras() {
+        let series = Series { ranks: 5, transport: TCP, start: "1", victim: 1, step: 5 };
+        series.run(|words| under_hydra(&hydra, words));
+    }
+}
+
+/// The survivors end without a goodbye to their launcher, which it does not like: its exit code says nothing.
+fn under_hydra(hydra: &PathBuf, words: &[String]) -> String {
+    let mut run = Command::new("timeout");
+    run.arg("60").arg(hydra).args(["-n", "5"]).arg(own("dies")).args(words).env("LD_LIBRARY_PATH", library_path());
+    let output = run.output().expect("start the launcher");
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// wireup ends the job, whatever the others have heard.
+#[test]
+fn a_rank_that_is_killed_ends_its_job_which_names_it() {
+    for transport in [TCP, UDP] {
+        for wait in [0, 5, 20, 50] {
+            let series = Series { ranks: 5, transport, start: "1", victim: 3, step: 1 };
+            let folder = std::env::temp_dir().join(format!("wireup-dies-{}-{transport}-{wait}", std::process::id()));
+            std::fs::create_dir(&folder).expect("an empty folder");
+            let job = Run::job("-n 5 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("dies")).args(series.words(wait, &folder)).arg("itself").finish();
+            std::fs::remove_dir_all(&folder).expect("the folder is there");
+            outcome.expect_code(137).expect_err_line(&["rank 3", "SIGKILL"]);
+        }
+    }
+}

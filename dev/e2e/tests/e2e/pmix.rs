@@ -1,0 +1,290 @@
+//! Unmodified Open MPI, OpenSHMEM and PMIx programs; which programs are offered PMIx, and how that is reported.
+//!
+//! Their ranks poll continuously, so the tests use few of them.
+
+mod endpoints;
+mod faults;
+mod kin;
+mod offered;
+
+use wireup_e2e::machines::{self, Machines};
+use wireup_e2e::peers::program;
+use wireup_e2e::{Outcome, Run};
+use xtask::programs::Flavour;
+
+const BOTH: [Flavour; 2] = [Flavour::OpenMpi4, Flavour::OpenMpi5];
+/// Clients of Debian's libpmix and of the one in Open MPI 5.
+const CLIENTS: [Flavour; 2] = [Flavour::Pmix, Flavour::Pmix5];
+const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 2"];
+
+/// `wireup run LINE PROGRAM ARGS`; `None` if the peer is not installed.
+fn run(flavour: Flavour, name: &str, line: &str, args: &str) -> Option<Run> {
+    let program = program(flavour, name)?;
+    Some(Run::job(line).arg(program).args(args.split_whitespace()))
+}
+
+/// Checks its output and that there is nothing on stderr.
+fn says(flavour: Flavour, name: &str, line: &str, args: &str, expected: &str) {
+    let Some(run) = run(flavour, name, line, args) else { return };
+    let outcome = run.succeed();
+    assert_eq!(outcome.out(), expected, "{outcome}");
+    outcome.expect_quiet();
+}
+
+fn hello_from_all(hello: &Outcome, ranks: usize) {
+    let said = hello.sorted_lines();
+    assert_eq!(said.len(), ranks, "{hello}");
+    for (rank, line) in said.iter().enumerate() {
+        assert!(line.starts_with(&format!("hello from rank {rank} of {ranks} on ")), "{hello}");
+        assert!(line.contains("Open MPI v"), "{hello}");
+    }
+}
+
+#[test]
+fn open_mpi_runs_on_one_node_and_on_virtual_nodes() {
+    for flavour in BOTH {
+        for placement in PLACEMENTS {
+            let Some(hello) = run(flavour, "hello", placement, "") else { continue };
+            hello_from_all(&hello.succeed(), 4);
+            says(flavour, "ring", placement, "", "ring of 4: token 6, expected 6\n");
+            says(flavour, "allreduce", placement, "", "allreduce over 4 ranks: 4096 sums are right\n");
+            says(flavour, "initfin", placement, "", "");
+        }
+        says(
+            flavour,
+            "allreduce",
+            "-n 5 --virtual-nodes 2 --map-by node",
+            "",
+            "allreduce over 5 ranks: 4096 sums are right\n",
+        );
+        says(flavour, "ring", "-n 1", "", "ring of 1: token 0, expected 0\n");
+    }
+}
+
+/// Debian's version 4 is built without one-sided communication between nodes.
+#[test]
+fn one_sided_communication_works() {
+    says(Flavour::OpenMpi4, "onesided", "-n 3", "", "one-sided over 3 ranks: right\n");
+    for placement in PLACEMENTS {
+        let Some(run) = run(Flavour::OpenMpi5, "onesided", placement, "") else { return };
+        // It warns about one of its own components, under its own launcher as well.
+        run.succeed().expect_out("one-sided over 4 ranks: right\n");
+    }
+}
+
+#[test]
+fn ranks_know_which_ranks_share_their_node() {
+    let expected = ["rank 0 of 4: local 0 of 0 2", "rank 1 of 4: local 0 of 1 3", "rank 2 of 4: local 1 of 0 2"];
+    for flavour in BOTH {
+        let Some(run) = run(flavour, "locality", "-n 4 --virtual-nodes 2 --map-by node", "") else { continue };
+        let outcome = run.succeed();
+        assert_eq!(outcome.sorted_lines()[..3], expected, "{outcome}");
+    }
+}
+
+#[test]
+fn mpi_sessions_split_ranks_into_groups() {
+    for placement in ["-n 5", "-n 5 --virtual-nodes 2"] {
+        let Some(run) = run(Flavour::OpenMpi5, "sessions", placement, "") else { return };
+        let wanted = ["all: 5 ranks", "even: 3 ranks", "even: 3 ranks", "odd: 2 ranks", "odd: 2 ranks"];
+        let outcome = run.succeed();
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+    }
+}
+
+#[test]
+fn an_abort_gives_its_exit_code() {
+    for flavour in BOTH {
+        for placement in PLACEMENTS {
+            let Some(run) = run(flavour, "abort", placement, "") else { continue };
+            let outcome = run.finish().expect_code(7);
+            outcome.expect_err_line(&["wireup: rank 1", "code 7"]);
+        }
+    }
+}
+
+/// Under `mpirun` standard output is a pseudo-terminal, into which the C library writes each line at once.
+#[test]
+fn what_ranks_have_printed_is_shown_when_one_aborts_or_is_killed() {
+    let lines: Vec<String> = (0..4).map(|rank| format!("rank {rank} was here")).collect();
+    for flavour in [Flavour::OpenMpi4, Flavour::OpenMpi5] {
+        for (placement, end, code) in
+            [("-n 4", "abort", 7), ("-n 4 --virtual-nodes 2", "abort", 7), ("-n 4", "kill", 137), ("-n 4", "", 0)]
+        {
+            let Some(run) = run(flavour, "lastwords", placement, end) else { continue };
+            let outcome = run.finish().expect_code(code);
+            assert_eq!(outcome.sorted_lines(), lines, "{flavour:?} {placement} {end}: {outcome}");
+        }
+        // A pipe, if the user wants one: the C library keeps the lines until the end.
+        let Some(run) = run(flavour, "lastwords", "-n 4 --stdout pipe", "kill") else { continue };
+        assert_eq!(run.finish().expect_code(137).out(), "");
+    }
+}
+
+#[test]
+fn leaving_without_finalize_ends_the_job() {
+    for flavour in BOTH {
+        let Some(run) = run(flavour, "earlyexit", "-n 3", "") else { continue };
+        let outcome = run.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        outcome.expect_err_line(&["rank 1", "MPI_Finalize"]);
+    }
+}
+
+#[test]
+fn openshmem_programs_run() {
+    for placement in PLACEMENTS {
+        let Some(run) = run(Flavour::Oshmem, "hello", placement, "") else { return };
+        let outcome = run.succeed();
+        let wanted = (0..4).map(|element| format!("hello from element {element} of 4")).collect::<Vec<_>>();
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+        says(Flavour::Oshmem, "ring", placement, "", "ring of 4 elements: right\n");
+    }
+}
+
+fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, line: &str) -> Option<Outcome> {
+    let program = program(flavour, name)?;
+    // Hosts may share addresses by which they cannot reach each other; Open MPI tries all addresses.
+    Some(machines.job(line).arg(program).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed())
+}
+
+#[test]
+fn open_mpi_runs_on_hosts() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for flavour in BOTH {
+        for (name, line, expected) in [
+            ("ring", "--hosts n[0-1] --ppn 2", "ring of 4: token 6, expected 6\n"),
+            (
+                "allreduce",
+                "--hosts n[0-2] --ppn 1 --fanout 1 --plain-links",
+                "allreduce over 3 ranks: 4096 sums are right\n",
+            ),
+        ] {
+            let Some(outcome) = on_hosts(&machines, flavour, name, line) else { continue };
+            assert_eq!(outcome.out(), expected, "{outcome}");
+            outcome.expect_quiet();
+        }
+        let Some(hello) = on_hosts(&machines, flavour, "hello", "--hosts n[0-1]") else { continue };
+        hello.expect_out("hello from rank 1 of 2 on n1, Open MPI v");
+    }
+}
+
+#[test]
+fn pmix_clients_exchange_values() {
+    // Version 5 of the library passes longer texts to local ranks in its compressed form, under its own launcher as well.
+    for client in CLIENTS {
+        for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
+            let Some(many) = run(client, "exchange", line, "4 2000") else { return };
+            let ranks = &line[3..4];
+            let outcome = many.succeed();
+            assert_eq!(outcome.out(), format!("exchange over {ranks} ranks: 4 rounds of 2000 bytes are right\n"));
+            for how in ["32", "3500", "late"] {
+                says(client, "modex", line, how, &format!("modex over {ranks} ranks: right\n"));
+            }
+        }
+        says(client, "modex", "-n 4 --virtual-nodes 2", "missing", "modex over 4 ranks: right\n");
+    }
+}
+
+#[test]
+fn a_get_waits_for_a_key_that_is_committed_later() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            says(client, "late", placement, "", "late keys over 4 ranks: right\n");
+        }
+        says(client, "late", "-n 4 --virtual-nodes 2 --modex full", "", "late keys over 4 ranks: right\n");
+    }
+}
+
+#[test]
+fn ranks_of_a_job_connect_and_tell_how_they_may_be_preempted() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            says(client, "connect", placement, "", "connections over 4 ranks: right\n");
+        }
+    }
+}
+
+#[test]
+fn exchanges_work_with_every_modex_mode_and_scheme() {
+    for flags in ["--modex full", "--modex direct", "--modex auto", "--exchange ring", "--exchange log", "--fanout 1"] {
+        let line = format!("-n 6 --virtual-nodes 3 {flags}");
+        says(Flavour::Pmix, "exchange", &line, "3 5000", "exchange over 6 ranks: 3 rounds of 5000 bytes are right\n");
+    }
+}
+
+#[test]
+fn many_fences_complete_back_to_back() {
+    let routes = ["--exchange tree", "--exchange ring", "--exchange log", "--agent-transport tcp", ""];
+    for flags in routes {
+        let line = format!("-n 6 --virtual-nodes 3 {flags}");
+        says(Flavour::Pmix, "fences", &line, "1000 200", "1000 fences over 6 ranks\n");
+    }
+    says(Flavour::Pmix5, "fences", "-n 4 --virtual-nodes 2", "500 200", "500 fences over 4 ranks\n");
+}
+
+#[test]
+fn job_data_matches_the_placement() {
+    for client in CLIENTS {
+        let Some(run) = run(client, "jobdata", "-n 5 --virtual-nodes 2 --map-by node", "") else { return };
+        let outcome = run.succeed();
+        let wanted = [
+            "rank 0 of 5: node 0, local 0 of 3: 0,2,4",
+            "rank 1 of 5: node 1, local 0 of 2: 1,3",
+            "rank 2 of 5: node 0, local 1 of 3: 0,2,4",
+            "rank 3 of 5: node 1, local 1 of 2: 1,3",
+            "rank 4 of 5: node 0, local 2 of 3: 0,2,4",
+        ];
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+    }
+}
+
+#[test]
+fn names_groups_events_and_queries_work() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            says(client, "names", placement, "", "names over 4 ranks: right\n");
+            says(client, "groups", placement, "", "groups over 4 ranks: right\n");
+            let Some(events) = run(client, "events", placement, "") else { return };
+            let told: Vec<String> = (1..4).map(|rank| format!("rank {rank} was told of rank 0")).collect();
+            let outcome = events.succeed();
+            assert_eq!(outcome.sorted_lines(), told, "{outcome}");
+            // It compares the pids of the answer, which are those of the machine, with what `getpid` returns.
+            let Some(ask) = run(client, "ask", &format!("{placement} --contain none"), "") else { return };
+            let outcome = ask.succeed();
+            assert_eq!(outcome.sorted_lines(), ["answers over 4 ranks: right", "logged by rank 0"], "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
+    for flavour in BOTH {
+        let Some(exit) = run(flavour, "lateexit", "-n 4 --virtual-nodes 2", "") else { continue };
+        let outcome = exit.finish().expect_code(3);
+        assert_eq!(outcome.out().matches("has finished").count(), 3, "{outcome}");
+        outcome.expect_err_line(&["rank 1", "code 3", "the other ranks continue"]);
+    }
+}
+
+/// Open MPI's own launchers occasionally hang here.
+#[test]
+fn short_lived_ranks_end_cleanly() {
+    for client in CLIENTS {
+        for how in ["", "fence", "exit"] {
+            says(client, "brief", "-n 12 --virtual-nodes 2", how, "");
+        }
+    }
+    for _ in 0..5 {
+        Run::job("-n 16 --virtual-nodes 2 --pmi pmix /bin/true").succeed().expect_quiet();
+    }
+}
+
+/// Nothing is left of any of the jobs; the harness checks that.
+#[test]
+fn consecutive_jobs_leave_nothing_behind() {
+    let count = if std::env::var_os("WIREUP_LARGE").is_some() { 1000 } else { 25 };
+    for _ in 0..count {
+        says(Flavour::Pmix, "brief", "-n 3 --virtual-nodes 2", "fence", "");
+    }
+}

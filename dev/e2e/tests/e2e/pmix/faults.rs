@@ -1,0 +1,222 @@
+//! Clients that die, that wait in vain or that belong to another user; servers that are killed.
+//!
+//! The harness checks at the end of every run that neither processes nor directories are left.
+
+use super::{CLIENTS, PLACEMENTS, run};
+use rustix::process::{Signal, kill_process};
+use wireup_e2e::peers::{program, tool};
+use wireup_e2e::{Run, Running, executables};
+use xtask::programs::Flavour;
+
+#[test]
+fn a_client_that_dies_in_a_fence_is_named() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "fence 3") else { return };
+            faults.finish().expect_code(3).expect_err_line(&["rank 3", "exited with code 3"]);
+        }
+    }
+}
+
+/// If it exits with code 0, the others continue with the available data or with an error; no rank waits for ever.
+#[test]
+fn a_client_that_leaves_before_a_fence_does_not_hang_the_job() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "fence 0") else { return };
+            let outcome = faults.finish();
+            if outcome.code() != 0 {
+                outcome.expect_err_line(&["rank 3", "MPI_Finalize"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_dies_before_giving_its_data_does_not_hang_others() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "modex 4") else { return };
+            faults.finish().expect_code(4).expect_err_line(&["rank 3", "exited with code 4"]);
+            let Some(faults) = run(client, "faults", placement, "modex 0") else { return };
+            let outcome = faults.finish();
+            assert!(outcome.code() != 0 || outcome.out().matches("refused").count() == 3, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_fence_over_a_set_with_a_dead_rank_does_not_hang() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "set 0") else { return };
+            let outcome = faults.finish();
+            assert!(outcome.code() != 0 || outcome.out().contains("rank 0: "), "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_fence_with_a_timeout_times_out() {
+    for placement in PLACEMENTS {
+        // Version 5 of the library notifies only one rank of each node, under its own launcher as well.
+        let Some(faults) = run(Flavour::Pmix, "faults", placement, "timeout") else { return };
+        let outcome = faults.succeed();
+        assert_eq!(outcome.out().matches("out of patience").count(), 3, "{outcome}");
+    }
+}
+
+/// The library ends the fence for the ranks that have entered it; on the late rank's node it notifies nobody.
+#[test]
+fn ranks_can_fence_again_after_a_timeout() {
+    for placement in PLACEMENTS {
+        let Some(faults) = run(Flavour::Pmix, "faults", placement, "again") else { return };
+        let outcome = faults.succeed();
+        assert_eq!(outcome.out().matches("out of patience").count(), 3, "{outcome}");
+    }
+}
+
+/// Only the library knows whether other ranks of the node wait for this one.
+#[test]
+fn a_rank_that_leaves_before_it_connects_is_named() {
+    for client in CLIENTS {
+        let Some(program) = program(client, "fences") else { return };
+        for placement in PLACEMENTS {
+            for code in [0, 3] {
+                let script = format!("[ $PMIX_RANK = 1 ] && exit {code}; exec {}", program.display());
+                let outcome = Run::job(&format!("{placement} --pmi pmix")).sh(&script).finish();
+                assert_ne!(outcome.code(), 0, "{outcome}");
+                outcome.expect_err_line(&["rank 1 ", &format!("exited with code {code}")]);
+            }
+        }
+    }
+}
+
+#[test]
+fn exiting_without_finalize_is_no_error_if_no_rank_waits() {
+    for client in CLIENTS {
+        let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "without") else { return };
+        faults.succeed().expect_quiet();
+    }
+}
+
+#[test]
+fn abort_and_job_control_end_the_job() {
+    for client in CLIENTS {
+        let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "stranger 17") else { return };
+        let outcome = faults.finish().expect_code(17);
+        outcome.expect_err_line(&["rank 0", "17", "no more cheese"]);
+        // Its connections last as long as the job, so no other rank can fail because of them and be the first to say so.
+        assert!(!outcome.out().contains("goes on"), "{outcome}");
+        // It compares numbers of processes, which PMIx tells as they are outside of a PID namespace, with those that it sees.
+        let Some(ask) = run(client, "ask", "-n 4 --virtual-nodes 2 --contain none", "end") else { return };
+        let outcome = ask.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        outcome.expect_err_line(&["rank 0", "end of the job"]);
+    }
+}
+
+#[test]
+fn ranks_get_an_event_when_another_rank_dies() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(events) = run(client, "events", placement, "death") else { return };
+            let outcome = events.finish();
+            let told: Vec<String> = (0..3).map(|rank| format!("rank {rank} was told of rank 3")).collect();
+            assert_eq!(outcome.sorted_lines(), told, "{outcome}");
+        }
+    }
+}
+
+/// A client of another user gets no data, even with all of the job's variables.
+#[test]
+fn a_client_of_another_user_is_refused() {
+    let (Some(brief), Some(setpriv)) = (program(Flavour::Pmix, "brief"), tool("/usr/bin/setpriv")) else { return };
+    if !xtask::debian::is_root() {
+        return;
+    }
+    // A folder that every user may read.
+    let copy = std::env::temp_dir().join(format!("brief-{}", std::process::id()));
+    executables::copy(&brief, &copy);
+    let script = format!(
+        "{} --reuid 65534 --regid 65534 --clear-groups timeout 10 {} >/dev/null 2>&1 && echo let in || echo refused",
+        setpriv.display(),
+        copy.display()
+    );
+    let outcome = Run::job("-n 1 --pmi pmix").sh(&script).finish();
+    std::fs::remove_file(copy).expect("remove the file");
+    assert_eq!(outcome.out(), "refused\n", "{outcome}");
+}
+
+#[test]
+fn pmix_directories_are_private() {
+    let script = r#"stat -c %a "$PMIX_SERVER_TMPDIR""#;
+    let outcome = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh(script).succeed();
+    assert_eq!(outcome.out(), "700\n".repeat(4), "{outcome}");
+}
+
+/// Ranks that run until they are killed.
+fn held() -> Option<Running> {
+    let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 4);
+    Some(running)
+}
+
+#[test]
+fn a_killed_pmix_server_ends_the_job_and_is_named() {
+    let Some(running) = held() else { return };
+    let mut servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
+    let server = servers.next_back().expect("a server process for each node");
+    kill_process(server.pid, Signal::KILL).expect("send the signal");
+    let outcome = running.finish();
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["wireup: ", "PMIx server", "node"]);
+}
+
+/// Kills each process in turn: launcher, agents, keepers, servers, ranks.
+#[test]
+fn killing_any_process_of_a_pmix_job_leaves_nothing() {
+    for turn in 0.. {
+        let Some(running) = held() else { return };
+        let mut all = running.processes();
+        // A job goes on without the process that forks keepers.
+        all.retain(|process| process.name != "wireup-forker");
+        all.sort_by_key(|process| process.pid.as_raw_nonzero());
+        let Some(victim) = all.get(turn) else {
+            running.signal(Signal::TERM);
+            running.finish();
+            return;
+        };
+        println!("killed: {victim:?}");
+        kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+        let outcome = running.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+    }
+}
+
+#[test]
+fn signals_and_time_limits_leave_nothing() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let Some(running) = held() else { return };
+        running.signal(signal);
+        assert_ne!(running.finish().code(), 0);
+    }
+    let outcome = Run::job("-n 4 --virtual-nodes 2 --pmi pmix --timeout 0.5 sleep 1000").finish();
+    assert_eq!(outcome.code(), 124, "{outcome}");
+}
+
+/// The library does not say which ranks of a node wait; one that has not even come to its server is named.
+#[test]
+fn a_rank_that_does_not_call_init_is_named_while_others_wait() {
+    let Some(program) = program(Flavour::OpenMpi4, "initfin") else { return };
+    let script = format!("test $WIREUP_RANK = 1 && exec sleep 100; exec {}", program.display());
+    let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh(&script).start();
+    running.await_that("ranks run", |running| running.processes().iter().any(|one| one.name == "initfin"));
+    running.await_that("rank 1 is named", |running| {
+        // The others may not have come to their servers either.
+        running.signal(Signal::ALARM);
+        running.err_text().contains("node0: 1 arrived, missing rank 1 (pid ")
+    });
+    running.signal(Signal::KILL);
+    running.finish();
+}

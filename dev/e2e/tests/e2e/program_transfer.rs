@@ -1,0 +1,121 @@
+//! wireup is sent by ssh to hosts that lack it, once, into a private folder of the user.
+
+use wireup_e2e::executables;
+use wireup_e2e::machines::{self, HiddenCopy, Machines};
+
+/// The shared hosts with empty caches.
+fn fresh() -> Option<Machines> {
+    let machines = machines::by_ssh()?;
+    forget(&machines);
+    Some(machines)
+}
+
+fn forget(machines: &Machines) {
+    for host in 0..machines.node_count() {
+        machines.ask(host, "rm -rf ~/.cache");
+    }
+}
+
+const HOSTS: [&str; 3] = ["n0", "n1", "n2"];
+
+#[test]
+fn wireup_is_sent_once_to_each_host() {
+    let Some(machines) = fresh() else { return };
+    let hidden = HiddenCopy::new("once");
+    for flags in ["--start ssh-flat", "--fanout 1"] {
+        let line = format!("--hosts n[0-2] --verbose {flags} hostname");
+        let first = machines.job_of(&hidden.program(), &line).succeed();
+        assert_eq!(first.sorted_lines(), HOSTS, "{first}");
+        first.expect_err_line(&["wireup was sent to n[0-2]"]);
+        for host in 0..3 {
+            let found = machines.ask(host, "cd ~/.cache && stat -c '%a %u %F' wireup wireup/* wireup/*/.* wireup/*/*");
+            let own = "700 0 directory";
+            let lines: Vec<&str> = found.lines().filter(|line| *line != own).collect();
+            assert_eq!(lines, ["700 0 regular file"], "n{host}: {found}");
+        }
+        let second = machines.job_of(&hidden.program(), &line).succeed();
+        assert_eq!(second.sorted_lines(), HOSTS, "{second}");
+        assert!(!second.err().contains("was sent"), "{second}");
+        forget(&machines);
+    }
+}
+
+#[test]
+fn several_names_of_one_host_share_one_sent_program() {
+    let Some(machines) = fresh() else { return };
+    let hidden = HiddenCopy::new("several");
+    let outcome = machines.job_of(&hidden.program(), "--hosts n0,root@n0,n0-v6 hostname").succeed();
+    assert_eq!(outcome.sorted_lines(), ["n0"; 3], "{outcome}");
+    assert_eq!(machines.ask(0, "find ~/.cache/wireup -type f | wc -l").trim(), "1");
+    forget(&machines);
+}
+
+#[test]
+fn a_full_disk_on_a_host_is_named() {
+    let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
+    let home = machines.ask(1, "echo ~");
+    machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("mount a small disk");
+    let hidden = HiddenCopy::new("full");
+    for flags in ["", "--fanout 1"] {
+        let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
+        outcome.expect_code(125).expect_err_line(&[
+            "no agent could be started on 1 of 2 nodes: n1",
+            "No space left",
+            "free some space",
+        ]);
+        assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "a partial file was kept");
+    }
+}
+
+/// Replaces the cached program as another user could have done: the replacement must not run.
+const PLANTED: &str = "cd ~/.cache/wireup/*/ && printf '#!/bin/sh\\ntouch /run/planted-ran\\nexit 3\\n' >wireup";
+
+#[test]
+fn programs_in_a_cache_of_another_user_are_not_run() {
+    let Some(machines) = fresh() else { return };
+    let hidden = HiddenCopy::new("else");
+    let line = "--hosts n0 hostname";
+    // The owner is changed for the whole cache, for one build's folder in it, for the program itself.
+    for theirs in ["~/.cache/wireup", "~/.cache/wireup/*", "~/.cache/wireup/*/wireup"] {
+        machines.job_of(&hidden.program(), line).succeed();
+        machines.ask(0, &format!("{PLANTED}; chown -R nobody {theirs}; chmod -R 777 ~/.cache/wireup"));
+        let outcome = machines.job_of(&hidden.program(), line).finish();
+        assert_eq!(machines.ask(0, "ls /run/planted-ran 2>/dev/null || true"), "", "{theirs}: {outcome}");
+        if outcome.code() != 0 {
+            outcome.expect_code(125).expect_err_line(&["n0", ".cache/wireup"]);
+        }
+        forget(&machines);
+    }
+}
+
+#[test]
+fn a_cache_writable_by_others_is_refused() {
+    let Some(machines) = fresh() else { return };
+    let hidden = HiddenCopy::new("refused");
+    let line = "--hosts n0 hostname";
+    machines.job_of(&hidden.program(), line).succeed();
+    machines.ask(0, "chmod 777 ~/.cache/wireup");
+    let outcome = machines.job_of(&hidden.program(), line).finish();
+    outcome.expect_code(125).expect_err_line(&["n0", "is writable by others", "chmod 700"]);
+    forget(&machines);
+}
+
+/// The program in the way is an older release, or an unrelated program with the same name.
+#[test]
+fn another_program_named_wireup_is_not_used() {
+    let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
+    let hidden = HiddenCopy::new("another");
+    let place = machines.path_in_node(0, "/run/wireup-testbed/bin/wireup");
+    for fake in [
+        "#!/bin/sh\necho wireup-needed x86_64 >&2\nexit 89\n",
+        "#!/bin/sh\necho usage: wireup FILE >&2\nexit 2\n",
+        "#!/bin/sh\nexit 1\n",
+        "\u{7f}ELF of another machine\n",
+    ] {
+        executables::write(&place, fake, 0o755);
+        let outcome = machines.job_of(&hidden.program(), "--hosts n0,n1 --fanout 1 --verbose hostname").succeed();
+        assert_eq!(outcome.sorted_lines(), ["n0", "n1"], "{outcome}");
+        outcome.expect_err_line(&["wireup was sent to n[0-1]"]);
+        forget(&machines);
+    }
+}

@@ -1,0 +1,54 @@
+//! Ranks whose hosts cannot connect to each other: their agents carry the connections.
+
+use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::machines::{self, Machines};
+use wireup_e2e::walls::{drop_silently, wall};
+
+/// The ranks of n1 and n2, whose agents are both linked to that of n0, reach each other by no way of their own.
+fn separated(by: fn(&Machines, u16, u16)) -> Option<Machines> {
+    let machines = machines::own(3, |_| ())?;
+    for (from, to) in [(1, 2), (2, 1)] {
+        by(&machines, from, to);
+    }
+    Some(machines)
+}
+
+fn works(machines: &Machines, flags: &str, engine: &str) {
+    let job = machines.job(&format!("--hosts n[0-2] --ppn 2 {flags}")).env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(own("bootstrap")).arg(engine).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 6, "{flags} {engine}: {outcome}");
+}
+
+#[test]
+fn ranks_without_a_route_to_each_other_reach_each_other() {
+    let Some(machines) = separated(wall) else { return };
+    for engine in ["auto", "peers", "few", "thread"] {
+        works(&machines, "", engine);
+    }
+    works(&machines, "--instant-on", "peers");
+}
+
+#[test]
+fn ranks_that_a_silent_firewall_separates_reach_each_other() {
+    let Some(machines) = separated(drop_silently) else { return };
+    works(&machines, "", "peers");
+}
+
+#[test]
+fn datagrams_that_hosts_lose_in_both_directions_are_carried_by_the_agents() {
+    for by in [wall, drop_silently] {
+        let Some(machines) = separated(by) else { return };
+        works(&machines, "", "udp");
+    }
+}
+
+/// A rank that is only reached through the agents ends without a goodbye.
+#[test]
+fn a_lost_rank_behind_a_firewall_is_named_to_the_others() {
+    let Some(machines) = separated(wall) else { return };
+    for transport in ["1", "2"] {
+        let job = machines.job("--hosts n[0-2] --ppn 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = job.arg(own("lost")).arg(transport).succeed();
+        assert_eq!(outcome.out().matches("lost rank 3").count(), 5, "{transport}: {outcome}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Jobs that continue without a terminal.
+
+use rustix::process::Signal;
+use wireup_e2e::sessions::Session;
+
+#[test]
+fn attach_shows_output_and_returns_the_exit_code() {
+    let session = Session::up("--virtual-nodes 2");
+    let job = session.detach("-n 1", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
+    let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
+    assert!(outcome.out().contains("out 0\n"), "{outcome}");
+    outcome.expect_err_line(&["exited with code 7"]);
+    // The output has already been shown completely.
+    let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
+    outcome.expect_err_line(&["no job", &job]);
+    session.down("");
+}
+
+#[test]
+fn attach_follows_output_and_its_end_leaves_the_job_running() {
+    let session = Session::up("--virtual-nodes 2");
+    let gate = session.runtime_dir().with_file_name("gate");
+    let job = session
+        .detach("-n 1", &format!("echo begun; until test -e {}; do sleep 0.02; done; echo over", gate.display()));
+    for signal in [Signal::HUP, Signal::TERM, Signal::KILL] {
+        let mut viewer = session.wireup(&format!("attach {job}")).start();
+        viewer.await_out("begun\n", 1);
+        viewer.signal(signal);
+        viewer.finish();
+    }
+    let jobs = session.wireup("jobs").succeed();
+    assert!(jobs.out().contains("running, detached"), "{jobs}");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("begun\n", 1);
+    std::fs::write(&gate, "").unwrap();
+    let outcome = viewer.finish().expect_code(0);
+    assert_eq!(outcome.out(), "begun\nover\n");
+    session.down("");
+}
+
+#[test]
+fn ctrl_c_in_attach_interrupts_the_job() {
+    let session = Session::up("--virtual-nodes 2");
+    let job = session.detach("-n 2", "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.02; done");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("ready\n", 2);
+    viewer.signal(Signal::INT);
+    let outcome = viewer.finish().expect_code(5);
+    outcome.expect_err_line(&["SIGINT was sent to all ranks"]);
+    let job = session.detach("-n 2", "trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("ready\n", 2);
+    viewer.signal(Signal::INT);
+    viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("was sent to all ranks"));
+    viewer.signal(Signal::INT);
+    let outcome = viewer.finish();
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["killing all ranks"]);
+    session.down("");
+}
+
+#[test]
+fn a_detached_job_that_cannot_start_fails_at_once() {
+    let session = Session::up("--virtual-nodes 2");
+    let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
+    outcome.expect_err_line(&["nonexistent-program", "not found"]);
+    // Its number is printed first, so that the user can end it without waiting.
+    assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
+    let file = session.runtime_dir().with_file_name("file");
+    std::fs::write(&file, "").unwrap();
+    let outcome = session.job("--detach -n 2 --output-dir").arg(file.join("out")).arg("true").finish().expect_code(125);
+    outcome.expect_err_line(&["cannot create the output directory"]);
+    let outcome = session.job("--detach --hosts elsewhere -n 2 true").finish().expect_code(125);
+    outcome.expect_err_line(&["needs a running session", "elsewhere"]);
+    session.job("--detach --pty -n 2 true").finish().expect_code(125).expect_err_line(&["--detach", "--pty"]);
+    session
+        .job("--detach --no-session -n 2 true")
+        .finish()
+        .expect_code(125)
+        .expect_err_line(&["needs a running session"]);
+    session.down("");
+}
+
+#[test]
+fn killing_the_launcher_of_a_detached_job_ends_the_job() {
+    let session = Session::up("--virtual-nodes 2");
+    let job = session.detach("-n 2", "echo ready; exec sleep 1000");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("ready\n", 2);
+    let all = session.processes();
+    let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("the launcher");
+    session.kill(launcher.pid);
+    let outcome = viewer.finish().expect_code(125);
+    outcome.expect_err_line(&["launcher of job", "was killed"]);
+    session.await_that("the end of its ranks", || {
+        session.processes().iter().all(|process| !process.command.starts_with("sleep"))
+    });
+    session.job("-n 2 true").succeed();
+    session.down("");
+}
+
+#[test]
+fn down_with_kill_ends_detached_jobs() {
+    let session = Session::up("--virtual-nodes 2");
+    session.detach("-n 2", "exec sleep 1000");
+    session.wireup("down").finish().expect_code(125);
+    let outcome = session.down("--kill");
+    assert_eq!(outcome.err(), "wireup: session default ended; 1 job killed\n");
+}
+
+/// A user may have few `inotify` instances, which are for those that wait for output.
+#[test]
+fn jobs_are_listed_where_no_inotify_instance_is_left() {
+    let session = Session::up("--virtual-nodes 1");
+    let job = session.detach("-n 1", "true");
+    session.await_that("the end of the job", || session.wireup("jobs").succeed().out().contains("over, code 0"));
+    let listing = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$WIREUP\" jobs";
+    let outcome = session.shell(&format!("unshare --user --map-root-user sh -c '{listing}'")).succeed();
+    assert!(outcome.out().contains(&format!("{job} ")) && outcome.out().contains("over, code 0"), "{outcome}");
+    session.down("");
+}

@@ -1,0 +1,280 @@
+//! How sessions end, and what happens when one of their processes is killed.
+
+use rustix::process::{Signal, kill_process};
+use std::fs;
+use std::time::Duration;
+use wireup_e2e::Run;
+use wireup_e2e::sessions::Session;
+
+const SLEEPERS: &str = "setsid sleep 1000 & echo ready; exec sleep 1000";
+
+#[test]
+fn a_killed_launcher_ends_only_its_own_job() {
+    let session = Session::up("--virtual-nodes 3");
+    let mut victim = session.job("-n 3").sh(SLEEPERS).start();
+    let mut other = session.job("-n 3").sh("echo ready; read line; echo $line").stdin_open().start();
+    victim.await_out("ready\n", 3);
+    other.await_out("ready\n", 3);
+    victim.signal(Signal::KILL);
+    // The harness waits until all processes of the job are gone.
+    victim.finish().expect_code(137);
+    other.write(b"alive\n");
+    assert!(other.finish().expect_code(0).out().contains("alive"));
+    session.down("");
+}
+
+#[test]
+fn a_killed_session_daemon_leaves_nothing() {
+    let session = Session::up("--virtual-nodes 4");
+    let mut running = session.job("-n 4").sh(SLEEPERS).start();
+    running.await_out("ready\n", 4);
+    let detached = session.detach("-n 4", SLEEPERS);
+    let mut viewer = session.wireup(&format!("attach {detached}")).start();
+    viewer.await_out("ready\n", 4);
+    session.kill(session.daemon());
+    running.finish().expect_code(125).expect_err_line(&["the connection to the session is lost"]);
+    viewer.finish().expect_code(125);
+    session.expect_gone();
+}
+
+/// Kills the session's process after writing `said` to its log; returns the files that it leaves, with their lengths.
+fn crash(session: &Session, said: &str) -> Vec<(String, u64)> {
+    let (daemon, place) = (session.daemon(), session.place("default"));
+    fs::write(place.join("log"), said).expect("write the log");
+    session.kill(daemon);
+    session.await_that("the end of all processes", || session.processes().is_empty());
+    let entries = fs::read_dir(place).expect("read the directory").map(|entry| entry.expect("an entry"));
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
+}
+
+#[test]
+fn a_crashed_daemon_leaves_only_the_end_of_its_log() {
+    let session = Session::up("--virtual-nodes 2");
+    session.detach("-n 2", "echo kept");
+    let left = crash(&session, &format!("{}one\ntwo\nno room\n", "early\n".repeat(2000)));
+    assert_eq!(left, [("last-words".to_owned(), 4096)]);
+    let words = ["session default ended unexpectedly", "(one; two; no room)"];
+    let outcome = session.job("-n 1 true").succeed();
+    outcome.expect_err_line(&[&words[..], &["without a session"]].concat());
+    session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(&words);
+    session.wireup("status").finish().expect_code(1).expect_err_line(&words);
+    session.again("--virtual-nodes 2").expect_code(0).expect_err_line(&["ended unexpectedly", "no room"]);
+    session.job("-n 2 true").succeed().expect_quiet();
+    assert_eq!(crash(&session, "out of luck\n").len(), 1);
+    let outcome = session.down("");
+    assert_eq!(
+        outcome.err(),
+        "wireup: session default had already ended, unexpectedly (out of luck); its remaining files were removed\n"
+    );
+}
+
+#[test]
+fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
+    let session = Session::up("--virtual-nodes 4 --fanout 1");
+    let mut elsewhere =
+        session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
+    let mut there = session.job("-n 4").sh(SLEEPERS).start();
+    elsewhere.await_out("ready\n", 2);
+    there.await_out("ready\n", 4);
+    // The third of a chain of four agents; the fourth is its child.
+    let mut agents = session.agents();
+    agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
+    session.kill(agents[1].pid);
+    let outcome = there.finish().expect_code(125);
+    outcome.expect_err_line(&["node2"]);
+    elsewhere.write(b"goes on\n");
+    assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
+    let outcome = session.wireup("status").finish().expect_code(1);
+    assert!(outcome.out().contains("lost      node2"), "{outcome}");
+    let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
+    outcome.expect_err_line(&["are lost and not used", "node2"]);
+    let outcome = session.again("").expect_code(0);
+    assert_eq!(outcome.err(), "wireup: session default is running again: 4 nodes\n");
+    let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "1", "2", "3"]);
+    outcome.expect_quiet();
+    session.down("");
+}
+
+/// Its links look healthy; it is detected only because it does nothing.
+#[test]
+fn a_stopped_agent_is_lost_and_exits_when_continued() {
+    let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
+    let mut elsewhere =
+        session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
+    let mut there = session.job_leaving("-n 4").sh("echo ready; exec sleep 1000").start();
+    elsewhere.await_out("ready\n", 2);
+    there.await_out("ready\n", 4);
+    let mut agents = session.agents();
+    agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
+    // The third of a chain of four agents; its child is healthy.
+    kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
+    there.finish().expect_code(125).expect_err_line(&["node2", "has not responded"]);
+    session.await_that("the status of the other nodes", || {
+        let status = session.wireup("status").finish();
+        status.out().contains("lost      node2") && !status.out().contains("lost      node3")
+    });
+    elsewhere.write(b"goes on\n");
+    assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
+    assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
+    kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
+    session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
+    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default is running again: 4 nodes\n");
+    session.job("-n 4 true").succeed().expect_quiet();
+    session.down("");
+}
+
+#[test]
+fn agents_restarted_while_others_are_lost_return_eventually() {
+    let session = Session::up("--virtual-nodes 6 --fanout 1");
+    for _ in 0..3 {
+        let mut agents = session.agents();
+        agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
+        // Some agents may still be starting.
+        let [_, first, .., last] = &agents[..] else { continue };
+        session.kill(first.pid);
+        // If the last agent is lost at the wrong moment, agents that it should have started are missed after the time for a start only.
+        let up = session.again_later("").guard(Duration::from_secs(100)).start();
+        // It may have ended already, since it lost its parent.
+        let _ = kill_process(last.pid, Signal::KILL);
+        up.finish();
+    }
+    // A loss is reported a fifth of a second after it occurs.
+    session.await_that("a job on all nodes", || {
+        let all = session.again("").code() == 0;
+        all && session.job("-n 6").sh("echo $WIREUP_NODE").finish().sorted_lines() == ["0", "1", "2", "3", "4", "5"]
+    });
+    session.down("");
+}
+
+#[test]
+fn a_killed_keeper_and_then_a_killed_daemon_leave_nothing() {
+    let session = Session::up("--virtual-nodes 2");
+    let mut running = session.job("-n 2").sh(SLEEPERS).start();
+    running.await_out("ready\n", 2);
+    let mut keepers = session.named("wireup-keeper");
+    keepers.sort_by_key(|keeper| keeper.pid.as_raw_nonzero());
+    session.kill(keepers[0].pid);
+    session.kill(session.daemon());
+    running.finish().expect_code(125);
+    session.await_that("the end of all processes", || session.processes().is_empty());
+    session.wireup("down").finish();
+}
+
+#[test]
+fn a_killed_keeper_ends_its_job_and_is_replaced() {
+    let session = Session::up("--virtual-nodes 2");
+    let mut running = session.job("-n 2").sh(SLEEPERS).start();
+    running.await_out("ready\n", 2);
+    let rank = running.processes().into_iter().find(|process| process.command.starts_with("sleep")).expect("a rank");
+    let keepers = session.named("wireup-keeper");
+    let keeper = keepers.iter().find(|keeper| keeper.pid.as_raw_nonzero().get() == rank.parent).expect("its keeper");
+    session.kill(keeper.pid);
+    running.finish().expect_code(125);
+    session.job("-n 2 true").succeed();
+    // Idle keepers are killed as well; new ones replace them.
+    for keeper in session.named("wireup-keeper") {
+        // The end of the first process of their PID namespace is the end of all.
+        let _ = kill_process(keeper.pid, Signal::KILL);
+    }
+    session.await_that("new keepers", || session.named("wireup-keeper").len() >= 2);
+    session.shell("for i in 1 2 3 4 5; do $WIREUP run -n 2 true && exit 0; sleep 0.2; done; exit 1").succeed();
+    session.wireup("down").finish();
+    session.await_that("the end of all processes", || session.processes().is_empty());
+}
+
+#[test]
+fn a_session_ends_with_its_owner() {
+    let session = Session::nowhere();
+    let gate = session.runtime_dir().with_file_name("gate");
+    let script = format!(
+        "setsid sh -c '$WIREUP up --virtual-nodes 2; until test -e {0}; do sleep 0.02; done' >/dev/null 2>&1 &
+        until $WIREUP status; do sleep 0.05; done",
+        gate.display()
+    );
+    session.shell_leaving(&script).expect_code(0);
+    let mut running = session.job("-n 2").sh(SLEEPERS).start();
+    running.await_out("ready\n", 2);
+    fs::write(&gate, "").unwrap();
+    running.finish().expect_err_line(&["log-in", "has ended"]);
+    session.expect_gone();
+}
+
+/// The owner is the script of a batch system or a container, not its short-lived subshells.
+#[test]
+fn without_a_session_leader_the_script_owns_the_session() {
+    let session = Session::nowhere();
+    let gate = session.runtime_dir().with_file_name("gate");
+    let script = format!(
+        "while test -e /proc/$(cut -d' ' -f6 /proc/$$/stat); do sleep 0.02; done
+        ($WIREUP up --virtual-nodes 2)
+        until test -e {0}; do sleep 0.02; done",
+        gate.display()
+    );
+    let file = session.runtime_dir().with_file_name("script");
+    fs::write(&file, script).unwrap();
+    let begin = format!(
+        "setsid sh -c 'sh {} >/dev/null 2>&1 & exit'
+        until $WIREUP status; do sleep 0.05; done",
+        file.display()
+    );
+    session.shell_leaving(&begin).expect_code(0);
+    session.shell("sleep 0.3; $WIREUP run --session default -n 2 true").succeed();
+    fs::write(&gate, "").unwrap();
+    session.expect_gone();
+}
+
+/// The caller is a script that ignores signals, has a file open, and is in a directory that will be removed.
+#[test]
+fn a_session_inherits_no_directory_file_or_ignored_signal() {
+    let session = Session::nowhere();
+    let folder = session.runtime_dir().with_file_name("caller");
+    fs::create_dir(&folder).unwrap();
+    let script =
+        format!("cd {} && trap '' HUP INT QUIT && exec 7>kept && $WIREUP up --virtual-nodes 2", folder.display());
+    session.shell_leaving(&script).expect_code(0);
+    let own = format!("/proc/{}", session.daemon().as_raw_nonzero());
+    assert_eq!(fs::read_link(format!("{own}/cwd")).unwrap(), std::path::Path::new("/"));
+    let open = fs::read_dir(format!("{own}/fd")).unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    assert!(open.into_iter().all(|file| !file.starts_with(&folder)));
+    let status = fs::read_to_string(format!("{own}/status")).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a field of the kernel's").trim();
+    // Only SIGPIPE and SIGXFSZ are ignored.
+    assert_eq!(u64::from_str_radix(ignored, 16), Ok(1 << 12 | 1 << 24));
+    session.down("");
+}
+
+#[test]
+fn a_lingering_session_outlives_its_owner() {
+    let session = Session::nowhere();
+    session.shell_leaving("setsid -w $WIREUP up --linger --virtual-nodes 2").expect_code(0);
+    session.job("-n 2 true").succeed();
+    let outcome = session.wireup("status").succeed();
+    assert!(outcome.out().contains("ends with wireup down"), "{outcome}");
+    session.down("");
+}
+
+#[test]
+fn sigterm_ends_the_session_and_its_jobs() {
+    let session = Session::up("--virtual-nodes 3");
+    let mut running = session.job("-n 3").sh(SLEEPERS).start();
+    running.await_out("ready\n", 3);
+    kill_process(session.daemon(), Signal::TERM).expect("send the signal");
+    running.finish().expect_err_line(&["the job was ended because its session ended"]);
+    session.expect_gone();
+}
+
+/// It does not stay behind, where nobody could use it.
+#[test]
+fn a_session_that_has_too_few_descriptors_to_answer_is_ended_again() {
+    for limit in [17, 18] {
+        let session = Session::nowhere();
+        let script = format!("ulimit -n {limit}; exec \"$WIREUP\" up --virtual-nodes 3");
+        let outcome = session.leaving(Run::shell(&script)).finish();
+        match outcome.code() {
+            125 => session.await_that("the end of its processes", || session.processes().is_empty()),
+            _ => drop(session.down("--kill")),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Runs whose session is not there, and sessions that do not answer.
+
+use rustix::process::{Signal, kill_process};
+use wireup_e2e::sessions::Session;
+
+#[test]
+fn a_named_session_must_be_there() {
+    let session = Session::nowhere();
+    let words = ["there is no session lab", "wireup up --name lab", "--no-session runs this job without one"];
+    session.job("-n 1 --session lab true").finish().expect_code(125).expect_err_line(&words);
+    session.job("-n 1 true").env("WIREUP_SESSION", "lab").finish().expect_code(125).expect_err_line(&words);
+    session.job("-n 1 --no-session true").env("WIREUP_SESSION", "lab").succeed().expect_quiet();
+    session.again("--virtual-nodes 2 --name lab").expect_code(0);
+    let outcome = session.job("-n 2 --map-by node").sh("echo $WIREUP_NODE").env("WIREUP_SESSION", "lab").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "1"]);
+    session.wireup("down").env("WIREUP_SESSION", "lab").succeed();
+    session.expect_gone();
+}
+
+/// Each run says so, until it is started again or forgotten.
+#[test]
+fn a_run_says_that_its_session_was_lost() {
+    let up = "$WIREUP up --virtual-nodes 2 2>&1";
+    for (script, is_killed, why) in [
+        (format!("exec {up}"), true, "its process was killed"),
+        (format!("setsid sh -c '{up}; :'"), false, "the log-in or script that started it (process "),
+    ] {
+        let session = Session::nowhere();
+        let outcome = session.shell_leaving(&script).expect_code(0);
+        assert!(outcome.out().contains("started: 2 nodes; it ends with wireup down, or with "), "{outcome}");
+        if is_killed {
+            session.kill(session.daemon());
+        }
+        session.expect_gone();
+        for _ in 0..2 {
+            let outcome = session.job("-n 1 true").succeed();
+            outcome.expect_err_line(&["session default, started 0 min ago, has ended: ", why, "runs without it"]);
+        }
+        session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(&[why, "wireup up"]);
+        session.wireup("down").succeed().expect_err_line(&["has ended", why]);
+        session.job("-n 1 true").succeed().expect_quiet();
+        session.wireup("down").finish().expect_code(125).expect_err_line(&["there is no session default"]);
+    }
+}
+
+#[test]
+fn a_stopped_session_is_named_and_can_be_ended() {
+    let session = Session::up("--virtual-nodes 3");
+    let mut running = session.job("-n 3").sh("setsid sleep 1000 & echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 3);
+    // One agent is stopped too.
+    for pid in [session.daemon(), session.agents()[0].pid] {
+        kill_process(pid, Signal::STOP).expect("send the signal");
+    }
+    let stopped = format!("its process {} is stopped: kill -CONT", session.daemon().as_raw_nonzero());
+    let commands = ["run -n 1 true", "status --session default", "down"];
+    let all: Vec<_> = commands.iter().map(|line| session.wireup(line).start()).collect();
+    for command in all {
+        let outcome = command.finish().expect_code(125);
+        outcome.expect_err_line(&["waiting up to 8 s for session default", &stopped]);
+        outcome.expect_err_line(&["session default does not answer", &stopped, "wireup down --kill ends it"]);
+    }
+    session.wireup("down --kill").succeed().expect_err_line(&["session default ended"]);
+    running.finish().expect_code(125);
+    session.expect_gone();
+}
+
+/// A job runs to its end, or is refused: by the session, or because there is none any more.
+#[test]
+fn a_job_that_comes_with_the_end_of_its_session_is_not_killed() {
+    let session = Session::nowhere();
+    for _ in 0..15 {
+        session.again("--virtual-nodes 2").expect_code(0);
+        let job = || session.job("-n 2").sh("sleep 0.05; echo done").start();
+        let mut jobs: Vec<_> = (0..4).map(|_| job()).collect();
+        let down = session.wireup("down").start();
+        jobs.extend((0..4).map(|_| job()));
+        for job in jobs {
+            let outcome = job.finish();
+            let (said, code) = (outcome.err(), outcome.code());
+            let is_refused = said.contains("the job was not started, because its session ended")
+                || said.contains("has ended; wireup up");
+            match code {
+                0 => assert_eq!(outcome.out(), "done\ndone\n", "{outcome}"),
+                _ => assert!(is_refused && outcome.out().is_empty(), "{outcome}"),
+            }
+        }
+        if down.finish().code() != 0 {
+            session.wireup("down").succeed();
+        }
+    }
+    session.expect_gone();
+}

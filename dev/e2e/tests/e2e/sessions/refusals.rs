@@ -1,0 +1,150 @@
+//! Sockets that do not belong to a usable session: each gives a clear message and the next step.
+
+use rustix::process::{Signal, kill_process};
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::thread;
+use wireup_e2e::sessions::Session;
+
+/// Creates a directory that looks like a session's.
+fn place(session: &Session) -> std::path::PathBuf {
+    let place = session.place("default");
+    fs::create_dir_all(&place).unwrap();
+    fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
+    place
+}
+
+#[test]
+fn a_stale_socket_is_reported_and_up_restarts_the_session() {
+    let session = Session::nowhere();
+    drop(UnixListener::bind(place(&session).join("socket")).unwrap());
+    for words in ["run -n 1 true", "status --session default", "jobs"] {
+        let outcome = session.wireup(words).finish().expect_code(125);
+        outcome.expect_err_line(&[
+            "session default ended unexpectedly and left",
+            "wireup up starts it again",
+            "--no-session",
+        ]);
+    }
+    session.job("--no-session -n 1 true").succeed().expect_quiet();
+    let outcome = session.wireup("down").succeed();
+    assert_eq!(outcome.err(), "wireup: session default had already ended; its remaining files were removed\n");
+    drop(UnixListener::bind(place(&session).join("socket")).unwrap());
+    session.again("--virtual-nodes 2").expect_code(0);
+    session.job("-n 2 true").succeed();
+    for flags in ["--virtual-nodes 2", "--linger", "--plain-links", "--fanout 3", "--start-timeout 5"] {
+        session.again(flags).expect_code(125).expect_err_line(&["is already running", "wireup down"]);
+    }
+    session.again("--verbose").expect_code(0);
+    session.down("");
+}
+
+#[test]
+fn foreign_or_open_session_directories_are_refused() {
+    let session = Session::nowhere();
+    let place = place(&session);
+    let refused = |words: &[&str]| {
+        // A run that does not name a session still runs.
+        let outcome = session.job("-n 1 true").succeed();
+        let line = outcome.expect_err_line(&[words, &["running this job without a session"]].concat());
+        assert_eq!(outcome.err(), format!("{line}\n"));
+        session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(words);
+        session.again("").expect_code(125).expect_err_line(words);
+    };
+    fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
+    refused(&["is accessible to other users", "chmod 700"]);
+    fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
+    if rustix::process::geteuid().is_root() {
+        for taken in [place.clone(), session.runtime_dir()] {
+            chown(&taken, Some(12345), None).unwrap();
+            refused(&["belongs to user 12345"]);
+            chown(&taken, Some(0), None).unwrap();
+        }
+    }
+    fs::remove_dir(&place).unwrap();
+    std::os::unix::fs::symlink("/tmp", &place).unwrap();
+    refused(&["is not a directory"]);
+}
+
+/// Listens on the session's socket and answers one caller.
+fn answer(session: &Session, bytes: Vec<u8>) -> thread::JoinHandle<Vec<u8>> {
+    let listener = UnixListener::bind(place(session).join("socket")).unwrap();
+    thread::spawn(move || {
+        let (mut caller, _) = listener.accept().unwrap();
+        caller.write_all(&bytes).unwrap();
+        let mut heard = vec![0; 8];
+        caller.read_exact(&mut heard).unwrap();
+        heard
+    })
+}
+
+#[test]
+fn a_session_of_another_version_is_refused() {
+    for (versions, words) in [(b"WUA\n\x01\0\x02\0", "up to 2"), (b"WUA\n\xf0\xff\xff\xff", "65520 and later")] {
+        let session = Session::nowhere();
+        let heard = answer(&session, versions.to_vec());
+        let outcome = session.job("-n 1 true").finish().expect_code(125);
+        outcome.expect_err_line(&["was started by another version of wireup", words, "wireup down", "--no-session"]);
+        assert_eq!(heard.join().unwrap()[..4], *b"WUA\n");
+    }
+}
+
+#[test]
+fn a_socket_without_a_session_behind_it_is_refused() {
+    for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"", b"WUA"] {
+        let session = Session::nowhere();
+        let heard = answer(&session, said.to_vec());
+        session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["session default"]);
+        heard.join().unwrap();
+    }
+}
+
+#[test]
+fn foreign_callers_do_not_disturb_the_session() {
+    let session = Session::up("--virtual-nodes 2");
+    let socket = session.place("default").join("socket");
+    let call = |said: &[u8]| {
+        let mut caller = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        caller.write_all(said).unwrap();
+        let mut heard = Vec::new();
+        let _ = caller.read_to_end(&mut heard);
+        assert_eq!(heard[..4], *b"WUA\n");
+        heard
+    };
+    let greeting = call(b"WUA\n\x01\0\x02\0");
+    call(b"GET / HTTP/1.1\r\n\r\n");
+    call(&[&greeting[..8], b"garbage garbage garbage garbage"].concat());
+    let open: Vec<_> = (0..300).map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap()).collect();
+    session.job("-n 2 true").succeed();
+    drop(open);
+    session.down("");
+}
+
+#[test]
+fn a_session_that_does_not_answer_is_reported() {
+    let session = Session::up("--virtual-nodes 2");
+    let daemon = session.daemon();
+    kill_process(daemon, Signal::STOP).expect("send the signal");
+    let outcome = session.job("-n 1 true").finish().expect_code(125);
+    outcome.expect_err_line(&["does not answer", &format!("kill -CONT {}", daemon.as_raw_nonzero()), "--no-session"]);
+    kill_process(daemon, Signal::CONT).expect("send the signal");
+    session.job("-n 1 true").succeed();
+    session.down("");
+}
+
+#[test]
+fn invalid_or_unknown_session_names_are_refused() {
+    let session = Session::nowhere();
+    for name in ["../x", "", ".hidden", "a/b"] {
+        session
+            .job("-n 1")
+            .args(["--session", name, "true"])
+            .finish()
+            .expect_code(125)
+            .expect_err_line(&["is not a valid session name"]);
+    }
+    let outcome = session.job("-n 1 --session nobody true").finish().expect_code(125);
+    outcome.expect_err_line(&["there is no session nobody", "wireup up"]);
+}

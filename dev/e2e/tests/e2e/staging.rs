@@ -1,0 +1,392 @@
+//! Staged files: ranks read copies in node memory. `staging_server` looks at what the file server is still asked for.
+
+use crate::staging_server::spec;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use wireup_e2e::machines;
+use wireup_e2e::sessions::{Session, status_of};
+use wireup_e2e::{Outcome, Run, Running};
+use wireup_testbed::slowfs::{SlowFs, Spec};
+
+/// A folder for the test's files and stores, removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        Folder::below(&std::env::temp_dir())
+    }
+
+    /// One that the hosts of testbeds see as well.
+    pub fn shared() -> Folder {
+        Folder::below(wireup_e2e::wireup().parent().expect("a program lies in a folder"))
+    }
+
+    fn below(place: &Path) -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = place.join(format!("wireup-staging-{}-{count}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Folder(folder)
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The flag that keeps staged files here, apart from those of other tests.
+    pub fn stage(&self) -> String {
+        format!("--stage={}", self.at("store").display())
+    }
+
+    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    pub fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.write(name, format!("#!/bin/sh\n{script}\n").as_bytes());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its bits");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Folders of a store may be read-only.
+        let _ = std::process::Command::new("chmod").args(["-R", "u+w"]).arg(&self.0).status();
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes that cannot be packed.
+pub fn noise(len: u32) -> Vec<u8> {
+    let mut state = 1u32;
+    let step = |_| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..len).map(step).collect()
+}
+
+pub fn may_mount() -> bool {
+    let permitted = wireup_e2e::may_isolate() && Path::new("/dev/fuse").exists();
+    if !permitted {
+        println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
+    }
+    permitted
+}
+
+#[test]
+fn ranks_see_the_copy_that_was_staged() {
+    let folder = Folder::new();
+    let data = folder.write("data", b"staged");
+    // The original changes while the job waits.
+    let script = format!("echo ready; read word; cat {0}; echo x > {0} || echo refused", data.display());
+    let program = folder.program("program", &script);
+    for place in ["-n 1", "-n 2 --virtual-nodes 2 --stdin all"] {
+        fs::write(&data, b"staged").expect("a file");
+        let mut running = Run::job(place)
+            .args(["--pmi", "simple", &folder.stage(), "--stage-also"])
+            .arg(&data)
+            .arg(&program)
+            .stdin_open()
+            .start();
+        running.await_out("ready\n", if place == "-n 1" { 1 } else { 2 });
+        fs::write(&data, b"changed").expect("a file");
+        running.write(b"go\n");
+        running.close_stdin();
+        let outcome = running.finish().expect_code(0);
+        let ranks = if place == "-n 1" { 1 } else { 2 };
+        assert_eq!(outcome.out().matches("staged").count(), ranks, "{outcome}");
+        assert_eq!(outcome.out().matches("refused").count(), ranks, "{outcome}");
+        assert_eq!(fs::read(&data).expect("a file"), b"changed");
+    }
+}
+
+#[test]
+fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
+    let folder = Folder::new();
+    let program = folder.program("bin/program", "wc -c < \"$1\"");
+    let data = folder.write("bin/data", &noise(300_000));
+    let names = folder.at("bin").join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8"));
+    fs::write(&names, b"x").expect("a file");
+    let session = Session::up("--virtual-nodes 2");
+    let bin = folder.at("bin").to_str().expect("UTF-8").to_owned();
+    let stage = |words: &str| session.wireup(&format!("stage {words} {}", folder.stage()));
+    let told = stage(&format!("up {bin}")).finish().expect_code(0);
+    told.expect_err_line(&["staged on 1 node: 3 files", "KiB sent"]);
+    let listed = stage("list").finish().expect_code(0);
+    assert!(listed.out().lines().any(|line| line.contains(&bin) && line.contains(" 3 ")), "{listed}");
+    // Nothing but names travels the second time, and only the changed file the third time.
+    let sent = |outcome: Outcome| {
+        let line = outcome.expect_err_line(&["sent in"]);
+        line.split("; ").nth(1).and_then(|part| part.split(" sent").next()).map(str::to_owned).unwrap_or_default()
+    };
+    assert!(sent(stage(&format!("up {bin}")).finish()).ends_with("bytes"));
+    fs::write(folder.at("bin/other"), [7; 20_000]).expect("a file");
+    assert!(sent(stage(&format!("up {bin}")).finish()).ends_with("bytes"), "a repeated byte is packed");
+    let job = session.job("-n 2 --pmi simple").args([&folder.stage(), "--stage-also", &bin]).arg(&program).arg(&data);
+    assert_eq!(job.succeed().out(), "300000\n300000\n");
+    // A set that a job uses is not dropped.
+    let mut running = session
+        .job("-n 1 --pmi simple")
+        .args([&folder.stage(), "--stage-also", &bin])
+        .sh("echo ready; read word")
+        .stdin_open()
+        .start();
+    running.await_out("ready\n", 1);
+    stage("drop").finish().expect_code(125).expect_err_line(&["is in use by a job"]);
+    running.close_stdin();
+    running.finish();
+    session.await_that("the keeper lets go", || {
+        stage("drop").finish();
+        stage("list").finish().out() == "nothing is staged\n"
+    });
+    session.down("").expect_code(0);
+}
+
+/// With the right to mount file systems, contents are in packs; in a user namespace, where there is none, as files.
+#[test]
+fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
+    let with_image = wireup_e2e::may_isolate();
+    for (without, kept, not_kept) in [("", "packs", "objects"), ("unshare -Ur ", "objects", "packs")] {
+        if without.is_empty() && !with_image {
+            println!("not run with images: it needs CAP_SYS_ADMIN");
+            continue;
+        }
+        let folder = Folder::new();
+        for number in 0..300 {
+            folder.write(&format!("env/{}/{number}", number % 7), number.to_string().as_bytes());
+        }
+        folder.write("env/long", &noise(700_000));
+        folder.write("env/empty", b"");
+        symlink("long", folder.at("env/link")).expect("a link");
+        let program = folder.program("env/program", "echo as staged");
+        let privileged = folder.program("env/privileged", "echo original");
+        fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
+        let env = folder.at("env").display().to_string();
+        // Names, bits, times and contents of all but the privileged file.
+        let sum = "(cd $env; find . -type f ! -name privileged | sort | xargs cat; find . -type l -printf \"%P %l;\"; \
+                   find . -type f ! -name privileged -printf \"%P %m %s %T@;\" -o -type d -printf \"%P %m %T@;\" | tr \";\" \"\\n\" | sort) | cksum";
+        let script = format!(
+            "env={env}; {sum} > {store}.before; \
+             {without}\"$WIREUP\" run -n 2 --virtual-nodes 2 --pmi simple --wdir / --stage={store} --stage-also $env sh -c 'env={env}; {sum}; \
+             {program}; {privileged}; echo x > {env}/empty || echo refused' > {store}.out; code=$?; \
+             cat {store}.before {store}.before {store}.out; ls {store}/{not_kept}; [ -n \"$(ls {store}/{kept})\" ] || echo nothing kept; exit $code",
+            store = folder.at("store").display(),
+            program = program.display(),
+            privileged = privileged.display(),
+        );
+        let outcome = Run::shell(&script).finish().expect_code(0);
+        outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
+        let mut counts = std::collections::BTreeMap::new();
+        outcome.out().lines().for_each(|line| *counts.entry(line.to_owned()).or_insert(0) += 1);
+        let words = ["as staged", "original", "refused"];
+        assert!(words.iter().all(|word| counts.remove(*word) == Some(2)), "{without}{outcome}");
+        // The sum before, which was written twice, and that of each rank.
+        assert!(counts.len() == 1 && counts.values().all(|count| *count == 4), "{without}{outcome}");
+        let required = format!("{without}\"$WIREUP\" run -n 1 --pmi simple --stage=require --stage-also {env} true");
+        Run::shell(&required).finish().expect_code(125).expect_err_line(&["privileged is not staged", "demands it"]);
+    }
+}
+
+#[test]
+fn a_store_without_room_leaves_the_ranks_the_originals() {
+    let folder = Folder::new();
+    let data = folder.write("data", &noise(3_000_000));
+    let job = |how: &str| {
+        Run::job("-n 2 --virtual-nodes 2 --pmi simple --stage-room 1")
+            .args([&folder.stage(), how, "--stage-also"])
+            .arg(&data)
+            .args(["wc", "-c"])
+            .arg(&data)
+    };
+    let outcome = job("--stage").finish().expect_code(0);
+    outcome.expect_err_line(&["staging failed", "do not fit", "--stage-room"]);
+    outcome.expect_err_line(&["its ranks use the original files"]);
+    assert_eq!(outcome.out().matches("3000000").count(), 2, "{outcome}");
+    let outcome = job("--stage=require").finish().expect_code(125);
+    outcome.expect_err_line(&["not all nodes have the staged files", "--stage=require"]);
+    assert_eq!(outcome.out(), "");
+}
+
+#[test]
+fn what_cannot_be_staged_is_named() {
+    let folder = Folder::new();
+    let stage = folder.stage();
+    let refused = |words: &[&str]| Run::job("-n 1 --pmi simple").args([&stage]).args(words).finish().expect_code(125);
+    refused(&["--stage-also", "/no/such/file", "true"]).expect_err_line(&["/no/such/file", "no such file"]);
+    refused(&["--stage=here", "true"]).expect_err_line(&["--stage here", "give an absolute folder"]);
+    let work = folder.at("work");
+    fs::create_dir_all(&work).expect("a folder");
+    let here = Run::job("-n 1 --pmi simple").args([&stage, "--stage-also", "."]).arg("true").cwd(&work).finish();
+    here.expect_code(125).expect_err_line(&["the ranks work in", "--wdir"]);
+    // A copy would not have the rights of the original, which the ranks run instead.
+    let privileged = folder.program("privileged", "echo ran");
+    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
+    let run = |how: &str| Run::job("-n 1 --pmi simple").args([&stage, how]).arg(&privileged).finish();
+    let outcome = run("--stage").expect_code(0).expect_out("ran\n");
+    outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
+    run("--stage=require")
+        .expect_code(125)
+        .expect_err_line(&["privileged is not staged", "--stage=require demands it"]);
+    // Others may write into the store's folder.
+    let open = folder.at("open");
+    fs::create_dir_all(&open).expect("a folder");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its bits");
+    let data = folder.write("data", b"x");
+    let outcome = Run::job("-n 1 --pmi simple")
+        .arg(format!("--stage={}", open.display()))
+        .args(["--stage=require", "--stage-also"])
+        .arg(&data)
+        .arg("true")
+        .finish();
+    outcome.expect_code(125).expect_err_line(&["others may write to it"]);
+}
+
+#[test]
+fn a_dry_run_lists_what_would_travel_and_why() {
+    let folder = Folder::new();
+    let program = folder.program("program", "true");
+    let data = folder.write("plugins/one", b"12345");
+    let outcome = Run::job("-n 1 --dry-run --stage-also")
+        .arg(data.parent().expect("a folder"))
+        .arg(&program)
+        .finish()
+        .expect_code(0);
+    let out = outcome.out();
+    for words in ["staged on each node: 2 files", "(the program;", "(named by --stage-also; 1 files, 5 bytes)"] {
+        assert!(out.contains(words), "{words}: {outcome}");
+    }
+}
+
+/// The program is on no node but the launcher's, nor is its folder.
+#[test]
+fn a_program_that_nodes_do_not_have_is_brought_to_them() {
+    let Some(machines) = machines::plain() else { return };
+    let run = "--ppn 2 --pmi simple -verbose --stage --stage-also /run/apps/app/data ./program";
+    let (flags, hosts) = (machines.flags(), "--hosts n0,n1,n2");
+    let alone = format!("\"$WIREUP\" run {flags} {hosts} {run}");
+    let in_session = format!(
+        "\"$WIREUP\" up {flags} {hosts} --session places && \"$WIREUP\" run --session places {run} && \"$WIREUP\" down --session places"
+    );
+    for line in [alone, in_session] {
+        let script = format!(
+            "mkdir -p /run/apps/app; cd /run/apps/app; printf '#!/bin/sh\ncat data\n: >$WIREUP_RANK && rm $WIREUP_RANK\n' > program; echo data > data; \
+             chmod +x program; {line}; code=$?; rm -rf /run/apps /dev/shm/wireup-stage-*; exit $code"
+        );
+        let outcome = machines.shell(&script).finish().expect_code(0);
+        assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
+        outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
+        for node in 0..3 {
+            machines.ask(node, "rm -rf /dev/shm/wireup-stage-*; test ! -e /run/apps");
+        }
+    }
+}
+
+/// A file that takes a second to be read, and again when it is sent.
+fn slow_file(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
+    folder.write("source/data", &noise(10_000_000));
+    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    let spec = Spec { bandwidth_mb: 10, cold: true, ..spec(&folder.at("source"), &folder.at("mount")) };
+    Some((SlowFs::mount_or_skip(&spec)?, folder.at("mount/data")))
+}
+
+fn slow_job(folder: &Folder, data: &Path, how: &str) -> Run {
+    Run::job("-n 2 --virtual-nodes 2 --pmi simple")
+        .cwd(Path::new("/"))
+        .args([&folder.stage(), how, "--stage-also"])
+        .arg(data)
+        .args(["wc", "-c"])
+        .arg(data)
+}
+
+/// The rank of the staging job.
+fn await_receiver(running: &mut Running) -> Pid {
+    let find = |running: &Running| running.processes().into_iter().find(|process| process.name == "wireup-stage");
+    running.await_that("a receiver runs", |running| find(running).is_some());
+    find(running).expect("it runs").pid
+}
+
+#[test]
+fn a_receiver_that_is_killed_costs_the_copies_only() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
+        let mut running = slow_job(&folder, &data, how).start();
+        let receiver = await_receiver(&mut running);
+        kill_process(receiver, Signal::KILL).expect("it runs");
+        let outcome = running.finish().expect_code(code);
+        outcome.expect_err_line(&["staging failed"]);
+        let read = if code == 0 { 2 } else { 0 };
+        assert_eq!(outcome.out().matches("10000000").count(), read, "{outcome}");
+    }
+}
+
+/// Landlock goes with the promise to gain no rights. A kernel without it refuses what the receiver asks for.
+#[test]
+fn a_receiver_has_no_more_rights_than_it_needs() {
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    let mut running = slow_job(&folder, &data, "--stage").start();
+    let receiver = await_receiver(&mut running);
+    running.await_that("the receiver is confined", |_| status_of(receiver, "status", "NoNewPrivs:") == 1);
+    running.finish().expect_code(0);
+}
+
+#[test]
+fn an_interrupt_while_files_travel_ends_the_run() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    let mut running = slow_job(&folder, &data, "--stage").start();
+    await_receiver(&mut running);
+    running.signal(Signal::INT);
+    let outcome = running.finish().expect_code(130);
+    assert_eq!(outcome.out(), "", "{outcome}");
+}
+
+#[test]
+fn two_runs_may_stage_the_same_at_once() {
+    let folder = Folder::new();
+    let data = folder.write("data", &noise(5_000_000));
+    let job = || {
+        Run::job("-n 1 --pmi simple").args([&folder.stage(), "--stage-also"]).arg(&data).args(["wc", "-c"]).arg(&data)
+    };
+    let running: Vec<_> = (0..4).map(|_| job().start()).collect();
+    for running in running {
+        let outcome = running.finish().expect_code(0).expect_quiet();
+        assert!(outcome.out().starts_with("5000000"), "{outcome}");
+    }
+    let count = |name: &str| fs::read_dir(folder.at("store").join(name)).expect("a store").count();
+    let kept = count("objects") + count("packs");
+    assert!(kept >= 1 && count("new") == 0, "{kept}");
+}
+
+#[test]
+fn a_file_that_changes_while_it_travels_is_refused() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    let mut running = slow_job(&folder, &data, "--stage").start();
+    await_receiver(&mut running);
+    fs::write(folder.at("source/data"), noise(9_000_000)).expect("a file");
+    let outcome = running.finish().expect_code(125);
+    outcome.expect_err_line(&["cannot stage", "it changes while it is read"]);
+    assert_eq!(outcome.out(), "");
+}

@@ -1,0 +1,229 @@
+//! Staging when something goes wrong: full and read-only stores, lost agents, slow links, odd files, impatient users.
+
+use crate::staging::{Folder, may_mount, noise};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use wireup_e2e::faults::is_agent;
+use wireup_e2e::machines::{self, Machines};
+use wireup_e2e::sessions::Session;
+use wireup_e2e::{Run, Running};
+use wireup_testbed::Process;
+
+/// What hosts keep, removed again.
+fn clear(machines: &Machines) {
+    for node in 0..machines.node_count() {
+        machines.ask(node, "rm -rf /dev/shm/wireup-stage-* /run/apps");
+    }
+}
+
+fn process(machines: &Machines, node: u16, word: &str) -> Option<Process> {
+    machines.processes(node).into_iter().find(|process| process.command.contains(word))
+}
+
+fn agent(machines: &Machines, node: u16) -> Process {
+    machines.processes(node).into_iter().find(is_agent).expect("it has an agent")
+}
+
+fn send(process: &Process, signal: Signal) {
+    kill_process(Pid::from_raw(process.pid.cast_signed()).expect("a process"), signal).expect("it runs");
+}
+
+fn await_receiver(running: &mut Running, machines: &Machines, node: u16) {
+    running.await_that("a receiver runs", |_| process(machines, node, "stage-node").is_some());
+}
+
+/// A job on three hosts whose ranks count the bytes of a folder that was staged from the hub.
+fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run {
+    let (store, words) = (format!("--stage={store}"), format!("cat {}/* | wc -c", folder.display()));
+    let job = machines.job("--hosts n[0-2] --ppn 1 --fanout 1");
+    job.args([&store, how, "--stage-room", "100", "--stage-also"]).arg(folder).sh(&words)
+}
+
+/// Its receiver reads no more, and the others need far more than what fits into a window.
+#[test]
+fn a_node_without_room_does_not_stop_the_others() {
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let folder = Folder::shared();
+    folder.write("large/one", &noise(4_000_000).repeat(2));
+    for node in 0..3 {
+        machines.ask(node, "mkdir -p /run/store");
+    }
+    machines.small_disk(1, "/run/store", 1 << 20).expect("a small disk");
+    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("large")).finish().expect_code(0);
+    outcome.expect_err_line(&["node n1: staging failed: ", "do not fit"]);
+    assert_eq!(outcome.out(), "8000000\n".repeat(3), "{outcome}");
+}
+
+#[test]
+fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let folder = Folder::shared();
+    for number in 0..600 {
+        folder.write(&format!("many/{number}"), &noise(1_000));
+    }
+    for node in 0..3 {
+        machines.ask(node, "mkdir -p /run/store");
+    }
+    machines.small_disk(1, "/run/store", 1 << 20).expect("a small disk");
+    // The bytes fit; that there is no room for the files of a set is noticed only when they are made.
+    machines.ask(1, "mount -o remount,nr_inodes=10 /run/store");
+    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("many")).finish().expect_code(0);
+    outcome.expect_err_line(&["node n1: staging failed: ", "No space left on device"]);
+    outcome.expect_err_line(&["node n1: its ranks use the original files"]);
+    assert_eq!(outcome.out(), "600000\n".repeat(3), "{outcome}");
+    let outcome =
+        count_job(&machines, "/run/store/here", "--stage=require", &folder.at("many")).finish().expect_code(125);
+    outcome.expect_err_line(&["not all nodes have the staged files"]);
+    assert_eq!(outcome.out(), "");
+}
+
+#[test]
+fn a_store_that_is_read_only_leaves_its_node_the_originals() {
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let folder = Folder::shared();
+    folder.write("data/one", b"12345");
+    for node in 0..3 {
+        machines.ask(node, "mkdir -p /run/store");
+    }
+    machines.small_disk(2, "/run/store", 1 << 20).expect("a small disk");
+    let job = |content: &[u8]| {
+        folder.write("data/one", content);
+        count_job(&machines, "/run/store/here", "--stage", &folder.at("data")).finish().expect_code(0)
+    };
+    assert_eq!(job(b"12345").expect_quiet().out(), "5\n".repeat(3));
+    machines.ask(2, "mount -o remount,ro /run/store");
+    // Also what is there already cannot be marked as used.
+    for content in [&b"12345"[..], b"123"] {
+        let outcome = job(content);
+        outcome.expect_err_line(&["node n2: staging failed: ", "/run/store/here", "Read-only file system"]);
+        assert_eq!(outcome.out(), format!("{}\n", content.len()).repeat(3), "{outcome}");
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_while_files_travel_is_named() {
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let folder = Folder::shared();
+    let data = folder.write("data", &noise(4_000_000).repeat(15));
+    let session = Session::on(&machines, "--hosts n[0-2] --fanout 1");
+    let run = || {
+        let job = session.job("--ppn 1 --pmi none --stage --stage-also").arg(&data);
+        job.args(["sh", "-c", "wc -c < \"$0\""]).arg(&data)
+    };
+    let mut running = run().start();
+    await_receiver(&mut running, &machines, 2);
+    running.signal(Signal::STOP);
+    send(&agent(&machines, 2), Signal::KILL);
+    running.signal(Signal::CONT);
+    let outcome = running.finish();
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["n2"]);
+    // The rest of the session goes on, and nothing is in the way of the next job.
+    let outcome = run().finish().expect_code(0);
+    outcome.expect_err_line(&["lost and not used: n2"]);
+    assert_eq!(outcome.out(), "60000000\n".repeat(2), "{outcome}");
+    clear(&machines);
+    session.down("--kill");
+}
+
+#[test]
+fn a_slow_link_delays_staging_and_breaks_nothing() {
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let folder = Folder::shared();
+    let data = folder.write("data", &noise(2_000_000));
+    // From n0 on, a megabyte takes a second.
+    machines.ask(0, "PATH=$PATH:/usr/sbin tc qdisc add dev eth0 root tbf rate 8mbit burst 64kb latency 400ms");
+    let outcome = machines
+        .job("--hosts n[0-2] --ppn 2 --fanout 1 --pmi none --verbose --stage --stage-also")
+        .arg(&data)
+        .args(["sh", "-c", "wc -c < \"$0\""])
+        .arg(&data)
+        .finish()
+        .expect_code(0);
+    outcome.expect_err_line(&["staged on 3 nodes: 1 file"]);
+    assert_eq!(outcome.out(), "2000000\n".repeat(6), "{outcome}");
+    clear(&machines);
+}
+
+#[test]
+fn links_out_of_a_folder_holes_and_names_arrive() {
+    if !may_mount() {
+        return;
+    }
+    let Some(machines) = machines::own(2, |_| ()) else { return };
+    let folder = Folder::shared();
+    folder.write("tree/inside", b"inside");
+    folder.write("elsewhere/file", b"elsewhere");
+    let tree = folder.at("tree");
+    fs::write(tree.join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8")), b"odd").expect("a file");
+    symlink("../elsewhere/file", tree.join("relative")).expect("a link");
+    symlink(folder.at("elsewhere/file"), tree.join("absolute")).expect("a link");
+    symlink("/etc/hostname", tree.join("system")).expect("a link");
+    symlink("nowhere", tree.join("broken")).expect("a link");
+    let sparse = fs::File::create(tree.join("sparse")).expect("a file");
+    sparse.write_all_at(b"end", 40 << 20).expect("its end");
+    let script = "cd \"$0\"; cat inside not*; echo; readlink relative absolute system broken; cat system >/dev/null && echo system; \
+                  cat relative 2>&1 | head -c 100; tail -c 3 sparse; echo; find . -name sparse -size -100k -printf 'blocks %b\\n'";
+    let outcome = machines
+        .job("--hosts n0 --ppn 1 --pmi none --stage --stage-also")
+        .arg(&tree)
+        .args(["sh", "-c", script])
+        .arg(&tree)
+        .finish()
+        .expect_code(0);
+    let out = outcome.out();
+    let elsewhere = folder.at("elsewhere/file").display().to_string();
+    for line in ["../elsewhere/file", &elsewhere, "/etc/hostname", "nowhere", "system"] {
+        assert!(out.lines().any(|one| one == line), "{line}: {outcome}");
+    }
+    assert!(out.contains("inside") && out.contains("odd") && out.contains("end\n"), "{outcome}");
+    let blocks = machines.ask(0, "du -sk /dev/shm/wireup-stage-*/ | cut -f1");
+    assert!(blocks.trim().parse::<u32>().expect("a number") < 1_000, "holes were filled: {blocks}");
+    clear(&machines);
+}
+
+#[test]
+fn a_library_that_is_missing_is_named_by_the_run() {
+    let folder = Folder::shared();
+    let (library, program) = (folder.at("libgone.so"), folder.at("program"));
+    let make = format!(
+        "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return gone(); }}' > main.c; \
+         gcc -shared -fPIC -o libgone.so gone.c && gcc -o program main.c ./libgone.so -Wl,-rpath,{0}",
+        folder.0.display()
+    );
+    Run::shell(&make).succeed();
+    fs::remove_file(&library).expect("it was there");
+    let outcome = Run::job("-n 1 --pmi none").args([&folder.stage()]).arg(&program).finish().expect_code(127);
+    outcome.expect_err_line(&["wireup: ", "libgone.so", "needs, was not found"]);
+}
+
+/// The session of a run with `--stage` ends with it; an interrupt does not wait for that.
+#[test]
+fn an_interrupt_ends_a_run_whose_session_does_not_end() {
+    let Some(machines) = machines::own(2, |_| ()) else { return };
+    let folder = Folder::shared();
+    let data = folder.write("data", b"x");
+    let mut running = machines
+        .job("--hosts n[0-1] -n 1 --ppn 1 --pmi none --stage --stage-also")
+        .arg(&data)
+        .args(["sh", "-c", "echo ready; read word; exit 3"])
+        .stdin_open()
+        .start();
+    running.await_out("ready\n", 1);
+    // It has no rank, so the job can end without it, and the session cannot.
+    let agent = agent(&machines, 1);
+    send(&agent, Signal::STOP);
+    running.close_stdin();
+    running.await_that("the rank has ended", |_| process(&machines, 0, "read word").is_none());
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!running.has_ended(), "the session has ended although an agent is stopped");
+    running.signal(Signal::INT);
+    running.await_that("the end", Running::has_ended);
+    send(&agent, Signal::CONT);
+    // Not 3: it did not come to an end of its own.
+    running.finish().expect_code(130);
+    clear(&machines);
+}

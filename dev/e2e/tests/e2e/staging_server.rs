@@ -1,0 +1,260 @@
+//! Staged files and the file server: which operations it still gets, from ranks and from nodes.
+
+use crate::staging::{Folder, may_mount};
+use crate::staging_by_library::{WITHOUT_RIGHTS, with_libraries};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use wireup_e2e::peers::{mpi4py, program, tool};
+use wireup_e2e::programs;
+use wireup_e2e::{Outcome, Run};
+use wireup_testbed::slowfs::{Line, SlowFs, Spec};
+use xtask::layout;
+use xtask::programs::{Flavour, environment};
+
+/// What the ranks of a job have asked a slow file system for: they wait, after their start, until the log is empty and the kernel has forgotten
+/// what it knew about names.
+fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[&str]) -> (Vec<Line>, Outcome) {
+    let gate = folder.at("gate");
+    let _ = fs::remove_file(&gate);
+    let wait = format!("echo ready; while [ ! -e {} ]; do sleep 0.02; done; exec \"$@\"", gate.display());
+    let mut running = run.args(["sh", "-c", &wait, "sh"]).arg(program).args(arguments).start();
+    running.await_out("ready\n", 4);
+    thread::sleep(Duration::from_millis(1_200));
+    slow.clear();
+    fs::write(&gate, b"").expect("a file");
+    let outcome = running.finish().expect_code(0);
+    // The end of what keepers did before; the server sends it when it likes.
+    let lines = slow.log().into_iter().filter(|line| !line.operation.starts_with("release"));
+    (lines.collect(), outcome)
+}
+
+#[test]
+fn ranks_ask_the_file_server_for_nothing() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    let bin = folder.at("source/bin");
+    fs::create_dir_all(&bin).expect("a folder");
+    fs::copy("/bin/cat", bin.join("cat-1.2")).expect("a copy");
+    symlink("cat-1.2", bin.join("cat")).expect("a link");
+    folder.write("source/lib/module", b"module\n");
+    folder.write("source/data/input", b"input\n");
+    let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
+    let mount = folder.at("mount");
+    let cat = mount.join("bin/cat");
+    let module = mount.join("lib/module");
+    let missing = mount.join("lib/no-such-module");
+    let module = module.to_str().expect("UTF-8");
+    let script = format!("{} {module}; [ ! -e {} ] && ls {}", cat.display(), missing.display(), mount.display());
+    let job = || Run::job("-n 4 --virtual-nodes 2 --pmi simple").cwd(Path::new("/"));
+    let (lines, _) = asked(&slow, &folder, job(), Path::new("/bin/sh"), &["-c", &script]);
+    assert!(lines.iter().any(|line| line.path.ends_with("no-such-module")), "without staging: {lines:?}");
+    let also = [mount.join("bin/cat"), mount.join("lib")].map(|path| path.to_str().expect("UTF-8").to_owned());
+    let staged = || job().args([&folder.stage(), "--stage-also", &also[0], "--stage-also", &also[1]]);
+    let (lines, outcome) = asked(&slow, &folder, staged(), Path::new("/bin/sh"), &["-c", &script]);
+    assert!(lines.is_empty(), "{lines:?}\n{outcome}");
+    assert_eq!(outcome.out().matches("module\n").count(), 4, "{outcome}");
+    // What was not staged is still there, from the server.
+    let input = mount.join("data/input");
+    let (lines, outcome) = asked(&slow, &folder, staged(), &cat, &[input.to_str().expect("UTF-8")]);
+    assert!(lines.iter().all(|line| line.path.starts_with("data")) && !lines.is_empty(), "{lines:?}");
+    assert_eq!(outcome.out().matches("input\n").count(), 4, "{outcome}");
+}
+
+#[test]
+fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    fs::create_dir_all(folder.at("source/bin")).expect("a folder");
+    fs::copy("/bin/cat", folder.at("source/bin/cat")).expect("a copy");
+    folder.write("source/lib/module", b"module\n");
+    let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
+    let [cat, module] = ["bin/cat", "lib/module"].map(|name| folder.at("mount").join(name));
+    let module = module.to_str().expect("UTF-8");
+    let nodes = 5;
+    let looks = |into: &str| {
+        slow.clear();
+        let job = Run::job(&format!("-n {nodes} --virtual-nodes {nodes} --pmi simple")).cwd(Path::new("/"));
+        let outcome = job.args([&folder.stage(), "--stage-also", module]).arg(&cat).arg(module).succeed();
+        assert_eq!(outcome.out().matches("module\n").count(), nodes, "{outcome}");
+        let opened = |line: &Line| line.operation == "opendir" && line.path == Path::new(into);
+        slow.log().iter().filter(|line| opened(line)).count()
+    };
+    assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
+    folder.write("source/lib/other", b"");
+    // The kernel may remember for a second that it is not there.
+    thread::sleep(Duration::from_millis(1_200));
+    assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
+}
+
+#[test]
+fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    for name in ["source", "mount"] {
+        fs::create_dir_all(folder.at(name)).expect("a folder");
+    }
+    if SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))).is_none() {
+        return;
+    }
+    let script = layout::root().join("docs/examples/slow-server.sh");
+    let folders = [testbed(), wireup_e2e::wireup()].map(|program| program.parent().expect("a folder").to_owned());
+    let path = format!("{}:{}:{}", folders[0].display(), folders[1].display(), std::env::var("PATH").expect("PATH"));
+    let run = Run::tool("sh", [script.display().to_string(), "2".into(), "4".into()]).envs(vec![("PATH", path)]);
+    let outcome = run.guard(Duration::from_secs(120)).finish().expect_code(0);
+    let operations = |what: &str| -> u64 {
+        let out = outcome.out();
+        let line = out.lines().find(|line| line.starts_with(&format!("{what}  "))).expect("a line");
+        line.split_whitespace().rev().nth(1).expect("a number").parse().expect("a number")
+    };
+    // 20 libraries are looked for in ten folders, and read; the second time nothing is read.
+    assert!(operations("not staged") > 100, "{outcome}");
+    assert!(operations("staged") > operations("staged, once more"), "{outcome}");
+    assert_eq!(operations("from a local disk"), 0, "{outcome}");
+}
+
+pub fn spec(source: &Path, mount: &Path) -> Spec {
+    Spec { delay: Duration::ZERO, ..Spec::new(testbed(), source, mount) }
+}
+
+fn testbed() -> PathBuf {
+    programs::testbed()
+}
+
+/// How staged files are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    ByMounts,
+    /// By a library, because the job may not make mounts.
+    ByLibrary,
+}
+
+/// Programs of real MPI libraries, which open plugins by themselves.
+fn mpi_programs_ask_for_nothing(
+    shown: Shown,
+    flavour: Flavour,
+    also: &[&Path],
+    program: &Path,
+    arguments: &[&str],
+    libraries: &Path,
+    variables: &[(&'static str, String)],
+) {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    // The libraries keep their paths: the file system is mounted over its source, in a mount namespace of this test.
+    let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
+    let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
+    let wireup = with_libraries(&folder);
+    let (rights, switch) = match shown {
+        Shown::ByMounts => ("", ""),
+        Shown::ByLibrary => (WITHOUT_RIGHTS, " --stage-library"),
+    };
+    let mut also_flags = String::new();
+    for path in also {
+        also_flags += &format!(" --stage-also {}", path.display());
+    }
+    let wait = format!("echo ready; while [ ! -e {gate} ]; do sleep 0.02; done; exec \"$@\"");
+    let script = format!(
+        "cd /; (while [ \"$(grep -c ready {out} 2>/dev/null)\" != 4 ]; do sleep 0.05; done; sleep 1.2; \
+         wc -l < {log} > {before}; : > {gate}) & \
+         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> {err}; \
+         code=$?; wait; cat {out} {err}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
+        out = folder_at("out"),
+        err = folder_at("err"),
+        wireup = wireup.display(),
+        stage = folder.stage(),
+    );
+    let shares = ["-m", "--propagation", "private"].map(str::to_owned);
+    let mut run = Run::tool("unshare", shares)
+        .arg(testbed())
+        .args(["slowfs", "--delay-us", "0", "--log", &log, "--source"])
+        .arg(libraries)
+        .arg("--mount")
+        .arg(libraries)
+        .args(["--", "sh", "-c", &script, "sh"])
+        .arg(program)
+        .args(arguments)
+        .guard(Duration::from_secs(120));
+    run = run.envs(environment(flavour)).envs(variables.to_vec());
+    let outcome = run.finish().expect_code(0);
+    assert_eq!(outcome.err(), "", "operations of ranks at the file server: {outcome}");
+    assert!(fs::metadata(&log).expect("a log").len() > 0, "the launcher has read the files from there");
+    let greetings = outcome.out().lines().filter(|line| line.contains("rank") && !line.starts_with("wireup:")).count();
+    assert_eq!(greetings, 4, "{outcome}");
+    let told = outcome.out().matches("a library shows its ranks the staged files").count();
+    assert_eq!(told, if shown == Shown::ByLibrary { 2 } else { 0 }, "{outcome}");
+}
+
+#[test]
+fn mpich_asks_the_file_server_for_nothing() {
+    let Some(hello) = program(Flavour::Mpich5, "hello") else { return };
+    for shown in [Shown::ByMounts, Shown::ByLibrary] {
+        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5(), &[]);
+    }
+}
+
+#[test]
+fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
+    let Some(hello) = program(Flavour::OpenMpi5, "hello") else { return };
+    for shown in [Shown::ByMounts, Shown::ByLibrary] {
+        mpi_programs_ask_for_nothing(shown, Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5(), &[]);
+    }
+}
+
+#[test]
+fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    // Two environments: the second one by PYTHONPATH, whose folders are staged too.
+    let environment = layout::mpich5();
+    let numpy =
+        fs::read_dir(layout::numpy().join("lib")).expect("an environment").flatten().next().expect("its Python");
+    let numpy = numpy.path().join("site-packages");
+    let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank, numpy.arange(3).sum())";
+    let peers = environment.parent().expect("a folder of environments");
+    let variables = [("PYTHONPATH", numpy.to_str().expect("UTF-8").to_owned())];
+    for shown in [Shown::ByMounts, Shown::ByLibrary] {
+        let also = [environment.as_path(), numpy.as_path()];
+        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &also, &python, &["-c", script], peers, &variables);
+    }
+}
+
+/// As Julia: an executable, a large library, a folder of modules beside them, and code that is compiled at run time.
+#[test]
+fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
+    let Some(pypy) = tool("/usr/bin/pypy3.9") else { return };
+    let folder = Folder::new();
+    let home = folder.at("pypy");
+    fs::create_dir_all(home.join("bin")).expect("a folder");
+    fs::copy(pypy, home.join("bin/pypy3")).expect("a copy");
+    fs::copy("/lib/x86_64-linux-gnu/libpypy3.9-c.so", home.join("bin/libpypy3.9-c.so")).expect("a copy");
+    fs::create_dir_all(home.join("lib")).expect("a folder");
+    let copied = Command::new("cp").args(["-rL", "/usr/lib/pypy3.9"]).arg(home.join("lib")).status();
+    assert!(copied.expect("cp").success());
+    let script = "import json, sqlite3, os\ns = 0\nfor i in range(3000000): s += i & 7\n\
+                  print('rank', os.environ['WIREUP_RANK'], json.dumps(s))";
+    // For the ranks only: other programs of the test would look there for their libraries, too.
+    let path = format!("LD_LIBRARY_PATH={}", home.join("bin").display());
+    let program = home.join("bin/pypy3").display().to_string();
+    mpi_programs_ask_for_nothing(
+        Shown::ByMounts,
+        Flavour::Mpich5,
+        &[&home],
+        Path::new("env"),
+        &[&path, &program, "-c", script],
+        &home,
+        &[],
+    );
+}

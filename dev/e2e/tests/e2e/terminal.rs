@@ -1,0 +1,74 @@
+//! `--pty`: one rank on a pseudo-terminal.
+
+use wireup_e2e::Run;
+
+const IS_TERMINAL: &str = "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; true";
+
+#[test]
+fn without_pty_no_rank_has_a_terminal() {
+    let outcome = Run::job("-n 2").sh(IS_TERMINAL).succeed();
+    assert_eq!(outcome.out(), "");
+}
+
+#[test]
+fn with_pty_one_rank_has_a_terminal() {
+    for placement in ["-n 2 --pty", "-n 2 --virtual-nodes 2 --pty"] {
+        let outcome = Run::job(placement).sh(IS_TERMINAL).succeed();
+        assert_eq!(outcome.out().replace('\r', ""), "in\nout\nerr\n", "{outcome}");
+    }
+}
+
+/// Under a real terminal, made by `script`.
+#[test]
+fn the_ptys_size_is_that_of_the_users_terminal() {
+    let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
+    let inner = "stty rows 33 cols 77; $WIREUP run -n 1 --pty stty size";
+    // If the input ended, `script` would send the end of file at some moment.
+    let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
+    let outcome = running.finish_with_open_stdin().expect_code(0);
+    assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
+}
+
+/// Messages of the launcher begin in the first column although the terminal is in raw mode.
+#[test]
+fn messages_on_a_raw_terminal_begin_in_the_first_column() {
+    let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
+    let inner = "$WIREUP run -n 1 --pty sh -c \"exit 3\"";
+    let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
+    let said = running.finish_with_open_stdin().expect_code(3).out();
+    let ends: Vec<&str> = said.split_inclusive('\n').collect();
+    assert!(said.contains("wireup: rank 0") && ends.iter().all(|line| line.ends_with("\r\n")), "{said:?}");
+}
+
+/// With PMIx, ranks are in the kernel session of `wireup run`.
+#[test]
+fn ranks_do_not_have_the_users_terminal() {
+    let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
+    for pmi in ["simple", "pmix"] {
+        let rank = "(: </dev/tty) 2>/dev/null && echo has it || echo has none";
+        let inner = format!("(: </dev/tty) && echo user; $WIREUP run -n 1 --pmi {pmi} sh -c \"{rank}\"");
+        let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
+        let outcome = running.finish_with_open_stdin().expect_code(0);
+        assert_eq!(outcome.out().replace('\r', ""), "user\nhas none\n", "--pmi {pmi}: {outcome}");
+    }
+}
+
+/// `wireup run … &` and then `fg`: no signal tells the launcher that it is in the foreground now.
+#[test]
+fn typed_input_reaches_a_job_brought_to_the_foreground() {
+    let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
+    let Some(bash) = wireup_e2e::peers::tool("/bin/bash") else { return };
+    let job = "$WIREUP run -n 1 sh -c 'echo ready; read x; echo got $x'";
+    let inner = format!("set -m; {job} & sleep 0.4; fg");
+    let line = format!(
+        "INNER=\"{}\" {} -qec '{} -c \"$INNER\"' /dev/null",
+        inner.replace('$', "\\$"),
+        script.display(),
+        bash.display()
+    );
+    let mut running = Run::shell(&line).stdin_open().start();
+    running.await_out("ready", 1);
+    running.write(b"hello\n");
+    running.await_out("got hello", 1);
+    running.finish().expect_code(0);
+}

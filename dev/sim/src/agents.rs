@@ -1,0 +1,444 @@
+//! The driver's half of an agent: turns, ticks, outputs. Starts and ends are in `lifecycle`.
+
+use crate::clock::Event;
+use crate::net::End;
+use crate::report::short;
+use crate::world::World;
+use std::collections::{BTreeMap, VecDeque};
+use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::replay::Recorded;
+use wireup_proto::{Agent, Instant};
+use wireup_wire::frame::{Class, Frame};
+use wireup_wire::ids::JobId;
+use wireup_wire::job::PortRange;
+use wireup_wire::peer::Secret;
+use wireup_wire::rank_address;
+use wireup_wire::session::PortsPerNode;
+
+/// The longest time during which a driver collects inputs before it polls the agent.
+const BATCH_NS_MAX: u64 = 30_000;
+
+/// The most consecutive ticks after which another one is due at once: more means that the machine makes no progress.
+const RESTLESS_MAX: u32 = 100;
+
+/// One process of an agent. A world numbers them in the order in which they start; process 0 is the root.
+pub struct AgentProcess {
+    /// The agent's id.
+    pub host: u32,
+    /// Its number among the processes started on this host, from 1.
+    pub start: u32,
+    /// According to its bootstrap message.
+    pub incarnation: u32,
+    pub state: ProcessState,
+    /// The call that started it.
+    pub call: Option<u32>,
+    /// The step that started it, as an index into the list of steps.
+    pub step: Option<u32>,
+    /// The address that it dials.
+    pub dials: Option<String>,
+    /// The link towards the root is lost: in a single run this agent exits, and its keeper ends the ranks here.
+    pub is_cut_off: bool,
+    /// Its links, by its own numbers for them.
+    pub links: Vec<u32>,
+    /// The link to its parent.
+    pub up: Option<u32>,
+    /// Whether other agents can dial it.
+    pub listens: bool,
+    /// `Some` while it is stopped: the inputs since then.
+    stopped: Option<VecDeque<Input>>,
+    tick_at: Option<Instant>,
+    /// The number of consecutive ticks after which the agent wanted another one at once.
+    restless: u32,
+    turn_is_due: bool,
+    /// The reserved ports of its jobs: the first and the number.
+    rank_ports: BTreeMap<JobId, (u16, u32)>,
+}
+
+/// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
+pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
+
+/// The state of an agent's process.
+pub enum ProcessState {
+    Running(Box<Agent>),
+    /// It exited by itself.
+    Left,
+    Killed,
+}
+
+impl AgentProcess {
+    pub fn new(host: u32, start: u32, incarnation: u32, machine: Agent) -> Self {
+        AgentProcess {
+            host,
+            start,
+            incarnation,
+            state: ProcessState::Running(Box::new(machine)),
+            call: None,
+            step: None,
+            dials: None,
+            is_cut_off: false,
+            links: Vec::new(),
+            up: None,
+            listens: false,
+            stopped: None,
+            tick_at: None,
+            restless: 0,
+            turn_is_due: false,
+            rank_ports: BTreeMap::new(),
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, ProcessState::Running(_))
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Whether it has handled all of its inputs and all of its outputs were carried out.
+    pub fn is_settled(&self) -> bool {
+        !self.turn_is_due && !self.is_stopped()
+    }
+
+    /// Adds a link to the list of this process, whose number is `agent`.
+    pub fn new_end(&mut self, agent: u32, link: u32) -> End {
+        self.links.push(link);
+        End::Agent(agent, LinkId(self.links.len() as u32 - 1))
+    }
+
+    /// It handles nothing; its inputs wait.
+    pub fn stop(&mut self) {
+        self.stopped.get_or_insert_default();
+    }
+}
+
+impl World {
+    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
+    fn take_rank_ports(&mut self, agent: u32, job: JobId, base: u16, count: u32) {
+        let (base, end) = (u32::from(base), u32::from(base) + count);
+        let reserved = u32::from(RANK_PORTS.range.low);
+        let taken = self.agents[agent as usize].rank_ports.insert(job, (base as u16, count));
+        let of_others = self.agents[agent as usize].rank_ports.iter().filter(|(other, _)| **other != job);
+        let meets = |first: u32, other: u32| base < first + other && first < end;
+        let is_taken =
+            of_others.map(|(_, (first, other))| (u32::from(*first), *other)).any(|(first, other)| meets(first, other));
+        if taken.is_some() || is_taken || base < reserved || end > reserved + u32::from(RANK_PORTS.count) {
+            self.checks
+                .problem(format!("job {job} gets the ports {base} to {end} of agent {agent}, which are not free"));
+        }
+    }
+
+    /// The time on an agent's clock.
+    pub(crate) fn local_now(&self, host: u32) -> Instant {
+        self.clock.now() + self.hosts[host as usize].clock_ahead_ns
+    }
+
+    /// The name of a process for messages.
+    pub(crate) fn name(&self, agent: u32) -> String {
+        let AgentProcess { host, start, .. } = self.agents[agent as usize];
+        if start == 1 { format!("agent {host}") } else { format!("agent {host} start {start}") }
+    }
+
+    /// Gives an input to an agent, then polls it at once or after further inputs.
+    pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
+        let AgentProcess { host, ref mut state, ref mut stopped, .. } = self.agents[agent as usize];
+        let ProcessState::Running(machine) = state else { return };
+        if let Some(stopped) = stopped {
+            return stopped.push_back(input);
+        }
+        let now = self.clock.now() + self.hosts[host as usize].clock_ahead_ns;
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+            recording.push(Recorded::Input(now, input.clone()));
+        }
+        self.digest.number(u64::from(host) ^ now.0 << 16);
+        self.digest.input(&input);
+        if self.spec.trace {
+            eprintln!("  agent {host} <- {}", short(&input));
+        }
+        let was_tick = input == Input::Tick;
+        machine.handle(now, input);
+        let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
+        let restless = &mut self.agents[agent as usize].restless;
+        *restless = if is_restless { *restless + 1 } else { *restless / 2 };
+        if *restless > RESTLESS_MAX {
+            return self.checks.problem(format!("agent {host} requests ticks without making progress"));
+        }
+        let turn_is_due = &mut self.agents[agent as usize].turn_is_due;
+        if *turn_is_due {
+            return;
+        }
+        if self.rng.chance(self.spec.timing.batch_permille) {
+            *turn_is_due = true;
+            let pause_ns = self.rng.below(BATCH_NS_MAX);
+            self.clock.after(pause_ns, Event::AgentTurn(agent));
+        } else {
+            self.on_agent_turn(agent);
+        }
+    }
+
+    pub(crate) fn on_agent_turn(&mut self, agent: u32) {
+        let process = &mut self.agents[agent as usize];
+        process.turn_is_due = false;
+        if process.is_stopped() {
+            return;
+        }
+        while let ProcessState::Running(machine) = &mut self.agents[agent as usize].state {
+            let Some(output) = machine.poll() else { break };
+            self.on_agent_output(agent, &output);
+            self.do_for_agent(agent, output);
+        }
+        if let ProcessState::Running(machine) = &self.agents[agent as usize].state {
+            let held_bytes = machine.held_output_bytes();
+            let ranks = self.nodes_of(agent).iter().map(|node| self.nodes[*node as usize].ranks.len()).sum();
+            let jobs = self.jobs.iter().filter(|job| !job.checks.is_over()).count().max(1);
+            if let Err(problem) = self.checks.bounds.on_held(held_bytes, self.spec.fanout, jobs, ranks) {
+                self.checks.problem(format!("{} {problem}", self.name(agent)));
+            }
+        }
+        self.schedule_tick(agent);
+    }
+
+    /// A stopped agent continues, with the inputs that have arrived since.
+    pub(crate) fn on_continues(&mut self, agent: u32) {
+        let waiting = self.agents[agent as usize].stopped.take();
+        waiting.into_iter().flatten().for_each(|input| self.tell_agent(agent, input));
+        self.on_agent_turn(agent);
+    }
+
+    pub(crate) fn on_agent_output(&mut self, agent: u32, output: &Output) {
+        if self.spec.trace {
+            eprintln!("  {} -> {}", self.name(agent), short(output));
+        }
+        let host = self.agents[agent as usize].host;
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+            recording.report.on_output(output);
+        }
+    }
+
+    fn schedule_tick(&mut self, agent: u32) {
+        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } =
+            &mut self.agents[agent as usize]
+        else {
+            return;
+        };
+        // A driver asks for the deadline when everything else is done.
+        let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
+        let deadline = Instant(deadline.0.saturating_sub(self.hosts[*host as usize].clock_ahead_ns));
+        if tick_at.is_none_or(|at| deadline < at) {
+            *tick_at = Some(deadline);
+            self.clock.at(deadline, Event::AgentTick(agent));
+        }
+    }
+
+    pub(crate) fn on_agent_tick(&mut self, agent: u32) {
+        let (now, local_now) = (self.clock.now(), self.local_now(self.agents[agent as usize].host));
+        let process = &mut self.agents[agent as usize];
+        let is_stopped = process.is_stopped();
+        let AgentProcess { state: ProcessState::Running(machine), tick_at, .. } = process else { return };
+        if tick_at.is_some_and(|at| at <= now) {
+            *tick_at = None;
+        }
+        if is_stopped {
+            return;
+        }
+        if machine.deadline().is_some_and(|deadline| deadline <= local_now) {
+            self.tell_agent(agent, Input::Tick);
+        }
+        self.schedule_tick(agent);
+    }
+
+    fn do_for_agent(&mut self, agent: u32, output: Output) {
+        match output {
+            Output::StartAgent { shell, agent: child, how, bootstrap, .. } => {
+                self.call_shell(agent, shell, child, how, bootstrap);
+            }
+            Output::StartStep { shell, agents, how, bootstrap } => {
+                self.call_step(agent, shell, &agents, how, *bootstrap);
+            }
+            Output::StopShell { shell } => self.stop_shell(agent, shell),
+            Output::Listen => self.listen(agent),
+            Output::Dial { agent: target, addresses, point } => self.dial(agent, target, addresses, point),
+            Output::Rejoin { root, rejoin } => self.rejoin(agent, root, rejoin),
+            Output::OpenTransport => self.open_transport(agent),
+            Output::Send { link, frame } => self.send_from_agent(agent, link, frame),
+            Output::CloseLink { link } => self.close_link(agent, link),
+            Output::Exit => self.agent_leaves(agent),
+            Output::Resize { .. } | Output::OfFamily { .. } | Output::MeetsFamily { .. } => {}
+            Output::Spawn(plan) => {
+                if let Some(node) = self.run_node(agent, plan.job) {
+                    self.spawn(node, &plan);
+                }
+            }
+            Output::ReserveRankPorts { range, .. } => {
+                let host = self.agents[agent as usize].host;
+                let address = rank_address::encode(u64::from(host), range.low, &[]).into();
+                self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
+            }
+            Output::RenewRankPorts { job } => {
+                // Also if the job could not begin here.
+                self.agents[agent as usize].rank_ports.remove(&job);
+                self.tell_agent(agent, Input::RankPortsRenewed { job });
+            }
+            Output::ListenForRanks { job, count, ports, base, .. } => {
+                if let Some(node) = self.run_node(agent, job) {
+                    assert!(count > 0 && ports.range.low <= ports.range.high);
+                    match base {
+                        Some(base) => self.take_rank_ports(agent, job, base, count),
+                        None => self.checks_at(node).tells_endpoints = true,
+                    }
+                    let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
+                    self.tell_agent(agent, Input::RanksListen { job, address });
+                }
+            }
+            Output::Relay { .. } => self.checks.problem("a relay that no simulated rank has asked for".into()),
+            Output::TellSecret { job } => {
+                self.tell_agent(agent, Input::SecretOfRanks { job, secret: Secret([job.0 as u8; 32]) });
+            }
+            Output::StartPmix(plan) => {
+                if let Some(node) = self.run_node(agent, plan.job) {
+                    self.start_server(node, &plan);
+                }
+            }
+            Output::Share { job, share, content } => {
+                if let Some(node) = self.run_node(agent, job)
+                    && self.nodes[node as usize].memory.share(share, &content)
+                {
+                    self.tell_agent(agent, Input::Shared { job, share });
+                }
+            }
+            Output::PmixSend { job, bytes } => {
+                self.on_node(agent, job, |world, node| world.send_to_server(node, bytes))
+            }
+            Output::StopPmix { job } => self.on_node(agent, job, World::stop_server),
+            Output::Signal { job, target, signal } => {
+                self.on_node(agent, job, |world, node| world.signal_ranks(node, target, signal));
+            }
+            Output::Sweep { job } => self.on_node(agent, job, World::sweep),
+            Output::WriteSlot { job, share, slot, array } => self.on_node(agent, job, |world, node| {
+                let written = world.nodes[node as usize].memory.write(share, slot, &array);
+                world.expect_memory(agent, written);
+            }),
+            Output::Unshare { job, share } => self.on_node(agent, job, |world, node| {
+                let given_up = world.nodes[node as usize].memory.unshare(share);
+                world.expect_memory(agent, given_up);
+            }),
+            Output::Reply { job, client, bytes, shares } => self.on_node(agent, job, |world, node| {
+                let shares = world.nodes[node as usize].memory.for_reply(&shares);
+                if let Some(shares) = world.expect_memory(agent, shares) {
+                    world.reply(node, client.local, bytes, shares);
+                }
+            }),
+            Output::CloseClient { job, client } => {
+                self.on_node(agent, job, |world, node| world.close_client(node, client.local));
+            }
+            Output::Write { job, local, bytes } => {
+                self.on_node(agent, job, |world, node| world.write_stdin(node, local, bytes));
+            }
+            Output::ReadStdio { job, stream, on } => {
+                self.on_node(agent, job, |world, node| world.read_stdio(node, stream, on));
+            }
+            Output::JobGone { job } => self.on_node(agent, job, World::job_gone),
+        }
+    }
+
+    /// Does something for the part of a job that this agent runs.
+    fn on_node(&mut self, agent: u32, job: JobId, act: impl FnOnce(&mut World, u32)) {
+        if let Some(node) = self.node_of(agent, job).filter(|node| self.nodes[*node as usize].agent == Some(agent)) {
+            act(self, node);
+        }
+    }
+
+    fn expect_memory<T>(&mut self, agent: u32, result: Result<T, String>) -> Option<T> {
+        result.map_err(|problem| self.checks.problem(format!("{} {problem}", self.name(agent)))).ok()
+    }
+
+    fn send_from_agent(&mut self, agent: u32, link: LinkId, frame: Frame) {
+        let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() else {
+            return self.checks.problem(format!("{} sends on a link that it never had", self.name(agent)));
+        };
+        let from = self.end_of(link, agent);
+        if let Err(problem) = self.checks.bounds.on_send(link, from, &frame) {
+            return self.checks.problem(problem);
+        }
+        if frame.class == Class::Exchange {
+            let at_ns = self.elapsed_ns();
+            self.checks.on_exchange_frame(at_ns);
+        }
+        self.on_sends(agent, link, &frame);
+        self.net.send(&mut self.clock, link, from, frame);
+    }
+
+    fn close_link(&mut self, agent: u32, link: LinkId) {
+        if let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() {
+            let from = self.end_of(link, agent);
+            if from == 0 && self.spec.remote.is_some() && !self.net.is_direct(link) {
+                // The agent refuses a child, and the output of the child's ranks is lost.
+                self.expect_losses();
+            }
+            self.on_closes(agent, link);
+            self.net.close(&mut self.clock, link, from);
+        }
+    }
+
+    pub(crate) fn end_of(&self, link: u32, agent: u32) -> usize {
+        usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == agent))
+    }
+
+    fn spawn(&mut self, node: u32, plan: &SpawnPlan) {
+        if !self.nodes[node as usize].keeper_is_running {
+            return;
+        }
+        for rank in &plan.ranks {
+            self.spawn_rank(node, plan, rank);
+        }
+    }
+
+    fn signal_ranks(&mut self, node: u32, target: SignalTarget, signal: i32) {
+        let ranks = &self.nodes[node as usize].ranks;
+        let ranks = match target {
+            SignalTarget::All => ranks.clone(),
+            SignalTarget::One(local) => ranks.get(local.index()).copied().into_iter().collect(),
+        };
+        for proc in ranks {
+            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+            self.clock.after(delay_ns, Event::Signal(proc, signal as u8));
+        }
+    }
+
+    fn read_stdio(&mut self, node: u32, stream: Stream, on: bool) {
+        let which = stream as usize - 1;
+        if std::mem::replace(&mut self.nodes[node as usize].reading[which], on) == on {
+            return;
+        }
+        for proc in self.nodes[node as usize].ranks.clone() {
+            self.schedule_read(proc, stream as u8);
+        }
+    }
+
+    fn sweep(&mut self, node: u32) {
+        let host = self.nodes[node as usize].host;
+        if let Some(proc) = self.running_rank(node) {
+            self.checks.problem(format!("agent {host} sweeps while rank {} runs", self.procs[proc as usize].rank));
+        }
+        if self.nodes[node as usize].server.as_ref().is_some_and(|server| server.is_running) {
+            self.checks.problem(format!("agent {host} sweeps while its server runs"));
+        }
+    }
+
+    fn job_gone(&mut self, node: u32) {
+        let host = self.nodes[node as usize].host;
+        if let Some(proc) = self.running_rank(node) {
+            let rank = self.procs[proc as usize].rank;
+            self.checks.problem(format!("agent {host} calls the job gone while rank {rank} runs"));
+        }
+        let at = &mut self.nodes[node as usize];
+        let server = at.server.take();
+        if server.is_some_and(|server| server.is_running) && at.keeper_is_running {
+            self.checks.problem(format!("agent {host} calls the job gone while its server runs"));
+        }
+        if std::mem::replace(&mut at.job_is_gone, true) {
+            self.checks.problem(format!("agent {host} calls the job gone twice"));
+        }
+        at.memory.clear();
+    }
+}

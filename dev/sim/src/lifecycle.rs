@@ -1,0 +1,107 @@
+//! How agents start and end: started by others, exiting by themselves, killed, or without power.
+
+use crate::agents::{AgentProcess, ProcessState};
+use crate::world::World;
+use std::sync::Arc;
+use wireup_coll::tree::Tree;
+use wireup_proto::io::ExitStatus;
+use wireup_proto::replay::{Recorded, Recording};
+use wireup_proto::{Agent, AgentConfig};
+use wireup_wire::ids::AgentId;
+use wireup_wire::job::JobSpec;
+
+/// The exit status of `ssh` when `ssh` itself fails.
+const SSH_FAILED: ExitStatus = ExitStatus::Exited(255);
+
+impl World {
+    /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
+    pub(crate) fn start_agent(&mut self, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
+        let host = config.agent.0;
+        let now = self.local_now(host);
+        let is_first = self.hosts[host as usize].processes.is_empty();
+        let mut recording = (self.spec.record == Some(host) && is_first).then(|| Recording::new(config.clone()));
+        let incarnation = config.snapshot.place(config.agent).map_or(0, |place| place.incarnation);
+        let mut machine = Agent::new(config);
+        if self.spec.is_standing {
+            if let Some(recording) = &mut recording {
+                recording.push(Recorded::Begin(now));
+            }
+            machine.begin(now);
+        }
+        for job in jobs {
+            if let Some(recording) = &mut recording {
+                recording.push(Recorded::Launch(now, Box::new(JobSpec::clone(&job))));
+            }
+            machine.launch(now, job);
+        }
+        self.recording = recording.or(self.recording.take());
+        let agent = self.agents.len() as u32;
+        self.hosts[host as usize].processes.push(agent);
+        let start = self.hosts[host as usize].processes.len() as u32;
+        self.agents.push(AgentProcess::new(host, start, incarnation, machine));
+        self.checks.copies_most = self.checks.copies_most.max(self.running_at(host).len());
+        if !Tree::new(self.spec.agents, self.spec.fanout).children(AgentId(host)).is_empty() {
+            self.on_agent_listens(agent);
+        }
+        agent
+    }
+
+    /// It exits by itself; its ranks end with it.
+    pub(crate) fn agent_leaves(&mut self, agent: u32) {
+        if self.spec.is_standing {
+            self.check_leaves(agent);
+        } else if !self.agents[agent as usize].is_cut_off {
+            let running = self.nodes_of(agent).into_iter().find_map(|node| self.running_rank(node));
+            if let Some(id) = running {
+                let (name, rank) = (self.name(agent), self.rank_of(id));
+                self.checks.problem(format!("{name} exits while rank {rank} runs"));
+            }
+        }
+        self.agents[agent as usize].state = ProcessState::Left;
+        self.nodes_end(agent);
+        for link in self.agents[agent as usize].links.clone() {
+            let from = self.end_of(link, agent);
+            self.net.close(&mut self.clock, link, from);
+        }
+        self.membership.on_gone(agent);
+        self.agent_call_ends(agent);
+        if agent == 0 {
+            self.end_steps();
+        }
+    }
+
+    /// `SIGKILL` for an agent: its ranks die with it.
+    pub(crate) fn kill_agent(&mut self, agent: u32) {
+        self.agent_dies(agent);
+        for link in self.agents[agent as usize].links.clone() {
+            let from = self.end_of(link, agent);
+            self.net.kill_end(&mut self.clock, link, from);
+        }
+        self.nodes_end(agent);
+        self.agent_call_ends(agent);
+        if agent == 0 {
+            self.kill_steps();
+        }
+    }
+
+    /// The host of an agent has lost power: nothing more is received from it.
+    pub(crate) fn vanish(&mut self, agent: u32) {
+        self.agent_dies(agent);
+        for link in self.agents[agent as usize].links.clone() {
+            self.silence(link);
+        }
+        self.nodes_end(agent);
+        let timeout_ns = self.spec.node_timeout_ns;
+        self.agent_call_lost(agent, timeout_ns, SSH_FAILED, "Timeout, server not responding");
+    }
+
+    fn agent_dies(&mut self, agent: u32) {
+        // Outputs that were not carried out are also part of the recording.
+        while let ProcessState::Running(machine) = &mut self.agents[agent as usize].state {
+            let Some(output) = machine.poll() else { break };
+            self.on_agent_output(agent, &output);
+        }
+        self.agents[agent as usize].state = ProcessState::Killed;
+        self.membership.on_gone(agent);
+    }
+}

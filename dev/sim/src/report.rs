@@ -1,0 +1,164 @@
+//! The report of a run.
+
+use crate::checkers::JobChecks;
+use crate::launchers::LauncherState;
+use crate::net::ClassCount;
+use crate::world::World;
+use std::fmt::{self, Write as _};
+use wireup_proto::Holds;
+use wireup_proto::launcher_io::Notice;
+use wireup_proto::replay::Recording;
+use wireup_wire::collective::Collective;
+use wireup_wire::frame::Class;
+use wireup_wire::peer::{Cause, Failure};
+
+/// Length of an input or output in a trace (chosen).
+const SHORT_MAX: usize = 300;
+
+/// The result and the measurements of one run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    pub seed: u64,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+    pub events: u64,
+    /// Virtual time until the launcher left.
+    pub elapsed_ns: u64,
+    /// The exit code of the first job's launcher; `None` if it was killed or never left.
+    pub code: Option<u8>,
+    /// Of all launchers.
+    pub notices: Vec<Notice>,
+    /// Jobs that were launched, jobs that succeeded, and jobs that lost a node.
+    pub launched: u32,
+    pub succeeded: u32,
+    pub torn: u32,
+    /// Nodes that were up, and nodes that were lost, when a session was ended.
+    pub nodes: (usize, usize),
+    /// The most processes of one agent that existed at the same time.
+    pub copies_most: usize,
+    /// What agents kept when nothing was in progress.
+    pub holds: Vec<Holds>,
+    /// Frames and bytes over all links, by class.
+    pub classes: [ClassCount; Class::ALL.len()],
+    /// Hops of frames that were routed through the tree because there was no direct link.
+    pub routed_frames: u64,
+    /// The number of direct links.
+    pub direct_links: u32,
+    pub ranks_started: u32,
+    /// Fences, and collectives of all kinds, that all ranks have left.
+    pub fences: u32,
+    pub collectives: u32,
+    /// Rounds of group barriers that released all members.
+    pub barriers: u32,
+    pub gets: u64,
+    /// How often a PMIx server was asked by other nodes for the data of a rank of its node.
+    pub modex_wanted: u64,
+    /// PMIx calls that completed without members that had left, PMIx calls that timed out, and events that servers were told.
+    pub excused: u32,
+    pub timeouts: u32,
+    pub events_told: u64,
+    /// PMIx fences and groups that completed, on each node.
+    pub pmix_complete: u32,
+    /// Bytes of standard input that ranks read, and pieces of memory that agents passed to them.
+    pub stdin_bytes: u64,
+    pub shared: u64,
+    pub output_bytes: u64,
+    /// The most output that was in flight on any link.
+    pub output_peak_bytes: i64,
+    /// The most output that was held by any agent.
+    pub held_peak_bytes: usize,
+    /// Faults that happened before the launcher left.
+    pub strikes: u32,
+    /// When the first frames of the exchange class were sent (ns from the start).
+    pub exchange_ns: Vec<u64>,
+    /// How often agents were checked for state of completed collectives.
+    pub quiet: u32,
+    /// The inputs of the agent that the spec asks to record, if it was started.
+    pub recording: Option<Recording>,
+    /// Broken rules; empty in a good run.
+    pub problems: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn into_report(mut self) -> Report {
+        if !self.checks.is_broken() {
+            self.check_end();
+        }
+        let elapsed_ns = self.elapsed_ns();
+        let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
+        let checks = || self.jobs.iter().map(|job| &job.checks);
+        let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
+        Report {
+            seed: self.spec.seed,
+            digest: self.digest.value(),
+            events: self.clock.happened(),
+            elapsed_ns,
+            code: self.jobs.first().and_then(|job| match self.launchers[job.launcher as usize].state {
+                LauncherState::Left { code } => Some(code),
+                LauncherState::Running | LauncherState::Killed => None,
+            }),
+            notices: checks().flat_map(|checks| checks.notices.iter().cloned()).collect(),
+            launched: self.jobs.len() as u32,
+            succeeded: count(&|checks| u32::from(checks.has_succeeded())),
+            torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
+            nodes: self.checks.nodes.unwrap_or_default(),
+            copies_most: self.checks.copies_most,
+            holds: self.checks.holds,
+            classes: self.net.classes,
+            routed_frames: self.net.routed_frames,
+            direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
+            ranks_started: self.checks.started,
+            fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
+            collectives: count(&|checks| checks.collectives.complete(None)),
+            barriers: count(&|checks| checks.teams.complete()),
+            gets: self.checks.gets,
+            modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
+            excused: count(&|checks| checks.modex.excused),
+            timeouts: count(&|checks| checks.modex.timeouts),
+            events_told: checks().map(|checks| checks.modex.events).sum(),
+            pmix_complete: count(&|checks| checks.modex.complete),
+            stdin_bytes: self.checks.stdin_bytes,
+            shared: self.checks.shared,
+            output_bytes: checks().map(|checks| checks.output.bytes).sum(),
+            output_peak_bytes: self.checks.bounds.output_peak,
+            held_peak_bytes: self.checks.bounds.held_peak,
+            strikes: self.checks.strikes,
+            exchange_ns: self.checks.exchange_ns,
+            quiet: self.checks.quiet,
+            recording: self.recording,
+            problems: self.checks.problems,
+        }
+    }
+}
+
+impl Report {
+    /// Returns a good run.
+    ///
+    /// # Panics
+    /// If a rule was broken; the message contains the seed.
+    #[track_caller]
+    pub fn expect_good(self) -> Self {
+        assert!(self.problems.is_empty(), "seed {}: {:#?}\nnotices: {:?}", self.seed, self.problems, self.notices);
+        self
+    }
+}
+
+/// The beginning of a value's text for a trace: contents of frames are long.
+pub(crate) fn short(value: &impl fmt::Debug) -> String {
+    let mut text = Short(String::new());
+    if write!(text, "{value:?}").is_err() {
+        text.0.push('…');
+    }
+    text.0
+}
+
+/// Refuses everything beyond its room, so that no more is formatted.
+struct Short(String);
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = SHORT_MAX.saturating_sub(self.0.len());
+        self.0.extend(part.chars().take(room));
+        if part.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}

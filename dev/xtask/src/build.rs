@@ -1,0 +1,70 @@
+//! Builds the programs that tests and the demo run, and reads the build ids by which a test knows what it runs.
+
+use crate::step::{self, Result, show};
+use crate::{layout, step::step};
+use object::Object;
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+/// The environment variable with the build id of the program under test.
+pub const BUILD_ID: &str = "WIREUP_BUILD_ID";
+
+/// Builds the product as users have it, and the testbed.
+///
+/// # Errors
+/// It does not compile.
+pub fn programs() -> Result {
+    let mut build = cargo();
+    build.args(["build", "--release", "--quiet", "-p", "wireup", "-p", "wireup-testbed"]);
+    step(show(&build), || step::run(&mut build))
+}
+
+/// Builds `wireup-bench` next to `wireup`. It belongs to a workspace of its own, with a lock file of its own.
+///
+/// # Errors
+/// It does not compile.
+pub fn bench() -> Result {
+    let mut build = lab();
+    build.args(["build", "--release", "--quiet"]);
+    step(show(&build), || step::run(&mut build))
+}
+
+/// cargo in the laboratory's workspace, with the target folder of the product.
+pub fn lab() -> Command {
+    let mut cargo = cargo();
+    cargo.current_dir(layout::root().join("lab")).env("CARGO_TARGET_DIR", layout::target());
+    cargo
+}
+
+/// The build id of a program, in hexadecimal digits.
+///
+/// # Errors
+/// The program cannot be read, or has no build id.
+pub fn build_id(program: &Path) -> Result<String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", program.display());
+    let bytes = std::fs::read(program).map_err(|error| failed(&error))?;
+    let file = object::File::parse(&*bytes).map_err(|error| failed(&error))?;
+    let id = file.build_id().map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it has no build id"))?;
+    Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The cargo that started us.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(layout::root());
+    cargo
+}
+
+/// The output of `rustc --print WHAT` for the rustc that builds this.
+///
+/// # Errors
+/// rustc cannot be run.
+pub fn rustc(what: &str) -> Result<String> {
+    step::output(compiler().args(["--print", what]))
+}
+
+/// The rustc that builds this.
+pub(crate) fn compiler() -> Command {
+    Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+}

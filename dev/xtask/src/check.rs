@@ -1,0 +1,149 @@
+//! `cargo xtask test`: format, structure, lints, all tests.
+
+use crate::build::cargo;
+use crate::step::{self, Result};
+use crate::structure;
+use crate::{build, layout};
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Lines of a failed test's output that are shown again at the end.
+const LAST_LINES: usize = 60;
+
+/// The last part is cargo's own report on the tests, and what the failed ones printed. The end-to-end tests run the release binary.
+///
+/// # Errors
+/// A check or a test fails.
+pub fn run() -> Result {
+    if has("fmt") {
+        step::step("cargo fmt --check", || step::run(cargo().args(["fmt", "--all", "--check"])))?;
+        step::step("cargo fmt --check, in lab/", || step::run(build::lab().args(["fmt", "--all", "--check"])))?;
+    }
+    step::step("cargo xtask check", structure::run)?;
+    if has("clippy") {
+        let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        step::step("cargo clippy", || step::run(cargo().args(args).env("CARGO_INCREMENTAL", "0")))?;
+        step::step("cargo clippy, in lab/", || step::run(build::lab().args(args).env("CARGO_INCREMENTAL", "0")))?;
+    }
+    build::programs()?;
+    build::bench()?;
+    let mut product = cargo();
+    product.args(["test", "--workspace", "--no-fail-fast"]);
+    let mut lab = build::lab();
+    lab.args(["test", "--no-fail-fast"]);
+    let tested = [("cargo test --workspace", product), ("cargo test, in lab/", lab)].map(|(name, mut tests)| {
+        prepare(&mut tests)?;
+        step::step(name, || show_failures_last(&mut tests))
+    });
+    tested.into_iter().collect()
+}
+
+/// Builds the product, then runs the end-to-end tests whose names contain `name`.
+///
+/// # Errors
+/// The product does not compile, or a test fails.
+pub fn end_to_end(names: &[&str]) -> Result {
+    build::programs()?;
+    let mut tests = cargo();
+    tests.args(["test", "--quiet", "--package", "wireup-e2e", "--"]).args(names);
+    prepare(&mut tests)?;
+    step::run(&mut tests)
+}
+
+/// The environment of tests that run the release build.
+fn prepare(tests: &mut Command) -> Result {
+    // What only a second build would use takes more room than the tests themselves.
+    tests.env("CARGO_INCREMENTAL", "0").env("RUST_BACKTRACE", "0");
+    tests.env("WIREUP_REQUIRE_PEERS", "1").env(build::BUILD_ID, build::build_id(&layout::wireup())?);
+    Ok(())
+}
+
+/// Shows what failed tests printed once more at the end; the output of many test programs may lie between.
+fn show_failures_last(tests: &mut Command) -> Result {
+    let shown = step::show(tests);
+    let failed = |error: io::Error| format!("{shown}: {error}");
+    let mut child = tests.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut failures = Failures::default();
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || output.split(b'\n').map_while(io::Result::ok).all(|line| sender.send(line).is_ok()));
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(mut line) => {
+                failures.line(&String::from_utf8_lossy(&line));
+                line.push(b'\n');
+                io::stdout().write_all(&line).map_err(failed)?;
+            }
+            // A process that a test has left behind may keep the pipe open.
+            Err(RecvTimeoutError::Timeout) if child.try_wait().map_err(failed)?.is_none() => {}
+            Err(_) => break,
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("{shown}: {status}{}", failures.text()))
+}
+
+/// What failed tests printed, taken from the output of their programs.
+#[derive(Default)]
+struct Failures {
+    of_tests: Vec<Vec<String>>,
+    is_inside: bool,
+}
+
+impl Failures {
+    fn line(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" ----") {
+            self.of_tests.push(Vec::new());
+            self.is_inside = true;
+        } else if line == "failures:" {
+            self.is_inside = false;
+        }
+        if let Some(last) = self.of_tests.last_mut().filter(|_| self.is_inside) {
+            last.push(line.to_owned());
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for lines in &self.of_tests {
+            let last = lines.len().saturating_sub(LAST_LINES).max(1);
+            let mark = (last > 1).then(|| format!("[{} lines above]", last - 1));
+            for line in lines[..1].iter().chain(&mark).chain(&lines[last..]) {
+                text = text + "\n" + line;
+            }
+        }
+        text
+    }
+}
+
+/// Whether this toolchain has a component.
+fn has(component: &str) -> bool {
+    let found = cargo().args([component, "--version"]).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("==> cargo {component}: not in this toolchain, left out");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_tests_printed_is_shown_last_and_in_short() {
+        let mut failures = Failures::default();
+        let many = (0..100).map(|number| format!("line {number}"));
+        let head = ["test a ... ok", "test b ... FAILED", "failures:", "", "---- b stdout ----"].map(str::to_owned);
+        let tail = ["---- c stdout ----", "why", "failures:", "    b", "    c"].map(str::to_owned);
+        head.into_iter().chain(many).chain(tail).for_each(|line| failures.line(&line));
+        let text = failures.text();
+        assert!(text.starts_with("\n---- b stdout ----\n[40 lines above]\nline 40\n"), "{text}");
+        assert!(text.ends_with("\nline 99\n---- c stdout ----\nwhy"), "{text}");
+    }
+}

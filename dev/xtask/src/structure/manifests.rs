@@ -1,0 +1,69 @@
+//! Every crate inherits the workspace's lints, and every dependency from elsewhere has its reason on its line.
+
+use super::Finding;
+use super::tree::Tree;
+
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let lacks = |path: &&str| !inherits(tree.get(path).unwrap_or(""));
+    // The fuzz targets are a workspace of one crate; the laboratory's workspace has crates of its own.
+    let crates = tree.ending("/Cargo.toml").filter(|path| *path != "dev/fuzz/Cargo.toml" && *path != "lab/Cargo.toml");
+    let lints = crates.filter(lacks).map(|path| format!("{path}: [lints] workspace = true")).collect();
+    let manifests = tree.ending("Cargo.toml").filter_map(|path| Some((path, tree.get(path)?)));
+    let reasons = manifests.flat_map(|(path, manifest)| {
+        unexplained(manifest).into_iter().map(move |name| format!("{path}: {name} = … # why it is here"))
+    });
+    vec![
+        Finding { rule: "every crate inherits the workspace's lints".into(), broken: lints },
+        Finding { rule: "every dependency from elsewhere has a reason".into(), broken: reasons.collect() },
+    ]
+}
+
+/// Dependencies that are neither of this repository nor explained by the workspace's manifest, and have no comment on their line.
+fn unexplained(manifest: &str) -> Vec<&str> {
+    let mut within = false;
+    let mut names = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            within = section.split(']').next().is_some_and(|section| section.ends_with("dependencies"));
+        } else if within && let Some((name, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) {
+            let (value, reason) = value.split_once('#').unwrap_or((value, ""));
+            let is_explained =
+                value.contains("path = ") || value.contains("workspace = true") || name.contains(".workspace");
+            if !is_explained && reason.trim().is_empty() {
+                names.push(name.trim());
+            }
+        }
+    }
+    names
+}
+
+fn inherits(manifest: &str) -> bool {
+    let section = manifest.lines().skip_while(|line| line.trim() != "[lints]").skip(1);
+    let mut section = section.take_while(|line| !line.starts_with('['));
+    section.any(|line| line.replace(' ', "").starts_with("workspace=true"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_without_the_workspace_lints_is_named() {
+        let tree = Tree::of(&[
+            ("crates/a/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n\n[dependencies]\n"),
+            ("crates/b/Cargo.toml", "[package]\nname = \"b\"\n"),
+            ("crates/c/Cargo.toml", "[lints]\n[dependencies]\nworkspace = true\n"),
+        ]);
+        let broken = check(&tree).remove(0).broken;
+        assert_eq!(broken, ["b", "c"].map(|name| format!("crates/{name}/Cargo.toml: [lints] workspace = true")));
+    }
+
+    #[test]
+    fn a_dependency_without_a_reason_is_named() {
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\nown = { path = \"b\" }\nours.workspace = true\nbytes = \"1\"\n\
+                        known = { version = \"1\" } # blobs\n# a comment\n[target.'cfg(unix)'.dev-dependencies]\nlibc = \"1\" #\n[lib]\nx = 1\n";
+        assert_eq!(unexplained(manifest), ["bytes", "libc"]);
+        let broken = check(&Tree::of(&[("Cargo.toml", manifest)])).remove(1).broken;
+        assert!(broken.len() == 2 && broken[0].starts_with("Cargo.toml: bytes"), "{broken:?}");
+    }
+}

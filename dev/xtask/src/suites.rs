@@ -1,0 +1,101 @@
+//! Test suites of others, run under wireup: each entry must end as `dev/suites/SUITE.txt` says, which was made under the suite's own
+//! launcher.
+//!
+//! `cargo xtask proof suites` runs all of them, the end-to-end tests (`suites`) a selection. Sources come from Debian's source packages and
+//! from PyPI, into `target/suites`; programs are built when they are first needed.
+
+mod applications;
+pub mod entry;
+mod mpi4py;
+mod mpich;
+mod openpmix;
+pub mod reference;
+mod source;
+mod spawn;
+mod testlist;
+
+use crate::step::Result;
+use entry::{Entry, Launcher};
+use std::path::PathBuf;
+
+pub struct Suite {
+    /// Also the name of its reference file.
+    pub name: &'static str,
+    /// On how many virtual nodes each entry runs, one after another; 1: without virtual nodes.
+    pub nodes: &'static [u32],
+    /// The launcher that the suite was made for, up to the number of ranks; `None` if Debian and PyPI have none.
+    own: Option<fn() -> Vec<String>>,
+    /// Installs what is missing, and lists the entries.
+    entries: fn() -> Result<Vec<Entry>>,
+}
+
+/// The shortest ones first.
+pub const ALL: [Suite; 7] = [
+    Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
+    Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
+    Suite {
+        name: "mpi4py-open-mpi",
+        nodes: &[1, 2],
+        own: Some(mpi4py::open_mpi_launcher),
+        entries: mpi4py::open_mpi_entries,
+    },
+    Suite { name: "spawn", nodes: &[1, 2], own: Some(spawn::own_launcher), entries: spawn::entries },
+    Suite {
+        name: "spawn-open-mpi",
+        nodes: &[1, 2],
+        own: Some(spawn::open_mpi_launcher),
+        entries: spawn::open_mpi_entries,
+    },
+    Suite {
+        name: "applications",
+        nodes: &[1, 2],
+        own: Some(applications::own_launcher),
+        entries: applications::entries,
+    },
+    Suite { name: "mpich", nodes: &[1], own: Some(mpich::own_launcher), entries: mpich::entries },
+];
+
+impl Suite {
+    /// # Errors
+    /// There is none of this name.
+    pub fn named(name: &str) -> Result<&'static Suite> {
+        let names = || ALL.map(|suite| suite.name).join(", ");
+        const { &ALL }
+            .iter()
+            .find(|suite| suite.name == name)
+            .ok_or_else(|| format!("no suite {name}; there are {}", names()))
+    }
+
+    /// # Errors
+    /// It cannot be installed.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        (self.entries)()
+    }
+
+    /// # Errors
+    /// There is none.
+    pub fn own_launcher(&self) -> Result<Launcher> {
+        let own =
+            self.own.ok_or_else(|| format!("{}: its launcher is not in Debian; change the file by hand", self.name))?;
+        Ok(Launcher::Own(own()))
+    }
+
+    /// Why it cannot run before `cargo xtask setup`, if so.
+    pub fn missing(&self) -> Option<String> {
+        let folder = source::folder_of(self.name);
+        (!folder.join(source::STAMP).exists()).then(|| format!("{} is not there", folder.display()))
+    }
+}
+
+/// Installs all suites.
+///
+/// # Errors
+/// One of them cannot be installed.
+pub fn install() -> Result {
+    ALL.iter().try_for_each(|suite| suite.entries().map(drop))
+}
+
+/// A folder for the libraries of this machine's architecture.
+fn libraries() -> PathBuf {
+    PathBuf::from(format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH))
+}
