@@ -5,8 +5,8 @@
 //     cc -shared -fPIC -O2 -o nvshmem_bootstrap_wireup.so nvshmem_bootstrap_wireup.c $(pkg-config --cflags --libs wireup)
 //     NVSHMEM_BOOTSTRAP=plugin NVSHMEM_BOOTSTRAP_PLUGIN=$PWD/nvshmem_bootstrap_wireup.so wireup run -n 16 ./app
 //
-// Under wireup the plugin has a context of its own, so the program may use MPI and other contexts beside NVSHMEM. Under other launchers it takes
-// the only conversation that a process has.
+// Under wireup the plugin has a context of its own, so the program may use MPI and other contexts beside NVSHMEM. Under
+// other launchers it takes the only conversation that a process has.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,8 +1,9 @@
 //! How the program is linked: with a build id, and with gcc's unwinder inside, so that it needs only glibc.
 //!
-//! Rust's standard library depends on `libgcc_s.so`. If the same symbols are linked in statically (with the linker's `--as-needed`, which
-//! rustc sets), the shared library is not loaded: every start is a tenth of a millisecond faster, and the program also runs where that
-//! library is missing. If the compiler has no such archive, the shared library is used.
+//! Rust's standard library depends on `libgcc_s.so`. If the same symbols are linked in statically (with the linker's
+//! `--as-needed`, which rustc sets), the shared library is not loaded: every start is a tenth of a millisecond faster,
+//! and the program also runs where that library is missing. If the compiler has no such archive, the shared library is
+//! used.
 
 use std::path::Path;
 use std::process::Command;

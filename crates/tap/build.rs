@@ -1,4 +1,5 @@
-//! Builds the library that a rank preloads, which the program carries as bytes: without a standard library, without dependencies.
+//! Builds the library that a rank preloads, which the program carries as bytes: without a standard library, without
+//! dependencies.
 
 use std::env;
 use std::path::PathBuf;

@@ -3,9 +3,10 @@
 #
 #   slow-server.sh NODES RANKS [FOLDER COMMAND...]
 #
-# FOLDER is served by `wireup-testbed slowfs` (0.2 ms for each operation, one at a time, 500 MB/s) at another path, which stands for {} in
-# COMMAND. Without them: a C program with 20 libraries of 1 MB in 10 folders of LD_LIBRARY_PATH. FLAGS: of all runs (--pmi none), ALSO: of
-# the staged ones. It needs root (FUSE, mounts, empty caches), wireup and wireup-testbed on PATH, and cc for the C program.
+# FOLDER is served by `wireup-testbed slowfs` (0.2 ms for each operation, one at a time, 500 MB/s) at another path,
+# which stands for {} in COMMAND. Without them: a C program with 20 libraries of 1 MB in 10 folders of LD_LIBRARY_PATH.
+# FLAGS: of all runs (--pmi none), ALSO: of the staged ones. It needs root (FUSE, mounts, empty caches), wireup and
+# wireup-testbed on PATH, and cc for the C program.
 set -eu
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }

@@ -1,8 +1,9 @@
-//! Collectives made of exchanges of all values by the job's server: of the whole job by its allgathers and fences, of groups by our own server.
+//! Collectives made of exchanges of all values by the job's server: of the whole job by its allgathers and fences, of
+//! groups by our own server.
 //!
-//! Values of other servers than ours contain no zero bytes: contents are stuffed (COBS), which adds one byte in 254. Every rank computes its
-//! own result from all values, which the ranks of a node share. One exchange each, whatever the operation; the bytes that reach a node are
-//! those of all members, so long contents belong to the peers' engine.
+//! Values of other servers than ours contain no zero bytes: contents are stuffed (COBS), which adds one byte in 254.
+//! Every rank computes its own result from all values, which the ranks of a node share. One exchange each, whatever the
+//! operation; the bytes that reach a node are those of all members, so long contents belong to the peers' engine.
 
 use crate::context::Error;
 use crate::operation::Operation;
@@ -18,7 +19,8 @@ const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
 /// The longest stuffed run.
 const RUN_LEN_MAX: usize = 254;
 
-/// What a member contributes to an operation, and the longest that any does; `None`: it cannot be made of an exchange of all values.
+/// What a member contributes to an operation, and the longest that any does; `None`: it cannot be made of an exchange
+/// of all values.
 pub fn contribution(operation: &Operation, me: u32) -> Option<(&[u8], usize)> {
     match operation {
         Operation::Barrier => Some((&[], 0)),
@@ -31,7 +33,8 @@ pub fn contribution(operation: &Operation, me: u32) -> Option<(&[u8], usize)> {
     }
 }
 
-/// Starts an operation of the whole job; `None` if it cannot be made of allgathers, or its contents are too long for one.
+/// Starts an operation of the whole job; `None` if it cannot be made of allgathers, or its contents are too long for
+/// one.
 pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     if let Operation::Barrier = operation {
         return fence_waits(job).then(|| job.start_fence());

@@ -1,9 +1,11 @@
-//! The secret of the ranks' network where the job's server is not one of ours: what others read on that server does not tell it.
+//! The secret of the ranks' network where the job's server is not one of ours: what others read on that server does not
+//! tell it.
 //!
-//! Rank 0 makes the secret. It reaches the others over a tree of degree [`ARITY`], in two exchanges by the server: of public keys (X25519,
-//! made for this job only), and of sealed keys. A rank and its parent have a key of their own, which both make from the public keys
-//! (Diffie-Hellman). A parent seals for each of its children the key that it shares with its own parent, and rank 0 the secret. So a rank
-//! opens what its parent has sealed, with that what its grandparent has sealed for its parent, and so on up to the secret.
+//! Rank 0 makes the secret. It reaches the others over a tree of degree [`ARITY`], in two exchanges by the server: of
+//! public keys (X25519, made for this job only), and of sealed keys. A rank and its parent have a key of their own,
+//! which both make from the public keys (Diffie-Hellman). A parent seals for each of its children the key that it
+//! shares with its own parent, and rank 0 the secret. So a rank opens what its parent has sealed, with that what its
+//! grandparent has sealed for its parent, and so on up to the secret.
 //!
 //! ```text
 //!   rank 0   seals for 2: secret             with key(0, 2)
@@ -11,11 +13,11 @@
 //!   rank 9   opens both, the lower one first
 //! ```
 //!
-//! A rank publishes its public key and at most [`ARITY`] seals, and reads the public keys of its parent and its children and the seals of
-//! the ranks above it, log P of them.
+//! A rank publishes its public key and at most [`ARITY`] seals, and reads the public keys of its parent and its
+//! children and the seals of the ranks above it, log P of them.
 //!
-//! Whoever only reads the exchanges learns nothing. Whoever can change them can put keys of his own in the place of the ranks', and then
-//! learns the secret: the server is trusted to return what each rank has published.
+//! Whoever only reads the exchanges learns nothing. Whoever can change them can put keys of his own in the place of the
+//! ranks', and then learns the secret: the server is trusted to return what each rank has published.
 
 use crate::context::Error;
 use crate::network::proof::{SEAL_LEN, Secret};
@@ -165,7 +167,8 @@ mod tests {
     /// What a rank gets.
     type Got = Result<(Secret, BTreeMap<u32, Vec<u8>>), Error>;
 
-    /// All ranks agree over a server that changes texts on their way. What each of them has got, and what the server has seen.
+    /// All ranks agree over a server that changes texts on their way. What each of them has got, and what the server
+    /// has seen.
     fn agreed(size: u32, change: fn(&mut Seen)) -> (Vec<Got>, Seen) {
         let (seen, barrier) = (Arc::new(Mutex::new(Seen::new())), Arc::new(Barrier::new(size as usize)));
         let ranks: Vec<_> = (0..size)

@@ -1,5 +1,5 @@
-//! What must hold for the connections between ranks, whatever arrives. The fuzz targets `ranks_link` and `ranks_datagrams` search for
-//! violations.
+//! What must hold for the connections between ranks, whatever arrives. The fuzz targets `ranks_link` and
+//! `ranks_datagrams` search for violations.
 
 use crate::network::carrier::{Happened, Number};
 use crate::network::datagrams::endpoint::{Endpoint, QUOTE_LEN, Refusal};
@@ -18,8 +18,8 @@ const ME: u32 = 5;
 const PEER: u32 = 3;
 const DIAL: Purpose = Purpose::Messages { closed: 0 };
 
-/// A connection over TCP. The first byte says who is at the other end: a stranger, or a rank that knows the secret and has its own idea of
-/// the messages; and how long the pieces of its messages are.
+/// A connection over TCP. The first byte says who is at the other end: a stranger, or a rank that knows the secret and
+/// has its own idea of the messages; and how long the pieces of its messages are.
 pub fn ranks_link(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     are_units(bytes);
@@ -73,7 +73,8 @@ fn dialler_is_believed_if_right(bytes: &[u8]) {
     assert_eq!(peer, (content == PEER.to_le_bytes()).then_some(PEER));
 }
 
-/// A rank that has proved itself sends these bytes, cut into units: the messages are those of the bytes, however they are cut.
+/// A rank that has proved itself sends these bytes, cut into units: the messages are those of the bytes, however they
+/// are cut.
 fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
     let (mut state, hello) = hello(&[PEER, ME, 0, 0].map(u32::to_le_bytes).concat());
     let accepted = accepted(&hello).expect("a rank");
@@ -102,8 +103,9 @@ const DATAGRAM_LEN: usize = 200;
 /// A rank that knows the secret and sends what it likes.
 const ROGUE: u32 = 2;
 
-/// Two ranks that exchange messages in datagrams, a network that loses, repeats, changes and reorders them, strangers in it, and a rank that
-/// knows the secret and sends what the input says. Whatever happens, both ranks get each other's messages whole, in order, once.
+/// Two ranks that exchange messages in datagrams, a network that loses, repeats, changes and reorders them, strangers
+/// in it, and a rank that knows the secret and sends what the input says. Whatever happens, both ranks get each other's
+/// messages whole, in order, once.
 pub fn ranks_datagrams(input: &[u8]) {
     let mut world = Datagrams::new();
     let mut input = Bytes(input);

@@ -5,8 +5,9 @@
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
 //! ```
 //!
-//! `context` is a process's place in its job; `agents` makes collectives of allgathers, `parts` has the groups for which agents do that, `answers` what the server has said; `network` carries the messages of the peers'
-//! engine. `libwireup` is the C interface to this.
+//! `context` is a process's place in its job; `agents` makes collectives of allgathers, `parts` has the groups for
+//! which agents do that, `answers` what the server has said; `network` carries the messages of the peers' engine.
+//! `libwireup` is the C interface to this.
 #![no_std]
 extern crate alloc;
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Groups whose collectives the agents exchange: their members are known as a few runs of ranks, in ascending order.
 //!
-//! Messages and what agents cannot do go over the ranks' own network, in a group with the same context that is formed when it is first needed.
-//! Every member makes the same groups in the same order, so the contexts are the same everywhere without a message.
+//! Messages and what agents cannot do go over the ranks' own network, in a group with the same context that is formed
+//! when it is first needed. Every member makes the same groups in the same order, so the contexts are the same
+//! everywhere without a message.
 
 use crate::context::Error;
 use alloc::collections::BTreeMap;
@@ -16,7 +17,8 @@ pub type Run = (u32, u32);
 /// The job, as the origin of such groups: other than in the ranks' network, where groups are numbered apart.
 pub const JOB: Context = !WORLD;
 
-/// All ranks of the job, for the further library of this name: on all ranks the same, and other than that of other names.
+/// All ranks of the job, for the further library of this name: on all ranks the same, and other than that of other
+/// names.
 pub fn named(name: &[u8]) -> Context {
     name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
 }

@@ -7,8 +7,8 @@
 //!   Ring                                the same, own address by PMIX_Ring, in the server's order  ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
-//! Our server answers where a rank is as soon as that rank has told its own server, so the first two wait for no other rank. With a ring a
-//! rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
+//! Our server answers where a rank is as soon as that rank has told its own server, so the first two wait for no other
+//! rank. With a ring a rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
 
 use crate::agreement::agree;
 use crate::context::Error;
@@ -56,8 +56,8 @@ const RING: Context = 2;
 /// The network, the group of all, and how long that took.
 type Made = (Network, Context, Phases);
 
-/// Without a server of ours, or with another start than [`Start::Auto`], all ranks must call it, and it waits for them. `bound`: the server
-/// has bound the ranks' sockets, which are for TCP.
+/// Without a server of ours, or with another start than [`Start::Auto`], all ranks must call it, and it waits for them.
+/// `bound`: the server has bound the ranks' sockets, which are for TCP.
 pub fn network(
     job: &mut Job,
     start: Start,

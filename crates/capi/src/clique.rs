@@ -1,7 +1,7 @@
 //! Which ranks share a node, according to `PMI_process_mapping`.
 //!
-//! `(vector,(s,n,p),…)`: starting at node `s`, each of `n` nodes has `p` ranks. Blocks are applied in order; if ranks remain, again from
-//! the first block with node 0.
+//! `(vector,(s,n,p),…)`: starting at node `s`, each of `n` nodes has `p` ranks. Blocks are applied in order; if ranks
+//! remain, again from the first block with node 0.
 
 use crate::ints;
 use alloc::collections::BTreeMap;

@@ -1,8 +1,10 @@
-//! Joins this process's agent as a further library: beside the one that has the inherited socket (see `wireup_wire::further`).
+//! Joins this process's agent as a further library: beside the one that has the inherited socket (see
+//! `wireup_wire::further`).
 //!
-//! Any process of the machine can bind the agent's name, and send to a socket that has a name. So this process's socket is connected to the
-//! agent's before it gets a name: from then on the kernel refuses datagrams of every other socket. The answer counts only if the kernel says
-//! that a process of this user has sent it: then the agent's name has not been taken by another user.
+//! Any process of the machine can bind the agent's name, and send to a socket that has a name. So this process's socket
+//! is connected to the agent's before it gets a name: from then on the kernel refuses datagrams of every other socket.
+//! The answer counts only if the kernel says that a process of this user has sent it: then the agent's name has not
+//! been taken by another user.
 
 use crate::ints;
 use crate::mapping::Descriptor;
@@ -29,7 +31,8 @@ pub enum NotJoined {
     NoRoom,
     /// The agent cannot be reached from here, or does not know this process, or does not answer.
     NoAgent,
-    /// A process of another user answers at the agent's name, or the kernel does not tell this process which user's it is.
+    /// A process of another user answers at the agent's name, or the kernel does not tell this process which user's it
+    /// is.
     Foreign,
 }
 
@@ -75,9 +78,8 @@ impl Mailbox {
         }
         let mailbox = Mailbox(Descriptor::new(fd));
         let (agent, own) = (address(agent), address(&[]));
-        // The order matters. A socket that asks for credentials gets a name when it is connected, and one that has a name before it is
-        // connected receives from anybody.
-        // SAFETY: pointers and lengths are those of the values.
+        // The order matters. A socket that asks for credentials gets a name when it is connected, and one that has a
+        // name before it is connected receives from anybody. SAFETY: pointers and lengths are those of the values.
         if unsafe { libc::connect(fd, (&raw const agent.0).cast(), agent.1) } != 0 {
             return Err(NotJoined::NoAgent);
         }
@@ -117,8 +119,8 @@ impl Mailbox {
     }
 }
 
-/// Whether a sender is a process of the user who has started this one. Users that have no number in this process's user namespace all have
-/// the same one; if that is this process's, nobody is known.
+/// Whether a sender is a process of the user who has started this one. Users that have no number in this process's user
+/// namespace all have the same one; if that is this process's, nobody is known.
 fn is_own(sender: Option<libc::uid_t>) -> bool {
     // SAFETY: it cannot fail.
     let own = unsafe { libc::getuid() };
@@ -171,8 +173,8 @@ mod tests {
         socket.local_addr().unwrap().as_abstract_name().unwrap().to_vec()
     }
 
-    /// Does something as a user who is a stranger, in a thread of its own: the system call changes the user of the thread that makes it. `None`:
-    /// only root can.
+    /// Does something as a user who is a stranger, in a thread of its own: the system call changes the user of the
+    /// thread that makes it. `None`: only root can.
     fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
         const STRANGER: libc::uid_t = 61_002;
         std::thread::scope(|scope| {

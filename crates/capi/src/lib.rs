@@ -1,11 +1,12 @@
 //! What the two C libraries share: the connection to the PMI server and the C side of every function.
 //!
-//! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket` and maps the memory
-//! that the server shares (`mapping`); `place` is the process's place in its job, the state of a library behind a `lock`; `thread` is one of the C library; `text` reads and
-//! writes C strings; `codes` are the return values.
+//! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket`
+//! and maps the memory that the server shares (`mapping`); `place` is the process's place in its job, the state of a
+//! library behind a `lock`; `thread` is one of the C library; `text` reads and writes C strings; `codes` are the return
+//! values.
 //!
-//! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used. The libraries are
-//! built with it. Without it, these crates are ordinary crates, for checks and tests.
+//! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used.
+//! The libraries are built with it. Without it, these crates are ordinary crates, for checks and tests.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]

@@ -17,8 +17,9 @@ impl<T> Lock<T> {
 
     /// Runs `work` on the value with exclusive access. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the mutex is initialised as the C library prescribes, does not move while it is in use (it is borrowed), and is
-        // unlocked by the thread that locked it; a panic aborts. While it is locked, this is the only reference to the value.
+        // SAFETY: the mutex is initialised as the C library prescribes, does not move while it is in use (it is
+        // borrowed), and is unlocked by the thread that locked it; a panic aborts. While it is locked, this is the only
+        // reference to the value.
         unsafe {
             libc::pthread_mutex_lock(self.mutex.get());
             let result = work(&mut *self.value.get());

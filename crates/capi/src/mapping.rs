@@ -39,8 +39,8 @@ impl Descriptor {
         fd
     }
 
-    /// Whether the file can change. `None`: it may become shorter, or any process may get a way to write to it. Then a reader may be killed
-    /// by a page that is not there any more, or find other bytes than those that it has checked.
+    /// Whether the file can change. `None`: it may become shorter, or any process may get a way to write to it. Then a
+    /// reader may be killed by a page that is not there any more, or find other bytes than those that it has checked.
     fn contents(&self) -> Option<Contents> {
         // SAFETY: no memory is passed.
         let seals = unsafe { libc::fcntl(self.0, libc::F_GET_SEALS) };
@@ -56,9 +56,8 @@ impl Descriptor {
     pub fn map(self) -> Option<Mapping> {
         let contents = self.contents()?;
         let len = usize::try_from(self.stat()?.st_size).ok().filter(|len| *len > 0)?;
-        // Private, since kernels before 6.7 refuse shared mappings of memory that is sealed against writing. Without writes both kinds map
-        // the same pages.
-        // SAFETY: a new mapping, at an address that the kernel chooses.
+        // Private, since kernels before 6.7 refuse shared mappings of memory that is sealed against writing. Without
+        // writes both kinds map the same pages. SAFETY: a new mapping, at an address that the kernel chooses.
         let start = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, self.0, 0) };
         let start = if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) };
         start.map(|start| Mapping { start, len, contents })
@@ -77,8 +76,9 @@ impl Drop for Descriptor {
 enum Contents {
     /// No process can write to it.
     Final,
-    /// Whoever had a mapping before it was sealed can write to it: our agent, which writes only slots that no process may be reading (see
-    /// `wireup_wire::shared::rows`). Nothing but the agent's conduct keeps a slot from changing while it is read.
+    /// Whoever had a mapping before it was sealed can write to it: our agent, which writes only slots that no process
+    /// may be reading (see `wireup_wire::shared::rows`). Nothing but the agent's conduct keeps a slot from changing
+    /// while it is read.
     Arena,
 }
 
@@ -99,10 +99,10 @@ impl Deref for Mapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped as long as the value exists, and the seals, which were looked at before, keep the file from
-        // becoming shorter. Bytes of `Contents::Final` do not change, by the seals. Of an arena, callers read only slots that the agent has
-        // given them and that it does not write before they have given them back (`Memory::slot`); the agent is of this user, and its word
-        // is all there is for that.
+        // SAFETY: `len` bytes are mapped as long as the value exists, and the seals, which were looked at before, keep
+        // the file from becoming shorter. Bytes of `Contents::Final` do not change, by the seals. Of an arena, callers
+        // read only slots that the agent has given them and that it does not write before they have given them back
+        // (`Memory::slot`); the agent is of this user, and its word is all there is for that.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -174,7 +174,8 @@ mod tests {
     use super::*;
     use crate::scripted::sealed;
 
-    /// The file of a descriptor (its inode). A concurrent test may have been given the same descriptor number after the close.
+    /// The file of a descriptor (its inode). A concurrent test may have been given the same descriptor number after the
+    /// close.
     fn file(fd: c_int) -> Option<u64> {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: the kernel fills the structure; all zeros are a valid value of it.
@@ -195,7 +196,8 @@ mod tests {
     #[test]
     fn memory_that_others_may_change_or_shorten_is_not_mapped() {
         let with = |seals: c_int| {
-            // SAFETY: the name ends with a zero byte; the slice is what is written; the descriptor is owned by the value that is returned.
+            // SAFETY: the name ends with a zero byte; the slice is what is written; the descriptor is owned by the
+            // value that is returned.
             unsafe {
                 let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
                 assert!(fd >= 0 && libc::write(fd, b"bytes".as_ptr().cast(), 5) == 5);

@@ -7,8 +7,8 @@ struct Libc;
 /// The alignment of `malloc` on every platform with 64-bit pointers.
 const MALLOC_ALIGN: usize = 16;
 
-// SAFETY: `malloc`, `calloc`, `posix_memalign`, `realloc` and `free` fulfil the contract of `GlobalAlloc`, whose callers pass to `dealloc`
-// and `realloc` only memory that was allocated here.
+// SAFETY: `malloc`, `calloc`, `posix_memalign`, `realloc` and `free` fulfil the contract of `GlobalAlloc`, whose
+// callers pass to `dealloc` and `realloc` only memory that was allocated here.
 unsafe impl GlobalAlloc for Libc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= MALLOC_ALIGN {

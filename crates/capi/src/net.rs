@@ -172,7 +172,8 @@ pub fn received(socket: Descriptor) -> Result<Owned> {
     Ok(owned)
 }
 
-/// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has bits, and as many again.
+/// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has
+/// bits, and as many again.
 const BACKLOG: c_int = 128;
 
 fn listen_at(family: c_int, any: SocketAddr) -> Result<(Owned, u16)> {
@@ -208,8 +209,8 @@ pub fn accept(listening: &Owned) -> Result<Option<Owned>> {
     }
 }
 
-/// Begins to connect. The socket can be written when the attempt is over; see [`outcome`]. `repetitions`: how often the kernel repeats its
-/// request; `None`: as it likes.
+/// Begins to connect. The socket can be written when the attempt is over; see [`outcome`]. `repetitions`: how often the
+/// kernel repeats its request; `None`: as it likes.
 ///
 /// # Errors
 /// The attempt failed at once.
@@ -322,8 +323,8 @@ impl Epoll {
         self.control(operation, fd, token, libc::EPOLLIN | if writes { libc::EPOLLOUT } else { 0 })
     }
 
-    /// Stops watching a descriptor for input; `writes`: keeps watching it for room to write. The descriptor must be in the epoll set. If
-    /// its connection breaks, epoll still reports it, as readable.
+    /// Stops watching a descriptor for input; `writes`: keeps watching it for room to write. The descriptor must be in
+    /// the epoll set. If its connection breaks, epoll still reports it, as readable.
     ///
     /// # Errors
     /// The kernel has no memory for that.
@@ -359,7 +360,8 @@ impl Epoll {
     }
 }
 
-/// The addresses of this host by which others may reach it; those of the loopback interface last, link-local ones not at all.
+/// The addresses of this host by which others may reach it; those of the loopback interface last, link-local ones not
+/// at all.
 pub fn addresses() -> Vec<IpAddr> {
     let mut first = core::ptr::null_mut();
     let mut all = Vec::new();
@@ -385,7 +387,8 @@ pub fn addresses() -> Vec<IpAddr> {
     all
 }
 
-/// A number that is the same for all processes that reach each other by the loopback interface: of this boot and this network namespace.
+/// A number that is the same for all processes that reach each other by the loopback interface: of this boot and this
+/// network namespace.
 pub fn host_number() -> u64 {
     let mut number = 0xcbf2_9ce4_8422_2325;
     let mut add = |bytes: &[u8]| {
@@ -394,7 +397,8 @@ pub fn host_number() -> u64 {
         }
     };
     let mut buffer = [0; 64];
-    // SAFETY: both paths end with a zero byte; the kernel writes at most the length of the buffer; all zeros are a valid `stat`.
+    // SAFETY: both paths end with a zero byte; the kernel writes at most the length of the buffer; all zeros are a
+    // valid `stat`.
     unsafe {
         let fd = libc::open(c"/proc/sys/kernel/random/boot_id".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd >= 0 {

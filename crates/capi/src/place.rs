@@ -6,11 +6,11 @@
 //!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
 //! ```
 //!
-//! A second `init` returns the result of the first one. The descriptor of `PMI_FD` is taken once and closed by `leave`. A later `init` that
-//! finds the variable fails, since the descriptor number may now belong to the program.
+//! A second `init` returns the result of the first one. The descriptor of `PMI_FD` is taken once and closed by `leave`.
+//! A later `init` that finds the variable fails, since the descriptor number may now belong to the program.
 //!
-//! The connection belongs to the process that joined the job. In a forked child every call fails at once, whatever another thread of the
-//! parent was doing at the time of the fork.
+//! The connection belongs to the process that joined the job. In a forked child every call fails at once, whatever
+//! another thread of the parent was doing at the time of the fork.
 
 use crate::codes::{Code, Result};
 use crate::lock::Lock;
@@ -46,8 +46,8 @@ pub struct Place<J> {
     fd: AtomicI32,
     /// Whether the descriptor of `PMI_FD` was taken.
     taken: AtomicBool,
-    /// Whether there is a job, or one is being joined. Changed only while the lock is held, and read without it: only a process that uses
-    /// the job, or joins, takes the lock.
+    /// Whether there is a job, or one is being joined. Changed only while the lock is held, and read without it: only a
+    /// process that uses the job, or joins, takes the lock.
     is_used: AtomicBool,
     /// Whether this process was forked from the one that joined.
     is_child: AtomicBool,
@@ -110,14 +110,15 @@ impl<J> Place<J> {
         })
     }
 
-    /// Called in the child of a fork. The lock may be held by a thread that exists only in the parent. If there is a job, the child never
-    /// takes the lock; otherwise the child may join, so the lock is made anew.
+    /// Called in the child of a fork. The lock may be held by a thread that exists only in the parent. If there is a
+    /// job, the child never takes the lock; otherwise the child may join, so the lock is made anew.
     pub fn on_fork(&self) {
         self.fd.store(-1, Ordering::Relaxed);
         if self.is_used.load(Ordering::Relaxed) {
             self.is_child.store(true, Ordering::Relaxed);
         } else if !self.is_child() {
-            // SAFETY: this is the only thread. The value is `None` whenever `is_used` is false, so no change of it was interrupted.
+            // SAFETY: this is the only thread. The value is `None` whenever `is_used` is false, so no change of it was
+            // interrupted.
             unsafe { self.job.renew() };
         }
     }
@@ -126,7 +127,8 @@ impl<J> Place<J> {
         self.is_child.load(Ordering::Relaxed)
     }
 
-    /// The server's socket named by the environment. Succeeds once in a process, also if it has several copies of these libraries.
+    /// The server's socket named by the environment. Succeeds once in a process, also if it has several copies of these
+    /// libraries.
     pub fn take_inherited(&self, fd: c_int) -> core::result::Result<Socket, Gone> {
         let socket = Socket::named(fd)?;
         if self.taken.swap(true, Ordering::Relaxed) || !socket.claim() { Err(Gone) } else { Ok(socket) }

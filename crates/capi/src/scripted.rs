@@ -56,7 +56,8 @@ impl Peer {
         let mut part = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
         let bytes = size_of_val(fds) as u32;
         let mut control = [0u64; 64];
-        // SAFETY: all pointers are to live buffers with their lengths; the control buffer has room for one header and the descriptors.
+        // SAFETY: all pointers are to live buffers with their lengths; the control buffer has room for one header and
+        // the descriptors.
         unsafe {
             let mut message: libc::msghdr = core::mem::zeroed();
             message.msg_iov = &raw mut part;

@@ -1,11 +1,12 @@
 //! The conversation with the PMI server, for blocking callers: the engine's [`Link`] driven over a socket.
 //!
-//! A call costs one write and, if the answer arrives in one piece, one read. A fence may be started and its answer read later; calls in
-//! between are answered meanwhile. Requests can be collected and sent with one write; their answers then come in order
-//! ([`Server::settle`]). A put can be posted without waiting for its answer ([`Server::post`]); it is sent with the next request.
+//! A call costs one write and, if the answer arrives in one piece, one read. A fence may be started and its answer read
+//! later; calls in between are answered meanwhile. Requests can be collected and sent with one write; their answers
+//! then come in order ([`Server::settle`]). A put can be posted without waiting for its answer ([`Server::post`]); it
+//! is sent with the next request.
 //!
-//! A write waits while the socket is full. Meanwhile, received data is read, since a server does not read from a client that does not read
-//! from it.
+//! A write waits while the socket is full. Meanwhile, received data is read, since a server does not read from a client
+//! that does not read from it.
 
 use crate::mapping::{Descriptor, Shared};
 use crate::socket::{Gone, Socket};
@@ -48,7 +49,8 @@ impl Server {
         self.receive = Socket::receive;
     }
 
-    /// For a server that loses a request that arrives before it has read the previous one: calls wait for the end of a fence.
+    /// For a server that loses a request that arrives before it has read the previous one: calls wait for the end of a
+    /// fence.
     pub fn ask_one_at_a_time(&mut self) {
         self.one_at_a_time = true;
     }

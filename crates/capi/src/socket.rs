@@ -42,8 +42,8 @@ impl Socket {
         if socket.is_stream() && socket.peer_name().is_some() { Ok(socket) } else { Err(Gone) }
     }
 
-    /// Marks the descriptor as taken, for all copies of these libraries in this process: no program that this process becomes gets it. `false`:
-    /// it was marked before.
+    /// Marks the descriptor as taken, for all copies of these libraries in this process: no program that this process
+    /// becomes gets it. `false`: it was marked before.
     pub fn claim(self) -> bool {
         // SAFETY: no memory is passed.
         unsafe {
@@ -68,7 +68,8 @@ impl Socket {
         host.push(0);
         port.push(0);
         let mut found = core::ptr::null_mut();
-        // SAFETY: an `addrinfo` of zeros means "any"; both texts end with a zero byte; the list is freed once, after its last use.
+        // SAFETY: an `addrinfo` of zeros means "any"; both texts end with a zero byte; the list is freed once, after
+        // its last use.
         unsafe {
             let mut hints: libc::addrinfo = MaybeUninit::zeroed().assume_init();
             hints.ai_socktype = libc::SOCK_STREAM;
@@ -124,7 +125,8 @@ impl Socket {
         }
     }
 
-    /// Waits until it can send or, if `or_read`, until there is something to read. Returns whether there is nothing to read.
+    /// Waits until it can send or, if `or_read`, until there is something to read. Returns whether there is nothing to
+    /// read.
     pub fn wait_for_room(self, or_read: bool) -> bool {
         let events = if or_read { libc::POLLOUT | libc::POLLIN } else { libc::POLLOUT };
         // Without a limit: PMI calls wait as long as the server runs, whose end is noticed.
@@ -154,8 +156,8 @@ impl Socket {
         self.receive_with_sender(descriptors, take).map(drop)
     }
 
-    /// As [`Socket::receive`]. Returns the user whose process has sent the message, as the kernel says; `None`: the socket does not ask for it
-    /// (`SO_PASSCRED`).
+    /// As [`Socket::receive`]. Returns the user whose process has sent the message, as the kernel says; `None`: the
+    /// socket does not ask for it (`SO_PASSCRED`).
     pub fn receive_with_sender(
         self,
         descriptors: &mut Vec<Descriptor>,
@@ -180,7 +182,8 @@ impl Socket {
             let before = descriptors.len();
             // SAFETY: the kernel has filled the message.
             let sender = unsafe { adopt(&message, descriptors) };
-            // Descriptors were dropped: it is unknown which message the others belong to. The room for the sender holds some, too.
+            // Descriptors were dropped: it is unknown which message the others belong to. The room for the sender holds
+            // some, too.
             let are_too_many = descriptors.len() - before > DESCRIPTORS_MAX;
             if got == 0 || are_too_many || message.msg_flags & libc::MSG_CTRUNC != 0 {
                 return Err(Gone);
@@ -240,8 +243,8 @@ impl Socket {
         is_connected.then_some(address.1)
     }
 
-    /// Ends the connection and closes the descriptor. If the program has closed it and opened a file with this number, that file stays
-    /// open.
+    /// Ends the connection and closes the descriptor. If the program has closed it and opened a file with this number,
+    /// that file stays open.
     pub fn close(self) {
         if self.is_stream() {
             // SAFETY: the caller does not use the descriptor afterwards.
@@ -259,8 +262,8 @@ impl Socket {
 /// `recvmsg` has filled the message.
 unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) -> Option<libc::uid_t> {
     let mut sender = None;
-    // SAFETY: by the caller's guarantee, the walk stays within the control buffer, and each header is followed by as many bytes as it
-    // states. From here on this process owns the descriptors.
+    // SAFETY: by the caller's guarantee, the walk stays within the control buffer, and each header is followed by as
+    // many bytes as it states. From here on this process owns the descriptors.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(one) = header.as_ref() {

@@ -26,8 +26,8 @@ impl Thread {
         let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));
         let (mut thread, mut all) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         let mut before = MaybeUninit::uninit();
-        // SAFETY: the places may be written; the set is filled before it is read, and so is the former mask, unless the first call fails,
-        // which only a wrong argument causes. A new thread has the mask of the one that starts it.
+        // SAFETY: the places may be written; the set is filled before it is read, and so is the former mask, unless the
+        // first call fails, which only a wrong argument causes. A new thread has the mask of the one that starts it.
         let result = unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

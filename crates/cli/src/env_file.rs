@@ -1,7 +1,7 @@
 //! Files of variables: one `NAME=VALUE` per line, as shell assignments without expansion.
 //!
-//! `export` may precede a name, `#` begins a comment, quotes and backslashes work as in a shell; `$` and `` ` `` are literal. What a shell
-//! would run as a command is an error.
+//! `export` may precede a name, `#` begins a comment, quotes and backslashes work as in a shell; `$` and `` ` `` are
+//! literal. What a shell would run as a command is an error.
 
 use std::fs::File;
 use std::io::Read;

@@ -155,7 +155,8 @@ pub fn inherited(all: &[Pair], reached: Reached) -> Vec<&Pair> {
         .collect()
 }
 
-/// The environment of the whole job, `NAME=VALUE`: the inherited variables that are listed, then `extra`. Each name occurs once.
+/// The environment of the whole job, `NAME=VALUE`: the inherited variables that are listed, then `extra`. Each name
+/// occurs once.
 pub fn job_env(inherited: &[&Pair], list: &EnvList, extra: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let listed = inherited.iter().filter(|(name, _)| list.has(name.as_bytes()));
     let mut env: Vec<Vec<u8>> = listed.map(|(name, value)| joined(name.clone(), value)).collect();
@@ -165,7 +166,8 @@ pub fn job_env(inherited: &[&Pair], list: &EnvList, extra: &[Vec<u8>]) -> Vec<Ve
     env
 }
 
-/// The variables of one program, if programs inherit different ones: those that are listed and that the job does not set, then its own.
+/// The variables of one program, if programs inherit different ones: those that are listed and that the job does not
+/// set, then its own.
 pub fn program_env(inherited: &[&Pair], list: &EnvList, job: &[Vec<u8>], own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let is_set = |variable: &Vec<u8>| {
         let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
@@ -179,10 +181,11 @@ pub fn program_env(inherited: &[&Pair], list: &EnvList, job: &[Vec<u8>], own: Ve
 
 /// Adds what ranks need besides if they are offered PMIx. Variables that the user has set are kept.
 ///
-/// Open MPI's transports use a key to check that their peers belong to the same job; normally `mpirun` makes it. Up to version 4 Open MPI's
-/// `schizo` components treat every rank that was started neither by `mpirun` nor, inside an allocation, by a step of the batch system as a
-/// job of its own. `prefix` is the folder of the Open MPI installation. MPICH refuses to start if it finds two kinds of PMI and is not told
-/// which one to use; other libraries use the one that they know.
+/// Open MPI's transports use a key to check that their peers belong to the same job; normally `mpirun` makes it. Up to
+/// version 4 Open MPI's `schizo` components treat every rank that was started neither by `mpirun` nor, inside an
+/// allocation, by a step of the batch system as a job of its own. `prefix` is the folder of the Open MPI installation.
+/// MPICH refuses to start if it finds two kinds of PMI and is not told which one to use; other libraries use the one
+/// that they know.
 pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Option<&str>) -> Vec<Vec<u8>> {
     let mut add = |name: &str, value: &str| {
         if !env.iter().any(|variable| variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
@@ -191,7 +194,8 @@ pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Opt
         }
     };
     if flavour.has_pmix() {
-        // Differs between two concurrent jobs of one launcher. It is not a secret: nothing on a node is protected by it.
+        // Differs between two concurrent jobs of one launcher. It is not a secret: nothing on a node is protected by
+        // it.
         let key = u64::from(tag) << 32 | u64::from(tag.rotate_left(13) ^ 0x9e37_79b9);
         add("OMPI_MCA_orte_precondition_transports", &format!("{key:016x}-{:016x}", key.rotate_left(17)));
         add("OMPI_MCA_schizo", "^orte,slurm,flux,jsm,alps");

@@ -1,5 +1,5 @@
-//! Commands that are programs of their own, found as `git` finds them: `wireup NAME` runs `wireup-NAME`, from the folder of this program or
-//! from `PATH`.
+//! Commands that are programs of their own, found as `git` finds them: `wireup NAME` runs `wireup-NAME`, from the
+//! folder of this program or from `PATH`.
 
 use crate::out;
 use std::ffi::OsString;

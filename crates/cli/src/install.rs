@@ -1,8 +1,8 @@
 //! `wireup install --prefix DIR`: the program, the C libraries, their headers and pkg-config files.
 //!
-//! The libraries are beside the program (`cargo xtask libraries` puts them there) or where an earlier `wireup install` put them. They are
-//! not embedded in the program, which is sent to every node; the headers are, being only a few kilobytes. Every file is written under
-//! another name and renamed, so that replacing a library in use does no harm.
+//! The libraries are beside the program (`cargo xtask libraries` puts them there) or where an earlier `wireup install`
+//! put them. They are not embedded in the program, which is sent to every node; the headers are, being only a few
+//! kilobytes. Every file is written under another name and renamed, so that replacing a library in use does no harm.
 
 use crate::front::NAMES;
 use crate::libraries::{self, STAGED, real_name};

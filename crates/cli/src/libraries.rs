@@ -1,4 +1,5 @@
-//! The C libraries that come with the program: beside it (`cargo xtask libraries` puts them there), or where `wireup install` or `pip` did.
+//! The C libraries that come with the program: beside it (`cargo xtask libraries` puts them there), or where `wireup
+//! install` or `pip` did.
 
 use std::path::{Path, PathBuf};
 

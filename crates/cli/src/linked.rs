@@ -1,9 +1,10 @@
 //! Detects an MPI program whose ranks all ran as singletons.
 //!
-//! A program whose library does not understand the offered PMI starts nevertheless: every process believes that it is rank 0 of 1, and the
-//! results look right until somebody counts them. If a job did not fail and no rank spoke to a server, the program's list of shared
-//! libraries shows whether that was a mistake. A failed job has already reported its reason. Plain programs and scripts name no such
-//! library and get no hint. The file is read only after the end, so it costs a run nothing.
+//! A program whose library does not understand the offered PMI starts nevertheless: every process believes that it is
+//! rank 0 of 1, and the results look right until somebody counts them. If a job did not fail and no rank spoke to a
+//! server, the program's list of shared libraries shows whether that was a mistake. A failed job has already reported
+//! its reason. Plain programs and scripts name no such library and get no hint. The file is read only after the end, so
+//! it costs a run nothing.
 
 use crate::program;
 use crate::program::elf::Content;

@@ -1,7 +1,7 @@
 //! The `wireup` program: dispatches to the subcommand, or to a program of its own (`external`).
 //!
-//! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and install handlers for
-//! stack overflow: a tenth of a short run's time.
+//! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
+//! install handlers for stack overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
 mod doctor;
@@ -42,7 +42,8 @@ use wireup_proto::exit_code::OURS;
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     let process_ns = monotonic_ns();
-    // Rust's own `main` does this and the next step as well. On failure there is no stream for a message, only the exit code.
+    // Rust's own `main` does this and the next step as well. On failure there is no stream for a message, only the exit
+    // code.
     if wireup_os::files::fill_standard_streams().is_err() {
         return i32::from(OURS);
     }

@@ -1,7 +1,7 @@
 //! `wireup pmi`: a PMI client for tests, under any launcher that gives its ranks a `PMI_FD`.
 //!
-//! It does what an MPI library does at start-up, without the library: a launcher that cannot run this cannot run MPI, and its measurements
-//! show the launcher's part alone.
+//! It does what an MPI library does at start-up, without the library: a launcher that cannot run this cannot run MPI,
+//! and its measurements show the launcher's part alone.
 
 mod exchange;
 mod flags;

@@ -1,7 +1,7 @@
 //! `wireup replay FILE`: feeds a recorded agent's inputs to a new agent and compares the outputs.
 //!
-//! An agent is a function of its configuration and its inputs, so the digest of all outputs is the same on every machine: a recording is a
-//! complete bug report.
+//! An agent is a function of its configuration and its inputs, so the digest of all outputs is the same on every
+//! machine: a recording is a complete bug report.
 
 use crate::out;
 use std::path::{Path, PathBuf};

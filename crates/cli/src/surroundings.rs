@@ -52,8 +52,8 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Reads the surroundings from the kernel. Addresses are read only if hosts may be named, which `with_addresses` decides from the
-    /// environment.
+    /// Reads the surroundings from the kernel. Addresses are read only if hosts may be named, which `with_addresses`
+    /// decides from the environment.
     pub fn read(with_addresses: impl FnOnce(&[(OsString, OsString)]) -> bool) -> io::Result<Surroundings> {
         let env: Vec<_> = std::env::vars_os().collect();
         let program = std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok());

@@ -1,8 +1,9 @@
 //! Fences and allgathers: started now, finished when the caller waits for them.
 //!
-//! Our own server takes any number at once: each is a request with a number, whose answer comes when it is over. The start is one
-//! write, which takes along the puts that were posted; an allgather's array lies in the arena, or comes as memory of its own. With other
-//! servers both are made of put, fence and get ([`crate::emulated`]). A singleton's collectives are over at once.
+//! Our own server takes any number at once: each is a request with a number, whose answer comes when it is over. The
+//! start is one write, which takes along the puts that were posted; an allgather's array lies in the arena, or comes as
+//! memory of its own. With other servers both are made of put, fence and get ([`crate::emulated`]). A singleton's
+//! collectives are over at once.
 
 use crate::arena::Mapped;
 use crate::emulated;

@@ -1,12 +1,13 @@
 //! The collectives, made of what any PMI-2 server has: put, fence, get.
 //!
-//! A fence is `kvs-fence`. An allgather is a put of the value under a key of ours, a fence, and a get for each other rank when it is
-//! finished ([`Gather`]). Put and fence leave together at the start, unless another fence is under way; a value of more than [`BATCH`]
-//! pieces leaves in batches. Gets leave in batches too where the server answers in order. Slurm's and ours do (they set `PMI_JOBID`); Hydra answers those first that it need not
-//! ask others for, and no answer says which get it belongs to.
+//! A fence is `kvs-fence`. An allgather is a put of the value under a key of ours, a fence, and a get for each other
+//! rank when it is finished ([`Gather`]). Put and fence leave together at the start, unless another fence is under way;
+//! a value of more than [`BATCH`] pieces leaves in batches. Gets leave in batches too where the server answers in
+//! order. Slurm's and ours do (they set `PMI_JOBID`); Hydra answers those first that it need not ask others for, and no
+//! answer says which get it belongs to.
 //!
-//! Cost for each rank: start: one write. Finish of a fence: one read. Finish of an allgather: one read, then P - 1 gets in
-//! (P - 1) / 16 round trips, or P - 1 under Hydra; values longer than [`PIECE_LEN_MAX`] take further gets.
+//! Cost for each rank: start: one write. Finish of a fence: one read. Finish of an allgather: one read, then P - 1 gets
+//! in (P - 1) / 16 round trips, or P - 1 under Hydra; values longer than [`PIECE_LEN_MAX`] take further gets.
 
 use crate::link::{Failure, Link};
 use crate::memory::Memory;
@@ -21,8 +22,8 @@ use wireup_wire::pmi::{Command, Request};
 /// No key of a program may begin so.
 pub const KEY_PREFIX: &[u8] = b"-wireup-";
 
-/// Puts or gets that are sent before the first answer is read. A thousand bytes each, they fit into the buffers of the sockets on the
-/// way, also into those between Hydra's processes, which stop reading while they cannot write.
+/// Puts or gets that are sent before the first answer is read. A thousand bytes each, they fit into the buffers of the
+/// sockets on the way, also into those between Hydra's processes, which stop reading while they cannot write.
 const BATCH: usize = 16;
 /// Text of one put: room is left for the number of pieces in front of the first.
 const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
@@ -59,8 +60,8 @@ fn put<M>(link: &mut Link<M>, generation: usize, rank: u32, pieces: &mut Vec<Vec
     Ok(())
 }
 
-/// The gets of an allgather that is over. The driver calls [`Gather::ask`], hands the answers over in the order of the requests, takes
-/// the values that are whole, and asks again, until nothing is left to ask.
+/// The gets of an allgather that is over. The driver calls [`Gather::ask`], hands the answers over in the order of the
+/// requests, takes the values that are whole, and asks again, until nothing is left to ask.
 pub struct Gather {
     generation: usize,
     /// Most gets in one batch.

@@ -6,8 +6,8 @@
 //!   PMI-2:      init ──► version ── fullinit ───► rank, size, appnum, spawner, our own extensions
 //! ```
 //!
-//! The driver calls [`Join::ask`] and sends what it adds; hands each answer to [`Join::on_answer`]; and asks again when all are there, until
-//! there is nothing left to ask. Our own server is asked for the version and the rest at once.
+//! The driver calls [`Join::ask`] and sends what it adds; hands each answer to [`Join::on_answer`]; and asks again when
+//! all are there, until there is nothing left to ask. Our own server is asked for the version and the rest at once.
 
 use crate::env::Env;
 use crate::link::{Failure, Link};

@@ -1,6 +1,7 @@
 //! The conversation with the PMI server, without I/O.
 //!
-//! The driver sends what [`Link::to_send`] holds, hands over what it receives, and calls [`Link::next`] until it returns `false`:
+//! The driver sends what [`Link::to_send`] holds, hands over what it receives, and calls [`Link::next`] until it
+//! returns `false`:
 //!
 //! ```text
 //!   ask, post, start, begin_fence ──► to_send ══► server
@@ -38,7 +39,8 @@ enum Fence {
 #[derive(Debug)]
 pub struct Completion<M> {
     pub id: u32,
-    /// Of a fence: how often the kvs has grown. Of an allgather: the place of the array in the arena; 0: in memory of its own.
+    /// Of a fence: how often the kvs has grown. Of an allgather: the place of the array in the arena; 0: in memory of
+    /// its own.
     pub number: u32,
     /// Of an allgather: the array, or a new arena; `None` if none came, or if it could not be mapped.
     pub memory: Option<M>,
@@ -138,7 +140,8 @@ impl<M> Link<M> {
         self.pipeline.unanswered() - self.posts.unanswered() as usize
     }
 
-    /// Adds a fence, among some ranks only if there is a group (PMI 1.2). Refusals of puts that were posted before it become the fence's.
+    /// Adds a fence, among some ranks only if there is a group (PMI 1.2). Refusals of puts that were posted before it
+    /// become the fence's.
     pub fn begin_fence(&mut self, group: Option<&[u8]>) -> Result<(), Failure> {
         self.ask(&Request::Barrier { group })?;
         self.fence = Fence::UnderWay;

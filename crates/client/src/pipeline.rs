@@ -1,16 +1,18 @@
 //! The requests that are under way on one link.
 //!
-//! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks have entered, and what is asked
-//! meanwhile is answered before it: one such may be under way, told apart by its name. Fences, allgathers, collectives of groups and
-//! questions for addresses of our own server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
-//! to `out`; nothing here waits.
+//! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks
+//! have entered, and what is asked meanwhile is answered before it: one such may be under way, told apart by its name.
+//! Fences, allgathers, collectives of groups and questions for addresses of our own server carry a number: any number
+//! of them may be under way, and their answers come in any order. Bytes to send are appended to `out`; nothing here
+//! waits.
 //!
 //! ```text
 //!   ask(put) ask(fence) ask(get)              ──►   put_result  get_result  …  fence's answer
 //!   ask(fence 1) ask(put) ask(allgather 2)    ──►   put_result  …  allgather 2  …  fence 1
 //! ```
 //!
-//! An answer says how many descriptors come along: the allgather's array or the arena where it lies, the segments of a kvs.
+//! An answer says how many descriptors come along: the allgather's array or the arena where it lies, the segments of a
+//! kvs.
 
 use crate::number;
 use alloc::vec::Vec;

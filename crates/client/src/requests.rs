@@ -7,8 +7,8 @@
 //!     └─► Putting ───────▲          a long value, with a server that is not ours: in several batches
 //! ```
 //!
-//! Our own server takes each at once. Others take one fence at a time: the requests behind it wait as `Queued`. A request's number is never
-//! used again, so a stale one is recognised.
+//! Our own server takes each at once. Others take one fence at a time: the requests behind it wait as `Queued`. A
+//! request's number is never used again, so a stale one is recognised.
 
 use crate::arena::Values;
 use crate::link::Failure;

@@ -1,11 +1,13 @@
 //! Maps ranks to nodes, from a list of blocks that is much shorter than the job.
 //!
-//! A block assigns `ppn` consecutive ranks to each of `nodes` consecutive nodes. Blocks are applied in order; if ranks remain after the
-//! last block, the list is applied again from the first, as often as needed. MPICH reads `PMI_process_mapping` in the same way, except that
-//! it restarts at the first block *whose node is 0*. So that both readings agree, only a list whose first block starts at node 0 may be
-//! applied more than once. A node's ranks have ascending local ranks.
+//! A block assigns `ppn` consecutive ranks to each of `nodes` consecutive nodes. Blocks are applied in order; if ranks
+//! remain after the last block, the list is applied again from the first, as often as needed. MPICH reads
+//! `PMI_process_mapping` in the same way, except that it restarts at the first block *whose node is 0*. So that both
+//! readings agree, only a list whose first block starts at node 0 may be applied more than once. A node's ranks have
+//! ascending local ranks.
 //!
-//! Cost: a mapping stores its blocks; a look-up walks them at most once; listing a node's ranks takes O(local ranks + blocks).
+//! Cost: a mapping stores its blocks; a look-up walks them at most once; listing a node's ranks takes O(local ranks +
+//! blocks).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -116,7 +118,8 @@ impl Mapping {
             .map(|rank| Rank(rank as u32))
     }
 
-    /// The ranks of a node as one range; `None` if it has none, or if a quick check cannot show that they are consecutive.
+    /// The ranks of a node as one range; `None` if it has none, or if a quick check cannot show that they are
+    /// consecutive.
     pub fn run_of(&self, node: NodeId) -> Option<Range<u32>> {
         let job_size = u64::from(self.job_size);
         let mut runs = self.runs_of(node).map(|(start, end)| start.min(job_size) as u32..end.min(job_size) as u32);
@@ -132,10 +135,12 @@ impl Mapping {
         (rounds * ranks_in(&self.blocks, node) + of_rest) as u32
     }
 
-    /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`. It contains only triples, because older libraries read nothing else.
+    /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`. It contains only triples, because older libraries read
+    /// nothing else.
     ///
-    /// All rounds are written where they fit into a PMI value, otherwise one that the reader repeats. `None` if that is too long as well,
-    /// which takes some hundred changes of ranks per node along the node list: a PMI client then finds the ranks on its node by host name.
+    /// All rounds are written where they fit into a PMI value, otherwise one that the reader repeats. `None` if that is
+    /// too long as well, which takes some hundred changes of ranks per node along the node list: a PMI client then
+    /// finds the ranks on its node by host name.
     pub fn process_mapping(&self) -> Option<Vec<u8>> {
         // One byte is for the terminating NUL in the client's buffer.
         let len_max = VALUE_LEN_MAX - 1;
@@ -198,8 +203,8 @@ fn ranks_in(blocks: &[Block], node: NodeId) -> u64 {
     blocks.iter().filter(|block| holds(block, node)).map(|block| u64::from(block.ppn)).sum()
 }
 
-/// Fills one node after another up to its slots. Nodes without slots stay empty; if ranks remain after the last node, filling starts again
-/// at the first.
+/// Fills one node after another up to its slots. Nodes without slots stay empty; if ranks remain after the last node,
+/// filling starts again at the first.
 pub fn by_slot(slots: &[u32], job_size: u32) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut left = job_size;
@@ -213,7 +218,8 @@ pub fn by_slot(slots: &[u32], job_size: u32) -> Vec<Block> {
     blocks
 }
 
-/// Divides the ranks evenly among `nodes` nodes, in consecutive runs; the first nodes get one more if there is a remainder.
+/// Divides the ranks evenly among `nodes` nodes, in consecutive runs; the first nodes get one more if there is a
+/// remainder.
 pub fn evenly(nodes: u32, job_size: u32) -> Vec<Block> {
     let Some(share) = job_size.checked_div(nodes) else { return Vec::new() };
     let larger = job_size % nodes;

@@ -1,17 +1,19 @@
-//! Scans a ring of processes up and down a tree (S2, `PMIX_Ring`): each process learns its position and both neighbours' values.
+//! Scans a ring of processes up and down a tree (S2, `PMIX_Ring`): each process learns its position and both
+//! neighbours' values.
 //!
 //! ```text
 //! up:    count, leftmost and rightmost value of a subtree            order of a subtree: the peer's own processes in
 //! down:  count before it, value on its left and on its right         local order, then child 0's, child 1's, ...
 //! ```
 //!
-//! A peer waits for its own processes and an [`Up`] from each child, and sends their combination to its parent. The root closes the ring:
-//! the left neighbour of the first process is the last one. On the way down a peer splits the [`Down`] that it received into one for each
-//! child and a [`Place`] for each process. So the processes of a node are adjacent, and a position in the ring is not a rank. A subtree
-//! without processes takes no position: its count is 0 and its values are ignored.
+//! A peer waits for its own processes and an [`Up`] from each child, and sends their combination to its parent. The
+//! root closes the ring: the left neighbour of the first process is the last one. On the way down a peer splits the
+//! [`Down`] that it received into one for each child and a [`Place`] for each process. So the processes of a node are
+//! adjacent, and a position in the ring is not a rank. A subtree without processes takes no position: its count is 0
+//! and its values are ignored.
 //!
-//! Cost per peer: 1 message in per child, 1 out; the same on the way down. Bytes of each: a count and two values, whatever the job size.
-//! Time and memory: O(processes + children) per peer, 2 log N hops.
+//! Cost per peer: 1 message in per child, 1 out; the same on the way down. Bytes of each: a count and two values,
+//! whatever the job size. Time and memory: O(processes + children) per peer, 2 log N hops.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -124,8 +126,9 @@ impl RingScan {
         RingScan { local_size, own: None, children: vec![None; children], total: None }
     }
 
-    /// Adds the values of this peer's own processes, in local order; must be called even if there are none. Returns the summary of the
-    /// subtree once that is complete: it is to be sent to the parent; at the root call [`RingScan::root`] next.
+    /// Adds the values of this peer's own processes, in local order; must be called even if there are none. Returns the
+    /// summary of the subtree once that is complete: it is to be sent to the parent; at the root call
+    /// [`RingScan::root`] next.
     pub fn own(&mut self, values: Vec<Bytes>) -> Result<Option<Up>, Refused> {
         if values.len() != self.local_size {
             return Err(Refused::Own { found: values.len(), expected: self.local_size });
@@ -174,8 +177,8 @@ impl RingScan {
         Down { before: 0, left: total.right.clone(), right: total.left.clone() }
     }
 
-    /// Takes the surroundings of this subtree. Returns those of each child's subtree, to be sent to the child, and the places of this
-    /// peer's own processes in local order.
+    /// Takes the surroundings of this subtree. Returns those of each child's subtree, to be sent to the child, and the
+    /// places of this peer's own processes in local order.
     pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Place>), Refused> {
         self.total.take().ok_or(Refused::TooEarly)?;
         let own = self.own.iter().flatten().map(|value| Up { count: 1, left: value.clone(), right: value.clone() });

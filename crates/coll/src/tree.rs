@@ -6,8 +6,8 @@
 //!      3   4   5   6
 //! ```
 //!
-//! Agents from `count` on are beside these: each is a child of the root, without children. So agents can be added while those that are there
-//! keep their places and need not be told.
+//! Agents from `count` on are beside these: each is a child of the root, without children. So agents can be added while
+//! those that are there keep their places and need not be told.
 //!
 //! A message from the root reaches `count` agents in `log_k count` hops; every agent sends it at most `k` times.
 
@@ -19,14 +19,17 @@ pub const FANOUT_DEFAULT_MAX: u32 = 32;
 
 /// The fan-out for `count` agents if the user gives none.
 ///
-/// An agent starts its `k` children one after the other, at a cost `c` for each: a fork of the remote shell, the message on its standard
-/// input, a handshake; 1 to 3 ms. A level adds the latency `L` until a started agent starts children of its own: 30 to 100 ms over ssh. All
-/// levels together take `(k c + L) log_k N`, which is smallest where `k (ln k - 1) = L / c`: k = 17 for a ratio of 30, k = 26 for 60. The
-/// curve is flat around the minimum, and one level less saves a hop in every fence, so the rule is:
+/// An agent starts its `k` children one after the other, at a cost `c` for each: a fork of the remote shell, the
+/// message on its standard input, a handshake; 1 to 3 ms. A level adds the latency `L` until a started agent starts
+/// children of its own: 30 to 100 ms over ssh. All levels together take `(k c + L) log_k N`, which is smallest where `k
+/// (ln k - 1) = L / c`: k = 17 for a ratio of 30, k = 26 for 60. The curve is flat around the minimum, and one level
+/// less saves a hop in every fence, so the rule is:
 ///
-/// 1. at most 32 children: up to 32 agents are direct children of the root, since 32 serial starts cost less than another level;
+/// 1. at most 32 children: up to 32 agents are direct children of the root, since 32 serial starts cost less than
+///    another level;
 /// 2. as few levels as 32 children allow;
-/// 3. the smallest fan-out with that number of levels, so that the levels are balanced and no agent starts more children than needed.
+/// 3. the smallest fan-out with that number of levels, so that the levels are balanced and no agent starts more
+///    children than needed.
 pub fn default_fanout(count: u32) -> u32 {
     let levels = levels_for(count, FANOUT_DEFAULT_MAX);
     let narrowest = (1..FANOUT_DEFAULT_MAX).find(|&fanout| capacity(fanout, levels) >= u64::from(count));

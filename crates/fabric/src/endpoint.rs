@@ -1,7 +1,8 @@
 //! One endpoint for datagrams to and from any process.
 //!
-//! A provider writes datagrams only into memory that was posted before they arrive. So receives are posted ahead, and each again when its
-//! datagram was read. Completions of sends only free their slots: they are read when there is no free slot, and wake nobody.
+//! A provider writes datagrams only into memory that was posted before they arrive. So receives are posted ahead, and
+//! each again when its datagram was read. Completions of sends only free their slots: they are read when there is no
+//! free slot, and wake nobody.
 
 use crate::library::Library;
 use crate::objects::{Completed, Objects, Posted, Way};
@@ -11,8 +12,8 @@ use crate::{ADDRESS_LEN_MAX, Error};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 
-/// Memory of receives that are posted ahead (bytes). Chosen, as the room of a socket for UDP: the windows of several peers while the process
-/// computes; providers may allow fewer receives.
+/// Memory of receives that are posted ahead (bytes). Chosen, as the room of a socket for UDP: the windows of several
+/// peers while the process computes; providers may allow fewer receives.
 const RECEIVED_LEN_MAX: usize = 1 << 20;
 /// Sends under way: a window of one peer. More wait for a moment.
 const SENDS_MAX: usize = 128;
@@ -87,7 +88,8 @@ impl Endpoint {
         self.fd
     }
 
-    /// Where this endpoint is reached, for others: what is common to endpoints that understand each other, then the provider's address.
+    /// Where this endpoint is reached, for others: what is common to endpoints that understand each other, then the
+    /// provider's address.
     pub fn address(&self) -> &[u8] {
         &self.address
     }

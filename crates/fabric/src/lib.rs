@@ -5,8 +5,9 @@
 //!            ◄─ receive ─ slots that are posted ahead ◄──  (read, copied, posted again)
 //! ```
 //!
-//! `sys` has the declarations, `library` opens the library, `provider` chooses what to use, `objects` makes and closes the library's objects,
-//! `pool` is memory that providers read and write. The standard library is not used: `libwireup` has none.
+//! `sys` has the declarations, `library` opens the library, `provider` chooses what to use, `objects` makes and closes
+//! the library's objects, `pool` is memory that providers read and write. The standard library is not used: `libwireup`
+//! has none.
 #![no_std]
 extern crate alloc;
 #[cfg(test)]

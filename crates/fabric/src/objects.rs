@@ -1,4 +1,5 @@
-//! The library's objects of one endpoint, behind calls that cannot be misused: made one after the other, closed in the other order.
+//! The library's objects of one endpoint, behind calls that cannot be misused: made one after the other, closed in the
+//! other order.
 
 use crate::Error;
 use crate::library::Library;
@@ -188,7 +189,8 @@ impl Objects {
     /// The number of a place; `None`: the provider does not take it.
     pub fn insert(&self, name: &[u8]) -> Option<u64> {
         let mut number = sys::ADDR_UNSPEC;
-        // SAFETY: the vector is open; the caller passes an address of this kind of endpoint, as the library has written it.
+        // SAFETY: the vector is open; the caller passes an address of this kind of endpoint, as the library has written
+        // it.
         let count =
             unsafe { ((*(*self.av).ops).insert)(self.av, name.as_ptr().cast(), 1, &mut number, 0, ptr::null_mut()) };
         (count == 1).then_some(number)
@@ -218,7 +220,8 @@ impl Objects {
     /// Sends `len` bytes of a slot to a place.
     pub fn send(&self, pool: &Pool, slot: usize, len: usize, to: u64) -> Posted {
         let descriptor = self.region(Way::Send);
-        // SAFETY: the endpoint is enabled; the slot is not used before the operation completes, and the pool outlives it.
+        // SAFETY: the endpoint is enabled; the slot is not used before the operation completes, and the pool outlives
+        // it.
         let result = unsafe {
             ((*(*self.ep).msg).send)(self.ep, pool.data(slot).cast(), len, descriptor, to, pool.context(slot))
         };

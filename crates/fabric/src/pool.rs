@@ -67,7 +67,8 @@ impl Pool {
         unsafe { self.context(slot).cast::<u8>().add(CONTEXT_LEN) }
     }
 
-    /// Copies bytes into a slot that no operation uses, behind its prefix; the pointer and the length of all. What does not fit is cut off.
+    /// Copies bytes into a slot that no operation uses, behind its prefix; the pointer and the length of all. What does
+    /// not fit is cut off.
     pub fn fill(&mut self, slot: usize, prefix: usize, bytes: &[u8]) -> (*mut u8, usize) {
         let len = bytes.len().min(self.data_len - prefix);
         let data = self.data(slot);
@@ -76,7 +77,8 @@ impl Pool {
         (data, prefix + len)
     }
 
-    /// Copies what has arrived in a slot, `len` bytes with the prefix; the length of what is behind it, at most that of the buffer.
+    /// Copies what has arrived in a slot, `len` bytes with the prefix; the length of what is behind it, at most that of
+    /// the buffer.
     pub fn take(&self, slot: usize, prefix: usize, len: usize, buffer: &mut [u8]) -> usize {
         let len = len.min(self.data_len).saturating_sub(prefix).min(buffer.len());
         // SAFETY: within the slot, whose operation is complete.

@@ -1,9 +1,9 @@
 //! Chooses a provider, and what of it to use.
 //!
-//! The library lists what it has, the best first: devices before `udp`, other interfaces before the loopback one. Its variable
-//! `FI_PROVIDER` restricts the list, `FI_UDP_IFACE` the interfaces of `udp`. A provider that is layered on another one (`verbs;ofi_rxd`)
-//! has a reliability of its own, and is left out. Ranks understand each other if their endpoints are of one kind: the protocol, and the
-//! format of addresses.
+//! The library lists what it has, the best first: devices before `udp`, other interfaces before the loopback one. Its
+//! variable `FI_PROVIDER` restricts the list, `FI_UDP_IFACE` the interfaces of `udp`. A provider that is layered on
+//! another one (`verbs;ofi_rxd`) has a reliability of its own, and is left out. Ranks understand each other if their
+//! endpoints are of one kind: the protocol, and the format of addresses.
 
 use crate::Error;
 use crate::library::Library;
@@ -38,7 +38,8 @@ impl Drop for Found {
 
 impl Found {
     pub fn search(library: Library) -> Result<Found, Error> {
-        // SAFETY: an empty structure is made, with all of its parts, and filled in; the library copies it; it is freed once.
+        // SAFETY: an empty structure is made, with all of its parts, and filled in; the library copies it; it is freed
+        // once.
         unsafe {
             let hints = (library.dupinfo)(ptr::null());
             let Some(wanted) = hints.as_mut() else { return Err(Error::Memory) };

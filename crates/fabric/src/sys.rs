@@ -1,7 +1,8 @@
-//! The parts of libfabric that we use: types of `rdma/*.h`, libfabric 1.5 to 2.x (checked against 1.17's headers by a test).
+//! The parts of libfabric that we use: types of `rdma/*.h`, libfabric 1.5 to 2.x (checked against 1.17's headers by a
+//! test).
 //!
-//! Most functions of the headers are inline: they call through tables in the library's objects. Structures that the library allocates are
-//! declared as far as they are used.
+//! Most functions of the headers are inline: they call through tables in the library's objects. Structures that the
+//! library allocates are declared as far as they are used.
 
 #![allow(non_camel_case_types)]
 

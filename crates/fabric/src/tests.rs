@@ -1,4 +1,5 @@
-//! Endpoints in one process, where libfabric is installed, and the declarations against its headers, where a compiler and they are.
+//! Endpoints in one process, where libfabric is installed, and the declarations against its headers, where a compiler
+//! and they are.
 
 use super::*;
 use crate::sys::*;

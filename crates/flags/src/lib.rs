@@ -1,9 +1,10 @@
 //! Command lines: a table of flags for each command, from which words are parsed and help texts are printed.
 //!
-//! A [`Command`] is static data. `parse` reads the words after its name into a [`Line`]; the command then asks the line for the values of
-//! its flags ([`Line::last`], [`Line::one`], [`Line::all`]), each in the form that it expects ([`Value`]). Every name of a flag is accepted
-//! with one dash or two, since other launchers write `-np` and `-wdir`; so words are not split as by `getopt`, which would read `-np 4` as
-//! `-n p`. A value follows as the next word or after `=`; a number may follow one letter directly (`-n4`).
+//! A [`Command`] is static data. `parse` reads the words after its name into a [`Line`]; the command then asks the line
+//! for the values of its flags ([`Line::last`], [`Line::one`], [`Line::all`]), each in the form that it expects
+//! ([`Value`]). Every name of a flag is accepted with one dash or two, since other launchers write `-np` and `-wdir`;
+//! so words are not split as by `getopt`, which would read `-np 4` as `-n p`. A value follows as the next word or after
+//! `=`; a number may follow one letter directly (`-n4`).
 #![forbid(unsafe_code)]
 
 mod command;

@@ -1,7 +1,8 @@
 //! Finds the word that the user probably meant.
 
-/// The candidate nearest to `typed`, if it is near enough: a prefix, or at most one third of the letters wrong. One letter may be wrong in
-/// words of two letters, not in a word of one. With more than one wrong letter the first one must be right: `version` is not `session`.
+/// The candidate nearest to `typed`, if it is near enough: a prefix, or at most one third of the letters wrong. One
+/// letter may be wrong in words of two letters, not in a word of one. With more than one wrong letter the first one
+/// must be right: `version` is not `session`.
 pub fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let begins_alike = |candidate: &str| typed.as_bytes().first() == candidate.as_bytes().first();
     let scored = candidates.map(|candidate| (score(typed, candidate), candidate));

@@ -4,9 +4,9 @@
 //!   me ── where is 77? ──► the member nearest to 77 that I know ──► its own answer, or a member nearer to 77
 //! ```
 //!
-//! The asker repeats the question, so a member that is asked keeps nothing, and each answer is cached. With links at all powers of two on
-//! both sides, each answer at least halves the distance: at most `ceil(log2 P / 2)` questions, since the steps that lead to any distance are
-//! powers of two with signs, of which no two in a row are needed.
+//! The asker repeats the question, so a member that is asked keeps nothing, and each answer is cached. With links at
+//! all powers of two on both sides, each answer at least halves the distance: at most `ceil(log2 P / 2)` questions,
+//! since the steps that lead to any distance are powers of two with signs, of which no two in a row are needed.
 
 use crate::algorithms::{push_peer, take_peer};
 use crate::group::Send;

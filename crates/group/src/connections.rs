@@ -1,5 +1,5 @@
-//! Which connection leads to which rank: made when first needed, and one only, also where both ends dial at once. Those that were not used
-//! for the longest time may be closed, which loses no message.
+//! Which connection leads to which rank: made when first needed, and one only, also where both ends dial at once. Those
+//! that were not used for the longest time may be closed, which loses no message.
 //!
 //! ```text
 //!   none ──need──► dialling ──connected──► open ──goodbye──► left
@@ -11,10 +11,11 @@
 //!   dialling, and a hello arrives: the connection that the lower rank dialled stays
 //! ```
 //!
-//! After Close an end sends nothing but an Agree, and after Agree nothing. The other end declines if it waits for a message of this one: the
-//! end of a rank is noticed by its connections. Messages that are to be sent meanwhile wait. Whoever agrees has got everything, and dials
-//! only when the other end has too. A hello tells how many connections of the pair were closed so: one of a dial that was given up before
-//! is known by a number that is too low, however late it arrives.
+//! After Close an end sends nothing but an Agree, and after Agree nothing. The other end declines if it waits for a
+//! message of this one: the end of a rank is noticed by its connections. Messages that are to be sent meanwhile wait.
+//! Whoever agrees has got everything, and dials only when the other end has too. A hello tells how many connections of
+//! the pair were closed so: one of a dial that was given up before is known by a number that is too low, however late
+//! it arrives.
 //!
 //! A rank that has said goodbye has left: a hello of it that arrives now is of a dial that it gave up before.
 
@@ -122,8 +123,9 @@ impl Connections {
         self.put_open(to, number, true, false);
     }
 
-    /// Another process has connected and proved that it is `from`; `closed`: how many it has closed before. `is_begun`: whether the other end
-    /// may have heard of a dial of this one. Of one that it has not heard of it waits for nothing.
+    /// Another process has connected and proved that it is `from`; `closed`: how many it has closed before. `is_begun`:
+    /// whether the other end may have heard of a dial of this one. Of one that it has not heard of it waits for
+    /// nothing.
     pub fn on_hello(
         &mut self,
         me: u32,
@@ -218,7 +220,8 @@ impl Connections {
         at == number
     }
 
-    /// The other end has got everything, by its Agree or since all that was sent has arrived. Whether a connection can be dialled now.
+    /// The other end has got everything, by its Agree or since all that was sent has arrived. Whether a connection can
+    /// be dialled now.
     pub fn on_finished(&mut self, peer: u32, number: Number) -> bool {
         let is_closing = matches!(self.peers.get(&peer), Some(State::Asked { .. } | State::Yielding(_)));
         if !is_closing || !self.is_current(peer, number) {

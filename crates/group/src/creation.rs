@@ -1,9 +1,11 @@
 //! Groups that some members of another group make by themselves (as `MPI_Comm_create_group`).
 //!
-//! Each member finds its two neighbours of the new ring in the other group, and tells them the name, the list of members and the new group's
-//! context. When both have told the same, the graph is built. Whoever tells another list under this name disagrees.
+//! Each member finds its two neighbours of the new ring in the other group, and tells them the name, the list of
+//! members and the new group's context. When both have told the same, the graph is built. Whoever tells another list
+//! under this name disagrees.
 //!
-//! The context is derived from the name, the list and how many groups this member has made of both, so it is the same for all of them.
+//! The context is derived from the name, the list and how many groups this member has made of both, so it is the same
+//! for all of them.
 
 use crate::groups::{Context, Failure, Request};
 use crate::message::{Kind, Malformed, Message};

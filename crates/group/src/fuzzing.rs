@@ -1,4 +1,5 @@
-//! What must hold for members of a group, whatever another rank sends them. The fuzz target `group` searches for violations.
+//! What must hold for members of a group, whatever another rank sends them. The fuzz target `group` searches for
+//! violations.
 
 use crate::algorithms::{Algorithm, Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
 use crate::in_memory::{Ranks, Wrong};
@@ -9,10 +10,11 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Ranks and what one of them is to do, as the input says: its first byte is the number of ranks, then each step takes a few bytes.
+/// Ranks and what one of them is to do, as the input says: its first byte is the number of ranks, then each step takes
+/// a few bytes.
 ///
-/// No message makes a member panic, never end, or end a request twice; as long as all messages are those of members and no rank is lost,
-/// every request ends.
+/// No message makes a member panic, never end, or end a request twice; as long as all messages are those of members and
+/// no rank is lost, every request ends.
 pub fn group(input: &[u8]) {
     if let Ok(message) = message::decode(input) {
         assert_eq!(message.encode(), input, "a message that decodes is the encoded one");

@@ -1,9 +1,11 @@
 //! The groups of one process: routes messages to them, and tells when requests are over.
 //!
-//! A group's context is a number that its members derive alike, from the group that it was made from, the number of that collective and the
-//! place of its first member. Messages carry it, so any number of groups and libraries share the links between processes.
+//! A group's context is a number that its members derive alike, from the group that it was made from, the number of
+//! that collective and the place of its first member. Messages carry it, so any number of groups and libraries share
+//! the links between processes.
 //!
-//! A rank that is lost fails the groups that it was in: the members who had a link to it tell all whom they have a link to, and so on.
+//! A rank that is lost fails the groups that it was in: the members who had a link to it tell all whom they have a link
+//! to, and so on.
 
 use crate::addresses::{Addresses, Waiter};
 use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
@@ -24,8 +26,9 @@ pub type Request = u64;
 /// The group of all ranks.
 pub const WORLD: Context = 1;
 
-/// Messages of one rank that wait here for a group, a collective or a receive (bytes). Chosen: much more than start-up protocols need. Of a
-/// rank with more the driver takes no further messages until they are wanted (see [`Groups::is_behind`]).
+/// Messages of one rank that wait here for a group, a collective or a receive (bytes). Chosen: much more than start-up
+/// protocols need. Of a rank with more the driver takes no further messages until they are wanted (see
+/// [`Groups::is_behind`]).
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Contexts of groups that were given up, whose late messages are dropped.
 const GONE_MAX: usize = 1024;
@@ -169,7 +172,8 @@ impl Groups {
         request
     }
 
-    /// Makes the group of all ranks, whose places are their ranks, for a driver that finds the address of each of them. No message is sent.
+    /// Makes the group of all ranks, whose places are their ranks, for a driver that finds the address of each of them.
+    /// No message is sent.
     pub fn form_known(&mut self, context: Context, me: u32, size: u32, find: &dyn Fn(u32) -> Peer) {
         self.insert(context, Shape::whole(me, size, find));
         if let Some(entry) = self.groups.get_mut(&context) {
@@ -178,14 +182,15 @@ impl Groups {
         self.take_early(context);
     }
 
-    /// Makes a group, for a driver that finds the address of each member; `find` is by place. All members call this with the same context,
-    /// see [`derived`]. No message is sent.
+    /// Makes a group, for a driver that finds the address of each member; `find` is by place. All members call this
+    /// with the same context, see [`derived`]. No message is sent.
     pub fn form_part(&mut self, context: Context, (me, size): (u32, u32), find: &dyn Fn(u32) -> Peer) {
         self.insert(context, Shape::whole(me, size, find));
         self.take_early(context);
     }
 
-    /// The number of a group's next collective, for [`derived`]. All members call it in the same order as they start collectives.
+    /// The number of a group's next collective, for [`derived`]. All members call it in the same order as they start
+    /// collectives.
     ///
     /// # Errors
     /// There is no such group.
@@ -213,7 +218,8 @@ impl Groups {
         self.begin(of, Box::new(split), Then::Build)
     }
 
-    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and nobody else calls it.
+    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and
+    /// nobody else calls it.
     pub fn create(&mut self, of: Context, members: &[u32], name: &[u8]) -> Request {
         let request = self.request();
         let result = self.begin_creation(request, of, members, name);
@@ -362,7 +368,8 @@ impl Groups {
         request
     }
 
-    /// Gives up a receive that waits, so that the next one gets its message; `false`: the request is another one, or over.
+    /// Gives up a receive that waits, so that the next one gets its message; `false`: the request is another one, or
+    /// over.
     pub fn cancel_receive(&mut self, request: Request) -> bool {
         self.groups.values_mut().any(|entry| entry.tagged.cancel(request))
     }
@@ -392,9 +399,9 @@ impl Groups {
         awaited
     }
 
-    /// Whether more messages of this rank wait here than should, and none of them is what this process waits for. Then the driver takes no
-    /// more of them, so that the rank cannot fill this process's memory. It stays connected: it has done nothing wrong, and its messages are
-    /// taken as soon as this process wants one of them.
+    /// Whether more messages of this rank wait here than should, and none of them is what this process waits for. Then
+    /// the driver takes no more of them, so that the rank cannot fill this process's memory. It stays connected: it has
+    /// done nothing wrong, and its messages are taken as soon as this process wants one of them.
     pub fn is_behind(&self, rank: u32) -> bool {
         let stores = || self.groups.values().map(|entry| (entry.group.mail(), &entry.tagged));
         let all: usize = stores().map(|(mail, tagged)| mail.bytes() + tagged.bytes()).sum();

@@ -1,7 +1,8 @@
 //! All ranks of a job in one process: carries the messages of their groups from one to the other, and counts them.
 //!
-//! The caller decides which message arrives next; those from one rank to another keep their order. So a test can choose by chance, and a
-//! simulation take them as they come, which makes the rounds of a network whose messages all take the same time.
+//! The caller decides which message arrives next; those from one rank to another keep their order. So a test can choose
+//! by chance, and a simulation take them as they come, which makes the rounds of a network whose messages all take the
+//! same time.
 
 use crate::{Context, Done, Failure, Groups, Malformed, Output, Peer, Request};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -7,10 +7,11 @@
 //!                                              └─► tagged: messages from one member to another
 //! ```
 //!
-//! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring, and nothing else
-//! grows with P, except the results that a caller asks for. [`Groups`] holds a process's groups; `algorithms` are what a group can do, one
-//! file each. Messages are bytes for a rank; the driver carries them, and keeps the order of those from one rank to
-//! another. [`in_memory`] carries them between the ranks of one process, for tests and simulations.
+//! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring,
+//! and nothing else grows with P, except the results that a caller asks for. [`Groups`] holds a process's groups;
+//! `algorithms` are what a group can do, one file each. Messages are bytes for a rank; the driver carries them, and
+//! keeps the order of those from one rank to another. [`in_memory`] carries them between the ranks of one process, for
+//! tests and simulations.
 //!
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube in place of a ring).
 #![no_std]

@@ -4,7 +4,8 @@ use crate::shape::Side;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Identifies a step's message: from which rank, in which of the group's collectives, in which step, sent towards which side.
+/// Identifies a step's message: from which rank, in which of the group's collectives, in which step, sent towards which
+/// side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     pub epoch: u32,

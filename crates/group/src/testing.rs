@@ -1,4 +1,5 @@
-//! All members of a group in one process. Messages of a pair are delivered in their order, those of different pairs in any order.
+//! All members of a group in one process. Messages of a pair are delivered in their order, those of different pairs in
+//! any order.
 
 use crate::in_memory::Ranks;
 use crate::{Context, Done, Failure, Groups, Peer, Request, WORLD};

@@ -60,7 +60,8 @@ pub extern "C" fn PMI_Wait() -> c_int {
     }))
 }
 
-/// A group's barrier, if the server implements PMI 1.2. Otherwise it fails, which MPICH takes to mean that there is no such function.
+/// A group's barrier, if the server implements PMI 1.2. Otherwise it fails, which MPICH takes to mean that there is no
+/// such function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, stringtag: *const c_char) -> c_int {
     returned(with_job(|job| {

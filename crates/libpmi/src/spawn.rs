@@ -59,8 +59,8 @@ pub unsafe extern "C" fn PMI_Spawn_multiple(
     preput_keyval_vector: *const KeyVal,
     errors: *mut c_int,
 ) -> c_int {
-    // SAFETY: C callers follow the rules of `pmi.h` for pointers; null pointers are checked. An argument list ends with a
-    // null pointer.
+    // SAFETY: C callers follow the rules of `pmi.h` for pointers; null pointers are checked. An argument list ends with
+    // a null pointer.
     returned(with_job(|job| unsafe {
         let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(Code::INVALID_ARG)?;
         let mut request =

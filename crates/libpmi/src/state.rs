@@ -72,7 +72,8 @@ pub fn finalize() -> Result {
     PLACE.leave(job.with)
 }
 
-/// Whether this is Slurm's server. It treats everything that it reads at once as one line, and does not answer a second line.
+/// Whether this is Slurm's server. It treats everything that it reads at once as one line, and does not answer a second
+/// line.
 fn is_slurms() -> bool {
     let step_of = |job: &[u8]| job.iter().rposition(|byte| *byte == b'.').map(|dot| job[dot + 1..].to_vec());
     let step = variable("PMI_JOBID").and_then(|job| step_of(&job));

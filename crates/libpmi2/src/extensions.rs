@@ -45,7 +45,8 @@ unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into)
     Ok(id)
 }
 
-/// Finishes any request. `array` is where MVAPICH's functions want the result of an allgather that was started without a buffer.
+/// Finishes any request. `array` is where MVAPICH's functions want the result of an allgather that was started without
+/// a buffer.
 ///
 /// # Safety
 /// The buffers passed at the start and here have the sizes that their forms require.

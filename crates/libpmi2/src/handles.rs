@@ -16,7 +16,8 @@ pub enum Into {
     Shared(*mut *const c_void),
 }
 
-// SAFETY: the pointers belong to the caller, who lends them until the request is finished, on whichever thread that happens.
+// SAFETY: the pointers belong to the caller, who lends them until the request is finished, on whichever thread that
+// happens.
 unsafe impl Send for Into {}
 
 /// A result that was returned without a copy.

@@ -19,7 +19,8 @@ enum Of {
 
 fn ask(job: &mut Job, of: Of, name: &[u8]) -> Result<Option<Vec<u8>>> {
     if let With::Singleton(local) = &job.with {
-        // A single process: its own table holds the node's attributes. No other process could put what it would wait for.
+        // A single process: its own table holds the node's attributes. No other process could put what it would wait
+        // for.
         let mut node_key = NODE_PREFIX.to_vec();
         node_key.extend_from_slice(name);
         let found = if of == Of::Job { None } else { local.get(&node_key).map(<[u8]>::to_vec) };

@@ -96,5 +96,6 @@ pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
     }
 }
 
-/// The longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's length.
+/// The longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's
+/// length.
 pub const TEXT_LEN_MAX: usize = 64 << 10;

@@ -1,8 +1,9 @@
 //! What the loader of programs asks (`LD_AUDIT`, rtld-audit(7)): which file it opens for a library.
 //!
-//! A name without a folder is searched in the folders of `RPATH`, `LD_LIBRARY_PATH` and `RUNPATH`, and then in the system's list. The loader
-//! itself looks whether each of these folders exists. So for a staged program the search is made here, in the same order (`search`), and the
-//! loader gets its result. Where something is not known here, it searches by itself.
+//! A name without a folder is searched in the folders of `RPATH`, `LD_LIBRARY_PATH` and `RUNPATH`, and then in the
+//! system's list. The loader itself looks whether each of these folders exists. So for a staged program the search is
+//! made here, in the same order (`search`), and the loader gets its result. Where something is not known here, it
+//! searches by itself.
 
 use crate::kernel::{self, File};
 use crate::search::{Folders, Has, first};
@@ -74,13 +75,14 @@ fn state() -> &'static mut State {
 
 #[unsafe(no_mangle)]
 extern "C" fn la_version(offered: c_uint) -> c_uint {
-    // 0: the loader goes on without its questions. What is used here is the same in all versions of its interface, but on these processors the
-    // first one loses registers in which functions get large values.
+    // 0: the loader goes on without its questions. What is used here is the same in all versions of its interface, but
+    // on these processors the first one loses registers in which functions get large values.
     let is_safe = cfg!(not(target_arch = "aarch64")) || offered >= 2;
     if is_safe && staged().is_some() { offered } else { 0 }
 }
 
-/// Gives a library the name of its original, which programs are told (`dladdr`), and learns where it searches for others.
+/// Gives a library the name of its original, which programs are told (`dladdr`), and learns where it searches for
+/// others.
 ///
 /// # Safety
 /// `object` is one of the loader's.
@@ -127,7 +129,8 @@ unsafe extern "C" fn la_objsearch(name: *const c_char, cookie: *mut usize, flag:
     let mut walk = Walk::new();
     match staged.resolve(&mut walk, text, None, true) {
         Found::Unknown => name,
-        // What is not there is not there among the copies either. No answer at all would end the search: the loader looks at `errno` then.
+        // What is not there is not there among the copies either. No answer at all would end the search: the loader
+        // looks at `errno` then.
         Found::Absent | Found::Copy if is_reachable(staged) => state().answer(walk.copy().to_bytes()).unwrap_or(name),
         Found::Absent | Found::Copy => name,
         Found::Original | Found::Folder => state().answer(walk.original().to_bytes()).unwrap_or(name),

@@ -12,8 +12,8 @@ type Mode = libc::mode_t;
 const HERE: c_int = libc::AT_FDCWD;
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-/// Replaces a function that changes one file. `[path, …]`: its path, the folder where that begins, whether a link is followed, and whether it
-/// makes something new.
+/// Replaces a function that changes one file. `[path, …]`: its path, the folder where that begins, whether a link is
+/// followed, and whether it makes something new.
 macro_rules! changes {
     ($(fn $name:ident($($before:ident: $before_type:ty,)* [$path:ident, $folder:expr, $follows:expr, $makes:expr] $(, $after:ident: $after_type:ty)*);)*) => {$(
         /// # Safety

@@ -1,4 +1,5 @@
-//! System calls without a C library: the loader opens this library for its questions before it has opened any other, and looks for none.
+//! System calls without a C library: the loader opens this library for its questions before it has opened any other,
+//! and looks for none.
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_long};

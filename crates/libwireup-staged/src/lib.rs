@@ -1,4 +1,5 @@
-//! `libwireup-staged.so.0`: shows staged files under their original names to a process that cannot have mounts of its own.
+//! `libwireup-staged.so.0`: shows staged files under their original names to a process that cannot have mounts of its
+//! own.
 //!
 //! ```text
 //!   the loader of programs ── LD_AUDIT ──► audit, search ──────┐
@@ -7,15 +8,18 @@
 //!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘
 //! ```
 //!
-//! The variable `WIREUP_STAGED` names a map: which names are staged, and the folder of the copies. A copy is only ever read: a call that would
-//! change it fails as on a read-only file system, also by way of an open folder. A call that this library does not understand, a path that is
-//! very long, and whatever is not staged go to the C library unchanged.
+//! The variable `WIREUP_STAGED` names a map: which names are staged, and the folder of the copies. A copy is only ever
+//! read: a call that would change it fails as on a read-only file system, also by way of an open folder. A call that
+//! this library does not understand, a path that is very long, and whatever is not staged go to the C library
+//! unchanged.
 //!
-//! Each function takes no lock and allocates nothing, so that it can be called where its original can: in a signal handler, after `fork`. Those
-//! that look at files use less than 4 KiB of the stack, those that start programs less than 16 KiB.
+//! Each function takes no lock and allocates nothing, so that it can be called where its original can: in a signal
+//! handler, after `fork`. Those that look at files use less than 4 KiB of the stack, those that start programs less
+//! than 16 KiB.
 //!
-//! Not covered: static programs, other C libraries than glibc, programs with special rights (the loader ignores both variables for them), direct
-//! system calls, and what the C library opens for itself (`glob`, `nftw`, `scandir`): they use the originals.
+//! Not covered: static programs, other C libraries than glibc, programs with special rights (the loader ignores both
+//! variables for them), direct system calls, and what the C library opens for itself (`glob`, `nftw`, `scandir`): they
+//! use the originals.
 //!
 //! The functions have no version: with one they would not take the place of those of the C library.
 #![no_std]
@@ -46,8 +50,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     }
 }
 
-/// What the unwind tables of compiled-in memory functions name, which have nothing to clean up: unwinding goes on to the caller. Not every
-/// linker leaves out those tables.
+/// What the unwind tables of compiled-in memory functions name, which have nothing to clean up: unwinding goes on to
+/// the caller. Not every linker leaves out those tables.
 #[cfg(feature = "bare")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() -> libc::c_int {

@@ -81,8 +81,8 @@ pub unsafe fn opening(walk: &mut Walk, folder: c_int, path: *const c_char, flags
     }
 }
 
-/// Whether a name of which nothing is known leads to a copy after all: through an open folder or file, or because it is too long to be
-/// walked.
+/// Whether a name of which nothing is known leads to a copy after all: through an open folder or file, or because it is
+/// too long to be walked.
 ///
 /// # Safety
 /// As for [`reading`].

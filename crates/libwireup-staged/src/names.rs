@@ -1,4 +1,5 @@
-//! Functions of the C library that answer with a path: it is that of the original. The working folder is always an original.
+//! Functions of the C library that answer with a path: it is that of the original. The working folder is always an
+//! original.
 
 use crate::kernel;
 use crate::means::{Use, reading};
@@ -70,7 +71,8 @@ unsafe fn is_of_kernel(path: *const c_char) -> bool {
     !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes().starts_with(b"/proc/")
 }
 
-/// The original of what the kernel says about a copy: the program that runs, a file that is open. `None`: it is no copy.
+/// The original of what the kernel says about a copy: the program that runs, a file that is open. `None`: it is no
+/// copy.
 ///
 /// # Safety
 /// As for `readlink`.

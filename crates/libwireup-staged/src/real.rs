@@ -1,7 +1,8 @@
-//! What this library needs of the C library: the functions behind those that it replaces, the number of the last error, and the environment.
+//! What this library needs of the C library: the functions behind those that it replaces, the number of the last error,
+//! and the environment.
 //!
-//! They are weak: where the loader opens this library for its questions there is no C library, and none of them is called. `dlsym` may be
-//! missing later, too: before glibc 2.34 it is in a library of its own.
+//! They are weak: where the loader opens this library for its questions there is no C library, and none of them is
+//! called. `dlsym` may be missing later, too: before glibc 2.34 it is in a library of its own.
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_int};
@@ -29,8 +30,8 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// A function of the C library. All are looked up when this library is initialized: a look-up takes the loader's lock, which another thread
-/// may hold that waits for the one that calls.
+/// A function of the C library. All are looked up when this library is initialized: a look-up takes the loader's lock,
+/// which another thread may hold that waits for the one that calls.
 pub struct Real {
     name: &'static CStr,
     at: AtomicPtr<libc::c_void>,
@@ -48,7 +49,8 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// Set when the table is complete. Before, the C library's look-up of a function may need memory of an allocator that is just opening files.
+/// Set when the table is complete. Before, the C library's look-up of a function may need memory of an allocator that
+/// is just opening files.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn ready() {
@@ -79,7 +81,8 @@ impl Real {
         (!known.is_null()).then_some(known)
     }
 
-    /// Null: this C library has no such function. Only what runs before the table is complete, when there is one thread, looks here.
+    /// Null: this C library has no such function. Only what runs before the table is complete, when there is one
+    /// thread, looks here.
     pub fn get(&self) -> *mut libc::c_void {
         let known = self.at.load(Ordering::Relaxed);
         if known.is_null() && !IS_READY.load(Ordering::Acquire) { self.find() } else { known }
@@ -139,7 +142,8 @@ pub fn environment() -> *const *const c_char {
 /// A variable of the environment as it is now.
 pub fn variable(name: &[u8]) -> Option<&'static [u8]> {
     let mut next = environment();
-    // SAFETY: the environment is a list of texts that ends with a null; those that use it do not change it at the same time.
+    // SAFETY: the environment is a list of texts that ends with a null; those that use it do not change it at the same
+    // time.
     while let Some(entry) = unsafe { next.as_ref() }.filter(|entry| !entry.is_null()) {
         // SAFETY: as above.
         let value =

@@ -101,9 +101,9 @@ impl Folders {
     }
 }
 
-/// Searches as the loader does for an object: in its own folders and those of the program, then in those of the environment; `RUNPATH` comes
-/// behind these, and takes the place of the others. The objects in between, which have led to this one, are not known: if one of them names a
-/// folder that has a library of this name, the loader searches.
+/// Searches as the loader does for an object: in its own folders and those of the program, then in those of the
+/// environment; `RUNPATH` comes behind these, and takes the place of the others. The objects in between, which have led
+/// to this one, are not known: if one of them names a folder that has a library of this name, the loader searches.
 pub fn first(folders: &Folders, staged: &Staged, walk: &mut Walk, object: usize, name: &[u8]) -> Has {
     if folders.is_open {
         return Has::Unknown;

@@ -9,7 +9,8 @@ use wireup_redirect::{Found, Map, Text, Walk, resolve};
 
 /// The environment variable that names the map.
 const VARIABLE: &[u8] = b"WIREUP_STAGED=";
-/// A longer environment is not read: as much as the kernel passes on to a program at most, with the usual limit of a stack.
+/// A longer environment is not read: as much as the kernel passes on to a program at most, with the usual limit of a
+/// stack.
 const ENVIRONMENT_MAX: usize = 4 << 20;
 
 /// What is staged. It is made once and kept.

@@ -1,7 +1,7 @@
 //! What is started in place of a program, with its words and its environment.
 //!
-//! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program for example, is the
-//! original, and so is what it sees of itself; only where there is no original it is the copy.
+//! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program
+//! for example, is the original, and so is what it sees of itself; only where there is no original it is the copy.
 
 use crate::kernel::{self, File};
 use crate::real;
@@ -214,8 +214,8 @@ unsafe fn count(list: Words) -> usize {
     count
 }
 
-/// Memory from the kernel, given back at the end. After `vfork` in the same memory nobody does so if the new program has started: it is needed
-/// only there where a program calls with a list of its own, so rarely.
+/// Memory from the kernel, given back at the end. After `vfork` in the same memory nobody does so if the new program
+/// has started: it is needed only there where a program calls with a list of its own, so rarely.
 struct List {
     at: *mut *const c_char,
     len: usize,

@@ -1,4 +1,5 @@
-//! Functions of the C library that make a file or a folder of a new name, which they write into the caller's memory: none is made among copies.
+//! Functions of the C library that make a file or a folder of a new name, which they write into the caller's memory:
+//! none is made among copies.
 
 use crate::files::name;
 use crate::means::{Use, changing};

@@ -1,7 +1,7 @@
 //! Functions that start a program and get its words one by one.
 //!
-//! Rust has no functions with a variable number of parameters. So a few instructions note where they are: some in registers, the rest on the
-//! stack.
+//! Rust has no functions with a variable number of parameters. So a few instructions note where they are: some in
+//! registers, the rest on the stack.
 
 use crate::kernel;
 use crate::real;

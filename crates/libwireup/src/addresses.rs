@@ -1,5 +1,6 @@
 //! Where ranks are reached: at the sockets that the server has given to them, and in networks of the program's own.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, Req, Sink, bytes, go_on, handle, room as room_for};
 use crate::pairs::required;

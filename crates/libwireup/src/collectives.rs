@@ -1,5 +1,6 @@
 //! Collectives.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{GroupHandle, Req, Sink, bytes, go_on, handle, room};
 use crate::rows::{Rows, total};
@@ -9,7 +10,8 @@ use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Number, Op, Operation, Reduce, View};
 
-/// Longest value of `wu_allgatherv` (bytes): what both engines can carry, so that members need not tell each other the longest.
+/// Longest value of `wu_allgatherv` (bytes): what both engines can carry, so that members need not tell each other the
+/// longest.
 const VALUE_LEN_MAX: usize = 65_278;
 
 /// # Safety

@@ -1,5 +1,6 @@
 //! What a process has sent to other ranks.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, handle};
 use crate::status::{Status, returned};

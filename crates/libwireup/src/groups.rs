@@ -1,5 +1,6 @@
 //! Groups.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, GroupHandle, Req, Sink, bytes, go_on, handle};
 use crate::pairs::required;

@@ -33,8 +33,8 @@ struct Shared {
     is_over: bool,
 }
 
-// SAFETY: nothing in a context belongs to a thread: its memory is that of the C library, and its descriptors those of the process. What is
-// counted or borrowed in it is so only within it, and it is accessed only under the lock.
+// SAFETY: nothing in a context belongs to a thread: its memory is that of the C library, and its descriptors those of
+// the process. What is counted or borrowed in it is so only within it, and it is accessed only under the lock.
 unsafe impl Send for Shared {}
 
 impl Helper {

@@ -1,8 +1,8 @@
 //! `libwireup.so.0`: the bootstrap library for C programs.
 //!
-//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `names` `counts`): each function checks its pointers,
-//! makes slices and calls `wireup-bootstrap`. `handles` are what C programs hold, `helper` is the
-//! thread that they may ask for.
+//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `names` `counts`):
+//! each function checks its pointers, makes slices and calls `wireup-bootstrap`. `handles` are what C programs hold,
+//! `helper` is the thread that they may ask for.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]

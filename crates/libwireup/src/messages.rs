@@ -1,5 +1,6 @@
 //! Messages between two members, and connections between two ranks.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, GroupHandle, Req, Sink, bytes, go_on, handle, room as room_for};
 use crate::status::{Status, returned};

@@ -1,5 +1,6 @@
 //! Names of the session.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, handle};
 use crate::pairs::{required, room_at};

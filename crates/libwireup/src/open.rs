@@ -1,5 +1,6 @@
 //! `wu_open` to `wu_close`, and what is known of a context.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, handle, on_fork};
 use crate::pairs::required;

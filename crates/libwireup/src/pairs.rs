@@ -1,5 +1,6 @@
 //! The job's pairs.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Ctx, handle};
 use crate::status::{Result, Status, returned};

@@ -1,5 +1,6 @@
 //! Requests.
-// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
+// checked.
 
 use crate::handles::{Req, finish, handle};
 use crate::status::{Result, Status, returned};

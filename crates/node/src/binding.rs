@@ -67,7 +67,8 @@ fn level(object: Object) -> Level {
 /// Ranks of a node in a picture. Chosen: more than a node has cores today; a frame has room for it.
 const LINES_MAX: usize = 512;
 
-/// How the ranks of a plan are bound on this machine. `None` if that cannot be found out, so that they cannot be started either.
+/// How the ranks of a plan are bound on this machine. `None` if that cannot be found out, so that they cannot be
+/// started either.
 pub fn picture_of(plan: &SpawnPlan) -> Option<String> {
     let machine = Machine::this().ok()?;
     let sets = sets(&plan.binding, &machine, plan.ranks.len()).ok()?;
@@ -75,7 +76,8 @@ pub fn picture_of(plan: &SpawnPlan) -> Option<String> {
     Some(picture(&machine, ranks.take(LINES_MAX)))
 }
 
-/// A line for each rank: brackets are sockets, slashes separate cores, each letter is a hardware thread, B if the rank may run there.
+/// A line for each rank: brackets are sockets, slashes separate cores, each letter is a hardware thread, B if the rank
+/// may run there.
 ///
 /// ```text
 ///   rank 0  [BB/BB/../..][../../../..]  cpus 0-1,8-9

@@ -1,7 +1,9 @@
-//! GPUs for ranks: finds a node's devices, and gives each rank a share through the variables that the GPU libraries read.
+//! GPUs for ranks: finds a node's devices, and gives each rank a share through the variables that the GPU libraries
+//! read.
 //!
-//! A batch system's settings for the node take precedence; if there are none, the kernel's devices are used. A share is the
-//! rank's part of the list, in order, as with CPUs. Devices are not opened: a library that finds fewer reports that itself.
+//! A batch system's settings for the node take precedence; if there are none, the kernel's devices are used. A share is
+//! the rank's part of the list, in order, as with CPUs. Devices are not opened: a library that finds fewer reports that
+//! itself.
 
 use crate::keeper::Batch;
 use std::ffi::OsString;
@@ -25,8 +27,8 @@ struct List {
     devices: Vec<Vec<u8>>,
 }
 
-/// Completes the environment of a node's ranks. `per_rank`: devices for each, 0: leave them as they are. `own`: such variables of this
-/// process apply to the ranks too, whose environment comes from elsewhere.
+/// Completes the environment of a node's ranks. `per_rank`: devices for each, 0: leave them as they are. `own`: such
+/// variables of this process apply to the ranks too, whose environment comes from elsewhere.
 ///
 /// # Errors
 /// The node does not offer enough.

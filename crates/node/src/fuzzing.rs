@@ -1,5 +1,5 @@
-//! What must hold for the decoders of this crate, whatever the bytes are. The fuzz targets with the names of these functions search for
-//! violations.
+//! What must hold for the decoders of this crate, whatever the bytes are. The fuzz targets with the names of these
+//! functions search for violations.
 
 use crate::agent::step::lines::{Lines, Said, at, read_at};
 use crate::agent::transports::ucx::inbox::Inbox;
@@ -24,8 +24,8 @@ const TERMS: Terms<'_> = Terms { encrypt: true, listener: AgentId(1), binding: b
 /// Longest content of a message that we make for a peer.
 const CONTENT_LEN_MAX: usize = 900;
 
-/// A handshake of which one end is ours. The first byte says who is at the other one: a stranger, or an agent that knows the secret and has
-/// its own idea of what the messages contain; and in which pieces its bytes arrive.
+/// A handshake of which one end is ours. The first byte says who is at the other one: a stranger, or an agent that
+/// knows the secret and has its own idea of what the messages contain; and in which pieces its bytes arrive.
 pub fn handshake(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let piece = if first >> 3 == 0 { bytes.len().max(1) } else { usize::from(first >> 3) };
@@ -120,9 +120,9 @@ fn is_waiting(progress: &Progress) -> bool {
     matches!(progress, Progress::Wait(handshake) if handshake.heard().is_none())
 }
 
-/// An encrypted link: the bytes of all pieces arrive, however they are cut; of a changed stream nothing arrives that was not sent. The input
-/// is the length of the parts that arrive at once, the limit of one call, the place of a changed byte and its change, then the pieces'
-/// lengths.
+/// An encrypted link: the bytes of all pieces arrive, however they are cut; of a changed stream nothing arrives that
+/// was not sent. The input is the length of the parts that arrive at once, the limit of one call, the place of a
+/// changed byte and its change, then the pieces' lengths.
 pub fn sealed(input: &[u8]) {
     let Some(([part, limit, low, high, bits, rest @ ..], lengths)) = input.split_first_chunk::<8>() else { return };
     let (mut here, mut there) = ends();

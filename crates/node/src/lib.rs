@@ -26,7 +26,8 @@ mod test_forks {
     static BEFORE_MAIN: extern "C" fn() = allow;
 
     extern "C" fn allow() {
-        // SAFETY: the children of tests use what their test owns; an inconsistent copy of the harness's state could only fail the test.
+        // SAFETY: the children of tests use what their test owns; an inconsistent copy of the harness's state could
+        // only fail the test.
         unsafe { wireup_os::process::allow_threads_at_forks() }
     }
 }

@@ -1,8 +1,8 @@
 //! Recordings of an agent's inputs, written by its driver, which the simulator replays bit for bit.
 //!
 //! A file holds the agent's configuration and then, until it ends, every input with its time, each as a 4-byte
-//! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its owner
-//! can read it.
+//! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its
+//! owner can read it.
 
 use serde::{Deserialize, Serialize};
 use std::env::consts::ARCH;
@@ -86,8 +86,8 @@ impl Recorder {
         self.asked.add(output);
     }
 
-    /// Call it when the state machine has no outputs left and before the agent sleeps, so that after a kill only the last turn
-    /// is missing.
+    /// Call it when the state machine has no outputs left and before the agent sleeps, so that after a kill only the
+    /// last turn is missing.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.written != self.asked {
             self.written = self.asked;

@@ -18,8 +18,8 @@ impl fmt::Display for Advised<'_> {
     }
 }
 
-/// What to do about an agent that cannot connect to its parent. `same_machine`: the parent is on this machine, and is reached through the
-/// loopback interface.
+/// What to do about an agent that cannot connect to its parent. `same_machine`: the parent is on this machine, and is
+/// reached through the loopback interface.
 pub fn of_dialling(same_machine: bool) -> &'static str {
     let has_loopback =
         || interfaces::addresses().is_ok_and(|all| all.iter().any(|address| address.loopback && address.up));

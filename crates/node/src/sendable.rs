@@ -1,7 +1,7 @@
 //! This program as it is sent to nodes: without symbols and line tables, which running it does not need.
 //!
-//! The file ends with the last segment; the table of sections is gone. A debugger finds the symbols in the file that was built: the
-//! build id is the same.
+//! The file ends with the last segment; the table of sections is gone. A debugger finds the symbols in the file that
+//! was built: the build id is the same.
 
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};

@@ -1,6 +1,8 @@
-//! The folder in which a node keeps staged files: the one that the user has named, else one of this user in the node's memory.
+//! The folder in which a node keeps staged files: the one that the user has named, else one of this user in the node's
+//! memory.
 //!
-//! Each node finds its own: where another user has taken the usual name, the folder has a random ending (`wireup_os::own_directory`).
+//! Each node finds its own: where another user has taken the usual name, the folder has a random ending
+//! (`wireup_os::own_directory`).
 
 use std::io;
 use std::path::{Path, PathBuf};

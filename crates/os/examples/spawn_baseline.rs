@@ -1,8 +1,8 @@
 //! Compares the spawner with a baseline: one process that calls `vfork` in a loop.
 //!
-//! `cargo run --release -p wireup-os --example spawn_baseline -- PROGRAM [COUNT] [ROUNDS]`. The baseline spawns children with
-//! inherited streams. Each of the spawner's children gets two pipes and a socket pair; their near ends are sent to
-//! another process in messages, as a keeper does. Prints the milliseconds until the last child is reaped.
+//! `cargo run --release -p wireup-os --example spawn_baseline -- PROGRAM [COUNT] [ROUNDS]`. The baseline spawns
+//! children with inherited streams. Each of the spawner's children gets two pipes and a socket pair; their near ends
+//! are sent to another process in messages, as a keeper does. Prints the milliseconds until the last child is reaped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;

@@ -35,7 +35,8 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _size: usize, data
     1
 }
 
-/// Layout of a note: length of the owner, length of the content, type; then owner and content, each padded to four bytes.
+/// Layout of a note: length of the owner, length of the content, type; then owner and content, each padded to four
+/// bytes.
 fn in_notes(mut notes: &[u8]) -> Option<Vec<u8>> {
     let number = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
     while notes.len() >= 12 {

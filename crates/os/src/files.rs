@@ -33,7 +33,8 @@ pub fn null() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// With less than this many bytes in a file system it counts as full (chosen: more than a library of a job allocates at once).
+/// With less than this many bytes in a file system it counts as full (chosen: more than a library of a job allocates at
+/// once).
 const ROOM_MIN: u64 = 4 << 20;
 
 /// What is left in the file system of a folder, in words, if it is full.
@@ -48,8 +49,8 @@ pub fn lacking_room(folder: &Path) -> Option<String> {
     }
 }
 
-/// A file in memory that appears in no file system and can be sealed. It cannot be executed, as kernels from 6.3 on may demand
-/// (`vm.memfd_noexec`), but libraries can be mapped from it.
+/// A file in memory that appears in no file system and can be sealed. It cannot be executed, as kernels from 6.3 on may
+/// demand (`vm.memfd_noexec`), but libraries can be mapped from it.
 ///
 /// # Errors
 /// No memory or descriptor is left.
@@ -62,8 +63,8 @@ pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Anonymous memory that holds `bytes`, sealed against changes and positioned at its start. It can be read like a file and
-/// appears in no file system.
+/// Anonymous memory that holds `bytes`, sealed against changes and positioned at its start. It can be read like a file
+/// and appears in no file system.
 ///
 /// # Errors
 /// No memory or descriptor is left.
@@ -94,8 +95,8 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
 /// One is closed and `/dev/null` is missing.
 pub fn fill_standard_streams() -> io::Result<()> {
     for number in 0..3 {
-        // SAFETY: `fcntl` asks for flags; neither call touches memory. The new descriptor gets the lowest free number, which is
-        // this one, and belongs to the process from then on.
+        // SAFETY: `fcntl` asks for flags; neither call touches memory. The new descriptor gets the lowest free number,
+        // which is this one, and belongs to the process from then on.
         let filled = unsafe {
             libc::fcntl(number, libc::F_GETFD) != -1 || libc::open(c"/dev/null".as_ptr(), access(number)) != -1
         };

@@ -8,7 +8,8 @@ use std::path::Path;
 /// What is read of one (chosen: some ten thousand names).
 const LEN_MAX: u64 = 1 << 20;
 
-/// The names in it: the first word of each line, with the number of `slots=` behind a colon. What is behind a `#` is a comment.
+/// The names in it: the first word of each line, with the number of `slots=` behind a colon. What is behind a `#` is a
+/// comment.
 ///
 /// # Errors
 /// It cannot be read, is no text, or has slots that are not a number.

@@ -4,13 +4,14 @@ use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// What `ask` finds out about the descriptor with that number, which stays where it is. `None`: [`take`] would refuse it.
+/// What `ask` finds out about the descriptor with that number, which stays where it is. `None`: [`take`] would refuse
+/// it.
 pub fn ask<T>(number: RawFd, ask: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
     if number < 3 {
         return None;
     }
-    // SAFETY: used after `fstat` has shown that it is open, and not kept; nothing else in this process owns it, since the parent
-    // created it and passed on its number.
+    // SAFETY: used after `fstat` has shown that it is open, and not kept; nothing else in this process owns it, since
+    // the parent created it and passed on its number.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     fstat(fd).ok()?;
     Some(ask(fd))

@@ -2,9 +2,10 @@
 //!
 //! `unsafe` is in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
 //! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in two calls of [`socket`],
-//! in [`interfaces`] (a list that libc allocates), in one call of [`local`], in [`build_id`] (the program's own headers), in one call of [`c_library`], in [`shm`]
-//! and [`secret_page`] (mapped memory) and in [`inherit`] (a descriptor known by its number); everything else goes through `rustix`. Units are part of the
-//! names (`_ns`, `_bytes`); nothing here reads the environment or decides how resources are shared.
+//! in [`interfaces`] (a list that libc allocates), in one call of [`local`], in [`build_id`] (the program's own
+//! headers), in one call of [`c_library`], in [`shm`] and [`secret_page`] (mapped memory) and in [`inherit`] (a
+//! descriptor known by its number); everything else goes through `rustix`. Units are part of the names (`_ns`,
+//! `_bytes`); nothing here reads the environment or decides how resources are shared.
 
 pub mod bind;
 pub mod build_id;

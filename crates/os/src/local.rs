@@ -26,8 +26,8 @@ pub struct PeerProcess {
     pub user: u32,
 }
 
-/// Makes a non-blocking stream socket that listens at `path`. The name appears only once the socket listens, so a client that finds it
-/// can connect. The caller ensures that no other process creates a socket there at the same time.
+/// Makes a non-blocking stream socket that listens at `path`. The name appears only once the socket listens, so a
+/// client that finds it can connect. The caller ensures that no other process creates a socket there at the same time.
 ///
 /// # Errors
 /// `AddrInUse`: the path exists. `InvalidFilename`: the path is longer than 103 bytes.
@@ -99,7 +99,8 @@ pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
 pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of `peer`. (rustix's version does not accept a pid of 0.)
+    // SAFETY: the kernel writes at most `length` bytes, the size of `peer`. (rustix's version does not accept a pid of
+    // 0.)
     let result = unsafe {
         let fd = socket.as_fd().as_raw_fd();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length)
@@ -110,8 +111,8 @@ pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     }
 }
 
-/// Makes a non-blocking socket for datagrams of processes of this machine. Its abstract name begins with `kind`, and no other socket has it.
-/// Returns the name too.
+/// Makes a non-blocking socket for datagrams of processes of this machine. Its abstract name begins with `kind`, and no
+/// other socket has it. Returns the name too.
 ///
 /// # Errors
 /// No descriptor is left.

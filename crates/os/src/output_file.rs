@@ -1,11 +1,12 @@
 //! Files and folders that the user has named for output, where other users may make entries too, as in `/tmp`.
 //!
-//! Such a path is followed step by step. In a directory that every user may write to (or its group, if it has the sticky bit), an entry is
-//! used only if it belongs to this user, to root or to the owner of that directory. So a stranger who has made a link, a folder or a file
-//! there first neither chooses which file of this user is written nor owns the file that is written; links that the user has made are
-//! followed as ever. These are the kernel's rules of `fs.protected_symlinks` and `fs.protected_regular`, which not every machine has
-//! switched on, and for folders as well. (In a folder for all users without the sticky bit, where anybody can replace anything, a link can be
-//! exchanged while it is read.) From `/proc` on (`/dev/fd/3`) the kernel follows the path: nobody can make an entry there.
+//! Such a path is followed step by step. In a directory that every user may write to (or its group, if it has the
+//! sticky bit), an entry is used only if it belongs to this user, to root or to the owner of that directory. So a
+//! stranger who has made a link, a folder or a file there first neither chooses which file of this user is written nor
+//! owns the file that is written; links that the user has made are followed as ever. These are the kernel's rules of
+//! `fs.protected_symlinks` and `fs.protected_regular`, which not every machine has switched on, and for folders as
+//! well. (In a folder for all users without the sticky bit, where anybody can replace anything, a link can be exchanged
+//! while it is read.) From `/proc` on (`/dev/fd/3`) the kernel follows the path: nobody can make an entry there.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
@@ -184,8 +185,8 @@ fn prepend(left: &mut VecDeque<OsString>, path: &Path) {
     }
 }
 
-/// Whether an opened entry of a directory may be used. What is mounted there was mounted by root, or is a FUSE file system, which any user
-/// can mount on an own entry and which names any owner.
+/// Whether an opened entry of a directory may be used. What is mounted there was mounted by root, or is a FUSE file
+/// system, which any user can mount on an own entry and which names any owner.
 fn check_opened(path: &Path, name: &OsStr, above: &Stat, opened: impl AsFd) -> io::Result<()> {
     let found = fstat(&opened)?;
     if found.st_dev == above.st_dev {

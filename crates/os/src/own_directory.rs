@@ -1,15 +1,16 @@
 //! Directories of this user in one where every user may make entries, such as `/tmp` or `/dev/shm`.
 //!
-//! Another user may take any name there first, so no name decides anything: an entry is used if it is a directory (no symbolic link) that
-//! the kernel says belongs to this user, in the file system of the directory above: what is mounted there may be another user's FUSE file
-//! system, which names any owner. Nobody else can make such an entry, and the sticky bit of the directory above keeps others from renaming or
-//! removing it. If the usual name is taken by somebody else, the directory is called after it with a random ending, and later
-//! processes find it in the listing of the directory above: no note is kept anywhere else, so a home directory that is missing, read-only
-//! or shared by many machines does not matter.
+//! Another user may take any name there first, so no name decides anything: an entry is used if it is a directory (no
+//! symbolic link) that the kernel says belongs to this user, in the file system of the directory above: what is mounted
+//! there may be another user's FUSE file system, which names any owner. Nobody else can make such an entry, and the
+//! sticky bit of the directory above keeps others from renaming or removing it. If the usual name is taken by somebody
+//! else, the directory is called after it with a random ending, and later processes find it in the listing of the
+//! directory above: no note is kept anywhere else, so a home directory that is missing, read-only or shared by many
+//! machines does not matter.
 //!
-//! A process that has made a directory with a random ending lists the directory above once more. If it sees another directory of this user,
-//! it removes its own and begins again, so two processes never both keep what they have made. A third process may have found the one that
-//! is removed: a caller that then misses the directory asks again.
+//! A process that has made a directory with a random ending lists the directory above once more. If it sees another
+//! directory of this user, it removes its own and begins again, so two processes never both keep what they have made. A
+//! third process may have found the one that is removed: a caller that then misses the directory asks again.
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -30,10 +31,12 @@ pub struct OwnDirectory {
     pub directory: OwnedFd,
 }
 
-/// All directories of this user in `above` that are called `name`, or `name` with a random ending; the usual name first.
+/// All directories of this user in `above` that are called `name`, or `name` with a random ending; the usual name
+/// first.
 ///
 /// # Errors
-/// `above` cannot be used: others may rename or remove entries of this user there. An entry of this user cannot be opened.
+/// `above` cannot be used: others may rename or remove entries of this user there. An entry of this user cannot be
+/// opened.
 pub fn all(above: &Path, name: &str) -> io::Result<Vec<OwnDirectory>> {
     let open = match open_shared(above) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -131,7 +134,8 @@ fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirecto
     }
 }
 
-/// Opens a directory unless something is mounted there (`EXDEV`): a mount of another user may never answer. Before Linux 5.6 it is opened.
+/// Opens a directory unless something is mounted there (`EXDEV`): a mount of another user may never answer. Before
+/// Linux 5.6 it is opened.
 fn open_unmounted(open: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OPEN | OFlags::NOFOLLOW;
     match rustix::fs::openat2(open, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {

@@ -1,4 +1,5 @@
-//! A secret in a page of its own: it is left out of core dumps, a forked process finds zeros in its place, and it is wiped at the end.
+//! A secret in a page of its own: it is left out of core dumps, a forked process finds zeros in its place, and it is
+//! wiped at the end.
 //!
 //! A process of the same user can still read it (`ptrace`). Copies that callers make of it are theirs to wipe.
 
@@ -16,13 +17,14 @@ impl SecretPage {
     /// # Errors
     /// There is no memory.
     pub fn new(secret: &[u8; LEN]) -> io::Result<SecretPage> {
-        // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this returns.
+        // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this
+        // returns.
         let start = unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
         let start = NonNull::new(start.cast::<[u8; LEN]>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let page = SecretPage { start };
         for advice in [Advice::LinuxDontDump, Advice::LinuxWipeOnFork] {
-            // SAFETY: it is our own mapping, and holds nothing yet. A kernel without this (wiping came with Linux 4.14) refuses, and the
-            // secret is then kept as any other memory is.
+            // SAFETY: it is our own mapping, and holds nothing yet. A kernel without this (wiping came with Linux 4.14)
+            // refuses, and the secret is then kept as any other memory is.
             let _ = unsafe { madvise(start.as_ptr().cast(), LEN, advice) };
         }
         // SAFETY: the mapping is writable, aligned to a page, and longer than the array; nobody else has its address.
@@ -38,8 +40,9 @@ impl SecretPage {
 
 impl Drop for SecretPage {
     fn drop(&mut self) {
-        // The kernel never gives the contents of this page to another process, but keeps them until it needs the memory.
-        // SAFETY: as in `new`; a slice of it borrows `self`, so none is left. The write is volatile, so it is not left out.
+        // The kernel never gives the contents of this page to another process, but keeps them until it needs the
+        // memory. SAFETY: as in `new`; a slice of it borrows `self`, so none is left. The write is volatile, so it is
+        // not left out.
         unsafe { self.start.as_ptr().write_volatile([0; LEN]) };
         // SAFETY: exactly the range that was mapped. It cannot fail for a whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), LEN) };

@@ -1,11 +1,11 @@
 //! Sealed memory: written once, then shared with other processes that cannot change it.
 //!
-//! The memory file is filled through a mapping of this process. Then that mapping is removed and the file is sealed. No holder
-//! of its descriptor can then write to it, map it writable, truncate it, punch holes into it or remove the seals. So data that a
-//! reader has checked cannot change, and a read beyond the end cannot kill the reader.
+//! The memory file is filled through a mapping of this process. Then that mapping is removed and the file is sealed. No
+//! holder of its descriptor can then write to it, map it writable, truncate it, punch holes into it or remove the
+//! seals. So data that a reader has checked cannot change, and a read beyond the end cannot kill the reader.
 //!
-//! Readers map it `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As nothing writes to it, all
-//! readers share the same pages.
+//! Readers map it `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As nothing writes
+//! to it, all readers share the same pages.
 
 use crate::files::memory_file;
 use rustix::fs::{FallocateFlags, SealFlags};
@@ -53,8 +53,8 @@ enum View {
 }
 
 impl SealedMemory {
-    /// Makes memory of `len` bytes (at least one), which `fill` writes; bytes that it leaves out are zero. `name` is shown
-    /// in `/proc/*/fd`.
+    /// Makes memory of `len` bytes (at least one), which `fill` writes; bytes that it leaves out are zero. `name` is
+    /// shown in `/proc/*/fd`.
     ///
     /// # Errors
     /// No descriptor, memory or address space is left.
@@ -137,29 +137,32 @@ impl MappedRegion {
     }
 
     fn new(fd: &OwnedFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<MappedRegion, Errno> {
-        // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this returns.
+        // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this
+        // returns.
         let start = unsafe { mmap(null_mut(), len, protection, flags, fd, 0) }?;
         let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
         Ok(MappedRegion { start, len, writable: protection.contains(ProtFlags::WRITE) })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped and allocated from `start` on as long as `self` lives. Nothing changes them: a file that
-        // other processes can reach is sealed, and a file that is not yet sealed is written only through `&mut self`.
+        // SAFETY: `len` bytes are mapped and allocated from `start` on as long as `self` lives. Nothing changes them: a
+        // file that other processes can reach is sealed, and a file that is not yet sealed is written only through
+        // `&mut self`.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(self.writable, "sealed memory cannot be written");
-        // SAFETY: as in `bytes`; the mapping is writable, and `self` is borrowed as long as the slice. The file is not yet shared
-        // with any process.
+        // SAFETY: as in `bytes`; the mapping is writable, and `self` is borrowed as long as the slice. The file is not
+        // yet shared with any process.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len) }
     }
 }
 
 impl Drop for MappedRegion {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped; slices of it borrow `self`, so none is left. It cannot fail for a whole mapping.
+        // SAFETY: exactly the range that was mapped; slices of it borrow `self`, so none is left. It cannot fail for a
+        // whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
     }
 }

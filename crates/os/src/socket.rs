@@ -51,8 +51,8 @@ pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Gives a Unix socket an abstract name that begins with `kind`; its other end can read it. Returns the name. The rest of the name is random
-/// (64 bits): another process, which may be another user's, cannot take it first.
+/// Gives a Unix socket an abstract name that begins with `kind`; its other end can read it. Returns the name. The rest
+/// of the name is random (64 bits): another process, which may be another user's, cannot take it first.
 ///
 /// # Errors
 /// The kernel has no random numbers yet, or no memory.
@@ -165,10 +165,11 @@ impl From<NoRow> for io::Error {
     }
 }
 
-/// `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
+/// `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of `ports`; the
+/// search begins at `first`. Returns the lowest port.
 ///
-/// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the same, so sockets
-/// that listen take such ports if there are no others.
+/// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the
+/// same, so sockets that listen take such ports if there are no others.
 ///
 /// # Errors
 /// `AddrInUse`, `PermissionDenied`: no run of so many ports is free; or no descriptor is left.
@@ -238,8 +239,8 @@ fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
     })
 }
 
-/// From now on another socket that asks for the port of this one by its number, and has `SO_REUSEADDR`, gets it and may listen there, as
-/// long as this one does not listen. The kernel does not ask which user's socket that is.
+/// From now on another socket that asks for the port of this one by its number, and has `SO_REUSEADDR`, gets it and may
+/// listen there, as long as this one does not listen. The kernel does not ask which user's socket that is.
 ///
 /// # Errors
 /// It is not a socket of TCP.
@@ -278,8 +279,8 @@ pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, plain(peer)))
 }
 
-/// Starts to connect, from the address `source` if there is one. When the socket becomes writable, [`dial_result`] gives
-/// the result.
+/// Starts to connect, from the address `source` if there is one. When the socket becomes writable, [`dial_result`]
+/// gives the result.
 ///
 /// # Errors
 /// What is known at once: no descriptor, no route; `source` is not an address of this machine.
@@ -310,10 +311,11 @@ const PROBES_MAX: u64 = 127;
 /// Makes an idle connection fail with `TimedOut` (or an error from the network) when the other end has answered nothing
 /// for `timeout`.
 ///
-/// An idle connection is probed after half of that time and then every second (less often if that would exceed the number of
-/// probes that Linux accepts). Not for a socket that is still connecting. While sent bytes are unacknowledged, the kernel does
-/// not probe, and would retransmit them for a quarter of an hour: see [`silence`]. `TCP_USER_TIMEOUT` does not help, since it also
-/// ends connections whose other end is alive but has no room, such as a stopped process.
+/// An idle connection is probed after half of that time and then every second (less often if that would exceed the
+/// number of probes that Linux accepts). Not for a socket that is still connecting. While sent bytes are
+/// unacknowledged, the kernel does not probe, and would retransmit them for a quarter of an hour: see [`silence`].
+/// `TCP_USER_TIMEOUT` does not help, since it also ends connections whose other end is alive but has no room, such as a
+/// stopped process.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.

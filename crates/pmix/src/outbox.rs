@@ -40,8 +40,8 @@ impl Outbox {
         self.wake.as_fd()
     }
 
-    /// Sends or queues a message. `false`: too much is queued already. If the socket is closed, the message is discarded: the main
-    /// thread notices that when it reads.
+    /// Sends or queues a message. `false`: too much is queued already. If the socket is closed, the message is
+    /// discarded: the main thread notices that when it reads.
     pub fn send(&self, message: &FromServer) -> bool {
         let bytes = pack(message);
         let mut waiting = self.lock();

@@ -137,7 +137,8 @@ impl Unpack {
 
     fn take(&mut self, functions: &Functions, to: *mut c_void, count: i32, kind: u16) -> Option<()> {
         let mut taken = count;
-        // SAFETY: `to` has room for `count` values of that kind; the library does not read beyond the end of the buffer.
+        // SAFETY: `to` has room for `count` values of that kind; the library does not read beyond the end of the
+        // buffer.
         let code = unsafe { (functions.data_unpack)(std::ptr::null(), &mut self.buffer, to, &mut taken, kind) };
         (code == status::SUCCESS && taken == count).then_some(())
     }

@@ -12,8 +12,8 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// # Safety
-    /// `first` is null, or points to `count` infos that stay allocated and unchanged for `'a` and hold the members that their
-    /// kinds name.
+    /// `first` is null, or points to `count` infos that stay allocated and unchanged for `'a` and hold the members that
+    /// their kinds name.
     pub unsafe fn new(first: *const PmixInfo, count: usize) -> View<'a> {
         // SAFETY: the caller guarantees it.
         View { infos: unsafe { slice(first, count) } }

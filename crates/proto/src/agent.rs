@@ -8,11 +8,12 @@
 //!                     children  (down)
 //! ```
 //!
-//! The root is an agent like any other. A one-shot run is a session with one job; the differences between the two are in `Policy`.
+//! The root is an agent like any other. A one-shot run is a session with one job; the differences between the two are
+//! in `Policy`.
 //!
-//! Each part takes its own state, a read-only view and an input, and pushes effects. The agent pops them from a stack one by one:
-//! everything that an effect causes is done before the effects after it. So things happen in the order in which they were requested, and no
-//! part is re-entered.
+//! Each part takes its own state, a read-only view and an input, and pushes effects. The agent pops them from a stack
+//! one by one: everything that an effect causes is done before the effects after it. So things happen in the order in
+//! which they were requested, and no part is re-entered.
 
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, Wait, participants};
@@ -184,8 +185,8 @@ impl Agent {
         self.jobs.all().map(Job::outstanding_asks).sum()
     }
 
-    /// What this agent stores, for the simulator's checkers: the number of entries in tables that grow and shrink with jobs, and the bytes
-    /// of frames that wait or are kept.
+    /// What this agent stores, for the simulator's checkers: the number of entries in tables that grow and shrink with
+    /// jobs, and the bytes of frames that wait or are kept.
     pub fn holds(&self) -> Holds {
         Holds {
             jobs: self.jobs.size(),
@@ -206,8 +207,8 @@ impl Agent {
         self.room.0 = fx;
     }
 
-    /// The checks after each input, from the given step on. Most inputs lead to nothing here, so a check that finds nothing costs no
-    /// effect.
+    /// The checks after each input, from the given step on. Most inputs lead to nothing here, so a check that finds
+    /// nothing costs no effect.
     fn look_around(&mut self, now: Instant, mut step: u8, fx: &mut Effects) {
         while fx.is_empty() {
             let effect = match step {
@@ -444,7 +445,8 @@ impl Agent {
         };
         if !is_expected {
             if matches!(peer, Peer::Child { .. }) && self.policy.survives_losses() {
-                // Another incarnation is expected: this one must leave instead of taking the closed link for the loss of its parent.
+                // Another incarnation is expected: this one must leave instead of taking the closed link for the loss
+                // of its parent.
                 fx.answer(link, &Control::Log(Log::unfit()));
             }
             return fx.close(link);
@@ -581,7 +583,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts a job that runs on the whole session's tree: from the bootstrap message, or from the launcher of a one-shot run.
+    /// Starts a job that runs on the whole session's tree: from the bootstrap message, or from the launcher of a
+    /// one-shot run.
     fn on_launch(&mut self, now: Instant, spec: Arc<JobSpec>, fx: &mut Effects) {
         if self.jobs.spec(spec.job).is_some() {
             // An agent that was started by another ancestor got the job from it, and then again from its parent.
@@ -695,7 +698,8 @@ impl Agent {
         }
     }
 
-    /// A job has ended here. Its ranks' data remains available to other agents, unless they have given up on this agent.
+    /// A job has ended here. Its ranks' data remains available to other agents, unless they have given up on this
+    /// agent.
     fn forget_job(&mut self, id: JobId, fx: &mut Effects) {
         let Some(mut job) = self.jobs.remove(id) else { return };
         if job.up() != Up::Nowhere {
@@ -710,7 +714,8 @@ impl Agent {
     }
 }
 
-/// The newest job's number, and the jobs that may still send frames: the root knows them from its launchers, others were told.
+/// The newest job's number, and the jobs that may still send frames: the root knows them from its launchers, others
+/// were told.
 fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<JobId>) {
     match me {
         AgentId(0) => launchers.live(),

@@ -1,7 +1,9 @@
-//! Estimates the offset between an agent's clock and its parent's; converts the traces of all agents to the root's clock.
+//! Estimates the offset between an agent's clock and its parent's; converts the traces of all agents to the root's
+//! clock.
 //!
-//! The child asks its parent for the time several times and uses the answer with the shortest round trip. With a round trip of `r` the
-//! parent read its clock at some time between question and answer, so the error of the estimate is at most half the round trip:
+//! The child asks its parent for the time several times and uses the answer with the shortest round trip. With a round
+//! trip of `r` the parent read its clock at some time between question and answer, so the error of the estimate is at
+//! most half the round trip:
 //!
 //! ```text
 //!   child   asked ─────────────── now       offset = (asked + now) / 2 − told
@@ -36,7 +38,8 @@ impl ClockOffset {
         if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
-    /// The agent has another parent: forgets what the previous one has answered. On one machine all have the same clock.
+    /// The agent has another parent: forgets what the previous one has answered. On one machine all have the same
+    /// clock.
     pub fn start_over(&mut self) {
         if self.rounds > 0 {
             *self = ClockOffset::default();

@@ -1,9 +1,10 @@
-//! Standard input on its way down: forwarded to the ranks that read it; credit is returned for the bytes that all of them have taken.
+//! Standard input on its way down: forwarded to the ranks that read it; credit is returned for the bytes that all of
+//! them have taken.
 //!
-//! One `InputSpread` per job. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the source may have up to
-//! [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer counts; when none is left no credit is
-//! returned, so nobody keeps reading in vain. An agent whose parent has other sinks too must not stop them: it returns credit for everything
-//! ([`InputSpread::draining`]).
+//! One `InputSpread` per job. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the
+//! source may have up to [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer
+//! counts; when none is left no credit is returned, so nobody keeps reading in vain. An agent whose parent has other
+//! sinks too must not stop them: it returns credit for everything ([`InputSpread::draining`]).
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
@@ -42,7 +43,8 @@ impl InputSpread {
         self.passed - self.credited + bytes as u64 <= STDIN_WINDOW_BYTES as u64
     }
 
-    /// `bytes` arrived from above (0: end of file, after which everything is ignored); returns the sinks that they go to.
+    /// `bytes` arrived from above (0: end of file, after which everything is ignored); returns the sinks that they go
+    /// to.
     pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
         let counts = !self.ended;
         self.ended |= bytes == 0;

@@ -1,6 +1,7 @@
 //! The inputs that a driver gives an agent, and the outputs that an agent requests of its driver.
 //!
-//! Everything here is data: an `Input` can be recorded in the driver and replayed, an `Output` contains bytes and numbers, never handles.
+//! Everything here is data: an `Input` can be recorded in the driver and replayed, an `Output` contains bytes and
+//! numbers, never handles.
 
 use crate::memory::{Array, Content, ShareId};
 use bytes::Bytes;
@@ -83,9 +84,11 @@ pub enum RelayEvent {
 /// What to do with the socket of a relay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RelayAct {
-    /// Make a pair of sockets and give one end to a rank, with this reply on its PMI socket; if there is none, send the other reply.
+    /// Make a pair of sockets and give one end to a rank, with this reply on its PMI socket; if there is none, send the
+    /// other reply.
     Hand { client: Client, datagrams: bool, reply: Bytes, refusal: Bytes },
-    /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`), or has a socket of UDP there.
+    /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`), or has a socket
+    /// of UDP there.
     Connect { address: Bytes, datagrams: bool },
     /// Bytes, or one datagram.
     Write(Bytes),
@@ -117,7 +120,8 @@ pub enum Input {
         link: LinkId,
         problem: Problem,
     },
-    /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can end or on request.
+    /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can
+    /// end or on request.
     Listening {
         addresses: Vec<String>,
     },
@@ -172,7 +176,8 @@ pub enum Input {
         local: LocalRank,
         error: SpawnError,
     },
-    /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit until `StdioClosed`.
+    /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit
+    /// until `StdioClosed`.
     ChildExited {
         job: JobId,
         local: LocalRank,
@@ -236,8 +241,8 @@ pub enum Input {
     RankPortsRenewed {
         job: JobId,
     },
-    /// A listening socket for each rank of a job on this node is bound: the address of the first (see `wireup_wire::rank_address`), whose
-    /// port is the lowest of consecutive ones.
+    /// A listening socket for each rank of a job on this node is bound: the address of the first (see
+    /// `wireup_wire::rank_address`), whose port is the lowest of consecutive ones.
     RanksListen {
         job: JobId,
         address: Bytes,
@@ -268,7 +273,8 @@ pub enum Input {
         job: JobId,
         text: String,
     },
-    /// The PMIx server process has ended and was reaped; all that it sent came before. `stderr` is the end of its standard error.
+    /// The PMIx server process has ended and was reaped; all that it sent came before. `stderr` is the end of its
+    /// standard error.
     PmixGone {
         job: JobId,
         status: ExitStatus,
@@ -281,7 +287,8 @@ pub enum Input {
         job: JobId,
         error: SpawnError,
     },
-    /// The keeper of a job's local ranks has ended, after this error or because it was killed: the kernel kills the ranks.
+    /// The keeper of a job's local ranks has ended, after this error or because it was killed: the kernel kills the
+    /// ranks.
     KeeperLost {
         job: JobId,
         problem: Option<SpawnError>,
@@ -301,7 +308,8 @@ pub enum Input {
         job: JobId,
         share: ShareId,
     },
-    /// Memory could not be created or written; `problem` says what was tried, why it failed and what to do, for the user.
+    /// Memory could not be created or written; `problem` says what was tried, why it failed and what to do, for the
+    /// user.
     ShareFailed {
         job: JobId,
         share: ShareId,
@@ -321,8 +329,9 @@ pub enum KernelSession {
 /// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Call the remote shell for an agent's host, with this message on its standard input. The driver adds the session's secret and, unless
-    /// the message has addresses, its own listening addresses. No message: only check whether the host answers.
+    /// Call the remote shell for an agent's host, with this message on its standard input. The driver adds the
+    /// session's secret and, unless the message has addresses, its own listening addresses. No message: only check
+    /// whether the host answers.
     StartAgent {
         shell: ShellId,
         agent: AgentId,
@@ -330,9 +339,9 @@ pub enum Output {
         how: How,
         bootstrap: Option<Box<Bootstrap>>,
     },
-    /// Call the batch system for a task on the host of each of these agents, with this message on the standard input of all. The driver
-    /// adds secret and addresses as above, tells each agent where its parent listens, and reports which agents have started; the end of the
-    /// step is reported as that of a remote shell.
+    /// Call the batch system for a task on the host of each of these agents, with this message on the standard input of
+    /// all. The driver adds secret and addresses as above, tells each agent where its parent listens, and reports which
+    /// agents have started; the end of the step is reported as that of a remote shell.
     StartStep {
         shell: ShellId,
         agents: Vec<AgentId>,
@@ -352,7 +361,8 @@ pub enum Output {
         /// Try this first.
         point: Option<Point>,
     },
-    /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or `RejoinFailed`.
+    /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or
+    /// `RejoinFailed`.
     Rejoin {
         root: Vec<String>,
         rejoin: Rejoin,
@@ -388,8 +398,8 @@ pub enum Output {
     RenewRankPorts {
         job: JobId,
     },
-    /// Listen on a socket for each of the ranks of a job on this node, which are to be started next. `base`: take reserved ports from this
-    /// one on; otherwise bind sockets on consecutive ports of the range.
+    /// Listen on a socket for each of the ranks of a job on this node, which are to be started next. `base`: take
+    /// reserved ports from this one on; otherwise bind sockets on consecutive ports of the range.
     ListenForRanks {
         job: JobId,
         count: u32,
@@ -415,19 +425,21 @@ pub enum Output {
         target: SignalTarget,
         signal: i32,
     },
-    /// Kill all processes that the job's ranks left behind on this node, even if they are hidden. Sent after the last rank has ended.
+    /// Kill all processes that the job's ranks left behind on this node, even if they are hidden. Sent after the last
+    /// rank has ended.
     Sweep {
         job: JobId,
     },
-    /// Create memory for the job's local ranks, and keep it for replies that name it. `Shared` reports that memory for slots was created,
-    /// `ShareFailed` that any memory was not; replies that name memory which does not exist are dropped.
+    /// Create memory for the job's local ranks, and keep it for replies that name it. `Shared` reports that memory for
+    /// slots was created, `ShareFailed` that any memory was not; replies that name memory which does not exist are
+    /// dropped.
     Share {
         job: JobId,
         share: ShareId,
         content: Content,
     },
-    /// Write an array into a slot of such memory; no rank reads the slot at this time. If it cannot be written, all later replies of the
-    /// job are dropped, and `ShareFailed` reports why.
+    /// Write an array into a slot of such memory; no rank reads the slot at this time. If it cannot be written, all
+    /// later replies of the job are dropped, and `ShareFailed` reports why.
     WriteSlot {
         job: JobId,
         share: ShareId,
@@ -469,8 +481,8 @@ pub enum Output {
         rows: u16,
         columns: u16,
     },
-    /// The ranks of a job that is about to start talk with those of the job `family`, and of all others of this family: libraries must find
-    /// each other's processes.
+    /// The ranks of a job that is about to start talk with those of the job `family`, and of all others of this family:
+    /// libraries must find each other's processes.
     OfFamily {
         job: JobId,
         family: JobId,

@@ -4,9 +4,9 @@
 //!   JobInput ──► Job ──► one part ──► effects ──► Job ──► other parts … ──► acts for the agent
 //! ```
 //!
-//! This file only routes. A part takes its own state, a view of what it may read, and the input, and returns effects; parts know nothing of
-//! each other. Each effect and everything that it causes is carried out before the next one, so that frames keep the order in which they
-//! were caused, and no part is re-entered.
+//! This file only routes. A part takes its own state, a view of what it may read, and the input, and returns effects;
+//! parts know nothing of each other. Each effect and everything that it causes is carried out before the next one, so
+//! that frames keep the order in which they were caused, and no part is re-entered.
 
 pub mod children;
 pub mod collectives;
@@ -403,7 +403,8 @@ impl Job {
         }
     }
 
-    /// The sockets of the local ranks exist, and they can start. Their address goes to all nodes, unless the job has brought all addresses.
+    /// The sockets of the local ranks exist, and they can start. Their address goes to all nodes, unless the job has
+    /// brought all addresses.
     fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, out: &mut Effects) {
         let rows = self.facts.spec.endpoints.clone();
         if rows.is_empty() {
@@ -753,8 +754,8 @@ impl Job {
         }
     }
 
-    /// The last local rank or the PMIx server has ended. When both have, kill what the ranks left behind, even while their output is
-    /// unread.
+    /// The last local rank or the PMIx server has ended. When both have, kill what the ranks left behind, even while
+    /// their output is unread.
     fn on_part_gone(&mut self, now: Instant, what: Effect, out: &mut Effects) {
         if matches!(what, Effect::ServerGone) {
             self.ranks.on_server_gone(out);
@@ -908,7 +909,8 @@ impl Job {
         self.say_started(turn.now, out);
     }
 
-    /// Once all agents of the subtree are there: tells the parent; the root lets the ranks start, unless agents are missing.
+    /// Once all agents of the subtree are there: tells the parent; the root lets the ranks start, unless agents are
+    /// missing.
     fn say_ready(&mut self, out: &mut Effects) {
         if !self.lifecycle.waits_for(Wait::Below) || !self.children.are_ready() {
             return;

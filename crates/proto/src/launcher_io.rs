@@ -64,8 +64,8 @@ pub enum LauncherOutput {
         link: LinkId,
         frame: Frame,
     },
-    /// Write to standard output or error (or the files of `--output-dir`, by `from`). With an origin: bytes of this rank alone, which are a
-    /// part of a line unless the job's output is split. Without: whole lines.
+    /// Write to standard output or error (or the files of `--output-dir`, by `from`). With an origin: bytes of this
+    /// rank alone, which are a part of a line unless the job's output is split. Without: whole lines.
     Write {
         stream: Stream,
         from: Option<(Origin, Next)>,

@@ -1,7 +1,7 @@
 //! The state machines of the launcher and of the agents: no I/O, no clock, no threads.
 //!
-//! A driver (`node` with real processes, `sim` with scripted ones) passes events to a machine by `handle` and carries out what `poll`
-//! returns until `None`. The types of this interface are in [`io`] and [`launcher_io`].
+//! A driver (`node` with real processes, `sim` with scripted ones) passes events to a machine by `handle` and carries
+//! out what `poll` returns until `None`. The types of this interface are in [`io`] and [`launcher_io`].
 #![forbid(unsafe_code)]
 
 pub mod agent;

@@ -1,8 +1,8 @@
 //! The contents of the memory that an agent shares with the ranks of its node.
 //!
-//! The agent only decides what is shared and with which ranks; its driver creates the memory, writes it and passes it to the ranks. The
-//! formats are in `wireup_wire::shared`. Values stay slices of the received frames, so that they are copied only once: into the shared
-//! memory.
+//! The agent only decides what is shared and with which ranks; its driver creates the memory, writes it and passes it
+//! to the ranks. The formats are in `wireup_wire::shared`. Values stay slices of the received frames, so that they are
+//! copied only once: into the shared memory.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

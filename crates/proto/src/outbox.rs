@@ -28,8 +28,8 @@ impl Outbox {
 
 /// A control message in its frame.
 ///
-/// `Done` and `Ended` mean that nothing follows, so they must not overtake anything: they are sent in the last class, the others in the
-/// first.
+/// `Done` and `Ended` mean that nothing follows, so they must not overtake anything: they are sent in the last class,
+/// the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let is_last = matches!(message, Control::Done(_) | Control::Ended(_));
     let class = if is_last { Class::Staging } else { Class::Control };

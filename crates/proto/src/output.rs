@@ -1,12 +1,13 @@
 //! Standard output and error on their way up: lines are assembled here, and credit decides when they are sent.
 //!
-//! One `OutputStream` per job and stream. Every link has a separate window: this agent sends no more than its parent granted, and grants
-//! its children as much as it has forwarded. So a reader that stops blocks only its own sources: first the queues fill, then the agents
-//! stop reading the pipes, then the ranks block in `write`. Memory limit: window + one chunk per child; `QUEUE_BYTES`, [`PARTIAL_BYTES`]
-//! and one read for the node's own ranks.
+//! One `OutputStream` per job and stream. Every link has a separate window: this agent sends no more than its parent
+//! granted, and grants its children as much as it has forwarded. So a reader that stops blocks only its own sources:
+//! first the queues fill, then the agents stop reading the pipes, then the ranks block in `write`. Memory limit: window
+//! + one chunk per child; `QUEUE_BYTES`, [`PARTIAL_BYTES`] and one read for the node's own ranks.
 //!
-//! A chunk has whole lines of any ranks, with their labels, or a part of one line of one rank, without a label. The launcher puts the parts
-//! of a line together again: it has the memory and the disk for long lines, and it alone sees what other nodes write between the parts.
+//! A chunk has whole lines of any ranks, with their labels, or a part of one line of one rank, without a label. The
+//! launcher puts the parts of a line together again: it has the memory and the disk for long lines, and it alone sees
+//! what other nodes write between the parts.
 
 use crate::io::Stream;
 use crate::time::Instant;
@@ -19,7 +20,8 @@ use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX,
 /// Above this many own bytes waiting for credit, the node's ranks are no longer read.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
 
-/// Above this many bytes of partial lines of all ranks, long ones are shown in pieces. Chosen: a kilobyte for each of a few thousand ranks.
+/// Above this many bytes of partial lines of all ranks, long ones are shown in pieces. Chosen: a kilobyte for each of a
+/// few thousand ranks.
 const PARTIAL_BYTES: usize = 4 << 20;
 
 /// Partial lines up to this length are always held, and only they are taken for prompts.
@@ -199,8 +201,8 @@ impl OutputStream {
         self.credit = i64::MAX / 2;
     }
 
-    /// Shows partial lines that have waited long enough. While output waits for a reader no time passes for them: the rest of such a line may
-    /// lie unread in its pipe.
+    /// Shows partial lines that have waited long enough. While output waits for a reader no time passes for them: the
+    /// rest of such a line may lie unread in its pipe.
     pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
         let is_held_up = !self.reading || !self.is_empty();
         while let Some((since, local)) = self.waiting.front().copied() {

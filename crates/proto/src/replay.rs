@@ -1,8 +1,8 @@
 //! Replays the inputs of one agent.
 //!
-//! An agent is a function of its configuration and its inputs, so the outputs of a replay have the digest of the recorded run. Outputs do
-//! not depend on when they are polled, so a recording does not mark the turns of its driver. The file format of recordings belongs to the
-//! driver.
+//! An agent is a function of its configuration and its inputs, so the outputs of a replay have the digest of the
+//! recorded run. Outputs do not depend on when they are polled, so a recording does not mark the turns of its driver.
+//! The file format of recordings belongs to the driver.
 
 use crate::io::{Input, Output};
 use crate::{Agent, AgentConfig, Instant, OutputDigest};

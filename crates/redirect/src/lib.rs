@@ -1,5 +1,5 @@
-//! Which file is used in place of a staged one where no mounts can be made: without I/O and without memory of its own, so that it serves
-//! the keeper and the library in each rank (`libwireup-staged`) alike.
+//! Which file is used in place of a staged one where no mounts can be made: without I/O and without memory of its own,
+//! so that it serves the keeper and the library in each rank (`libwireup-staged`) alike.
 //!
 //! ```text
 //!   build ──► map: a table of names, which ranks share ──► walk: a path, as the kernel resolves it ──► a copy, an original, or nothing

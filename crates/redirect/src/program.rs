@@ -20,8 +20,8 @@ pub enum Program<'a> {
     Dynamic,
     /// An interpreter and its argument.
     Script { interpreter: &'a [u8], argument: Option<&'a [u8]> },
-    /// A static program, one of another C library or another machine, or no program: it must be the original. So must one of Go, which calls
-    /// the kernel directly and would look beside the copy for its files.
+    /// A static program, one of another C library or another machine, or no program: it must be the original. So must
+    /// one of Go, which calls the kernel directly and would look beside the copy for its files.
     Other,
 }
 

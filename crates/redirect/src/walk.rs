@@ -122,8 +122,8 @@ impl Walk {
     }
 }
 
-/// Finds what a path means. `folder`: where a relative path begins, if that is not the working folder. `follows`: whether a link at the end is
-/// followed.
+/// Finds what a path means. `folder`: where a relative path begins, if that is not the working folder. `follows`:
+/// whether a link at the end is followed.
 pub fn resolve(
     map: &Map<'_>,
     walk: &mut Walk,

@@ -1,5 +1,6 @@
-//! Digests of files that have not changed since an earlier run: in a file for each folder that was staged, so that what is read is in
-//! proportion to what is staged now, and in one for all single files. Beside them lies what was in each folder.
+//! Digests of files that have not changed since an earlier run: in a file for each folder that was staged, so that what
+//! is read is in proportion to what is staged now, and in one for all single files. Beside them lies what was in each
+//! folder.
 
 use crate::known::{self, Identity, Known};
 use crate::set::Digest;
@@ -9,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Files that are kept, two for each folder (chosen); beyond that, the one that was not used for the longest time is removed.
+/// Files that are kept, two for each folder (chosen); beyond that, the one that was not used for the longest time is
+/// removed.
 const FILES_MAX: usize = 128;
 /// How exactly it is known when they were used (chosen).
 const USE: Duration = Duration::from_secs(24 * 3600);

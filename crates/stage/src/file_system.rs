@@ -1,4 +1,5 @@
-//! Which file system a path lies on, so that files on the node's own disk can be told from those that many nodes read from one server.
+//! Which file system a path lies on, so that files on the node's own disk can be told from those that many nodes read
+//! from one server.
 
 use std::path::Path;
 
@@ -42,7 +43,8 @@ pub struct FileSystem {
     pub folders_have_times: bool,
 }
 
-/// Network file systems that change the times of a folder with every name in it; others may be gateways to what has no folders.
+/// Network file systems that change the times of a folder with every name in it; others may be gateways to what has no
+/// folders.
 const WITH_TIMES: [&str; 4] = ["NFS", "Lustre", "GPFS", "Ceph"];
 
 impl FileSystem {

@@ -1,7 +1,8 @@
-//! What is known of files that have not changed since they were last read: it is kept in a file, so that a second run need not read them.
+//! What is known of files that have not changed since they were last read: it is kept in a file, so that a second run
+//! need not read them.
 //!
-//! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed only just now may change
-//! again within the resolution of its times, so nothing of it is kept.
+//! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed
+//! only just now may change again within the resolution of its times, so nothing of it is kept.
 //!
 //! ```text
 //!   check u64 | count u64 | of each file, sorted: identity (seven u64), where its value ends u64 | the values
@@ -21,8 +22,8 @@ use twox_hash::XxHash3_64;
 /// A file must be at least this old (s): file systems keep times to 2 s or better.
 pub(crate) const AGE_MIN_S: i64 = 2;
 const KEPT_LEN_MAX: u64 = 256 << 20;
-/// Files that were not asked for are forgotten if there are more of them than of those that were, and than this (chosen: the libraries of a
-/// large environment).
+/// Files that were not asked for are forgotten if there are more of them than of those that were, and than this
+/// (chosen: the libraries of a large environment).
 const UNUSED_MAX: usize = 4096;
 
 const HEAD_LEN: usize = 16;

@@ -1,4 +1,5 @@
-//! Files that are on every node before the ranks start: what they are, how they travel, where a node keeps them, how ranks see them.
+//! Files that are on every node before the ranks start: what they are, how they travel, where a node keeps them, how
+//! ranks see them.
 //!
 //! ```text
 //!   launcher                                                   each node

@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Kinds whose source is the same text on all nodes for the same server; the last one is the slow file system of the tests.
+/// Kinds whose source is the same text on all nodes for the same server; the last one is the slow file system of the
+/// tests.
 const KINDS: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "fuse.slowfs"];
 
 /// The mounts of this process.
@@ -35,8 +36,8 @@ impl Mounts {
         Mounts { list: text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect() }
     }
 
-    /// The name of a folder by which all nodes mean the same one: kind and source of its file system, and the path there. `None`: the file
-    /// system does not say which server it is from. No part of the path may be a symbolic link.
+    /// The name of a folder by which all nodes mean the same one: kind and source of its file system, and the path
+    /// there. `None`: the file system does not say which server it is from. No part of the path may be a symbolic link.
     pub fn name_of(&self, folder: &Path) -> Option<Vec<u8>> {
         let mount = self.of(folder)?;
         let below = folder.strip_prefix(&mount.point).ok()?;
@@ -82,8 +83,9 @@ impl Mount {
         })
     }
 
-    /// `server:/export`, `//server/share`; the devices of GPFS have the same name in the whole cluster. Not the root of an NFS server, of
-    /// which each client sees the exports that it may use, and not what a process on the node itself passes on.
+    /// `server:/export`, `//server/share`; the devices of GPFS have the same name in the whole cluster. Not the root of
+    /// an NFS server, of which each client sees the exports that it may use, and not what a process on the node itself
+    /// passes on.
     fn names_server(&self) -> bool {
         let source = self.source.as_bytes();
         let is_here = [&b"localhost"[..], b"127.", b"[::1]", b"::1"].iter().any(|here| source.starts_with(here));

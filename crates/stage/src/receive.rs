@@ -1,5 +1,5 @@
-//! A node's end: takes the stream of a set and puts it into the store. Contents of which a piece was damaged are missing at the end, and are
-//! sent again.
+//! A node's end: takes the stream of a set and puts it into the store. Contents of which a piece was damaged are
+//! missing at the end, and are sent again.
 
 use crate::answer::Answer;
 use crate::receiving::Receiving;
@@ -22,8 +22,8 @@ enum Problem {
     Output(io::Error),
 }
 
-/// Receives one set. What is missing, and the end, are answered on `output`. `confine` is called before anything of the set is parsed: from
-/// then on only files of the store are needed, and no mounts.
+/// Receives one set. What is missing, and the end, are answered on `output`. `confine` is called before anything of the
+/// set is parsed: from then on only files of the store are needed, and no mounts.
 ///
 /// # Errors
 /// Nobody takes the answers.

@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
 const LINE_LEN_MAX: usize = 16 << 20;
 
-/// Rounds of answers: to the name, to the manifest, and after contents, which are sent again if they were damaged (chosen).
+/// Rounds of answers: to the name, to the manifest, and after contents, which are sent again if they were damaged
+/// (chosen).
 const ROUNDS_MAX: u32 = 5;
 
 pub struct Sending<'a> {

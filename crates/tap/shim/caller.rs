@@ -53,7 +53,8 @@ pub fn claim() -> bool {
 
 /// Programs that the rank starts are no ranks: they are to find its environment without this library.
 pub fn clean_environment() {
-    // SAFETY: the strings end in 0. Other threads that use the environment now race with the PMIx library's own changes of it anyway.
+    // SAFETY: the strings end in 0. Other threads that use the environment now race with the PMIx library's own changes
+    // of it anyway.
     unsafe {
         unsetenv(c"WIREUP_TAP_PAGE".as_ptr());
         let list = getenv(c"LD_PRELOAD".as_ptr());

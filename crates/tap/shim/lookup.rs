@@ -42,7 +42,8 @@ unsafe extern "C" {
 
 core::arch::global_asm!(".weak dlsym", ".weak dlopen", ".weak dlclose", ".weak dladdr", ".weak dl_iterate_phdr");
 
-/// Whether the process has these functions. The compiler takes no function for null unless its address is hidden from it.
+/// Whether the process has these functions. The compiler takes no function for null unless its address is hidden from
+/// it.
 fn has_dl() -> bool {
     use core::hint::black_box;
     let needed = [dlsym as *const (), dlopen as *const (), dlclose as *const ()];
@@ -104,7 +105,8 @@ pub fn own_file() -> Option<&'static CStr> {
     place(own_file as *const c_void).map(|place| unsafe { CStr::from_ptr(place.file) })
 }
 
-/// The function that a library which is loaded already, or one of those it needs, has by that name. The library stays loaded.
+/// The function that a library which is loaded already, or one of those it needs, has by that name. The library stays
+/// loaded.
 fn of_library(file: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: the strings end in 0; the handle is open until it is closed here.
     unsafe {
@@ -153,7 +155,8 @@ unsafe extern "C" fn copy_nth(object: *const Object, _: usize, nth: *mut c_void)
     }
 }
 
-/// Looks in each library of the process: a package may have renamed its PMIx library, or have loaded it for itself alone.
+/// Looks in each library of the process: a package may have renamed its PMIx library, or have loaded it for itself
+/// alone.
 fn of_any_library(name: &CStr) -> *mut c_void {
     let mut nth = Nth { skip: 0, name: [0; PATH_BYTES] };
     for number in 0.. {

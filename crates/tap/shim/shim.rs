@@ -1,7 +1,8 @@
-//! Preloaded into a rank: counts and times its calls of the PMIx library, each of which goes on to that library unchanged.
+//! Preloaded into a rank: counts and times its calls of the PMIx library, each of which goes on to that library
+//! unchanged.
 //!
-//! It needs no other library, allocates nothing and writes nothing but the shared page (`page`). The symbols that it calls are those of the
-//! rank's own C library; they are weak, because older ones have `dlsym` in a library of its own.
+//! It needs no other library, allocates nothing and writes nothing but the shared page (`page`). The symbols that it
+//! calls are those of the rank's own C library; they are weak, because older ones have `dlsym` in a library of its own.
 #![no_std]
 #![allow(non_snake_case, reason = "the names of the PMIx library")]
 

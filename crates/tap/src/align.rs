@@ -1,4 +1,5 @@
-//! Brings the clocks of all nodes onto the clock of rank 0's node: no rank leaves a fence before the last one has entered it.
+//! Brings the clocks of all nodes onto the clock of rank 0's node: no rank leaves a fence before the last one has
+//! entered it.
 
 use crate::page::FENCES_KEPT;
 use crate::record::Record;

@@ -1,7 +1,7 @@
 //! Records of all ranks, brought to the tap of rank 0 through a folder that all nodes see.
 //!
-//! Rank 0 makes the folder when it knows the job's name. Each node has one file in it, to which its taps append. If the folder is not
-//! there any more, nobody waits for a record.
+//! Rank 0 makes the folder when it knows the job's name. Each node has one file in it, to which its taps append. If the
+//! folder is not there any more, nobody waits for a record.
 
 use crate::place::RANKS_MAX;
 use crate::record::{RECORD_BYTES, Record};
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks at the folder: this part of the time that has been waited, so that the last wait adds little to a short one.
+/// The time between two looks at the folder: this part of the time that has been waited, so that the last wait adds
+/// little to a short one.
 const LOOK_PART: u32 = 4;
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -155,7 +156,8 @@ impl Folder {
     }
 }
 
-/// Removes folders that this user's taps have left there: rank 0's was killed. A job that runs longer makes its folder again.
+/// Removes folders that this user's taps have left there: rank 0's was killed. A job that runs longer makes its folder
+/// again.
 fn sweep(parent: &Path, own: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten().take(SWEPT_MAX) {

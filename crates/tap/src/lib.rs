@@ -7,8 +7,8 @@
 //!                             └─ tally, effort ──► record ── gather: a folder ──► the tap of rank 0
 //! ```
 //!
-//! `place` is what the launcher says by the environment, `process` what the kernel says. `shim/` is the preloaded library, a program text of
-//! its own that shares `page` with this crate.
+//! `place` is what the launcher says by the environment, `process` what the kernel says. `shim/` is the preloaded
+//! library, a program text of its own that shares `page` with this crate.
 
 mod align;
 mod gather;

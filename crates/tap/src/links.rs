@@ -1,4 +1,5 @@
-//! The links between a rank and its PMI server: one, or with `PMI_PORT` as many as the rank opens. The first is read along.
+//! The links between a rank and its PMI server: one, or with `PMI_PORT` as many as the rank opens. The first is read
+//! along.
 
 use crate::observer::Observer;
 use crate::port::Port;

@@ -49,8 +49,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads the environment through `lookup`; `socket` says what is behind a descriptor, `launcher` the name of the launcher whose
-    /// process is visible, which may be none; it is asked only if the variables do not tell enough. `None`: there is no server.
+    /// Reads the environment through `lookup`; `socket` says what is behind a descriptor, `launcher` the name of the
+    /// launcher whose process is visible, which may be none; it is asked only if the variables do not tell enough.
+    /// `None`: there is no server.
     ///
     /// A live socket counts most, then PMIx: what the other variables say may be of an outer job.
     pub fn read(

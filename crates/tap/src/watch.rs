@@ -69,7 +69,8 @@ pub enum TapError {
     Failed { what: &'static str, error: io::Error },
 }
 
-/// This rank's place, as far as the environment, the open descriptors and the visible processes tell. `None`: there is no server.
+/// This rank's place, as far as the environment, the open descriptors and the visible processes tell. `None`: there is
+/// no server.
 pub fn place() -> Option<Place> {
     Place::read(|name| std::env::var(name).ok(), socket_of, || process::launcher("").name)
 }

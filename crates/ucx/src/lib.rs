@@ -1,11 +1,12 @@
 //! One UCX worker behind a small safe interface: numbered endpoints, tagged messages of bytes, a descriptor to wait on.
 //!
-//! libucp is opened at run time; if it is missing, or a static program cannot open it, the result is an error with a message. Messages
-//! from one sender with one tag are delivered in the order of sending. Nothing here blocks: after waiting on the descriptor the caller
-//! calls [`Worker::poll`], and [`Worker::arm`] before it waits again. Callbacks run only inside these calls, in the caller's thread.
+//! libucp is opened at run time; if it is missing, or a static program cannot open it, the result is an error with a
+//! message. Messages from one sender with one tag are delivered in the order of sending. Nothing here blocks: after
+//! waiting on the descriptor the caller calls [`Worker::poll`], and [`Worker::arm`] before it waits again. Callbacks
+//! run only inside these calls, in the caller's thread.
 //!
-//! The memory and work that peers can impose on this process are bounded: the caller judges each message by its tag and length before
-//! a buffer is allocated for it (`receiving`), and one call of `poll` does no more than its [`Budget`].
+//! The memory and work that peers can impose on this process are bounded: the caller judges each message by its tag and
+//! length before a buffer is allocated for it (`receiving`), and one call of `poll` does no more than its [`Budget`].
 //!
 //! `sys` declares the C functions, `library` opens the library; `unsafe` is only where they are called.
 
@@ -71,8 +72,8 @@ struct Send {
 
 /// Called by UCX from within `worker_progress`, `ep_close` and sends.
 unsafe extern "C" fn on_error(arg: *mut c_void, ep: Handle, status: Status) {
-    // SAFETY: `arg` is the `Broken` box of the worker that the endpoint belongs to; the box outlives the endpoint, and nothing else
-    // refers to it while a function of UCX runs.
+    // SAFETY: `arg` is the `Broken` box of the worker that the endpoint belongs to; the box outlives the endpoint, and
+    // nothing else refers to it while a function of UCX runs.
     let broken = unsafe { &mut *arg.cast::<Broken>() };
     broken.0.push((ep, status));
 }
@@ -151,7 +152,8 @@ impl Worker {
     /// # Errors
     /// It is not the address of a worker, or the worker cannot be reached from here.
     pub fn connect(&mut self, address: &[u8]) -> Result<Endpoint, UcxError> {
-        // UCX reads the address without knowing its length: the padding keeps it from reading beyond the end of a short one.
+        // UCX reads the address without knowing its length: the padding keeps it from reading beyond the end of a short
+        // one.
         let mut padded = address.to_vec();
         padded.resize(address.len().max(1 << 12) + 64, 0);
         let params = EpParams {
@@ -168,8 +170,8 @@ impl Worker {
             local_sockaddr: sys::SockAddr { addr: ptr::null(), addrlen: 0 },
         };
         let mut ep = ptr::null_mut();
-        // SAFETY: the worker is alive; the address is that of another worker, sent by an authenticated agent, and is read only during
-        // the call; the callback's argument outlives the endpoint.
+        // SAFETY: the worker is alive; the address is that of another worker, sent by an authenticated agent, and is
+        // read only during the call; the callback's argument outlives the endpoint.
         let status = unsafe { (self.functions.ep_create)(self.worker, &params, &mut ep) };
         if status != OK {
             return Err(UcxError::Call { what: "connecting to a peer", status });
@@ -207,8 +209,9 @@ impl Worker {
         self.endpoints.get(&endpoint).map_or(0, |open| open.sending)
     }
 
-    /// Lets UCX work within the budget. Received messages are added to `messages`, failed endpoints to `broken`. `judge` decides from a
-    /// message's tag and length how it is received. What exceeds the budget waits, and `arm` then returns `false`.
+    /// Lets UCX work within the budget. Received messages are added to `messages`, failed endpoints to `broken`.
+    /// `judge` decides from a message's tag and length how it is received. What exceeds the budget waits, and `arm`
+    /// then returns `false`.
     pub fn poll(
         &mut self,
         budget: Budget,
@@ -270,7 +273,8 @@ impl Drop for Worker {
         for endpoint in self.endpoints.keys().copied().collect::<Vec<_>>() {
             self.close(endpoint);
         }
-        // SAFETY: all endpoints are closed; requests in progress end with the worker, and only then are their buffers freed.
+        // SAFETY: all endpoints are closed; requests in progress end with the worker, and only then are their buffers
+        // freed.
         unsafe {
             (self.functions.worker_destroy)(self.worker);
             (self.functions.cleanup)(self.context);

@@ -1,8 +1,9 @@
 //! Finds and opens libucp, and makes its context and one worker.
 //!
-//! By default UCX hooks the program's memory functions, catches its signals and starts a thread for monitoring. An agent wants none of
-//! these. They are settings of the whole library, which it reads from the environment when it is loaded: the variables are set only for
-//! that moment, so that no rank inherits them. The user's own settings take precedence.
+//! By default UCX hooks the program's memory functions, catches its signals and starts a thread for monitoring. An
+//! agent wants none of these. They are settings of the whole library, which it reads from the environment when it is
+//! loaded: the variables are set only for that moment, so that no rank inherits them. The user's own settings take
+//! precedence.
 
 use crate::UcxError;
 use crate::sys::{self, Functions, Handle, OK, Params, WorkerParams};
@@ -35,8 +36,8 @@ impl Settings {
     fn set() -> Settings {
         let wanted = SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none());
         let set = wanted.map(|(name, value)| {
-            // SAFETY: every other reader of the environment in this process uses the same lock of the standard library: no C code runs in
-            // another thread.
+            // SAFETY: every other reader of the environment in this process uses the same lock of the standard library:
+            // no C code runs in another thread.
             unsafe { std::env::set_var(name, value) };
             *name
         });

@@ -5,8 +5,9 @@
 //!                                                 └─ dropped: received into an empty buffer
 //! ```
 //!
-//! A long message is only announced in UCX's queue; its bytes are transferred once there is a buffer. So a false length costs nothing
-//! unless the caller takes the message, and the bytes being received at once are bounded: at the bound the queue is left as it is.
+//! A long message is only announced in UCX's queue; its bytes are transferred once there is a buffer. So a false length
+//! costs nothing unless the caller takes the message, and the bytes being received at once are bounded: at the bound
+//! the queue is left as it is.
 
 use crate::sys::{Functions, Handle, IN_PROGRESS, OK, Status, TagInfo};
 use crate::{NO_PARAM, outcome};
@@ -17,8 +18,8 @@ use std::ptr;
 
 /// Bytes of messages being received at once; below it one more message may begin. Chosen: more than a network holds.
 const UNDER_WAY_BYTES_MAX: usize = 32 << 20;
-/// Unordered messages being received at once; more are dropped. Chosen: they are small and complete on arrival, unless a sender
-/// announces bytes that it never sends.
+/// Unordered messages being received at once; more are dropped. Chosen: they are small and complete on arrival, unless
+/// a sender announces bytes that it never sends.
 const UNORDERED_MAX: usize = 128;
 
 /// The most that one turn may do, so that a flooding peer does not keep the caller from other work.
@@ -36,8 +37,8 @@ pub enum Verdict {
     Take,
     /// Take it, and let the caller handle it before the next message is judged.
     TakeAlone,
-    /// Take it independently of others: several senders use its tag. Messages of this kind do not wait for each other, and their number in
-    /// progress is bounded.
+    /// Take it independently of others: several senders use its tag. Messages of this kind do not wait for each other,
+    /// and their number in progress is bounded.
     TakeUnordered,
     Drop,
 }
@@ -103,7 +104,8 @@ impl Receiving {
         messages: &mut Vec<Message>,
     ) {
         let mut left = budget.messages;
-        // UCX makes no progress while messages wait in its queue. So a flood stays in the network, and no message waits for long.
+        // UCX makes no progress while messages wait in its queue. So a flood stays in the network, and no message waits
+        // for long.
         let mut stop = if self.more { self.take_in(functions, worker, &mut left, &mut judge) } else { Stop::Empty };
         for _ in 0..budget.rounds {
             if stop == Stop::Budget {
@@ -143,7 +145,8 @@ impl Receiving {
                 return Stop::Full;
             }
             let mut info = TagInfo { sender_tag: 0, length: 0 };
-            // SAFETY: the worker is alive; a mask of 0 matches any message, which is removed from the queue and received below.
+            // SAFETY: the worker is alive; a mask of 0 matches any message, which is removed from the queue and
+            // received below.
             let message = unsafe { (functions.tag_probe)(worker, 0, 0, 1, &mut info) };
             if message.is_null() {
                 return Stop::Empty;
@@ -174,8 +177,8 @@ impl Receiving {
     fn begin(&mut self, functions: &Functions, worker: Handle, message: Handle, len: Option<usize>) -> Receive {
         // UCX discards a message that does not fit into its buffer; an empty buffer fits none.
         let mut bytes = BytesMut::zeroed(len.unwrap_or(0));
-        // SAFETY: the message was removed from the queue and is received once. The buffer has the given length and stays in place
-        // until the request completes: only its handle is moved, and it is neither read nor written.
+        // SAFETY: the message was removed from the queue and is received once. The buffer has the given length and
+        // stays in place until the request completes: only its handle is moved, and it is neither read nor written.
         let pointer =
             unsafe { (functions.tag_receive)(worker, bytes.as_mut_ptr().cast(), bytes.len(), message, &NO_PARAM) };
         let (request, status) = match outcome(pointer) {

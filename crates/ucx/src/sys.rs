@@ -1,4 +1,5 @@
-//! The parts of libucp that we use: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (checked against 1.13's headers by a test).
+//! The parts of libucp that we use: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (checked against 1.13's
+//! headers by a test).
 //!
 //! Each structure carries a mask of the fields that are set, so a newer library reads no further than that.
 

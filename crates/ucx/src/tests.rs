@@ -1,5 +1,5 @@
-//! Tests with two workers in one process, where libucp is installed, and of the declarations against its header, where a compiler and
-//! the header are installed.
+//! Tests with two workers in one process, where libucp is installed, and of the declarations against its header, where
+//! a compiler and the header are installed.
 
 use super::*;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! Runs in its own process: while the library is being opened its settings are in the environment, and other tests open it too.
+//! Runs in its own process: while the library is being opened its settings are in the environment, and other tests open
+//! it too.
 
 use wireup_ucx::Worker;
 

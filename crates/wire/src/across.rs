@@ -1,5 +1,6 @@
-//! What the ranks of one job have to do with those of other jobs of the session, by PMIx: collectives of several jobs, and data of their
-//! ranks. Plain structs, encoded by `postcard`. All of it goes by way of the root, which knows all jobs.
+//! What the ranks of one job have to do with those of other jobs of the session, by PMIx: collectives of several jobs,
+//! and data of their ranks. Plain structs, encoded by `postcard`. All of it goes by way of the root, which knows all
+//! jobs.
 //!
 //! ```text
 //!   PMIx server ── Joint ──► its agent ── up ──► root: until the last node has entered ── Joined ──► each node

@@ -7,8 +7,8 @@
 //!       +--------+--------+---------+
 //! ```
 //!
-//! Both sides send theirs at once; from then on they use the highest version that both support, in frames. This layout never changes, so
-//! that any two versions can report that they are incompatible.
+//! Both sides send theirs at once; from then on they use the highest version that both support, in frames. This layout
+//! never changes, so that any two versions can report that they are incompatible.
 
 use crate::peer::PROTOCOL_VERSION;
 use thiserror::Error;

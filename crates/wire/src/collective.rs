@@ -33,7 +33,8 @@ pub struct Algorithm(u8);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum ExchangeScheme {
-    /// Through the tree while the data is small, else as the root chooses from the number of nodes and bytes. On the wire 0.
+    /// Through the tree while the data is small, else as the root chooses from the number of nodes and bytes. On the
+    /// wire 0.
     #[default]
     Auto,
     /// Gathered up the tree and broadcast down: the baseline (S1 I). On the wire 1.

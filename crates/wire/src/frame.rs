@@ -10,9 +10,9 @@
 //!       +--------+------+-------+--------+---------+---------+----------------+
 //! ```
 //!
-//! `length` counts only the payload. `kind` is a [`Kind`]; `class` is the [`Class`], which gives the priority of frames on a congested
-//! link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely within one chunk is returned as a slice of
-//! that chunk, without a copy.
+//! `length` counts only the payload. `kind` is a [`Kind`]; `class` is the [`Class`], which gives the priority of frames
+//! on a congested link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely within
+//! one chunk is returned as a slice of that chunk, without a copy.
 //!
 //! ```text
 //!          possible  in use  free
@@ -84,11 +84,12 @@ byte_enum! {
         Trace = 8,
         /// Between any two agents: a round of a collective; `stream` and `arg` as defined by the exchange.
         Direct = 9,
-        /// Up: all members of a group in this subtree have entered its barrier; the payload is the group ([`crate::group`]), then packed
-        /// pairs. Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks ([`crate::block`]) follow the group.
+        /// Up: all members of a group in this subtree have entered its barrier; the payload is the group
+        /// ([`crate::group`]), then packed pairs. Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks
+        /// ([`crate::block`]) follow the group.
         GroupUp = 10,
-        /// Down: the barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the number of
-        /// [`Kind::GroupUp`] frames that had arrived from the child by then.
+        /// Down: the barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the
+        /// number of [`Kind::GroupUp`] frames that had arrived from the child by then.
         GroupDown = 11,
         /// Between any two agents: `postcard` of [`crate::modex::Between`].
         Modex = 12,
@@ -106,8 +107,8 @@ byte_enum! {
         Relay = 18,
         /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
         Routed = 32,
-        /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this direction; 1: all
-        /// frames before number `arg` of the other direction have arrived.
+        /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in
+        /// this direction; 1: all frames before number `arg` of the other direction have arrived.
         Pair = 33,
     }
 }
@@ -127,8 +128,9 @@ byte_enum! {
 }
 
 impl Kind {
-    /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so that it follows the
-    /// output. On a link beside the tree all frames have one class, which keeps them in order; the receiver restores theirs.
+    /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so
+    /// that it follows the output. On a link beside the tree all frames have one class, which keeps them in order; the
+    /// receiver restores theirs.
     pub fn class(self) -> Class {
         match self {
             // Credit must not wait behind the bytes that it is for.

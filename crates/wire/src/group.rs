@@ -1,7 +1,7 @@
 //! The ranks that share a barrier (PMI 1.2) or other collectives, in the clients' encodings and in the agents'.
 //!
-//! A PMI client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: the members, and a number that distinguishes barriers of the same ranks; a list is in
-//! any order. Our own client writes ranges, `0-7,9`, once for each group. Agents write
+//! A PMI client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: the members, and a number that distinguishes barriers of the
+//! same ranks; a list is in any order. Our own client writes ranges, `0-7,9`, once for each group. Agents write
 //!
 //! ```text
 //! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list; +16: not a barrier

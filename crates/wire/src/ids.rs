@@ -43,7 +43,8 @@ index!(/// A rank's index among the ranks of its job on its node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Client {
     pub local: LocalRank,
-    /// 0: over the socket that the rank inherits. Others are further libraries in it, numbered as they join, and never reused.
+    /// 0: over the socket that the rank inherits. Others are further libraries in it, numbered as they join, and never
+    /// reused.
     pub number: u16,
 }
 

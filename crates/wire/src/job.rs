@@ -32,8 +32,8 @@ pub struct JobSpec {
     pub apps: Vec<AppSpec>,
     /// Environment of every rank, `NAME=VALUE`, before the per-program and per-rank variables.
     pub env: Vec<Vec<u8>>,
-    /// For each node where its first rank's socket listens (`rank_address`), on ports that its session has reserved. The root of a session
-    /// fills it in; empty: agents find ports and tell each other.
+    /// For each node where its first rank's socket listens (`rank_address`), on ports that its session has reserved.
+    /// The root of a session fills it in; empty: agents find ports and tell each other.
     pub endpoints: Vec<Bytes>,
     /// It was requested by a rank of another job.
     pub spawned: Option<Spawned>,
@@ -79,7 +79,8 @@ pub enum StdinTarget {
     None,
     All,
     One(Rank),
-    /// All, through memory that each rank shares with its agent. Only for wireup's own programs: their standard input is a socket.
+    /// All, through memory that each rank shares with its agent. Only for wireup's own programs: their standard input
+    /// is a socket.
     AllByMemory,
 }
 
@@ -92,8 +93,8 @@ impl StdinTarget {
 /// The CPUs on which a rank's threads may run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
-    /// The node's cores divided evenly among its ranks, two or more each; if there are fewer, a NUMA domain each; not bound if it has only
-    /// one, when there are more ranks than cpus, and when several virtual nodes share the machine.
+    /// The node's cores divided evenly among its ranks, two or more each; if there are fewer, a NUMA domain each; not
+    /// bound if it has only one, when there are more ranks than cpus, and when several virtual nodes share the machine.
     #[default]
     Even,
     None,
@@ -229,8 +230,8 @@ pub enum PmiVersion {
 pub enum RankStdout {
     #[default]
     Pipe,
-    /// A pseudo-terminal in raw mode. A C program writes each line to a terminal at once, so that a line is not lost if the rank is killed;
-    /// into a pipe it writes whole blocks.
+    /// A pseudo-terminal in raw mode. A C program writes each line to a terminal at once, so that a line is not lost if
+    /// the rank is killed; into a pipe it writes whole blocks.
     Pty,
 }
 

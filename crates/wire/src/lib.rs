@@ -1,10 +1,12 @@
 //! Bytes to messages and back. The only state kept is a partially read frame.
 //!
-//! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer` and `job` are the
-//! messages between agents, `session` and `attach` those between launchers and standing sessions; `pmi` is the protocol between ranks and
-//! their agent, `names` what they publish, `across` what ranks of different jobs have to do with each other, `addresses` where they are reached, `relay` the bytes of connections that agents carry for them, `further` how further libraries in them join;
-//! `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in memory provided by
-//! their agent. Every bound on what another process may send is in `limits`.
+//! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer`
+//! and `job` are the messages between agents, `session` and `attach` those between launchers and standing sessions;
+//! `pmi` is the protocol between ranks and their agent, `names` what they publish, `across` what ranks of different
+//! jobs have to do with each other, `addresses` where they are reached, `relay` the bytes of connections that agents
+//! carry for them, `further` how further libraries in them join; `blob`, `values` and `block` are the data of an
+//! exchange, and `rope` avoids copying it; `shared` is what ranks read in memory provided by their agent. Every bound
+//! on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

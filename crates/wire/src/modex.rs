@@ -8,8 +8,8 @@
 //!   any node ── Up ──► … ──► root ── Down ──► … ──► one node, or all
 //! ```
 //!
-//! The next `Want` is sent when the previous one was acknowledged; further requests are collected in it meanwhile. So requests are bundled,
-//! and none waits for another rank's commit.
+//! The next `Want` is sent when the previous one was acknowledged; further requests are collected in it meanwhile. So
+//! requests are bundled, and none waits for another rank's commit.
 
 use crate::across::{Order, Report};
 use crate::ids::{Epoch, NodeId, Rank};

@@ -1,5 +1,6 @@
-//! What ranks ask of the root, by PMI or by PMIx: names that they publish and look up, new processes, and what concerns other jobs. Plain
-//! structs, encoded by `postcard`. The root stores the names; it passes requests for processes on to the launcher of the job.
+//! What ranks ask of the root, by PMI or by PMIx: names that they publish and look up, new processes, and what concerns
+//! other jobs. Plain structs, encoded by `postcard`. The root stores the names; it passes requests for processes on to
+//! the launcher of the job.
 //!
 //! ```text
 //!   rank or PMIx server ── Ask ──► its agent ── Up ──► … ──► root

@@ -6,9 +6,10 @@
 //! +-------------+---------------+
 //! ```
 //!
-//! LZ4 rather than deflate, since every node unpacks the blocks of all nodes: it reduces a node's 64 business cards of an MPI library (425
-//! KB of hexadecimal text) to 0.35 of their size and unpacks them at 3.3 GB/s; deflate reduces them to 0.28 and takes ten times as long,
-//! which costs more than it saves on a link of 10 Gbit/s. Random bytes do not shrink.
+//! LZ4 rather than deflate, since every node unpacks the blocks of all nodes: it reduces a node's 64 business cards of
+//! an MPI library (425 KB of hexadecimal text) to 0.35 of their size and unpacks them at 3.3 GB/s; deflate reduces them
+//! to 0.28 and takes ten times as long, which costs more than it saves on a link of 10 Gbit/s. Random bytes do not
+//! shrink.
 
 use crate::block::Truncated;
 use crate::limits::FRAME_PAYLOAD_MAX;

@@ -1,7 +1,7 @@
 //! Control messages between agents: plain structs, encoded by `postcard`.
 //!
-//! `Bootstrap` is sent on the remote shell's standard input; `Control` inside frames of [`crate::frame::Kind::Control`]; `Hello` inside the
-//! link's handshake.
+//! `Bootstrap` is sent on the remote shell's standard input; `Control` inside frames of
+//! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
 
 mod bootstrap;
 mod failure;
@@ -35,11 +35,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use zeroize::Zeroize;
 
-/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
+/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex`
+/// or `names`.
 pub const PROTOCOL_VERSION: u16 = 30;
 
-/// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves a copy at its old
-/// address, which nothing wipes.
+/// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
+/// a copy at its old address, which nothing wipes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
 
@@ -71,7 +72,8 @@ pub struct SessionSpec {
     /// Shared, since each agent holds a copy of this for each agent that it starts.
     pub agents: Arc<[AgentSpec]>,
     pub remote_shell: RemoteShell,
-    /// Maximum number of remote shells in progress at once under one agent; each frees its slot when its agent has linked.
+    /// Maximum number of remote shells in progress at once under one agent; each frees its slot when its agent has
+    /// linked.
     pub shells_max: u32,
     /// Path of the launcher's program: the first place where a node looks for its own.
     pub program: String,
@@ -85,7 +87,8 @@ pub struct SessionSpec {
     pub interface: Option<String>,
     /// Agents report which address their children dialled.
     pub verbose: bool,
-    /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have been started.
+    /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have
+    /// been started.
     pub hold_ranks: bool,
     /// No rank of the job starts before all agents of the job are linked.
     pub start_together: bool,
@@ -94,8 +97,8 @@ pub struct SessionSpec {
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.
     pub transport: AgentTransport,
-    /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one launcher, with the jobs of
-    /// its family.
+    /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one launcher, with the jobs
+    /// of its family.
     pub standing: Option<Standing>,
 }
 
@@ -236,7 +239,8 @@ pub enum Control {
     },
     /// ↑ The first failure of the subtree; sent at most once per subtree.
     Failed(Failure),
-    /// ↑ A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited without finalizing.
+    /// ↑ A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited
+    /// without finalizing.
     Departed(Departed),
     /// ↑ All ranks of the subtree have ended, and all their output has been sent.
     Done(Done),
@@ -261,8 +265,8 @@ pub enum Control {
     Stall(StallReport),
     /// ↓ End the session: agents leave when their jobs have ended.
     Shutdown,
-    /// ↑ Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these jobs. The agent must
-    /// dial the sender at `parent`; in a standing session it gets `snapshot`.
+    /// ↑ Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these
+    /// jobs. The agent must dial the sender at `parent`; in a standing session it gets `snapshot`.
     StartFor {
         agent: AgentId,
         jobs: Vec<JobId>,
@@ -272,11 +276,13 @@ pub enum Control {
     },
     /// ↓ No ancestor could start this agent; each hop forwards it towards the agent's parent.
     NotStarted(MissingAgent),
-    /// ↓ How much of the start time is left (ns). Sent to a child that took long to start, since it counts from its own start.
+    /// ↓ How much of the start time is left (ns). Sent to a child that took long to start, since it counts from its own
+    /// start.
     TimeLeft {
         left_ns: u64,
     },
-    /// ↑ Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used. `asker` gets the result.
+    /// ↑ Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used.
+    /// `asker` gets the result.
     Probe {
         agent: AgentId,
         asker: AgentId,
@@ -322,7 +328,8 @@ pub enum Control {
     },
     /// Launcher to root, about a job that a rank has asked for: its ranks run, or the reason why not.
     Spawned(Result<NewJob, String>),
-    /// Root to launcher: ranks of these jobs have connected, so that a failure of one ends all of them; or they have disconnected.
+    /// Root to launcher: ranks of these jobs have connected, so that a failure of one ends all of them; or they have
+    /// disconnected.
     Together {
         jobs: Vec<JobId>,
         connected: bool,
@@ -340,7 +347,8 @@ pub enum Control {
     /// Launcher to root: list the jobs.
     AskJobs,
     JobList(Vec<JobEntry>),
-    /// Launcher to root: choose the nodes of its job, which counts as running on them until it is launched or the launcher has left.
+    /// Launcher to root: choose the nodes of its job, which counts as running on them until it is launched or the
+    /// launcher has left.
     AskSeats(SeatRequest),
     /// Root to launcher: the chosen nodes, in the order in which ranks are placed on them.
     Seats(Vec<AgentId>),
@@ -350,24 +358,28 @@ pub enum Control {
     Nodes(Vec<NodeState>),
     /// Launcher to root: restart the agents that are lost.
     Revive,
-    /// Launcher to root: send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the requester.
+    /// Launcher to root: send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the
+    /// requester.
     KillJob {
         job: JobId,
         signal: Option<i32>,
         by: String,
     },
-    /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
-    /// prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are refused.
+    /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs
+    /// that are killed or prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are
+    /// refused.
     EndSession {
         kill: bool,
     },
-    /// ↓ Start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live` may still send frames.
+    /// ↓ Start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live` may still send
+    /// frames.
     Start {
         spec: Box<JobSpec>,
         newest: JobId,
         live: Vec<JobId>,
     },
-    /// ↓ A job has ended on all of its nodes, which are these agents'; forwarded towards them. An agent that still has it ends it locally.
+    /// ↓ A job has ended on all of its nodes, which are these agents'; forwarded towards them. An agent that still has
+    /// it ends it locally.
     Over {
         agents: Vec<AgentId>,
     },

@@ -1,7 +1,8 @@
-//! Messages between an agent and its PMIx server process: plain structs, encoded by `postcard`, each preceded by its length.
+//! Messages between an agent and its PMIx server process: plain structs, encoded by `postcard`, each preceded by its
+//! length.
 //!
-//! Each job with PMIx has one server process per node. It loads the PMIx library and knows nothing of other nodes. For everything that
-//! concerns them it sends a numbered request to its agent, which answers with the same number:
+//! Each job with PMIx has one server process per node. It loads the PMIx library and knows nothing of other nodes. For
+//! everything that concerns them it sends a numbered request to its agent, which answers with the same number:
 //!
 //! ```text
 //!   agent                                server process                    ranks (libpmix clients)
@@ -41,7 +42,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// Longest message between an agent and its server process: a fence's outcome with the length of a frame, plus a margin.
+/// Longest message between an agent and its server process: a fence's outcome with the length of a frame, plus a
+/// margin.
 pub const MESSAGE_LEN_MAX: usize = crate::limits::FRAME_PAYLOAD_MAX + (1 << 20);
 
 /// What a server process needs to open the library.
@@ -131,7 +133,8 @@ impl Set {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Wanted {
     pub rank: Rank,
-    /// The key that the data must contain: if the rank has committed other data only, the request waits. `None`: whatever it has committed.
+    /// The key that the data must contain: if the rank has committed other data only, the request waits. `None`:
+    /// whatever it has committed.
     pub key: Option<String>,
     /// The client's timeout.
     pub timeout_s: Option<u32>,
@@ -147,11 +150,13 @@ impl Wanted {
 /// From an agent to its server process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToServer {
-    /// The first message, or the one after `Open`, which then has told the same directory, library and name of the node.
+    /// The first message, or the one after `Open`, which then has told the same directory, library and name of the
+    /// node.
     Begin(Begin),
     /// The second message, if `Begin` announces it.
     Endpoints {
-        /// For each node the address of its first rank ([`crate::rank_address`]), whose port is the lowest of its ranks; empty: no ranks.
+        /// For each node the address of its first rank ([`crate::rank_address`]), whose port is the lowest of its
+        /// ranks; empty: no ranks.
         rows: Vec<Bytes>,
     },
     Answer {
@@ -163,9 +168,9 @@ pub enum ToServer {
         request: u64,
         wanted: Wanted,
     },
-    /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank that raised the
-    /// event, `None`: an agent. The library has already delivered an event raised by a local rank to the other local ranks, so the server
-    /// process ignores it.
+    /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank
+    /// that raised the event, `None`: an agent. The library has already delivered an event raised by a local rank to
+    /// the other local ranks, so the server process ignores it.
     Event {
         code: Event,
         from: Option<Rank>,
@@ -242,7 +247,8 @@ pub enum FromServer {
         to: Set,
         infos: Bytes,
     },
-    /// A local rank has registered for events: from now on this node is told when ranks elsewhere end. Sent once at most.
+    /// A local rank has registered for events: from now on this node is told when ranks elsewhere end. Sent once at
+    /// most.
     Watch,
     /// Text from a local rank to be shown: on stream 1 or 2, like its own output.
     Log {
@@ -353,8 +359,8 @@ pub enum PmixError {
     Malformed(#[from] PeerError),
 }
 
-/// A part of a message of at least this length is sent as it is, not copied after the previous one (chosen: an extra system call costs
-/// about as much as copying this many bytes).
+/// A part of a message of at least this length is sent as it is, not copied after the previous one (chosen: an extra
+/// system call costs about as much as copying this many bytes).
 const PART_ALONE_LEN: usize = 8 << 10;
 
 /// A message that may be followed by blocks.

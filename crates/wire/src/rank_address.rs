@@ -10,7 +10,8 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour stays short.
+/// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour
+/// stays short.
 const IPS_MAX: usize = 8;
 
 /// Before the address that a rank tells others: it is one of TCP, or of UDP.
@@ -43,7 +44,8 @@ pub fn candidates(bytes: &[u8], own_host: u64) -> Vec<SocketAddr> {
     read(bytes, own_host).unwrap_or_default()
 }
 
-/// Where ranks of all hosts may dial, best first: also those of this host, unless it has no other address than that of loopback.
+/// Where ranks of all hosts may dial, best first: also those of this host, unless it has no other address than that of
+/// loopback.
 pub fn for_all(bytes: &[u8]) -> Vec<SocketAddr> {
     let host = host(bytes).unwrap_or_default();
     let mut all = candidates(bytes, !host);
@@ -63,8 +65,8 @@ pub fn port(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?))
 }
 
-/// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address. Zeros behind the
-/// address are left out.
+/// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address.
+/// Zeros behind the address are left out.
 pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
     let mut len = 10;
     while let Some(ip_len @ 1..) = bytes.get(len) {

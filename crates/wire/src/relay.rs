@@ -1,4 +1,5 @@
-//! Messages between agents that carry the bytes of a connection between two ranks whose hosts cannot connect to each other.
+//! Messages between agents that carry the bytes of a connection between two ranks whose hosts cannot connect to each
+//! other.
 //!
 //! ```text
 //!   rank        its agent                    agent of the other rank     other rank
@@ -8,9 +9,9 @@
 //!                   ◄── Close ──────────────►
 //! ```
 //!
-//! In the header of a frame, `arg` is the number of the relay and `stream` the kind of the message; bit 3 of `stream`: the sender has
-//! opened the relay, and its agent has given the number. Bytes are the payload as they are, a datagram at a time if the relay is one for
-//! datagrams; other payloads are encoded by `postcard`.
+//! In the header of a frame, `arg` is the number of the relay and `stream` the kind of the message; bit 3 of `stream`:
+//! the sender has opened the relay, and its agent has given the number. Bytes are the payload as they are, a datagram
+//! at a time if the relay is one for datagrams; other payloads are encoded by `postcard`.
 
 use crate::ids::Rank;
 use crate::peer::{self, PeerError};
@@ -25,8 +26,8 @@ const CLOSE: u16 = 4;
 const CONNECTED: u16 = 5;
 const BY_OPENER: u16 = 8;
 
-/// The first byte that the rank reads, unless the relay is one for datagrams: the other rank's host has accepted a connection. If the socket
-/// ends before it, that rank cannot be reached.
+/// The first byte that the rank reads, unless the relay is one for datagrams: the other rank's host has accepted a
+/// connection. If the socket ends before it, that rank cannot be reached.
 pub const IS_CONNECTED: u8 = 1;
 
 /// One message, in a frame of [`crate::frame::Kind::Relay`].
@@ -52,7 +53,8 @@ pub enum What {
     Close,
 }
 
-/// Whom to connect: a rank of the receiver's node, at the address that it has told under this name, of TCP or (`datagrams`) of UDP.
+/// Whom to connect: a rank of the receiver's node, at the address that it has told under this name, of TCP or
+/// (`datagrams`) of UDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
     pub rank: Rank,

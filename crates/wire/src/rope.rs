@@ -6,8 +6,8 @@
 //!                  └─ slice "def"
 //! ```
 //!
-//! Cost: a clone increments a reference count; joining ropes takes one allocation for their list; [`Rope::into_bytes`] copies each byte
-//! once, or none if there is one slice.
+//! Cost: a clone increments a reference count; joining ropes takes one allocation for their list; [`Rope::into_bytes`]
+//! copies each byte once, or none if there is one slice.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

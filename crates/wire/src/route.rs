@@ -1,7 +1,7 @@
 //! A frame routed to another agent through the tree, and the address for reaching its sender directly.
 //!
-//! The frame gets another kind ([`Kind::Routed`]) and a header before its payload. A hop reads only the first eight bytes and forwards
-//! everything:
+//! The frame gets another kind ([`Kind::Routed`]) and a header before its payload. A hop reads only the first eight
+//! bytes and forwards everything:
 //!
 //! ```text
 //! byte  0     4      8                12                 16         20     21       22       24
@@ -11,11 +11,12 @@
 //!       +-----+------+----------------+------------------+----------+------+--------+--------+----------+---------+
 //! ```
 //!
-//! The `incarnation` fields are the incarnations of the two agents known to the sender: a restarted agent drops frames for its previous
-//! incarnation and frames from an earlier incarnation of the sender.
+//! The `incarnation` fields are the incarnations of the two agents known to the sender: a restarted agent drops frames
+//! for its previous incarnation and frames from an earlier incarnation of the sender.
 //!
-//! `parts`: bit 0 is set if there is a frame; `kind` and `sequence` are its own. If `length` is not 0 there is an endpoint, `postcard` of
-//! [`Endpoint`]: the first message to a peer carries it (S3), so that the answer can avoid the tree.
+//! `parts`: bit 0 is set if there is a frame; `kind` and `sequence` are its own. If `length` is not 0 there is an
+//! endpoint, `postcard` of [`Endpoint`]: the first message to a peer carries it (S3), so that the answer can avoid the
+//! tree.
 
 use crate::frame::{Class, Frame, Kind};
 use crate::ids::AgentId;

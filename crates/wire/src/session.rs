@@ -1,6 +1,8 @@
-//! Messages between a standing session and its attached launchers, and the state that a new agent receives about the session.
+//! Messages between a standing session and its attached launchers, and the state that a new agent receives about the
+//! session.
 //!
-//! All are sent in [`crate::peer::Control`] and [`crate::peer::Bootstrap`]; for the bytes before the first frame see `attach`.
+//! All are sent in [`crate::peer::Control`] and [`crate::peer::Bootstrap`]; for the bytes before the first frame see
+//! `attach`.
 
 use crate::ids::{AgentId, JobId};
 use crate::job::PortRange;
@@ -131,13 +133,14 @@ pub enum RankPortsNews {
     Renewed(JobId),
 }
 
-/// One decision of the root about the session's membership. An agent's knowledge of the membership is a prefix of the root's log of these.
+/// One decision of the root about the session's membership. An agent's knowledge of the membership is a prefix of the
+/// root's log of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Entry {
     /// These agents are lost. The root adopts the children of each.
     Lost(Vec<AgentId>),
-    /// These agents, which are lost or new, are started, each by the parent that the tree was drawn with, if that is also in the list, else by
-    /// the root.
+    /// These agents, which are lost or new, are started, each by the parent that the tree was drawn with, if that is
+    /// also in the list, else by the root.
     Return(Vec<AgentId>),
 }
 
@@ -175,7 +178,8 @@ impl Log {
 /// The state that an agent of a standing session receives when it is started.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SessionSnapshot {
-    /// Where the root listens (`ip:port`, best first): an agent that loses its parent dials it. Empty for the root's own children.
+    /// Where the root listens (`ip:port`, best first): an agent that loses its parent dials it. Empty for the root's
+    /// own children.
     pub root: Vec<String>,
     /// The length of the log, and its effect on the tree.
     pub at: u32,

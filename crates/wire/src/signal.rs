@@ -15,7 +15,8 @@ pub const SIGSTOP: i32 = 19;
 pub const SIGTSTP: i32 = 20;
 pub const SIGWINCH: i32 = 28;
 
-/// Signals that a batch system or a user may send to all processes of a step when they are meant for ranks, which receive them directly.
+/// Signals that a batch system or a user may send to all processes of a step when they are meant for ranks, which
+/// receive them directly.
 pub const SENT_TO_STEPS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGTSTP];
 
 /// Whether a signal ends a process that does not handle it; a job without ranks cannot handle any.

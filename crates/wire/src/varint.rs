@@ -1,4 +1,5 @@
-//! Numbers of one to five bytes: seven bits per byte, the lowest first, the high bit set in all but the last byte (LEB128).
+//! Numbers of one to five bytes: seven bits per byte, the lowest first, the high bit set in all but the last byte
+//! (LEB128).
 
 use alloc::vec::Vec;
 

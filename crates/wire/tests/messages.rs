@@ -1,6 +1,7 @@
 //! The bytes of every message between agents: a change of any of them requires a new [`PROTOCOL_VERSION`].
 //!
-//! `golden/messages.txt` contains them; the fuzz targets' corpus starts with the same messages. `BLESS=1` rewrites both.
+//! `golden/messages.txt` contains them; the fuzz targets' corpus starts with the same messages. `BLESS=1` rewrites
+//! both.
 
 use bytes::Bytes;
 use std::fmt::Write;

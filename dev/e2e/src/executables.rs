@@ -1,7 +1,8 @@
 //! Programs that tests write and then start.
 //!
-//! A child that another test forks at that moment inherits a descriptor that is open for writing, and as long as it has it, the kernel
-//! refuses to start the file ("text file busy"). So a process of its own writes each of them, from which nobody forks.
+//! A child that another test forks at that moment inherits a descriptor that is open for writing, and as long as it has
+//! it, the kernel refuses to start the file ("text file busy"). So a process of its own writes each of them, from which
+//! nobody forks.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

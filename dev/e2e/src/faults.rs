@@ -33,7 +33,8 @@ pub struct FaultSite {
 }
 
 impl FaultSite {
-    /// Returns `None`, after printing a message, if this machine cannot run a testbed. The nodes see `shares` wherever they are.
+    /// Returns `None`, after printing a message, if this machine cannot run a testbed. The nodes see `shares` wherever
+    /// they are.
     pub fn start(nodes: u16, shell: Shell, shares: &[PathBuf]) -> Option<FaultSite> {
         let spec = Spec { ssh: shell == Shell::Ssh, shares: shares.to_vec(), ..Spec::new(programs::testbed(), nodes) };
         let mut site = FaultSite { testbed: Testbed::start_or_skip(&spec)?, shell, given: Vec::new() };
@@ -165,8 +166,8 @@ impl Started {
         assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
     }
 
-    /// Processes of the job on the hub, including the launcher. Those of nodes begin and end meanwhile: one that was there before and after
-    /// the nodes were looked at was seen on its node.
+    /// Processes of the job on the hub, including the launcher. Those of nodes begin and end meanwhile: one that was
+    /// there before and after the nodes were looked at was seen on its node.
     pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
         let before = self.mark.processes();
         let elsewhere: Vec<u32> =

@@ -1,8 +1,8 @@
 //! The end-to-end tests' harness: runs the product as a user would, with a time limit and checks.
 //!
-//! Every run has a mark in its environment, which all of its processes inherit. A run that does not end by itself is killed, and its test
-//! fails with all of its output. A run that ends must leave nothing behind: no process with the mark, no file in its temporary folder, no
-//! panic on stderr; on the hosts of a testbed nothing at all.
+//! Every run has a mark in its environment, which all of its processes inherit. A run that does not end by itself is
+//! killed, and its test fails with all of its output. A run that ends must leave nothing behind: no process with the
+//! mark, no file in its temporary folder, no panic on stderr; on the hosts of a testbed nothing at all.
 
 mod capture;
 pub mod executables;
@@ -115,8 +115,8 @@ impl Run {
         self
     }
 
-    /// Adds `sh -c SCRIPT` as the program of the job. Unless the test chooses a PMI, the job runs without PMIx: scripts would be offered
-    /// both kinds, and a server for each job and node costs much more than what most tests do.
+    /// Adds `sh -c SCRIPT` as the program of the job. Unless the test chooses a PMI, the job runs without PMIx: scripts
+    /// would be offered both kinds, and a server for each job and node costs much more than what most tests do.
     pub fn sh(self, script: &str) -> Self {
         let mut words = self.command.get_args().map(OsStr::as_encoded_bytes);
         let is_ours = words.next() == Some(b"run") && !words.any(|word| word.starts_with(b"--pmi"));
@@ -155,7 +155,8 @@ impl Run {
         self
     }
 
-    /// On a kernel that lacks all system calls with this number or a higher one, or with a container's filter that refuses them (`errno`).
+    /// On a kernel that lacks all system calls with this number or a higher one, or with a container's filter that
+    /// refuses them (`errno`).
     pub fn without_calls_from(mut self, number: u32, errno: Errno) -> Self {
         let refuse = move || wireup_testbed::refuse_calls_from(number, errno.raw_os_error());
         // SAFETY: everything that is called between fork and exec is async-signal-safe.

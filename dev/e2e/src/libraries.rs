@@ -27,7 +27,8 @@ pub fn own(name: &str) -> PathBuf {
     program(Flavour::Libpmi, name).expect("the C compiler that built this test's own programs")
 }
 
-/// The installed launchers of MPICH, with the argument that tells `pmi1` what to expect: the newer launcher speaks PMI 1.2.
+/// The installed launchers of MPICH, with the argument that tells `pmi1` what to expect: the newer launcher speaks PMI
+/// 1.2.
 pub fn hydras() -> Vec<(PathBuf, &'static str)> {
     let mpich5 = xtask::layout::mpich5().join("bin/mpiexec.hydra");
     let all = [(mpich5, "groups"), (PathBuf::from("/usr/bin/mpiexec.hydra"), "hydra")];

@@ -1,7 +1,8 @@
 //! Hosts for the tests across machines: name spaces of this machine, with remote shells.
 //!
-//! Most tests share three testbeds, one test at a time on each: four hosts with sshd, sixteen with only the plain remote shell, four with
-//! Slurm. A test that damages its hosts makes its own testbed. Testbeds start when they are first needed and end with the test process.
+//! Most tests share three testbeds, one test at a time on each: four hosts with sshd, sixteen with only the plain
+//! remote shell, four with Slurm. A test that damages its hosts makes its own testbed. Testbeds start when they are
+//! first needed and end with the test process.
 
 use super::{Run, executables, programs};
 use std::fs;
@@ -193,7 +194,8 @@ impl Machines {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
-    /// `scancel --signal` contacts all nodes; a job that ends at the first signal may be over before the last node is contacted.
+    /// `scancel --signal` contacts all nodes; a job that ends at the first signal may be over before the last node is
+    /// contacted.
     pub fn signal(&self, name: &str, steps: &str) {
         let mut scancel = Command::new("scancel");
         let output = self.enter(scancel.arg(format!("--signal={name}")).arg(steps)).output().expect("start scancel");

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use xtask::programs::{self, Flavour};
 
-/// A compiled test program. If its peer is not installed, returns `None` and prints that on stderr, past the test runner's capture; fails
-/// the test if the set-up has promised all peers.
+/// A compiled test program. If its peer is not installed, returns `None` and prints that on stderr, past the test
+/// runner's capture; fails the test if the set-up has promised all peers.
 pub fn program(flavour: Flavour, name: &str) -> Option<PathBuf> {
     match flavour.missing() {
         None => Some(programs::build(flavour, name).unwrap_or_else(|why| panic!("{why}"))),

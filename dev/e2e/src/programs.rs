@@ -1,5 +1,5 @@
-//! The programs under test. They are built before the tests run (`cargo xtask e2e`, `cargo xtask test`), because cargo builds no binaries
-//! for a crate that only runs them; so what runs is compared with what was built.
+//! The programs under test. They are built before the tests run (`cargo xtask e2e`, `cargo xtask test`), because cargo
+//! builds no binaries for a crate that only runs them; so what runs is compared with what was built.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

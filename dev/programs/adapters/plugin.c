@@ -1,5 +1,6 @@
-// plugin PATH [in-place]: uses a bootstrap plugin of NVSHMEM as the library does, and checks all answers. NVSHMEM's plugins do not agree
-// about where a rank's own bytes lie if both buffers are the same; `in-place`: where they are to be, as with its plugin for MPI.
+// plugin PATH [in-place]: uses a bootstrap plugin of NVSHMEM as the library does, and checks all answers. NVSHMEM's
+// plugins do not agree about where a rank's own bytes lie if both buffers are the same; `in-place`: where they are to
+// be, as with its plugin for MPI.
 #include <dlfcn.h>
 
 #include "../libpmi/check.h"

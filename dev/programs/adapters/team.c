@@ -1,4 +1,5 @@
-// UCC over libwireup: a context and a team of all ranks made by the adapter, and a sum of the ranks by the team. Links to UCC.
+// UCC over libwireup: a context and a team of all ranks made by the adapter, and a sum of the ranks by the team. Links
+// to UCC.
 #include "../libpmi/check.h"
 
 #include "wireup_ucc.h"

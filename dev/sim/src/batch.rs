@@ -1,8 +1,8 @@
 //! A batch system: the steps that the root calls, and the state of each of their tasks.
 //!
-//! It behaves like Slurm. A task that cannot be launched is reported, and when all such tasks are reported the step is given up. A task
-//! that exits with a code or is killed is reported. The call ends when no task is left, with the highest exit code. `tasks` handles each
-//! task, `says` the messages of a step, `ends` the end of a step.
+//! It behaves like Slurm. A task that cannot be launched is reported, and when all such tasks are reported the step is
+//! given up. A task that exits with a code or is killed is reported. The call ends when no task is left, with the
+//! highest exit code. `tasks` handles each task, `says` the messages of a step, `ends` the end of a step.
 
 mod ends;
 mod says;

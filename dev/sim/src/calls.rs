@@ -122,8 +122,8 @@ impl World {
         }
         let is_silent = answer == Answer::Never;
         let end = (ExitStatus::Exited(0), String::new());
-        // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The new caller soon learns of the
-        // link.
+        // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The new
+        // caller soon learns of the link.
         let is_there = bootstrap.is_some() && self.is_linked(agent.0);
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
@@ -332,8 +332,8 @@ impl World {
         }
     }
 
-    /// The caller gives up: the shell is killed. On the same machine the agent is the shell's process and dies too; elsewhere it may live
-    /// on.
+    /// The caller gives up: the shell is killed. On the same machine the agent is the shell's process and dies too;
+    /// elsewhere it may live on.
     pub(crate) fn stop_shell(&mut self, caller: u32, shell: ShellId) {
         let Some(&index) = self.calls.by_shell.get(&(caller, shell)) else {
             return self.checks.problem(format!("{} stops a remote shell that it never called", self.name(caller)));

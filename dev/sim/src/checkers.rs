@@ -1,8 +1,9 @@
 //! The rules that hold in every run.
 //!
-//! `collectives`: each completes once, and only after all ranks have entered it. `teams`: the same for group barriers. `quiet`: agents keep
-//! nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives whole, once, in order. `idle`: a session
-//! keeps nothing of jobs that are over. This file: who may be blamed for a failure, and what is left at the end.
+//! `collectives`: each completes once, and only after all ranks have entered it. `teams`: the same for group barriers.
+//! `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives
+//! whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may be blamed for a
+//! failure, and what is left at the end.
 
 pub mod bounds;
 pub mod collectives;
@@ -111,7 +112,8 @@ impl JobChecks {
         self.has_ended
     }
 
-    /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its end.
+    /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its
+    /// end.
     pub fn failure(&self) -> Option<&Failure> {
         let mut failures = self.notices.iter().filter_map(|notice| match notice {
             Notice::Failed(failure) => Some(failure),

@@ -1,5 +1,6 @@
-//! A rank's PMI conversation, driven by its script: the engine of the C libraries, driven by the simulator. A text client makes one request
-//! at a time; one of our own clients posts its puts, and may have any number of collectives in progress.
+//! A rank's PMI conversation, driven by its script: the engine of the C libraries, driven by the simulator. A text
+//! client makes one request at a time; one of our own clients posts its puts, and may have any number of collectives in
+//! progress.
 
 use crate::memory::Shared;
 use bytes::Bytes;
@@ -136,7 +137,8 @@ impl Client {
         }
     }
 
-    /// The first bytes of an operation. `None`: they are sent with a later operation, and there is no reply to wait for.
+    /// The first bytes of an operation. `None`: they are sent with a later operation, and there is no reply to wait
+    /// for.
     ///
     /// # Panics
     /// If the client cannot do this operation, or not at this time.

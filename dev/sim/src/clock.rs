@@ -1,8 +1,8 @@
 //! The virtual clock: a heap of future events, earliest first.
 //!
-//! Events at the same instant happen in an order drawn from the seed, not in the order in which they were scheduled, so that nothing can
-//! rely on that order. What must stay in order (the bytes of a link, the reports of a keeper) waits in a queue of its own, and each event
-//! takes the front of that queue.
+//! Events at the same instant happen in an order drawn from the seed, not in the order in which they were scheduled, so
+//! that nothing can rely on that order. What must stay in order (the bytes of a link, the reports of a keeper) waits in
+//! a queue of its own, and each event takes the front of that queue.
 
 use crate::rng::Rng;
 use std::cmp::Ordering;
@@ -26,7 +26,8 @@ pub enum Event {
     TaskWaited(u32),
     /// The remaining tasks of a step are killed.
     StepKilled(u32),
-    /// A process of an agent has reached its parent and proved the secret. In the following the number is that of a process, too.
+    /// A process of an agent has reached its parent and proved the secret. In the following the number is that of a
+    /// process, too.
     AgentLink(u32),
     /// An agent's driver listens for other agents.
     AgentListens(u32),

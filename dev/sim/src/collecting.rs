@@ -1,4 +1,5 @@
-//! The ranks' side of collectives: what they start, wait for and look up, and whether the results are what all ranks contributed.
+//! The ranks' side of collectives: what they start, wait for and look up, and whether the results are what all ranks
+//! contributed.
 
 use crate::client::Op;
 use crate::contributions::{self, Lens};
@@ -166,8 +167,8 @@ impl World {
         }
     }
 
-    /// Checks that an array holds the contributions of all ranks. The first rank of a node checks all of it, the others only their
-    /// neighbours' values.
+    /// Checks that an array holds the contributions of all ranks. The first rank of a node checks all of it, the others
+    /// only their neighbours' values.
     fn check_array(&self, id: u32, epoch: u32, lens: Lens, shared: bool, array: &[u8]) -> Result<(), String> {
         let (rank, job) = (self.rank_of(id), self.job(id));
         let size = job.size();

@@ -13,7 +13,8 @@ use wireup_wire::session::Standing;
 /// The architecture of all hosts except those with `Program::OtherArch`.
 pub const ARCH: &str = "x86_64";
 
-/// Bootstrap messages of sessions up to this size are encoded and decoded; for larger ones that would cost more than the run itself.
+/// Bootstrap messages of sessions up to this size are encoded and decoded; for larger ones that would cost more than
+/// the run itself.
 const ENCODED_AGENTS_MAX: usize = 64;
 
 /// The configuration of the root agent, which runs in the launcher's process.
@@ -21,7 +22,8 @@ pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
     AgentConfig { arch: Some(ARCH), ..AgentConfig::new(AgentId(0), session(spec), born(now)) }
 }
 
-/// The configuration of an agent that was started by a step: all tasks receive the same message, and each uses its own part.
+/// The configuration of an agent that was started by a step: all tasks receive the same message, and each uses its own
+/// part.
 pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Vec<Arc<JobSpec>>) {
     child(Bootstrap { agent: me, ..bootstrap }, now)
 }

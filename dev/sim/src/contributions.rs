@@ -1,4 +1,5 @@
-//! The contributions of ranks to allgathers and rings: functions of rank and epoch, so that the receivers can check them.
+//! The contributions of ranks to allgathers and rings: functions of rank and epoch, so that the receivers can check
+//! them.
 
 use crate::rng::mix;
 

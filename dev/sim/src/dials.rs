@@ -99,8 +99,8 @@ impl World {
         match self.answer(agent, target.map(|(host, start)| (host, Some(start)))) {
             Answer::Refused => {
                 if step.is_some() {
-                    // A step starts its tasks whatever happens to the others. The job may have ended by now without the output of this
-                    // agent's ranks.
+                    // A step starts its tasks whatever happens to the others. The job may have ended by now without the
+                    // output of this agent's ranks.
                     self.expect_losses();
                 }
                 self.kill_agent(agent);

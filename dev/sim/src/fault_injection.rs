@@ -12,22 +12,26 @@ pub enum Fault {
     KillRank { rank: u32, at_ns: u64 },
     /// The link between an agent and its parent breaks.
     CutLink { agent: u32, at_ns: u64 },
-    /// The link between an agent and its parent loses everything that is sent from now on; each end notices after a while.
+    /// The link between an agent and its parent loses everything that is sent from now on; each end notices after a
+    /// while.
     SilenceLink { agent: u32, at_ns: u64 },
-    /// An agent dies, and with it its keepers and ranks. In a run of one job its host cannot be reached again, and agent 0 is the launcher's
-    /// process.
+    /// An agent dies, and with it its keepers and ranks. In a run of one job its host cannot be reached again, and
+    /// agent 0 is the launcher's process.
     KillAgent { agent: u32, at_ns: u64 },
     /// The keeper of an agent's ranks dies, and the ranks with it.
     KillKeeper { agent: u32, at_ns: u64 },
-    /// The host of an agent has no power for this long, and neither have the hosts of this many of its ancestors in the original tree.
+    /// The host of an agent has no power for this long, and neither have the hosts of this many of its ancestors in the
+    /// original tree.
     PowerLoss { agent: u32, above: u32, off_ns: u64, at_ns: u64 },
-    /// For a time, dials from one host to another get no answer, or dials in both directions. Links that are up stay up.
+    /// For a time, dials from one host to another get no answer, or dials in both directions. Links that are up stay
+    /// up.
     Wall { from: u32, to: u32, is_both: bool, for_ns: u64, at_ns: u64 },
     /// An agent is stopped for a time: it handles nothing, but its links stay up.
     StopAgent { agent: u32, for_ns: u64, at_ns: u64 },
     /// An agent does not start.
     NoStart { agent: u32, how: NoStart },
-    /// The remote shells that start an agent break at that moment, this many times: the agent runs, but its starter takes it for dead.
+    /// The remote shells that start an agent break at that moment, this many times: the agent runs, but its starter
+    /// takes it for dead.
     BreakShells { agent: u32, times: u32 },
     /// The batch system cancels the running steps: their agents are told, and killed later.
     CancelStep { at_ns: u64 },

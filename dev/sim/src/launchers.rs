@@ -1,5 +1,5 @@
-//! The drivers of launchers: terminal, standard input, end. In a session that outlives its jobs they attach to the root; some of them
-//! launch no job (`requests`).
+//! The drivers of launchers: terminal, standard input, end. In a session that outlives its jobs they attach to the
+//! root; some of them launch no job (`requests`).
 
 mod requests;
 

@@ -1,9 +1,11 @@
 //! Simulates thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
 //!
-//! [`run`] takes a [`WorldSpec`] and returns a [`Report`]. A run is a function of its spec, so a bug report is a seed. Processes, links and
-//! the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use `wireup-client`. Checkers watch every run.
+//! [`run`] takes a [`WorldSpec`] and returns a [`Report`]. A run is a function of its spec, so a bug report is a seed.
+//! Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use
+//! `wireup-client`. Checkers watch every run.
 //!
-//! [`rank_network`] is apart from that: the network that ranks make among themselves, without agents, with the code of `wireup-group`.
+//! [`rank_network`] is apart from that: the network that ranks make among themselves, without agents, with the code of
+//! `wireup-group`.
 #![forbid(unsafe_code)]
 
 mod agents;

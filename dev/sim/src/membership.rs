@@ -2,7 +2,8 @@
 //!
 //! - At most one process of an incarnation is linked.
 //! - An agent that the root has not lost does not exit by itself as long as it can reach the root.
-//! - An agent is lost only after a fault since its last return. One whose host was added for a job may leave when no rank of that job runs.
+//! - An agent is lost only after a fault since its last return. One whose host was added for a job may leave when no
+//!   rank of that job runs.
 //! - After a loss, an agent dials the root a bounded number of times.
 //!
 //! The root's decisions are read from the messages that it sends.
@@ -269,8 +270,8 @@ impl World {
         }
     }
 
-    /// Whether the host of this agent was added for a job that is over: no rank of it runs, or it has lost an agent. (In that case agents
-    /// end their ranks when they are told so, or when they leave.)
+    /// Whether the host of this agent was added for a job that is over: no rank of it runs, or it has lost an agent.
+    /// (In that case agents end their ranks when they are told so, or when they leave.)
     fn may_leave(&self, agent: u32) -> bool {
         let is_whole = |host: &u32| !self.membership.is_struck(*host) && !self.membership.decided.lost.contains(host);
         let runs = |job: &Job| job.procs().any(|id| self.procs[id as usize].exists());

@@ -1,5 +1,5 @@
-//! The memory that agents share with their ranks, on the heap of this process. Arrays are counted; one is freed when the last rank releases
-//! it.
+//! The memory that agents share with their ranks, on the heap of this process. Arrays are counted; one is freed when
+//! the last rank releases it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

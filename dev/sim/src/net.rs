@@ -1,8 +1,9 @@
 //! Links between agents, and between the root and the launcher: delay, bandwidth, classes, loss.
 //!
-//! A link has two lanes. A frame waits in the queue of its class until the lane is free; the lowest class is sent first, so a control frame
-//! overtakes waiting output, as in the real driver. On the wire, frames stay in order. A frame arrives as a header and the sender's own
-//! payload buffer, so that all receivers of a blob share it. Sometimes frames arrive split at random places, or joined to the previous one.
+//! A link has two lanes. A frame waits in the queue of its class until the lane is free; the lowest class is sent
+//! first, so a control frame overtakes waiting output, as in the real driver. On the wire, frames stay in order. A
+//! frame arrives as a header and the sender's own payload buffer, so that all receivers of a blob share it. Sometimes
+//! frames arrive split at random places, or joined to the previous one.
 
 use crate::clock::{Clock, Event};
 use crate::rng::Rng;

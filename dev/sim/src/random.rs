@@ -124,7 +124,8 @@ pub fn remote_with_faults(seed: u64) -> WorldSpec {
     stormy
 }
 
-/// Runs a random world twice: without faults, to measure its duration, then with faults at any moment of that time. Returns both reports.
+/// Runs a random world twice: without faults, to measure its duration, then with faults at any moment of that time.
+/// Returns both reports.
 pub fn run_with_faults(seed: u64) -> [Report; 2] {
     let calm = run(world(seed));
     let stormy = run(with_faults(seed, calm.elapsed_ns));

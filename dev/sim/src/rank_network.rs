@@ -1,12 +1,13 @@
-//! Simulates the network that ranks make among themselves: all ranks of a job in one thread, with the code of `wireup-group`.
+//! Simulates the network that ranks make among themselves: all ranks of a job in one thread, with the code of
+//! `wireup-group`.
 //!
 //! ```text
 //!   ring ──► new: binomial graph ──► run(call): the cost of each rank   (exact, up to 73,728 ranks)
 //!                                └─► one_for_all(call): allgather and alltoall of large jobs, whose results do not fit in memory P times
 //! ```
 //!
-//! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real ranks: the messages
-//! of the members of a group, before encryption, without what makes and proves connections.
+//! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real
+//! ranks: the messages of the members of a group, before encryption, without what makes and proves connections.
 
 mod one_for_all;
 mod peers;
@@ -34,7 +35,8 @@ pub enum Call {
     Allreduce(usize),
     /// Into groups of this many ranks, as nodes are.
     Split(u32),
-    /// So many ranks send one empty message each, in a group of their own, to the rank at their [`distance`]; then a barrier.
+    /// So many ranks send one empty message each, in a group of their own, to the rank at their [`distance`]; then a
+    /// barrier.
     Locate(u32),
     /// Each rank sends an empty message to each of so many [`peers`], one after the other; then a barrier.
     Talk(u32),
@@ -92,7 +94,8 @@ pub struct RankNetwork {
 }
 
 impl RankNetwork {
-    /// Ranks that know their two neighbours in the ring build the graph; what that cost each. Their addresses have `address_len` bytes.
+    /// Ranks that know their two neighbours in the ring build the graph; what that cost each. Their addresses have
+    /// `address_len` bytes.
     ///
     /// # Errors
     /// The code of the ranks is wrong.

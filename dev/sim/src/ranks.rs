@@ -1,6 +1,7 @@
 //! The ranks' processes: start, signals, death, and the keeper's reports about them.
 //!
-//! A dying rank closes its PMI socket and its pipes, and its keeper reports the exit: three messages on three channels, in any order.
+//! A dying rank closes its PMI socket and its pipes, and its keeper reports the exit: three messages on three channels,
+//! in any order.
 
 use crate::client::{self, Client};
 use crate::clock::Event;

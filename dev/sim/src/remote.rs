@@ -1,4 +1,5 @@
-//! The hosts of a world whose agents are on separate machines: how each answers a remote shell, and which of them can never start an agent.
+//! The hosts of a world whose agents are on separate machines: how each answers a remote shell, and which of them can
+//! never start an agent.
 
 use crate::rng::Rng;
 use wireup_coll::tree::Tree;
@@ -166,8 +167,8 @@ impl Remote {
         (1..self.hosts.len() as u32).filter(|agent| self.hosts[*agent as usize].is_out())
     }
 
-    /// Whether this agent may be reported as missing although its host can start it: its shell ends early, or the agent and its ancestors
-    /// need much of the start time.
+    /// Whether this agent may be reported as missing although its host can start it: its shell ends early, or the agent
+    /// and its ancestors need much of the start time.
     pub fn may_be_missed(&self, agent: u32, tree: &Tree, timeout_ns: u64) -> bool {
         if self.by_step() {
             // In an allocation, no host is so slow that it misses the start time.
@@ -189,8 +190,8 @@ impl Remote {
         host.shell_dies || only_way_is_shut || host.late_ns() > time_to_answer_ns || late_ns > timeout_ns * 8 / 10
     }
 
-    /// Whether a step that finds no program may last too long, or be given up, before another step could send the program. The result of a
-    /// step is known only when it has ended.
+    /// Whether a step that finds no program may last too long, or be given up, before another step could send the
+    /// program. The result of a step is known only when it has ended.
     fn may_not_be_sent(&self) -> bool {
         let disturbs = |host: &HostSpec| host.pace != Pace::Prompt || host.reach == Reach::Nobody;
         self.hosts.iter().any(|host| host.program == Program::Missing) && self.hosts.iter().any(disturbs)
@@ -199,7 +200,8 @@ impl Remote {
     /// Whether this agent, whose host can never start it, may be left out of a report about other missing agents.
     pub fn may_be_unnamed(&self, agent: u32) -> bool {
         let is_reached = |host: &HostSpec| host.reach != Reach::Nobody;
-        // A step that does not reach some node kills its other tasks, so it is unknown whether those would have started.
+        // A step that does not reach some node kills its other tasks, so it is unknown whether those would have
+        // started.
         let is_given_up = !self.hosts.iter().all(is_reached) && is_reached(&self.hosts[agent as usize]);
         self.by_step() && (is_given_up || self.may_not_be_sent())
     }

@@ -1,7 +1,7 @@
 //! Random numbers: one small deterministic generator, split into a stream for each purpose.
 //!
-//! SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). The parts of a run draw from streams of their
-//! own, so that one more draw in one part does not change the numbers of another.
+//! SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). The parts of a run draw
+//! from streams of their own, so that one more draw in one part does not change the numbers of another.
 
 /// A stream of random numbers; equal seeds give equal streams.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! The PMIx server processes: what each agent's driver does for one, and the process itself with its ranks.
 //!
-//! The simulated process includes the library: it waits until all local members have entered, keeps what ranks have committed, and asks its
-//! agent for the rest. Ranks talk to it without delay; messages between it and its agent take time and arrive in pieces.
+//! The simulated process includes the library: it waits until all local members have entered, keeps what ranks have
+//! committed, and asks its agent for the rest. Ranks talk to it without delay; messages between it and its agent take
+//! time and arrive in pieces.
 
 mod answers;
 mod asks;
@@ -254,7 +255,8 @@ impl World {
         }
     }
 
-    /// Answers with the data of a local rank; `None` if it will never commit. A server with `deaf_servers` does not answer then.
+    /// Answers with the data of a local rank; `None` if it will never commit. A server with `deaf_servers` does not
+    /// answer then.
     fn give_modex(&mut self, node: u32, request: u64, rank: u32, version: Option<u32>) {
         let message = match version {
             Some(version) => {

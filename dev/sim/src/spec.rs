@@ -23,7 +23,8 @@ pub struct WorldSpec {
     pub transport: AgentTransport,
     /// The jobs, each with its own launcher.
     pub jobs: Vec<JobPlan>,
-    /// PMIx servers that do not answer about a rank that ended without a commit; PMIx servers that ignore the request to end.
+    /// PMIx servers that do not answer about a rank that ended without a commit; PMIx servers that ignore the request
+    /// to end.
     pub deaf_servers: bool,
     pub stubborn_servers: bool,
     pub start_timeout_ns: u64,

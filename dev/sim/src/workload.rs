@@ -1,6 +1,7 @@
 //! What the ranks do: scripts, the keys and values they put, the lines they write.
 //!
-//! Everything that a rank puts or writes is a function of its rank and a counter, so that a reader can check it without remembering it.
+//! Everything that a rank puts or writes is a function of its rank and a counter, so that a reader can check it without
+//! remembering it.
 
 pub use crate::client::Speaks;
 pub use crate::contributions::Lens;
@@ -258,7 +259,8 @@ pub fn value(seed: u64, rank: u32, pair: u16, value_bytes: u16) -> String {
     text
 }
 
-/// Line number `number` that a rank writes to a stream, including its newline; `id`: its number among the ranks of all jobs.
+/// Line number `number` that a rank writes to a stream, including its newline; `id`: its number among the ranks of all
+/// jobs.
 pub fn line(stream: u8, id: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
     use std::io::Write;
     let start = into.len();

@@ -1,8 +1,8 @@
 //! One world: a session with its hosts, agents, launchers and jobs, and the main loop.
 //!
-//! A run of one job is a session that ends with it, whose launcher is in the root's process. The parts of a world hold state (`hosts`,
-//! `agents`, `jobs`, `ranks`, `launchers`, `net`). An effect of one part on another goes through the clock, so that no machine is called
-//! from inside another.
+//! A run of one job is a session that ends with it, whose launcher is in the root's process. The parts of a world hold
+//! state (`hosts`, `agents`, `jobs`, `ranks`, `launchers`, `net`). An effect of one part on another goes through the
+//! clock, so that no machine is called from inside another.
 
 use crate::agents::AgentProcess;
 use crate::batch::Batch;

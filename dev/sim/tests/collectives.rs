@@ -1,5 +1,5 @@
-//! Collectives of all kinds, with every scheme, many in progress: random worlds, each without faults, then with faults while collectives
-//! are in progress. `WIREUP_SIM_SEEDS` selects other seeds.
+//! Collectives of all kinds, with every scheme, many in progress: random worlds, each without faults, then with faults
+//! while collectives are in progress. `WIREUP_SIM_SEEDS` selects other seeds.
 
 mod seeds;
 
@@ -10,8 +10,8 @@ use wireup_sim::workload::Step;
 use wireup_sim::{Report, run};
 use wireup_wire::peer::Cause;
 
-/// The most time that a run with faults takes beyond the one without (ns): a direct link is waited for for 20 s from the end of the start
-/// time, a rank that hangs for 30 s.
+/// The most time that a run with faults takes beyond the one without (ns): a direct link is waited for for 20 s from
+/// the end of the start time, a rank that hangs for 30 s.
 const END_NS_MAX: u64 = 40_000_000_000;
 
 #[test]

@@ -1,7 +1,8 @@
-//! The digests of 2,000 random runs, as recorded in `digests/recorded.txt`: a change that does not alter what agents do keeps them.
+//! The digests of 2,000 random runs, as recorded in `digests/recorded.txt`: a change that does not alter what agents do
+//! keeps them.
 //!
-//! A normal test run compares every tenth; `WIREUP_SIM_DIGESTS=check` compares all, `WIREUP_SIM_DIGESTS=record` writes the file anew, for a
-//! commit that changes what agents do or in which order, and states why.
+//! A normal test run compares every tenth; `WIREUP_SIM_DIGESTS=check` compares all, `WIREUP_SIM_DIGESTS=record` writes
+//! the file anew, for a commit that changes what agents do or in which order, and states why.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Named scenarios of collectives: how large ones are sent, what happens to a rank that does not wait, who is reported when a rank does not
-//! enter, what a lazy fence guarantees.
+//! Named scenarios of collectives: how large ones are sent, what happens to a rank that does not wait, who is reported
+//! when a rank does not enter, what a lazy fence guarantees.
 
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
@@ -78,7 +78,8 @@ fn a_rank_that_dies_with_collectives_outstanding_ends_the_job() {
 fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
     for seed in 0..SEEDS {
         for exchange in schemes() {
-            // Rank 0 is late: rank 9 is refused, then exits. Its own collectives would complete, and the others would never notice.
+            // Rank 0 is late: rank 9 is refused, then exits. Its own collectives would complete, and the others would
+            // never notice.
             let late = [Step::OnlyRank { rank: 0 }, Step::Compute { ns: 100 * MS }];
             let leaves = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&late[..], &[ALLGATHER, ALLGATHER], &leaves, &[ALL, Step::Compute { ns: 5_000 * MS }]];

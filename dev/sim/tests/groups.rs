@@ -1,4 +1,5 @@
-//! Barriers of groups: random worlds, each without faults, then with faults while ranks wait. `WIREUP_SIM_SEEDS` selects other seeds.
+//! Barriers of groups: random worlds, each without faults, then with faults while ranks wait. `WIREUP_SIM_SEEDS`
+//! selects other seeds.
 
 mod seeds;
 
@@ -39,8 +40,8 @@ fn same_seed_same_run() {
     }
 }
 
-/// 64 nodes with 4 ranks each. One rank leaves after the first barrier of its group, and the others enter a second one. There are no
-/// fences.
+/// 64 nodes with 4 ranks each. One rank leaves after the first barrier of its group, and the others enter a second one.
+/// There are no fences.
 #[test]
 fn a_member_that_left_is_named() {
     let late = 17 * 4 + 2;

@@ -1,5 +1,5 @@
-//! PMIx: random worlds, each without faults, then with faults: a server process that dies or never starts, a node that dies in a fence or
-//! while others ask for its data, ranks that leave. `WIREUP_SIM_SEEDS` selects other seeds.
+//! PMIx: random worlds, each without faults, then with faults: a server process that dies or never starts, a node that
+//! dies in a fence or while others ask for its data, ranks that leave. `WIREUP_SIM_SEEDS` selects other seeds.
 
 mod seeds;
 

@@ -1,4 +1,5 @@
-//! Random worlds, by seed: each without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects others.
+//! Random worlds, by seed: each without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects
+//! others.
 
 mod seeds;
 

@@ -1,5 +1,5 @@
-//! Agents on separate hosts: whatever problems the hosts have, all missing ones are reported together and in time, and no others.
-//! `WIREUP_SIM_SEEDS` works as for the random worlds.
+//! Agents on separate hosts: whatever problems the hosts have, all missing ones are reported together and in time, and
+//! no others. `WIREUP_SIM_SEEDS` works as for the random worlds.
 
 use std::ops::Range;
 use wireup_proto::launcher_io::Notice;

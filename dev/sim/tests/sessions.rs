@@ -1,6 +1,7 @@
-//! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects
-//! other seeds. `WIREUP_SIM_LIST=fierce:1000..2000` lists those that break a rule. `WIREUP_SIM_SHRINK=fierce:1234` reduces a session as far
-//! as it still breaks the rule, and prints it. `WIREUP_SIM_TRACE=fierce:1234` prints what happens in one.
+//! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000`
+//! (or a count) selects other seeds. `WIREUP_SIM_LIST=fierce:1000..2000` lists those that break a rule.
+//! `WIREUP_SIM_SHRINK=fierce:1234` reduces a session as far as it still breaks the rule, and prints it.
+//! `WIREUP_SIM_TRACE=fierce:1234` prints what happens in one.
 
 mod seeds;
 
@@ -238,7 +239,8 @@ fn who_was_adopted_is_found_there() {
     }
 }
 
-/// Agents 2 and then 4 are lost and return. Their children 3 and 5 have been adopted by the root, which starts 4 again; 2 and 3 do not.
+/// Agents 2 and then 4 are lost and return. Their children 3 and 5 have been adopted by the root, which starts 4 again;
+/// 2 and 3 do not.
 #[test]
 fn one_agent_starts_another_again() {
     let faults = [
@@ -251,7 +253,8 @@ fn one_agent_starts_another_again() {
     assert_eq!((report.succeeded, report.nodes), (1, (6, 0)));
 }
 
-/// Agent 2 is lost and started again while nothing is received from 1 and its subtree; jobs on 2, 3 and 5 run before and after.
+/// Agent 2 is lost and started again while nothing is received from 1 and its subtree; jobs on 2, 3 and 5 run before
+/// and after.
 #[test]
 fn frames_of_another_life_are_void() {
     let faults = [
@@ -302,8 +305,8 @@ fn a_revival_may_come_during_a_failure() {
     }
 }
 
-/// For some seconds nothing is received from agent 3, and it cannot reach the root. It is started again, and the old copy exits when it
-/// learns of that. Its subtree stays, with its job.
+/// For some seconds nothing is received from agent 3, and it cannot reach the root. It is started again, and the old
+/// copy exits when it learns of that. Its subtree stays, with its job.
 #[test]
 fn of_two_living_copies_the_older_one_leaves() {
     let faults = [
@@ -317,7 +320,8 @@ fn of_two_living_copies_the_older_one_leaves() {
     assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 2, (15, 0)));
 }
 
-/// The same, but agent 3 cannot reach the root for longer than the leases of its children, which reach the root in time.
+/// The same, but agent 3 cannot reach the root for longer than the leases of its children, which reach the root in
+/// time.
 #[test]
 fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     let faults = [
@@ -329,8 +333,8 @@ fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     assert_eq!((report.succeeded, report.nodes), (1, (14, 1)));
 }
 
-/// The shell that starts agent 2 breaks at that moment, and another one starts it once more: one of the two copies continues, and no agent
-/// is lost.
+/// The shell that starts agent 2 breaks at that moment, and another one starts it once more: one of the two copies
+/// continues, and no agent is lost.
 #[test]
 fn of_two_processes_at_the_start_one_stays() {
     for transport in [AgentTransport::Auto, AgentTransport::Tree] {
@@ -345,7 +349,8 @@ fn of_two_processes_at_the_start_one_stays() {
     }
 }
 
-/// Agent 5 learns that it is lost and exits. Agent 16, below it, resends over the link that it still has to 5; that is lost.
+/// Agent 5 learns that it is lost and exits. Agent 16, below it, resends over the link that it still has to 5; that is
+/// lost.
 #[test]
 fn what_goes_again_waits_for_the_new_parent() {
     let mut spec = chain(17, &[], &[Fault::SilenceLink { agent: 5, at_ns: 1_869_716_325 }]);
@@ -379,8 +384,8 @@ fn a_stopped_agent_is_lost() {
     assert_eq!((report.succeeded, report.nodes), (2, (6, 1)));
 }
 
-/// Agent 14 dials agent 0 in vain, and its report is lost, since 13 between them has no power. When 14 has a new parent, both send again
-/// what may be lost; only one of them dials.
+/// Agent 14 dials agent 0 in vain, and its report is lost, since 13 between them has no power. When 14 has a new
+/// parent, both send again what may be lost; only one of them dials.
 #[test]
 fn two_agents_never_have_two_links() {
     let faults = vec![

@@ -1,7 +1,8 @@
-//! Staging as the protocol sees it: a job with one rank on each node, all of which read the same standard input, before the job itself.
+//! Staging as the protocol sees it: a job with one rank on each node, all of which read the same standard input, before
+//! the job itself.
 //!
-//! The bytes are checked by each rank (`ReadStdin`: the right ones, in order, to the end), the memory of agents by the checkers of every run
-//! (`checkers/bounds`). Files come from one server, as in S2.
+//! The bytes are checked by each rank (`ReadStdin`: the right ones, in order, to the end), the memory of agents by the
+//! checkers of every run (`checkers/bounds`). Files come from one server, as in S2.
 
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
@@ -87,8 +88,9 @@ fn a_fault_ends_the_job_or_changes_nothing() {
 /// What S2 takes for the initial barrier with staged files.
 const STAGED_NS: u64 = 380 * MS;
 
-/// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s with staged files.
-/// `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the launcher has read the files.
+/// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s
+/// with staged files. `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the
+/// launcher has read the files.
 fn start(nodes: u32, requests: u32, staged: Option<u64>) -> Report {
     let load = Step::Load { requests, request_ns: MS / 5 };
     let steps = [load, Step::Init, Step::Fence, Step::Finalize];
@@ -131,7 +133,8 @@ fn sixteen_thousand_nodes() {
     // The load of S2 on 2,048 nodes, then on eight times as many.
     expect_gain(2_048, 68, 1 << 20, 50);
     let (nodes, bytes) = (16_384, 128 << 10);
-    // Runs of their own, since each agent of a session keeps the lists of nodes of both jobs: each starts all agents once more.
+    // Runs of their own, since each agent of a session keeps the lists of nodes of both jobs: each starts all agents
+    // once more.
     let [without, with] = [68, 0].map(|requests| start(nodes, requests, None));
     let staging = single(7, nodes, bytes, Vec::new());
     assert_eq!((without.succeeded, with.succeeded, staging.stdin_bytes), (1, 1, u64::from(nodes) * bytes));

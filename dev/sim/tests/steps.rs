@@ -1,5 +1,5 @@
-//! Agents that a batch system starts, all with one call of the root: whatever problems the hosts have, all missing ones are reported
-//! together and in time, and no others. `WIREUP_SIM_SEEDS` works as for the random worlds.
+//! Agents that a batch system starts, all with one call of the root: whatever problems the hosts have, all missing ones
+//! are reported together and in time, and no others. `WIREUP_SIM_SEEDS` works as for the random worlds.
 
 mod seeds;
 

@@ -1,5 +1,5 @@
-//! A thousand nodes with 64 ranks each: put, fence, get, finalize; then, with 16, a lost link and a dying rank. Direct links with our own
-//! clients on 128 nodes.
+//! A thousand nodes with 64 ranks each: put, fence, get, finalize; then, with 16, a lost link and a dying rank. Direct
+//! links with our own clients on 128 nodes.
 //!
 //! Each agent builds its own index when its ranks get: here only the ranks of an eighth of the nodes do.
 #![expect(clippy::disallowed_types, reason = "it shows how long the machine takes for a world")]
@@ -93,8 +93,8 @@ fn all_schemes_beside_the_tree() {
         let spec = WorldSpec::even(2, 128, 16, Script::own(&steps)).options(|options| options.exchange = exchange);
         let report = measure(spec);
         assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
-        // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and first frames through
-        // the tree, hop by hop, and acknowledgements.
+        // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and
+        // first frames through the tree, hop by hop, and acknowledgements.
         let frames = report.classes[Class::Exchange as usize].frames;
         let wanted = 4 * (128 * messages + 127);
         let extra = frames.checked_sub(wanted).expect("no frame is missing");

@@ -1,6 +1,7 @@
-//! Frames and payload bytes of collectives in the simulator, for each agent, link and direction, as recorded in `traffic/recorded.txt`.
-//! The end-to-end tests (`dev/e2e/tests/e2e/traffic.rs`) compare real runs with the same record: the agent code is the same in both, so
-//! a difference lies around it: in how programs send requests, or in how the agents' drivers send frames.
+//! Frames and payload bytes of collectives in the simulator, for each agent, link and direction, as recorded in
+//! `traffic/recorded.txt`. The end-to-end tests (`dev/e2e/tests/e2e/traffic.rs`) compare real runs with the same
+//! record: the agent code is the same in both, so a difference lies around it: in how programs send requests, or in how
+//! the agents' drivers send frames.
 //!
 //! `BLESS=1` records.
 
@@ -60,8 +61,8 @@ fn of_text_clients() -> String {
         .collect()
 }
 
-/// Our library: fences, allgathers and rings, several in progress at once, with few bytes and with so many that even `auto` leaves the
-/// tree.
+/// Our library: fences, allgathers and rings, several in progress at once, with few bytes and with so many that even
+/// `auto` leaves the tree.
 fn of_our_library() -> String {
     let put = |name, value_bytes| Step::PutAs { name, value_bytes };
     let script = |value_bytes| {

@@ -11,8 +11,8 @@ const LOOK_STEP: Duration = Duration::from_millis(5);
 /// Number of lines shown from the end of a log.
 const LOG_LINES_MAX: usize = 12;
 
-/// Starts `command`, which stays in the foreground, waits until it serves, and returns its pid. Its output is appended to `log`, to which
-/// it may also write by itself.
+/// Starts `command`, which stays in the foreground, waits until it serves, and returns its pid. Its output is appended
+/// to `log`, to which it may also write by itself.
 pub fn start(command: &mut Command, log: &Path, serves: impl FnMut() -> io::Result<bool>) -> io::Result<u32> {
     let name = command.get_program().to_string_lossy().into_owned();
     let said = || File::options().create(true).append(true).open(log);
@@ -54,7 +54,8 @@ pub fn log_end(path: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n")
 }
 
-/// Whether a socket of this node listens on `port`. This is read from `/proc`, since a connection would cost the daemon something.
+/// Whether a socket of this node listens on `port`. This is read from `/proc`, since a connection would cost the daemon
+/// something.
 pub fn listens(port: u16) -> io::Result<bool> {
     let (port, listening) = (format!(":{port:04X}"), "0A");
     let table = fs::read_to_string("/proc/net/tcp")?;

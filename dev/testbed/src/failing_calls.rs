@@ -1,7 +1,7 @@
 //! Makes single system calls of a program fail, to see what the program does then.
 //!
-//! The program and everything that it starts get a seccomp filter that asks a supervisor, a thread of this process, about each system call.
-//! The supervisor counts the call and allows it, or answers with an error in its place.
+//! The program and everything that it starts get a seccomp filter that asks a supervisor, a thread of this process,
+//! about each system call. The supervisor counts the call and allows it, or answers with an error in its place.
 //!
 //! ```text
 //!   child, between fork and exec                          supervisor
@@ -87,7 +87,8 @@ impl Supervision {
 }
 
 impl Supervisor {
-    /// Waits until all processes have ended: the calls of the program, and whether the one that was to fail was reached.
+    /// Waits until all processes have ended: the calls of the program, and whether the one that was to fail was
+    /// reached.
     ///
     /// # Errors
     /// The kernel does not offer what is needed.

@@ -1,7 +1,7 @@
 //! The testbed's process: creates the hub and the nodes, then follows requests on standard input.
 //!
-//! It has its own name spaces for network, mounts and host name, but not for processes. Answers and requests are lines; the end of standard
-//! input ends the testbed. However it ends, its nodes end with it.
+//! It has its own name spaces for network, mounts and host name, but not for processes. Answers and requests are lines;
+//! the end of standard input ends the testbed. However it ends, its nodes end with it.
 //!
 //! Cost: nodes create their name spaces at the same time; the hub sends one request per cable.
 use std::fs;

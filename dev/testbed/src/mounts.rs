@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
 
-/// The testbed's own files: a tmpfs of the hub, visible at the same path on every node. Outside of the testbed the folder is empty; it is
-/// not removed, since another testbed may be mounting there.
+/// The testbed's own files: a tmpfs of the hub, visible at the same path on every node. Outside of the testbed the
+/// folder is empty; it is not removed, since another testbed may be mounting there.
 pub const OWN: &str = "/run/wireup-testbed";
 pub const PROGRAMS: &str = "/run/wireup-testbed/bin";
 const HOSTS: &str = "/run/wireup-testbed/hosts";

@@ -1,7 +1,7 @@
 //! Network interfaces by rtnetlink: bridges, pairs of virtual cables (veth), addresses, neighbours.
 //!
-//! Every function sends one request, or a batch of them, and reads the kernel's acknowledgements. The caller chooses interface indexes, so
-//! nothing is looked up. Layouts: `linux/rtnetlink.h`, `linux/if_link.h`.
+//! Every function sends one request, or a batch of them, and reads the kernel's acknowledgements. The caller chooses
+//! interface indexes, so nothing is looked up. Layouts: `linux/rtnetlink.h`, `linux/if_link.h`.
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -56,8 +56,8 @@ impl Netlink {
         self.ask(vec![message])
     }
 
-    /// Creates a pair of virtual cable ends: `here` is up, and a port of `bridge` if one is given; `there` is in the network of process
-    /// `pid` (0: in this one) and still down.
+    /// Creates a pair of virtual cable ends: `here` is up, and a port of `bridge` if one is given; `there` is in the
+    /// network of process `pid` (0: in this one) and still down.
     pub fn add_cable(&self, here: &End<'_>, bridge: Option<u32>, there: &End<'_>, pid: u32) -> io::Result<()> {
         let mut message = Message::link(libc::RTM_NEWLINK, CREATE, libc::AF_UNSPEC as u8, here.index, true);
         message.text(libc::IFLA_IFNAME, here.name);
@@ -82,7 +82,8 @@ impl Netlink {
         self.ask(vec![message])
     }
 
-    /// Lets a port of the bridge forward frames, or drop all of them without a change of carrier, so that nobody notices.
+    /// Lets a port of the bridge forward frames, or drop all of them without a change of carrier, so that nobody
+    /// notices.
     pub fn set_forwarding(&self, port: u32, forwarding: bool) -> io::Result<()> {
         let mut message = Message::link(libc::RTM_SETLINK, 0, libc::AF_BRIDGE as u8, port, false);
         let state = if forwarding { PORT_FORWARDING } else { PORT_DISABLED };

@@ -1,8 +1,8 @@
 //! The first process of a node: creates the node's environment, starts its daemons, reaps children.
 //!
-//! It takes two steps, so that the hub can lay the cable in between: it reports `made` once the name spaces exist, and `ready` with the
-//! daemons' pids within the node once they listen. The node ends when this process is killed; the kernel does that at the latest when the
-//! testbed's process is gone.
+//! It takes two steps, so that the hub can lay the cable in between: it reports `made` once the name spaces exist, and
+//! `ready` with the daemons' pids within the node once they listen. The node ends when this process is killed; the
+//! kernel does that at the latest when the testbed's process is gone.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv6Addr, TcpListener};
@@ -20,8 +20,8 @@ use crate::{mounts, slurm, ssh, sys};
 
 pub const CABLE_INDEX: u32 = 100;
 const TRAP_INDEX: u32 = 101;
-/// With more nodes than this, neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024 entries for all name
-/// spaces together, one for each pair that has communicated.
+/// With more nodes than this, neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024
+/// entries for all name spaces together, one for each pair that has communicated.
 const LEARNING_NODES_MAX: u16 = 24;
 /// Settings for interfaces that send nothing by themselves and can be used at once.
 const SETTINGS: [(&str, &str); 3] = [("accept_dad", "0"), ("router_solicitations", "0"), ("accept_ra", "0")];
@@ -96,8 +96,8 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     Ok(daemons)
 }
 
-/// A cable with an unconnected end, not a bridge like the real one: the kernel needs 20 ms to remove a bridge, and new networks wait for
-/// that.
+/// A cable with an unconnected end, not a bridge like the real one: the kernel needs 20 ms to remove a bridge, and new
+/// networks wait for that.
 pub fn add_trap(netlink: &Netlink) -> io::Result<()> {
     let near = End { index: TRAP_INDEX, name: TRAP_INTERFACE, mac: [0x02, 0x42, 0xac, 0x11, 0, 1] };
     let loose = End { index: TRAP_INDEX + 1, name: "trap0", mac: [0x02, 0x42, 0xac, 0x11, 0, 2] };
@@ -105,7 +105,8 @@ pub fn add_trap(netlink: &Netlink) -> io::Result<()> {
     netlink.add_addresses(TRAP_INDEX, &[(TRAP_ADDRESS, 16)])
 }
 
-/// Sets the neighbour entries of node `own` (`None` for the hub) for all others, if the table for learnt entries would overflow.
+/// Sets the neighbour entries of node `own` (`None` for the hub) for all others, if the table for learnt entries would
+/// overflow.
 pub fn add_neighbours(netlink: &Netlink, spec: &Spec, own: Option<u16>, index: u32) -> io::Result<()> {
     if spec.nodes <= LEARNING_NODES_MAX {
         return Ok(());

@@ -1,9 +1,9 @@
 //! The plain remote shell: like `rsh`, but without its ports, names and rights, and without any cryptography.
 //!
-//! A client sends one command, then standard input within a window that the daemon grants; the daemon sends output and errors, and last the
-//! exit code. Frames in both directions have a kind (1 byte), the payload's length (u32, little endian), and the payload. As with ssh, a
-//! call ends when the command has exited and no process holds its output any more; if the client disconnects, the command's process group
-//! is ended.
+//! A client sends one command, then standard input within a window that the daemon grants; the daemon sends output and
+//! errors, and last the exit code. Frames in both directions have a kind (1 byte), the payload's length (u32, little
+//! endian), and the payload. As with ssh, a call ends when the command has exited and no process holds its output any
+//! more; if the client disconnects, the command's process group is ended.
 //!
 //! The daemon can be started only as a part of a testbed, whose network cannot be reached from outside.
 pub mod client;

@@ -15,8 +15,8 @@ pub struct Process {
     pub command: String,
 }
 
-/// All processes of this machine with their name space of kind `space`. Processes that have ended but were not reaped yet are left out:
-/// they have no name space any more.
+/// All processes of this machine with their name space of kind `space`. Processes that have ended but were not reaped
+/// yet are left out: they have no name space any more.
 pub fn all_with(space: &str) -> Vec<(u32, PathBuf)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

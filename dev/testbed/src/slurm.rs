@@ -1,8 +1,8 @@
 //! A real Slurm on the nodes: slurmctld on n0, slurmd everywhere, munge with a key of the testbed's own.
 //!
-//! Hub and nodes find its configuration in the place where this machine's Slurm would have it, so that `srun` works on all of them without
-//! options; this machine's own configuration is not read. Nodes have as many processors as configured, jobs get whole nodes, steps run as
-//! root, and there are neither cgroups nor accounting.
+//! Hub and nodes find its configuration in the place where this machine's Slurm would have it, so that `srun` works on
+//! all of them without options; this machine's own configuration is not read. Nodes have as many processors as
+//! configured, jobs get whole nodes, steps run as root, and there are neither cgroups nor accounting.
 mod conf;
 mod daemons;
 
@@ -56,7 +56,8 @@ pub fn prepare(spec: &Spec) -> io::Result<()> {
     mounts::cover(Path::new(CONF_FOLDER), Path::new(&own))
 }
 
-/// Removes variables of a Slurm or job that the caller may be in from a command's environment; explicitly set ones are kept.
+/// Removes variables of a Slurm or job that the caller may be in from a command's environment; explicitly set ones are
+/// kept.
 pub fn forget_others(command: &mut Command) -> &mut Command {
     let told: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
     for (name, _) in std::env::vars_os() {

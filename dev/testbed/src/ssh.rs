@@ -1,7 +1,7 @@
 //! A real sshd on every node, with the testbed's own keys and configuration.
 //!
-//! One host key and one user key serve all nodes. `ssh` on the testbed's PATH is the system's, with only the testbed's configuration;
-//! neither the user's nor the machine's is read.
+//! One host key and one user key serve all nodes. `ssh` on the testbed's PATH is the system's, with only the testbed's
+//! configuration; neither the user's nor the machine's is read.
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -70,7 +70,8 @@ fn client_config(folder: &str) -> String {
     )
 }
 
-/// Without PAM sshd refuses an account with a locked password even if keys are used, so the testbed sees another shadow file.
+/// Without PAM sshd refuses an account with a locked password even if keys are used, so the testbed sees another shadow
+/// file.
 fn unlock_root() -> io::Result<()> {
     let shadow = fs::read_to_string("/etc/shadow")?;
     let Some(rest) = shadow.strip_prefix("root:!") else { return Ok(()) };

@@ -20,8 +20,8 @@ pub fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Restores the default action of the signals that a shell ignores in background commands (such as the whole test run). May be called
-/// between fork and exec.
+/// Restores the default action of the signals that a shell ignores in background commands (such as the whole test run).
+/// May be called between fork and exec.
 pub fn heed_interrupts() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
         // SAFETY: taking a signal's default installs no handler.
@@ -29,9 +29,9 @@ pub fn heed_interrupts() {
     }
 }
 
-/// From now on the kernel refuses, with this error, system calls with this number or a higher one: to the calling process, which needs
-/// `CAP_SYS_ADMIN`, and to those that it starts. `clone3` does not exist for them, as all filters of containers say: the C library makes no
-/// thread if it is refused otherwise. May be called between fork and exec.
+/// From now on the kernel refuses, with this error, system calls with this number or a higher one: to the calling
+/// process, which needs `CAP_SYS_ADMIN`, and to those that it starts. `clone3` does not exist for them, as all filters
+/// of containers say: the C library makes no thread if it is refused otherwise. May be called between fork and exec.
 pub fn refuse_calls_from(number: u32, errno: i32) -> io::Result<()> {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let number_of_call = step((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, 0);
@@ -54,8 +54,9 @@ pub fn refuse_calls_from(number: u32, errno: i32) -> io::Result<()> {
     }
 }
 
-/// From now on a supervisor is asked about each system call of the calling process, which needs `CAP_SYS_ADMIN`, and of those that it
-/// starts. Writes its pid and the number of the listener's descriptor to `tells` before that. May be called between fork and exec.
+/// From now on a supervisor is asked about each system call of the calling process, which needs `CAP_SYS_ADMIN`, and of
+/// those that it starts. Writes its pid and the number of the listener's descriptor to `tells` before that. May be
+/// called between fork and exec.
 pub fn ask_about_calls(tells: RawFd) -> io::Result<()> {
     // The lowest free descriptor is the one that the listener gets.
     // SAFETY: the descriptor that is opened here is closed here.
@@ -160,7 +161,8 @@ pub fn close_all_but(kept: &impl AsRawFd) {
     let kept = kept.as_raw_fd() as libc::c_uint;
     let close = |first: libc::c_uint, last: libc::c_uint| {
         if first <= last {
-            // SAFETY: only called by a fresh child that owns nothing but `kept`; its inherited owners are never dropped.
+            // SAFETY: only called by a fresh child that owns nothing but `kept`; its inherited owners are never
+            // dropped.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     };

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Lines of a failed test's output that are shown again at the end.
 const LAST_LINES: usize = 60;
 
-/// The last part is cargo's own report on the tests, and what the failed ones printed. The end-to-end tests run the release binary.
+/// The last part is cargo's own report on the tests, and what the failed ones printed. The end-to-end tests run the
+/// release binary.
 ///
 /// # Errors
 /// A check or a test fails.

@@ -3,7 +3,8 @@
 use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
-/// What a set-up is for. Each purpose needs all that those above it need. The suites of others install their own packages (`suites`).
+/// What a set-up is for. Each purpose needs all that those above it need. The suites of others install their own
+/// packages (`suites`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Purpose {
     /// `cargo xtask demo`

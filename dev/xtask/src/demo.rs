@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: a real MPI program on virtual nodes of this machine, and by ssh on hosts that are network namespaces.
+//! `cargo xtask demo`: a real MPI program on virtual nodes of this machine, and by ssh on hosts that are network
+//! namespaces.
 
 use crate::programs::{self, Flavour};
 use crate::step::{self, Result, show};

@@ -1,4 +1,5 @@
-//! The libraries that test programs are linked to: where the sources are, what compiles them, what ranks need at run time.
+//! The libraries that test programs are linked to: where the sources are, what compiles them, what ranks need at run
+//! time.
 
 use crate::step::Result;
 use crate::{layout, libraries};

@@ -1,12 +1,13 @@
 //! `cargo xtask fresh`: the README's commands in a new Debian 12, as a new user would run them.
 //!
-//! debootstrap creates the smallest Debian with a C compiler in a folder inside the target directory; a clone of `HEAD` and this machine's
-//! Rust toolchain are added. A user of the wheel gets Python and the wheel in place of all these. The commands run there in their own
-//! mount, process, IPC and host name namespaces, with their own `/proc`, `/dev` and `/run`; the network is this machine's, because packages
-//! are fetched. The settings for mirrors, proxies and certificates are copied from this machine (`carried`).
+//! debootstrap creates the smallest Debian with a C compiler in a folder inside the target directory; a clone of `HEAD`
+//! and this machine's Rust toolchain are added. A user of the wheel gets Python and the wheel in place of all these.
+//! The commands run there in their own mount, process, IPC and host name namespaces, with their own `/proc`, `/dev` and
+//! `/run`; the network is this machine's, because packages are fetched. The settings for mirrors, proxies and
+//! certificates are copied from this machine (`carried`).
 //!
-//! However this ends, it cleans up: processes die with their namespace, whose first process dies with this one; mounts vanish with it; a
-//! cleaner, which outlives this process, removes the folder.
+//! However this ends, it cleans up: processes die with their namespace, whose first process dies with this one; mounts
+//! vanish with it; a cleaner, which outlives this process, removes the folder.
 
 mod carried;
 mod cleaner;
@@ -84,7 +85,8 @@ pub fn run(commands: &[&str]) -> Result {
     in_new_debian(&User::OfSource(toolchain()?), &scripts)
 }
 
-/// Installs this machine's wheel of `cargo xtask release` in a new Debian without Rust, runs MPI programs with it, and removes it.
+/// Installs this machine's wheel of `cargo xtask release` in a new Debian without Rust, runs MPI programs with it, and
+/// removes it.
 ///
 /// # Errors
 /// There is no wheel, the Debian cannot be created, or a command fails in it.

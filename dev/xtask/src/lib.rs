@@ -1,6 +1,7 @@
 //! Set-up of a development machine, shared by the `xtask` program and the end-to-end tests.
 //!
-//! The tests use [`peers`] and [`programs`] to find what the set-up has installed and built; nothing here is part of the product.
+//! The tests use [`peers`] and [`programs`] to find what the set-up has installed and built; nothing here is part of
+//! the product.
 
 pub mod build;
 pub mod check;

@@ -1,8 +1,9 @@
-//! The C libraries, `libpmi.so.0`, `libpmi2.so.0`, `libwireup.so.0` and `libwireup-staged.so.0`: built small, linked with one version node each.
+//! The C libraries, `libpmi.so.0`, `libpmi2.so.0`, `libwireup.so.0` and `libwireup-staged.so.0`: built small, linked
+//! with one version node each.
 //!
-//! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself passes to the linker
-//! rules out a version script. Nothing but the C library is linked, whose threads are a library of their own before glibc 2.34, not even the compiler's start
-//! files, so no code runs when a library is loaded.
+//! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself
+//! passes to the linker rules out a version script. Nothing but the C library is linked, whose threads are a library of
+//! their own before glibc 2.34, not even the compiler's start files, so no code runs when a library is loaded.
 
 use crate::build::cargo;
 use crate::layout;
@@ -19,9 +20,9 @@ pub const NAMES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 /// The one that shows staged files to processes that do not know of it.
 pub const STAGED: &str = "wireup-staged";
 
-/// Unwind tables, a sixth of a library, are removed where no exception passes through ([`Linking::link`]). Without them debuggers need frame
-/// pointers. Poly1305 by
-/// AVX2 makes a barrier of two ranks 7 % slower, large messages 5 % faster, and the library 12 KiB larger; so it is off.
+/// Unwind tables, a sixth of a library, are removed where no exception passes through ([`Linking::link`]). Without them
+/// debuggers need frame pointers. Poly1305 by AVX2 makes a barrier of two ranks 7 % slower, large messages 5 % faster,
+/// and the library 12 KiB larger; so it is off.
 pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes -C force-unwind-tables=yes --cfg poly1305_force_soft";
 
 const LINKER: [&str; 10] = [

@@ -1,8 +1,8 @@
 //! The MPI implementations that ranks and comparisons need, in virtual environments below the target directory.
 //!
-//! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on a libfabric that
-//! PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken from the last wheel that contains
-//! them. Of NVSHMEM only the plugins by which it joins a job are kept.
+//! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on
+//! a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken
+//! from the last wheel that contains them. Of NVSHMEM only the plugins by which it joins a job are kept.
 
 use crate::debian::Purpose;
 use crate::layout;
@@ -13,7 +13,8 @@ use std::process::Command;
 
 pub(crate) const MPICH: &str = "mpich==5.0.2";
 pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
-/// What Python programs import: many files, and libraries of their own. Apart from mpi4py, whose tests would use it (staging).
+/// What Python programs import: many files, and libraries of their own. Apart from mpi4py, whose tests would use it
+/// (staging).
 const NUMPY: &str = "numpy==2.3.4";
 /// Users run `mpiexec` in the steps of its workflows.
 const SNAKEMAKE: &str = "snakemake==9.27.1";

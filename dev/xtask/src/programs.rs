@@ -1,6 +1,7 @@
 //! The test programs: C sources compiled against each peer, into the target directory.
 //!
-//! A program is compiled again only when its source is newer. Several processes may do this at once: the result is renamed into place.
+//! A program is compiled again only when its source is newer. Several processes may do this at once: the result is
+//! renamed into place.
 
 pub use crate::flavour::{Flavour, environment};
 use crate::step::{Result, run_quietly, step};

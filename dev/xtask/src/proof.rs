@@ -1,13 +1,14 @@
 //! Checks that take longer than a test may. What was run is recorded in `proof/`, which is committed.
 //!
-//! `cargo xtask proof seeds|faults|fuzz|suites --hours H`: simulated sessions, faults on real hosts, mutated bytes for every decoder, test
-//! suites of others: for as long as requested, and the next run continues after the last one.
+//! `cargo xtask proof seeds|faults|fuzz|suites --hours H`: simulated sessions, faults on real hosts, mutated bytes for
+//! every decoder, test suites of others: for as long as requested, and the next run continues after the last one.
 //!
 //! `cargo xtask proof calls`: every system call of a run fails once.
 //!
 //! `cargo xtask proof model`: every order of events in sessions of four and five agents.
 //!
-//! `cargo xtask proof sanitizers`: the C libraries and programs that call them, with instructions that find wrong accesses.
+//! `cargo xtask proof sanitizers`: the C libraries and programs that call them, with instructions that find wrong
+//! accesses.
 
 pub mod calls;
 pub mod faults;

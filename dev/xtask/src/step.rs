@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What failed commands print, and what to do about it. The first row that is found counts: causes stand before what follows from them.
+/// What failed commands print, and what to do about it. The first row that is found counts: causes stand before what
+/// follows from them.
 const REMEDIES: [(&str, &str); 14] = [
     ("No space left on device", "free some room on the disk"),
     ("Python.h: No such file", "apt-get install python3-dev"),

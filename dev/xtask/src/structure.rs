@@ -1,8 +1,8 @@
 //! `cargo xtask check`: checks rules of the code's structure.
 //!
-//! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the files of a crate and
-//! what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests` `purity` `licences` `waits`. Clippy checks the
-//! types that pure crates use; here only its lists are compared.
+//! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
+//! files of a crate and what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests`
+//! `purity` `licences` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
 //!
 //! In addition, if they are installed: `cargo deny`, and the compiler for musl, with which releases are built.
 

@@ -1,4 +1,5 @@
-//! The documents contain no merge conflict markers, their links lead to existing files, and they list the packages that are installed.
+//! The documents contain no merge conflict markers, their links lead to existing files, and they list the packages that
+//! are installed.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,9 +1,10 @@
 // beside-polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER: MPI_Comm_spawn without a launcher.
 //
-// CALLS times all sleep for PAUSE_MS; then PARENTS processes poll and yield, as ranks of Open MPI do that wait for the call, while this process
-// starts CHILDREN programs by vfork and exec, each by WRAPPER (`from_exec`). A child keeps a cpu busy for as long as it takes to load an MPI
-// library. The lines in STAMPS are those of `dev/programs/mpi/spawning.c`, with the beginning of main for the return of MPI_Init; a call returns
-// when the last child has begun.
+// CALLS times all sleep for PAUSE_MS; then PARENTS processes poll and yield, as ranks of Open MPI do that wait for the
+// call, while this process starts CHILDREN programs by vfork and exec, each by WRAPPER (`from_exec`). A child keeps a
+// cpu busy for as long as it takes to load an MPI library. The lines in STAMPS are those of
+// `dev/programs/mpi/spawning.c`, with the beginning of main for the return of MPI_Init; a call returns when the last
+// child has begun.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,7 +1,8 @@
 // The board: a file that all ranks of a startup benchmark map, with the gate that starts them together.
 //
-// The benchmark writes the next step, rank 0 opens the gate for it when all ranks have arrived, and every rank leaves its clock readings in
-// a slot of its own. The layout is that of `src/startup/board.rs`; all numbers are in the machine's byte order.
+// The benchmark writes the next step, rank 0 opens the gate for it when all ranks have arrived, and every rank leaves
+// its clock readings in a slot of its own. The layout is that of `src/startup/board.rs`; all numbers are in the
+// machine's byte order.
 //
 //   offset 0                 struct board, one page
 //   offset BOARD_SLOTS + r * sizeof(struct slot)   the slot of rank r
@@ -42,7 +43,8 @@ struct slot {
     uint64_t ready_ns;                    // everything is done but the wait and the gets after it
     uint64_t end_ns;                      // all values have been read
     uint64_t start_cpu_ns;                // thread CPU time of the starting call
-    // Of groups.c: what was sent to other ranks in the step (before the first one: since the start), and what is held now.
+    // Of groups.c: what was sent to other ranks in the step (before the first one: since the start), and what is held
+    // now.
     uint64_t messages, bytes, rounds, questions, connections, addresses, address_len;
 };
 
@@ -79,7 +81,8 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen) { syscall(SYS_fute
 
 static void futex_wake(_Atomic uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0); }
 
-// Waits until all ranks are to do the benchmark's next step. Rank 0 reports to it that all have arrived, and opens the gate when told to.
+// Waits until all ranks are to do the benchmark's next step. Rank 0 reports to it that all have arrived, and opens the
+// gate when told to.
 static void board_gate(int rank, uint32_t step) {
     uint32_t all = board->job_size * step, seen;
     if (atomic_fetch_add(&board->arrived, 1) + 1 == all) futex_wake(&board->arrived, 1);

@@ -1,4 +1,5 @@
-// A rank's line for its first use of the job: the clock when it was executed (by from_exec.c), in main, and after that use.
+// A rank's line for its first use of the job: the clock when it was executed (by from_exec.c), in main, and after that
+// use.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
 // from_exec [--waited] PROGRAM [ARGUMENTS..]
 //
-// Notes the time and becomes the program, which finds the time in its environment; with --waited also how long this process has waited for
-// a cpu since it was created. Without a C library, because the time that it takes itself is measured with the rest.
+// Notes the time and becomes the program, which finds the time in its environment; with --waited also how long this
+// process has waited for a cpu since it was created. Without a C library, because the time that it takes itself is
+// measured with the rest.
 #include "bare.h"
 #include "stamp_names.h"
 

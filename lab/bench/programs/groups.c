@@ -1,8 +1,9 @@
 // groups BOARD LIBRARY READY GO ENGINE PPN
 //
-// A rank of a benchmark of groups. It opens LIBRARY, a libwireup, with ENGINE (peers, agents, auto), and then runs the steps that the
-// benchmark writes onto the BOARD: collectives of the whole job, splits into nodes of PPN ranks, searches for addresses, messages. Every
-// result is checked. In its slot it leaves what it has sent in the step, and what it holds. READY, GO and the end are as in startup.c.
+// A rank of a benchmark of groups. It opens LIBRARY, a libwireup, with ENGINE (peers, agents, auto), and then runs the
+// steps that the benchmark writes onto the BOARD: collectives of the whole job, splits into nodes of PPN ranks,
+// searches for addresses, messages. Every result is checked. In its slot it leaves what it has sent in the step, and
+// what it holds. READY, GO and the end are as in startup.c.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

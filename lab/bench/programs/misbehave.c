@@ -1,5 +1,5 @@
-// misbehave NUMBER: a rank whose end depends on its number. Of 20 consecutive ones, 16 exit properly; one each exits with 3, is killed by
-// SIGSEGV, aborts, and leaves a sleeping child behind.
+// misbehave NUMBER: a rank whose end depends on its number. Of 20 consecutive ones, 16 exit properly; one each exits
+// with 3, is killed by SIGSEGV, aborts, and leaves a sleeping child behind.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>

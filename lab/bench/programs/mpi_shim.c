@@ -1,5 +1,5 @@
-// mpi_shim.so, loaded before an MPI program by LD_PRELOAD: times MPI_Init, and in it the calls by which MPI communicates with its PMI
-// server.
+// mpi_shim.so, loaded before an MPI program by LD_PRELOAD: times MPI_Init, and in it the calls by which MPI
+// communicates with its PMI server.
 //
 // Appends one line to the file that WIREUP_BENCH_STAMPS names:
 //

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Exit status of a client that found no PMI, or another job size than it expects: a launcher that starts singletons must not look like one
-// that wired up a job.
+// Exit status of a client that found no PMI, or another job size than it expects: a launcher that starts singletons
+// must not look like one that wired up a job.
 enum { EXIT_NO_PMI = 3, EXIT_PMI_ERROR = 4 };
 
 static int pmi_fd = -1;

@@ -1,10 +1,10 @@
 // pmi2-allgather LIBRARY STEPS
 //
-// Joins by LIBRARY, a libpmi2 with the startup extensions. For each BYTESxTIMES of STEPS all ranks do TIMES allgathers of BYTES bytes each,
-// one after the other; rank 0 prints a line
+// Joins by LIBRARY, a libpmi2 with the startup extensions. For each BYTESxTIMES of STEPS all ranks do TIMES allgathers
+// of BYTES bytes each, one after the other; rank 0 prints a line
 //   measured BYTES TIMES TOTAL MEDIAN LEAST
-// with the times of one allgather in ns. A tenth of the allgathers comes before those that count. Every value is compared with the one that
-// its rank must have given.
+// with the times of one allgather in ns. A tenth of the allgathers comes before those that count. Every value is
+// compared with the one that its rank must have given.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-// Hand-written PMI-2 on PMI_FD, as used by clients without extensions: one message and its answer at a time, one get for each key.
+// Hand-written PMI-2 on PMI_FD, as used by clients without extensions: one message and its answer at a time, one get
+// for each key.
 static int text_fd = -1;
 static char text_buf[8192];
 static size_t text_len;

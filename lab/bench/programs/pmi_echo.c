@@ -1,10 +1,10 @@
-// pmi-echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at once with a fixed reply of the right
-// form and size: one thread, level-triggered epoll, one read and one write per request. It stores no pairs and knows no keys; a barrier is
-// a counter. The time that a real server needs beyond this is due to that server.
+// pmi-echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at once with a fixed
+// reply of the right form and size: one thread, level-triggered epoll, one read and one write per request. It stores no
+// pairs and knows no keys; a barrier is a counter. The time that a real server needs beyond this is due to that server.
 //
-// COUNT may be COUNT:NODE:SIZE for one of several such servers: its clients are the ranks from NODE * COUNT on of a job of SIZE. Then the
-// caller provides the barrier: a byte goes to stdout when all clients here have arrived, and a byte on stdin releases them (`shells
-// --gate`).
+// COUNT may be COUNT:NODE:SIZE for one of several such servers: its clients are the ranks from NODE * COUNT on of a job
+// of SIZE. Then the caller provides the barrier: a byte goes to stdout when all clients here have arrived, and a byte
+// on stdin releases them (`shells --gate`).
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>

@@ -1,12 +1,13 @@
 // pmi-exchange SIZE all|neighbours STAMPS [--unchecked] [--hold FIFO]
 //
-// Puts one value of 32 bytes, fences, gets the values of all ranks (or of the two neighbours) and appends one line of clock readings to
-// STAMPS:
+// Puts one value of 32 bytes, fences, gets the values of all ranks (or of the two neighbours) and appends one line of
+// clock readings to STAMPS:
 //
 //   rank size pair_bytes fence_enter fence_leave gets_begin gets_end      (CLOCK_MONOTONIC, ns)
 //
-// The line is written after finalize, so that writing it delays no other rank. With --hold it is written after the gets, and the rank then
-// waits until the last writer of FIFO has closed it. With --unchecked the values are not compared: the echo server has none.
+// The line is written after finalize, so that writing it delays no other rank. With --hold it is written after the
+// gets, and the rank then waits until the last writer of FIFO has closed it. With --unchecked the values are not
+// compared: the echo server has none.
 #include <fcntl.h>
 #include <stdbool.h>
 #include <time.h>

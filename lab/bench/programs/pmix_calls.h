@@ -1,5 +1,5 @@
-// The few PMIx calls that are timed, declared by hand after pmix.h of 4.2 (the layout is the same from 3 to 5), from the libpmix that is
-// loaded at run time: PMIx need not be installed where this is compiled.
+// The few PMIx calls that are timed, declared by hand after pmix.h of 4.2 (the layout is the same from 3 to 5), from
+// the libpmix that is loaded at run time: PMIx need not be installed where this is compiled.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdbool.h>

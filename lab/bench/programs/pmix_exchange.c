@@ -9,8 +9,9 @@
 //
 //   rank size pair_bytes fence_enter fence_leave gets_begin gets_end init_ns first_get_ns begin_ns
 //
-// begin_ns is the beginning of main, init_ns the duration of PMIx_Init. With `direct` the third fence carries no data either. With `spin`
-// each rank keeps a second thread busy from before the gets until after them, so that the ranks compute while others ask for their values.
+// begin_ns is the beginning of main, init_ns the duration of PMIx_Init. With `direct` the third fence carries no data
+// either. With `spin` each rank keeps a second thread busy from before the gets until after them, so that the ranks
+// compute while others ask for their values.
 //
 // allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, TIMES times; rank 0 prints lines
 //              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns, as agents print them

@@ -1,5 +1,6 @@
-// polling SIZE TURNS BOARD: ranks that meet TURNS times by polling a word of shared memory, with sched_yield between two polls, as MPI
-// libraries do if ranks outnumber the cpus. BOARD is a file of zeros, at least as large as struct board.
+// polling SIZE TURNS BOARD: ranks that meet TURNS times by polling a word of shared memory, with sched_yield between
+// two polls, as MPI libraries do if ranks outnumber the cpus. BOARD is a file of zeros, at least as large as struct
+// board.
 //
 // polling --busy: keeps a cpu busy, in a session of its own, until it is killed or the process that started it exits.
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// prun_shim.so, loaded before `prterun --dvm` of PRRTE 3.0 by LD_PRELOAD: opens the framework that holds the list of forwarded signals, as
-// the program `prun` does (src/tools/prun/prun.c); without it the list is used before it exists.
+// prun_shim.so, loaded before `prterun --dvm` of PRRTE 3.0 by LD_PRELOAD: opens the framework that holds the list of
+// forwarded signals, as the program `prun` does (src/tools/prun/prun.c); without it the list is used before it exists.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

@@ -1,10 +1,10 @@
 // shells HOST,HOST.. [--gate] PROGRAM [ARG..]: runs PROGRAM once for each host, all at once, and waits for them.
 //
-// `{host}` in a word is replaced by the host, `{node}` by its number from 0. `shells n0,n1 ssh {host} true` is the bare parallel remote
-// shell, the minimum for starting something on all hosts directly.
+// `{host}` in a word is replaced by the host, `{node}` by its number from 0. `shells n0,n1 ssh {host} true` is the bare
+// parallel remote shell, the minimum for starting something on all hosts directly.
 //
-// With --gate each program gets pipes as stdin and stdout: when every one has written a byte, each is sent one. This is the barrier of the
-// echo servers, a star over the remote shells.
+// With --gate each program gets pipes as stdin and stdout: when every one has written a byte, each is sent one. This is
+// the barrier of the echo servers, a star over the remote shells.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>

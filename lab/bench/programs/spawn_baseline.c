@@ -1,5 +1,6 @@
-// spawn-baseline COUNT SPAWNERS PROGRAM [ARG..]: starts COUNT processes with inherited stdio and waits for them, nothing else; with more than
-// one spawner the work is divided among forked processes. Prints the seconds that this took.
+// spawn-baseline COUNT SPAWNERS PROGRAM [ARG..]: starts COUNT processes with inherited stdio and waits for them,
+// nothing else; with more than one spawner the work is divided among forked processes. Prints the seconds that this
+// took.
 #include <time.h>
 
 #include "spawn.h"

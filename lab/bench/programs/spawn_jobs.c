@@ -1,6 +1,8 @@
-// spawn-jobs COUNT IN_FLIGHT LIMIT PROGRAM [ARG..]: runs PROGRAM COUNT times, at most IN_FLIGHT of them at a time, with inherited stdio.
+// spawn-jobs COUNT IN_FLIGHT LIMIT PROGRAM [ARG..]: runs PROGRAM COUNT times, at most IN_FLIGHT of them at a time, with
+// inherited stdio.
 //
-// `{i}` in an argument is replaced by the number of the run, from 0. A run that takes more than LIMIT seconds is killed. Prints one line
+// `{i}` in an argument is replaced by the number of the run, from 0. A run that takes more than LIMIT seconds is
+// killed. Prints one line
 //
 //   WELL BADLY HUNG SECONDS      runs that ended with 0, that ended otherwise, that were killed; time until the last one ended by itself
 //

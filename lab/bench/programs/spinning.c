@@ -1,8 +1,8 @@
 // spinning HOW TRANSPORT LIBRARY RESULT
 //
-// Two ranks. Rank 0 computes outside the library with a process on every core, until rank 1 is connected to it or for SPIN_MS; rank 1 sends
-// it the first message of the two meanwhile, and writes into RESULT how many nanoseconds later the connection was proved. HOW: thread or
-// alone, whether rank 0 has the thread of the library. TRANSPORT: its number.
+// Two ranks. Rank 0 computes outside the library with a process on every core, until rank 1 is connected to it or for
+// SPIN_MS; rank 1 sends it the first message of the two meanwhile, and writes into RESULT how many nanoseconds later
+// the connection was proved. HOW: thread or alone, whether rank 0 has the thread of the library. TRANSPORT: its number.
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -1,9 +1,10 @@
 // startup BOARD LIBRARY READY GO
 //
-// A rank of a startup benchmark. It joins its job by LIBRARY, a libpmi2 with the startup extensions, and then runs the steps that the
-// benchmark writes onto the BOARD: puts and fences, by hand-written PMI-2 text or by the library; allgathers; rings; each blocking, or
-// started before a piece of work and completed after it. Every value that is read is compared with the one that its rank must have put.
-// READY and GO are fifos by which rank 0 and the benchmark take turns. The benchmark ends the job by a step of its own.
+// A rank of a startup benchmark. It joins its job by LIBRARY, a libpmi2 with the startup extensions, and then runs the
+// steps that the benchmark writes onto the BOARD: puts and fences, by hand-written PMI-2 text or by the library;
+// allgathers; rings; each blocking, or started before a piece of work and completed after it. Every value that is read
+// is compared with the one that its rank must have put. READY and GO are fifos by which rank 0 and the benchmark take
+// turns. The benchmark ends the job by a step of its own.
 #include <stdarg.h>
 #include <stdbool.h>
 
@@ -23,8 +24,8 @@ static int rank, size;
 static uint32_t salt;
 static volatile uint64_t spun;
 
-// Rank `of`'s value in the step with this salt: hexadecimal digits, of the step's length. Made without printf, since it is made for every
-// value read.
+// Rank `of`'s value in the step with this salt: hexadecimal digits, of the step's length. Made without printf, since it
+// is made for every value read.
 static void value_of(int of, char *value) {
     uint64_t bits = ((uint64_t)(uint32_t)of << 32) | (salt * 2654435761u + (uint32_t)of);
     int len = board->value_len;

@@ -1,5 +1,5 @@
-// The smallest rank: it exits at once. With a file name it first appends one byte to that file, so that a warm-up run can check that every
-// rank was started.
+// The smallest rank: it exits at once. With a file name it first appends one byte to that file, so that a warm-up run
+// can check that every rank was started.
 #include <fcntl.h>
 #include <unistd.h>
 

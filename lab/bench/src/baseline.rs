@@ -1,8 +1,8 @@
 //! The spawn baseline: a program that starts processes by vfork and waits for them, nothing else.
 //!
-//! It has no options worth mentioning, binds nothing, forwards no output: the time that a launcher takes beyond this is due to the
-//! launcher. One spawner is the reference; two show whether spawning in parallel helps. Given an MPI program it starts that many singletons
-//! at once.
+//! It has no options worth mentioning, binds nothing, forwards no output: the time that a launcher takes beyond this is
+//! due to the launcher. One spawner is the reference; two show whether spawning in parallel helps. Given an MPI program
+//! it starts that many singletons at once.
 use std::ffi::OsString;
 
 use crate::programs::{Program, Scratch};

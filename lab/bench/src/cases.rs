@@ -1,8 +1,8 @@
 //! The jobs that are timed.
 //!
-//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`. The cases of the tables have targets (`target`); any other
-//! size can be run without. Nodes beyond one are virtual unless hosts are given (`hosts`). A session may be running while a case is timed
-//! (`in_session`).
+//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`. The cases of the tables have targets
+//! (`target`); any other size can be run without. Nodes beyond one are virtual unless hosts are given (`hosts`). A
+//! session may be running while a case is timed (`in_session`).
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,7 +33,8 @@ pub enum Work {
     PmixSleep,
     /// With PMIx: put 32 bytes, fence with data, get the values of all ranks.
     PmixExchange,
-    /// The same, but all ranks rest after the fence: the time of the fence without competing gets, and of the gets without the fence.
+    /// The same, but all ranks rest after the fence: the time of the fence without competing gets, and of the gets
+    /// without the fence.
     PmixFence,
     /// The same with a fence without data, so that values come from ranks of other nodes.
     PmixDirect,
@@ -115,8 +116,8 @@ pub struct Case {
     /// The base of the ratios in the table.
     pub reference: Against,
     pub target: Vec<Target>,
-    /// Whether sessions of wireup, and their counterparts of other launchers, are running while the case is timed; the targets then apply
-    /// to jobs in the session.
+    /// Whether sessions of wireup, and their counterparts of other launchers, are running while the case is timed; the
+    /// targets then apply to jobs in the session.
     pub is_standing: bool,
     /// For `Work::Jobs`.
     pub stream: Stream,

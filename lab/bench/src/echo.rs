@@ -1,7 +1,8 @@
 //! The echo baseline: a bare epoll server that answers every PMI-1 request at once with a fixed reply.
 //!
-//! It starts the same clients on the same socket pairs and moves as many bytes through as many system calls; across hosts there is a server
-//! on each. It stores nothing and looks nothing up, and its barrier is a counter. So clients must not check values.
+//! It starts the same clients on the same socket pairs and moves as many bytes through as many system calls; across
+//! hosts there is a server on each. It stores nothing and looks nothing up, and its barrier is a counter. So clients
+//! must not check values.
 use std::ffi::OsString;
 
 use crate::cases::Place;

@@ -1,7 +1,7 @@
 //! An SVG file that contains the data of its figure, so that it can be drawn again.
 //!
-//! The data are JSON in the element `metadata`. The figures in the documentation are files that `--svg` has written; a test draws each again
-//! from its data, and `BLESS=1 cargo test -p wireup-bench --lib figure` replaces the files.
+//! The data are JSON in the element `metadata`. The figures in the documentation are files that `--svg` has written; a
+//! test draws each again from its data, and `BLESS=1 cargo test -p wireup-bench --lib figure` replaces the files.
 use serde::Serialize;
 
 const BEGIN: &str = "<metadata><![CDATA[\n";

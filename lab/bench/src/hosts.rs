@@ -1,7 +1,7 @@
 //! Jobs across hosts: which hosts, by which remote shell, and wireup's targets there.
 //!
-//! Hosts and shell are those of the benchmark's environment; on one machine `wireup-testbed run` provides them. Every host must see the
-//! test programs, so that the time for copying them does not count.
+//! Hosts and shell are those of the benchmark's environment; on one machine `wireup-testbed run` provides them. Every
+//! host must see the test programs, so that the time for copying them does not count.
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The cases of `wireup bench start` and `jobs`: what is timed while a session is running, and the targets for jobs in it.
+//! The cases of `wireup bench start` and `jobs`: what is timed while a session is running, and the targets for jobs in
+//! it.
 use crate::cases::{Case, NoCase, Place, Stream, Work};
 use crate::hosts::{self, Row};
 use crate::metric::Metric;

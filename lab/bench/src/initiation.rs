@@ -1,4 +1,5 @@
-//! The figure of process initiation: one remote shell per rank, a tree of agents and a session, next to published results.
+//! The figure of process initiation: one remote shell per rank, a tree of agents and a session, next to published
+//! results.
 use crate::cases::Work;
 use crate::launcher::{Kind, Launcher};
 use crate::measure::Measured;

@@ -128,7 +128,8 @@ impl Launcher {
         self.kind == if case.is_standing { Kind::Session } else { Kind::Wireup }
     }
 
-    /// Whether it supports the ranks' PMI. An Open MPI starts only programs of its own version; across hosts it is compared with PMIx.
+    /// Whether it supports the ranks' PMI. An Open MPI starts only programs of its own version; across hosts it is
+    /// compared with PMIx.
     fn can(&self, peer: PeerKind, work: Work) -> bool {
         let is_own = match work {
             Work::OpenMpi(version) if peer == PeerKind::OpenMpi => major(&self.version) == Some(version.major()),

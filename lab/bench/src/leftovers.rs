@@ -15,8 +15,8 @@ pub fn adopt() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
 }
 
-/// Waits until nothing of the last command is left, and after a grace period kills what remains; must be called while no command runs. The
-/// processes in `kept` may remain. Returns how many processes had to be killed.
+/// Waits until nothing of the last command is left, and after a grace period kills what remains; must be called while
+/// no command runs. The processes in `kept` may remain. Returns how many processes had to be killed.
 pub fn settle(kept: &[Pid]) -> usize {
     let begin = Instant::now();
     let mut killed = 0;

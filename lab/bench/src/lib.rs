@@ -1,12 +1,13 @@
 //! `wireup bench`: compares launchers by their times.
 //!
-//! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the other launchers;
-//! `baseline` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in interleaved rounds; `stats` and
-//! `verdict` judge; `table` and `files` show the results, `launch_figures` and `bars` draw them. `docs/explanation/benchmarks.md` explains how each number is made. `in_session`
-//! has the cases for which a session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
-//! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
-//! `modex` the start of PMIx ranks, `s4` the start of processes until all are connected, `steps`
-//! the phases of such a start, `tap` the cost of `wireup tap`, `staging` the copies of files to the nodes of a session,
+//! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the
+//! other launchers; `baseline` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in
+//! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show the results, `launch_figures` and `bars`
+//! draw them. `docs/explanation/benchmarks.md` explains how each number is made. `in_session` has the cases for which a
+//! session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
+//! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links
+//! between agents, `modex` the start of PMIx ranks, `s4` the start of processes until all are connected, `steps` the
+//! phases of such a start, `tap` the cost of `wireup tap`, `staging` the copies of files to the nodes of a session,
 //! `spawn` calls of MPI_Comm_spawn.
 #![forbid(unsafe_code)]
 

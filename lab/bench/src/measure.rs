@@ -1,7 +1,7 @@
 //! Interleaved rounds: A B C, A B C, … so that disturbances of the machine affect all launchers alike.
 //!
-//! A warm-up round comes first and does not count. Nothing is dropped silently: a failed run is kept with its reason; a launcher that fails
-//! in two consecutive rounds is not run again, and this is kept as well.
+//! A warm-up round comes first and does not count. Nothing is dropped silently: a failed run is kept with its reason; a
+//! launcher that fails in two consecutive rounds is not run again, and this is kept as well.
 use rustix::process::Pid;
 
 use crate::cases::Case;

@@ -1,8 +1,9 @@
 //! The agents' private memory, read while all ranks wait between their gets and finalize.
 //!
-//! `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a process for pages that no file backs, where shared pages
-//! are divided among their users. The launcher counts as the root's agent, since it contains that agent. Keepers are forked from their
-//! agent without exec; they are recognized by their name and counted separately, in the node's memory.
+//! `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a process for pages that no file
+//! backs, where shared pages are divided among their users. The launcher counts as the root's agent, since it contains
+//! that agent. Keepers are forked from their agent without exec; they are recognized by their name and counted
+//! separately, in the node's memory.
 use std::fs;
 use std::path::Path;
 

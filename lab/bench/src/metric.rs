@@ -58,8 +58,8 @@ pub enum Metric {
     ClientMemory,
     /// Shared memory that an agent has created and a client has mapped (bytes).
     SharedMemory,
-    /// Payload that the frames of an exchange carried into a node, per value of the job. Over all links: the worst node and the mean; then
-    /// the worst node for each kind of link: from children, from the parent, direct (bytes).
+    /// Payload that the frames of an exchange carried into a node, per value of the job. Over all links: the worst node
+    /// and the mean; then the worst node for each kind of link: from children, from the parent, direct (bytes).
     InPerValue,
     InPerValueMean,
     UpInPerValue,

@@ -1,7 +1,7 @@
 //! The other launchers on this machine: found by name, identified by their version text.
 //!
-//! The last installation decides which launcher `mpirun` and `mpiexec` are, so the name proves nothing: every candidate is run with
-//! `--version` and identified by its answer.
+//! The last installation decides which launcher `mpirun` and `mpiexec` are, so the name proves nothing: every candidate
+//! is run with `--version` and identified by its answer.
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
@@ -66,7 +66,8 @@ impl PeerKind {
         matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun | PeerKind::OpenMpi)
     }
 
-    /// Its options for `ppn` ranks on each of these hosts, by this remote shell if it uses one. Only for launchers that know hosts.
+    /// Its options for `ppn` ranks on each of these hosts, by this remote shell if it uses one. Only for launchers that
+    /// know hosts.
     pub fn options_on_hosts(self, version: &str, remote: &Remote, place: Place, pmi: Pmi) -> Vec<String> {
         let (nodes, ppn, list) = (place.node_count.to_string(), place.ppn.to_string(), remote.list());
         let slots: Vec<String> = remote.hosts.iter().map(|host| format!("{host}:{ppn}")).collect();
@@ -138,7 +139,8 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
             }
             continue;
         };
-        // Wrappers check the name by which they are called, so the path keeps its name and only the resolved file is compared.
+        // Wrappers check the name by which they are called, so the path keeps its name and only the resolved file is
+        // compared.
         if !seen.insert(real) && name.is_none() {
             continue;
         }

@@ -1,8 +1,8 @@
 //! Ranks that poll for each other while other processes want the same cpus.
 //!
-//! A busy machine is simulated by as many busy processes as there are cpus, each in a session of its own, like another user's programs.
-//! When ranks poll and yield, the other ranks should run next, not those processes. With Linux' autogroups, or with a single group for all,
-//! that depends on how the launcher starts the ranks.
+//! A busy machine is simulated by as many busy processes as there are cpus, each in a session of its own, like another
+//! user's programs. When ranks poll and yield, the other ranks should run next, not those processes. With Linux'
+//! autogroups, or with a single group for all, that depends on how the launcher starts the ranks.
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! `prun` on a virtual machine of PRRTE (`prte`), the standing daemons of Open MPI.
 //!
-//! Some packages have no `prun` program; `prterun --dvm` is the same code. In PRRTE 3.0 it crashes because, unlike `prun`, it does not open
-//! the framework that holds the list of forwarded signals; a preloaded shim (`programs/prun_shim.c`) opens it.
+//! Some packages have no `prun` program; `prterun --dvm` is the same code. In PRRTE 3.0 it crashes because, unlike
+//! `prun`, it does not open the framework that holds the list of forwarded signals; a preloaded shim
+//! (`programs/prun_shim.c`) opens it.
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,8 @@ const CLIENT_BY_ANOTHER_NAME: &str = "prterun";
 /// The daemon's message on standard output when all of its nodes are up.
 const READY: &str = "DVM ready";
 
-/// `prun` in the folder of one of the launchers that were found, with its version: `ask` calls a program with variables and returns its
-/// version.
+/// `prun` in the folder of one of the launchers that were found, with its version: `ask` calls a program with variables
+/// and returns its version.
 pub fn beside(found: &[Launcher], ask: impl Fn(&Path, &[(String, String)]) -> Option<String>) -> Option<Launcher> {
     let dirs = found.iter().filter_map(|launcher| launcher.path.parent());
     dirs.filter(|dir| dir.join(DAEMON).exists()).find_map(|dir| {

@@ -1,6 +1,8 @@
-//! Results published by W. Yu, J. Wu and D. K. Panda: Fast and Scalable Startup of MPI Programs in InfiniBand Clusters, 2004.
+//! Results published by W. Yu, J. Wu and D. K. Panda: Fast and Scalable Startup of MPI Programs in InfiniBand Clusters,
+//! 2004.
 //!
-//! Their machine had 256 nodes with two 2.4 GHz Xeons each. They are not used for verdicts, only shown next to our measurements.
+//! Their machine had 256 nodes with two 2.4 GHz Xeons each. They are not used for verdicts, only shown next to our
+//! measurements.
 use crate::cases::{Case, Work};
 
 pub const CITATION: &str =

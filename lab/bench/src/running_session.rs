@@ -1,7 +1,8 @@
-//! What runs in the background while the cases of a benchmark are timed: a session of wireup, or a virtual machine of PRRTE.
+//! What runs in the background while the cases of a benchmark are timed: a session of wireup, or a virtual machine of
+//! PRRTE.
 //!
-//! It is started before the first round and ended after the last one, whatever happens in between; what it leaves then counts as left
-//! behind.
+//! It is started before the first round and ended after the last one, whatever happens in between; what it leaves then
+//! counts as left behind.
 use std::ffi::OsString;
 use std::fs;
 use std::process::Child;

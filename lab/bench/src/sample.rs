@@ -78,8 +78,8 @@ impl Stage<'_> {
         self.invocation(case, launcher, program).run(self.interrupt)
     }
 
-    /// The shim is loaded only into the ranks, by `env`, since launchers have no common option for it. wireup has an option, which is used
-    /// because it examines the program.
+    /// The shim is loaded only into the ranks, by `env`, since launchers have no common option for it. wireup has an
+    /// option, which is used because it examines the program.
     fn run_open_mpi(&self, case: &Case, launcher: &Launcher, version: OpenMpi) -> Result<Sample, Failure> {
         let program = std::path::absolute(open_mpi_program(version)).map_err(wrong)?;
         let stamps = self.empty_file("mpi-stamps")?;

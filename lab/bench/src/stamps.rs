@@ -1,6 +1,8 @@
-//! The clock readings of an exchange's ranks, one line each, and the times of the fence and the gets that follow from them.
+//! The clock readings of an exchange's ranks, one line each, and the times of the fence and the gets that follow from
+//! them.
 //!
-//! All ranks read the same `CLOCK_MONOTONIC`, so these numbers are valid only on one machine, including its virtual nodes.
+//! All ranks read the same `CLOCK_MONOTONIC`, so these numbers are valid only on one machine, including its virtual
+//! nodes.
 use crate::metric::{Metric, Sample};
 use crate::stats;
 

@@ -1,10 +1,11 @@
 //! Statistics that are robust against single bad rounds: medians, the median absolute deviation (MAD), outliers.
 //!
-//! A mean and a standard deviation would be changed by a single disturbed round; the median and the MAD do not change much until half of
-//! the rounds are disturbed (B. Iglewicz, D. Hoaglin, How to Detect and Handle Outliers, 1993).
+//! A mean and a standard deviation would be changed by a single disturbed round; the median and the MAD do not change
+//! much until half of the rounds are disturbed (B. Iglewicz, D. Hoaglin, How to Detect and Handle Outliers, 1993).
 use serde::Serialize;
 
-/// A value further from the median than this many robust standard deviations is reported as an outlier (chosen: the rule of hyperfine).
+/// A value further from the median than this many robust standard deviations is reported as an outlier (chosen: the
+/// rule of hyperfine).
 const OUTLIER_DEVIATIONS: f64 = 10.0;
 /// This factor times the MAD estimates the standard deviation of normally distributed values.
 const MAD_TO_DEVIATION: f64 = 1.4826;
@@ -25,8 +26,8 @@ pub fn summarize(values: &[f64]) -> Option<Summary> {
     let median = median(values)?;
     let distances: Vec<f64> = values.iter().map(|v| (v - median).abs()).collect();
     let mad = self::median(&distances)?;
-    // If more than half of the values are equal, the MAD is 0 and any other value would be an outlier; differences from the rounding of the
-    // clock must not count.
+    // If more than half of the values are equal, the MAD is 0 and any other value would be an outlier; differences from
+    // the rounding of the clock must not count.
     let bound = (OUTLIER_DEVIATIONS * MAD_TO_DEVIATION * mad).max(median.abs() * 1e-6);
     Some(Summary {
         count: values.len(),

@@ -9,7 +9,8 @@ use crate::command::{Failure, Invocation};
 use crate::interrupt::Interrupt;
 use crate::programs::{Program, Scratch};
 
-/// A job that takes longer counts as hanging and is killed: a hundred times the longest time seen of a peer's single job (chosen).
+/// A job that takes longer counts as hanging and is killed: a hundred times the longest time seen of a peer's single
+/// job (chosen).
 const JOB_LIMIT_S: u32 = 10;
 /// Time per job in the limit for the whole stream, as if all jobs were about as slow as that (chosen).
 const JOB_SHARE: Duration = Duration::from_secs(2);

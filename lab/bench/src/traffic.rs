@@ -1,7 +1,7 @@
 //! Bytes sent over the network of a testbed, where the benchmark's own name space holds one end of every cable.
 //!
-//! Each frame counts once, where it was sent: by a node (received by a port of the hub) or by the hub (sent by its bridge). On other
-//! networks the counters of one host do not cover the rest, so there is no figure.
+//! Each frame counts once, where it was sent: by a node (received by a port of the hub) or by the hub (sent by its
+//! bridge). On other networks the counters of one host do not cover the rest, so there is no figure.
 use std::fs;
 
 /// Set by `wireup-testbed run` on its hub.

@@ -1,7 +1,7 @@
 //! Compares targets with measurements, within one run of the benchmark.
 //!
-//! The two figures of a round are combined first, and then the median is taken over the rounds: a disturbance that lasts for a whole round
-//! affects both figures and cancels out.
+//! The two figures of a round are combined first, and then the median is taken over the rounds: a disturbance that
+//! lasts for a whole round affects both figures and cancels out.
 use serde::Serialize;
 
 use crate::cases::OpenMpi;
@@ -22,8 +22,8 @@ pub enum Verdict {
     NotJudged(String),
 }
 
-/// The median of the per-round ratios of `subject` to `reference`. Rounds that lack either value are left out; there is no ratio to a
-/// reference too short for its clock.
+/// The median of the per-round ratios of `subject` to `reference`. Rounds that lack either value are left out; there is
+/// no ratio to a reference too short for its clock.
 pub fn ratio(subject: &[Option<f64>], reference: &[Option<f64>]) -> Option<f64> {
     stats::median(&by_round(subject, reference, |value, base| value / base)).filter(|ratio| ratio.is_finite())
 }

@@ -62,7 +62,8 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     let text = fs::read_to_string(&json).unwrap();
     assert!(text.contains("\"benchmark\": \"launch\"") && text.contains("\"kind\": \"one-node\""), "{text}");
 
-    // Two hosts that are this machine, and a third one that does not answer. Peers that wait for hosts of these names hit the limit.
+    // Two hosts that are this machine, and a third one that does not answer. Peers that wait for hosts of these names
+    // hit the limit.
     let shell = dir.0.join("rsh");
     script(&shell, "#!/bin/sh\ntest $1 = c && exit 255\nshift\nexec /bin/sh -c \"$*\"\n");
     let far = format!(

@@ -20,8 +20,9 @@ impl Context {
         Ok(book.filter(|_| !is_used).and_then(|book| book.listening()))
     }
 
-    /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such rank. If the sockets
-    /// do not listen, these are the same addresses on all ranks: those for other hosts, since the ranks' own sockets may be at one of them.
+    /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such
+    /// rank. If the sockets do not listen, these are the same addresses on all ranks: those for other hosts, since the
+    /// ranks' own sockets may be at one of them.
     pub fn listens_at(&mut self, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
         let own = self.job.rank;
         let Some(book) = self.book()? else { return Ok(None) };
@@ -58,7 +59,8 @@ impl Context {
         Ok(Request::Address(id))
     }
 
-    /// Starts to make a plain TCP connection to another rank, which does the same. The result is the descriptor's bytes.
+    /// Starts to make a plain TCP connection to another rank, which does the same. The result is the descriptor's
+    /// bytes.
     pub fn connect(&mut self, rank: u32) -> Result<Request, Error> {
         if rank >= self.job.size || rank == self.job.rank {
             return Err(Error::Argument);

@@ -124,8 +124,8 @@ impl Context {
         self.divided(world, Wanted { colour: Some(colour), key: 0 })
     }
 
-    /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call it, and it waits
-    /// for them.
+    /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call
+    /// it, and it waits for them.
     pub fn leaders(&mut self) -> Result<Group, Error> {
         if let Some(group) = self.placed(ranks_across)? {
             return Ok(group);
@@ -199,7 +199,8 @@ impl Context {
         Ok(Group { place: Place::Peers(context), ..group })
     }
 
-    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and nobody else calls it.
+    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and
+    /// nobody else calls it.
     pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(of)?;
         let request = network.groups.create(context, members, name);

@@ -77,8 +77,8 @@ enum Place {
     Part(wireup_group::Context),
 }
 
-/// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes and proves
-/// connections is not counted.
+/// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes
+/// and proves connections is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     pub messages: u64,
@@ -89,7 +89,8 @@ pub struct Counts {
     /// Messages that asked for an address.
     pub questions: u64,
     pub connections: usize,
-    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were too many.
+    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were
+    /// too many.
     pub closing: usize,
     pub closed: u64,
     pub addresses: usize,
@@ -163,8 +164,8 @@ impl Context {
         Ok(context)
     }
 
-    /// From now on connections are closed when more than so many are open, the least recently used first, but not while somebody waits for a
-    /// message over them. Of no effect where a connection costs no descriptor.
+    /// From now on connections are closed when more than so many are open, the least recently used first, but not while
+    /// somebody waits for a message over them. Of no effect where a connection costs no descriptor.
     pub fn bound_connections(&mut self, open_max: usize) {
         self.connections_max = Some(open_max);
         if let Some((network, _)) = &mut self.network {
@@ -231,8 +232,8 @@ impl Context {
         self.phases
     }
 
-    /// A descriptor that is readable when [`Context::progress`] has something to do; none without a server. The first group that is split
-    /// off changes it.
+    /// A descriptor that is readable when [`Context::progress`] has something to do; none without a server. The first
+    /// group that is split off changes it.
     pub fn fd(&mut self) -> Option<c_int> {
         match &self.network {
             Some((network, _)) => Some(network.fd()),
@@ -240,13 +241,14 @@ impl Context {
         }
     }
 
-    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in any case (ms;
-    /// negative: without limit). `None`: there is no network yet.
+    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in
+    /// any case (ms; negative: without limit). `None`: there is no network yet.
     pub fn watched(&self) -> Option<(c_int, c_int)> {
         self.network.as_ref().map(|(network, _)| (network.fd(), network.limit(-1)))
     }
 
-    /// The network of ranks. Where the server does not answer questions for addresses, the first call waits for all ranks.
+    /// The network of ranks. Where the server does not answer questions for addresses, the first call waits for all
+    /// ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
             let book = if self.wants_sockets() { self.book()?.filter(|_| self.they_listen) } else { None };

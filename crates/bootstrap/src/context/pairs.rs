@@ -1,4 +1,5 @@
-//! The job's pairs: those of its server; or, for a further library, its own, exchanged by an allgather, so that each rank holds all.
+//! The job's pairs: those of its server; or, for a further library, its own, exchanged by an allgather, so that each
+//! rank holds all.
 
 use super::{Context, Error};
 use crate::operation::Operation;

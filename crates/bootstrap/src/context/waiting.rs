@@ -15,8 +15,8 @@ use wireup_capi::net::now_ms;
 use wireup_group::algorithms::Barrier;
 use wireup_group::{Done, Failure};
 
-/// How long the first call that fails because of a lost rank may take longer for others (ms), which may compute and not answer. Chosen: a
-/// hundred round trips of a slow network.
+/// How long the first call that fails because of a lost rank may take longer for others (ms), which may compute and not
+/// answer. Chosen: a hundred round trips of a slow network.
 const TELL_MS_MAX: u64 = 250;
 
 impl Context {
@@ -77,7 +77,8 @@ impl Context {
         }
     }
 
-    /// A rank is lost. Others may hear that from this rank only, and the program may not call again: what is to be said is said before.
+    /// A rank is lost. Others may hear that from this rank only, and the program may not call again: what is to be said
+    /// is said before.
     fn tell_others(&mut self) {
         let until = *self.tells_until.get_or_insert_with(|| now_ms() + TELL_MS_MAX);
         while now_ms() < until && self.network.as_ref().is_some_and(|(network, _)| network.has_waiting()) {
@@ -90,8 +91,8 @@ impl Context {
         self.progress_for(0);
     }
 
-    /// The same, and waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The server's answers are taken in
-    /// any case: otherwise its descriptor would stay readable, and waits would not wait.
+    /// The same, and waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The server's
+    /// answers are taken in any case: otherwise its descriptor would stay readable, and waits would not wait.
     fn progress_for(&mut self, ms: c_int) {
         let ms = if self.pump() { 0 } else { ms };
         let Context { job, network, .. } = self;
@@ -154,7 +155,8 @@ impl Context {
         self.progress_until(ms, |context| context.first_over(requests))
     }
 
-    /// Waits for at most `ms` milliseconds (negative: without limit) until all that this process has sent will arrive without further calls.
+    /// Waits for at most `ms` milliseconds (negative: without limit) until all that this process has sent will arrive
+    /// without further calls.
     ///
     /// # Errors
     /// [`Error::TimedOut`]: some of it will not.
@@ -231,7 +233,8 @@ impl Context {
         }
     }
 
-    /// Waits for an allgather of values of one length, and takes the rows where they are. Fails as [`Context::wait`] does.
+    /// Waits for an allgather of values of one length, and takes the rows where they are. Fails as [`Context::wait`]
+    /// does.
     pub fn view(&mut self, request: &Request, ms: c_int) -> Result<View, Error> {
         self.wait_any(&[request], ms)?;
         let array = match request {
@@ -272,10 +275,11 @@ impl Context {
         }
     }
 
-    /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its own fence, for
-    /// something that this one must send again.
+    /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its
+    /// own fence, for something that this one must send again.
     ///
-    /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks wait here.
+    /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks
+    /// wait here.
     pub fn fence(&mut self) -> Result<(), Error> {
         if self.is_further() {
             return self.exchange_pairs();

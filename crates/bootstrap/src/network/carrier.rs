@@ -1,4 +1,5 @@
-//! What the network of ranks wants of the ways to other ranks: connections that are dialled, carry messages in order, and end.
+//! What the network of ranks wants of the ways to other ranks: connections that are dialled, carry messages in order,
+//! and end.
 //!
 //! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
 
@@ -164,7 +165,8 @@ pub trait Carrier {
         false
     }
 
-    /// A connection of the program's own, dialled by either end; `None` instead of a socket: the rank cannot be reached.
+    /// A connection of the program's own, dialled by either end; `None` instead of a socket: the rank cannot be
+    /// reached.
     fn poll_plain(&mut self) -> Option<(Key, Option<Owned>)> {
         None
     }

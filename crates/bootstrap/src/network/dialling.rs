@@ -1,4 +1,5 @@
-//! How ranks are reached: by their addresses, which are asked for when they are not known, and through the agents if no address answers.
+//! How ranks are reached: by their addresses, which are asked for when they are not known, and through the agents if no
+//! address answers.
 
 use super::carrier::{Number, Transport};
 use super::plain::{Key, Unreachable};
@@ -11,8 +12,8 @@ use wireup_capi::net::{self, Owned};
 use wireup_group::Context;
 use wireup_group::connections::Route;
 
-/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive; or it has given up
-/// because of another rank that is lost, and that news is on its way.
+/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive;
+/// or it has given up because of another rank that is lost, and that news is on its way.
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 
@@ -70,7 +71,8 @@ impl Network {
         core::mem::take(&mut self.sought).into_iter().for_each(|rank| self.on_address(rank, None));
     }
 
-    /// Asks for a plain connection to another rank, which asks for it too; `None`: the transport has none. `world`: the group of all.
+    /// Asks for a plain connection to another rank, which asks for it too; `None`: the transport has none. `world`: the
+    /// group of all.
     pub fn connect(&mut self, world: Context, peer: u32) -> Option<Key> {
         if self.transport != Transport::Tcp {
             return None;

@@ -7,7 +7,8 @@
 //!   groups ◄── message ────────────────────────────── carrier ◄── received
 //! ```
 //!
-//! A carrier is a way to other ranks: `tcp`, `datagrams`. It tells what happens to connections, and nothing else is known of it here.
+//! A carrier is a way to other ranks: `tcp`, `datagrams`. It tells what happens to connections, and nothing else is
+//! known of it here.
 
 pub mod carrier;
 pub mod datagrams;
@@ -177,7 +178,8 @@ impl Network {
         self.book.is_some()
     }
 
-    /// A group of these ranks of the whole job, in this order. Needs a book; this rank is among them. No message is sent.
+    /// A group of these ranks of the whole job, in this order. Needs a book; this rank is among them. No message is
+    /// sent.
     pub fn part(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
         let (Some(book), Some(own)) = (book, ranks.iter().position(|rank| rank == me)) else { return };
@@ -274,8 +276,8 @@ impl Network {
         self.done.contains_key(&request)
     }
 
-    /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is. Returns whether the
-    /// server's descriptor is readable.
+    /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing
+    /// is. Returns whether the server's descriptor is readable.
     pub fn progress(&mut self, ms: c_int) -> bool {
         self.pump();
         let is_served = self.receive(ms);
@@ -350,15 +352,16 @@ impl Network {
         }
     }
 
-    /// Tells all others that this rank leaves in order. Waits until its messages have gone, which over datagrams means that they have
-    /// arrived, and for the goodbyes for at most `ms` milliseconds. No messages wait for connections ([`Network::has_waiting`]): their
-    /// receivers would find a rank that does not answer, and take it for lost.
+    /// Tells all others that this rank leaves in order. Waits until its messages have gone, which over datagrams means
+    /// that they have arrived, and for the goodbyes for at most `ms` milliseconds. No messages wait for connections
+    /// ([`Network::has_waiting`]): their receivers would find a rank that does not answer, and take it for lost.
     pub fn leave(&mut self, ms: u64) {
         self.pump();
         self.say_goodbye(ms, Unsent::Goodbyes);
     }
 
-    /// The same where this rank gives up: others may hear of the reason from it, and it waits for at most `ms` milliseconds.
+    /// The same where this rank gives up: others may hear of the reason from it, and it waits for at most `ms`
+    /// milliseconds.
     pub fn abandon(&mut self, ms: u64) {
         let until = net::now_ms() + ms;
         self.pump();

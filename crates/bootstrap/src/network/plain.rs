@@ -5,8 +5,8 @@
 //!     ── dials, proves itself, number ──►   kept until the program asks for it
 //! ```
 //!
-//! The lower rank always dials, so two requests never cross; the first request of one rank belongs to the first of the other, the second to
-//! the second.
+//! The lower rank always dials, so two requests never cross; the first request of one rank belongs to the first of the
+//! other, the second to the second.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,7 +15,8 @@ use wireup_capi::net::Owned;
 /// The rank at the other end, and which of the connections to it this is.
 pub type Key = (u32, u32);
 
-/// Connections of one rank that wait for the program. Chosen: more than a program has use for; what comes beyond is closed.
+/// Connections of one rank that wait for the program. Chosen: more than a program has use for; what comes beyond is
+/// closed.
 const KEPT_MAX: u32 = 64;
 
 /// The rank cannot be reached.

@@ -7,12 +7,12 @@
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
 //!
-//! The first message can be recorded and sent again by anyone, who then gets an answer and no further: whoever sends a unit under the new
-//! key has made the first message. Datagrams have no confirmation: the number of
-//! a hello is used once (`datagrams/handshake.rs`).
+//! The first message can be recorded and sent again by anyone, who then gets an answer and no further: whoever sends a
+//! unit under the new key has made the first message. Datagrams have no confirmation: the number of a hello is used
+//! once (`datagrams/handshake.rs`).
 //!
-//! Each library in a process that has joined by a name has a secret of its own, made from the job's and the name ([`of_library`]), so what
-//! was recorded of one says nothing to another.
+//! Each library in a process that has joined by a name has a secret of its own, made from the job's and the name
+//! ([`of_library`]), so what was recorded of one says nothing to another.
 //!
 //! A connection that is to be the program's own is not encrypted afterwards ([`super::plain`]).
 //!

@@ -293,7 +293,8 @@ fn strangers_do_not_disturb_ranks() {
     gather(&mut all, WORLD, &[0, 1]);
 }
 
-/// A stranger's connection to a rank, over which it has sent a first message of another rank that it has recorded, and got the answer.
+/// A stranger's connection to a rank, over which it has sent a first message of another rank that it has recorded, and
+/// got the answer.
 fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose) -> Owned {
     let (_, first) = proof::Proof::dial(&SECRET, from, to, purpose).unwrap();
     let address = rank_address::candidates(&all[to as usize].own_address()[1..], net::host_number())[0];

@@ -1,8 +1,8 @@
-//! Which connections there should be without a message to carry: none that were not used for the longest time, if there are more than a
-//! bound, and one to each rank that is waited for.
+//! Which connections there should be without a message to carry: none that were not used for the longest time, if there
+//! are more than a bound, and one to each rank that is waited for.
 //!
-//! A connection is how the end of its other end's process is noticed. So one over which an end waits is not closed, and a rank that has
-//! waited for another for a while makes one.
+//! A connection is how the end of its other end's process is noticed. So one over which an end waits is not closed, and
+//! a rank that has waited for another for a while makes one.
 
 use super::Network;
 use super::carrier::Word;
@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use wireup_capi::net;
 use wireup_group::connections::Route;
 
-/// A rank that is waited for is connected to after so long (ms). Chosen: a message that arrives meanwhile brings a connection with it, and
-/// nobody waits much longer for the news that a rank is gone.
+/// A rank that is waited for is connected to after so long (ms). Chosen: a message that arrives meanwhile brings a
+/// connection with it, and nobody waits much longer for the news that a rank is gone.
 const WATCH_MS: u64 = 1_000;
 
 pub struct Upkeep {
@@ -35,7 +35,8 @@ impl Upkeep {
 }
 
 impl Network {
-    /// From now on at most so many connections stay open, but for those over which somebody waits for a message; if they cost descriptors.
+    /// From now on at most so many connections stay open, but for those over which somebody waits for a message; if
+    /// they cost descriptors.
     pub fn bound_connections(&mut self, open_max: usize) {
         if self.carrier.can_finish() {
             self.upkeep.open_max = Some(open_max);
@@ -59,9 +60,9 @@ impl Network {
 
     /// Connects to ranks that this process has waited for since the last time.
     ///
-    /// A rank whose part in a collective is missing has not left. The sender that a receive waits for may have left in order, which this
-    /// process knows by its goodbye, if there was a connection. With a bound it may have been closed, and the end of a sender would go
-    /// unnoticed; so senders are connected to with a bound only.
+    /// A rank whose part in a collective is missing has not left. The sender that a receive waits for may have left in
+    /// order, which this process knows by its goodbye, if there was a connection. With a bound it may have been closed,
+    /// and the end of a sender would go unnoticed; so senders are connected to with a bound only.
     pub(super) fn watch(&mut self, now: u64) {
         if now < self.upkeep.due {
             return;

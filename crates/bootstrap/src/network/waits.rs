@@ -1,7 +1,8 @@
 //! How a rank waits for others: it sleeps, or first polls for a short time if its last waits were short.
 //!
-//! Waking a process takes the kernel several times as long as carrying a message between two hosts. But a rank that polls takes processor time
-//! from ranks on its core. So ranks poll only while messages come quickly, and yield the core after each look.
+//! Waking a process takes the kernel several times as long as carrying a message between two hosts. But a rank that
+//! polls takes processor time from ranks on its core. So ranks poll only while messages come quickly, and yield the
+//! core after each look.
 
 use alloc::vec::Vec;
 use core::ffi::c_int;

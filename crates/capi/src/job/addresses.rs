@@ -1,4 +1,5 @@
-//! Where ranks are reached: told to the server, asked when needed. With other servers than ours these are puts and gets.
+//! Where ranks are reached: told to the server, asked when needed. With other servers than ours these are puts and
+//! gets.
 
 use super::Job;
 use crate::codes::{Code, Result};
@@ -8,7 +9,8 @@ use wireup_wire::hex;
 use wireup_wire::limits::KEY_LEN_MAX;
 use wireup_wire::pmi::Request;
 
-/// Longest address: as hexadecimal digits it fits into a value of every server (Hydra: a little less than the announced 1,024 bytes).
+/// Longest address: as hexadecimal digits it fits into a value of every server (Hydra: a little less than the announced
+/// 1,024 bytes).
 pub const ADDRESS_LEN_MAX: usize = 500;
 /// Longest name of a network that a program may give; this library adds a letter.
 pub const ADDRESS_NAME_LEN_MAX: usize = 32;
@@ -56,8 +58,8 @@ impl Job {
         answers.map(|(id, value)| (id, value.and_then(|value| hex::decode(&value)))).collect()
     }
 
-    /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for the server only.
-    /// `datagrams`: one for datagrams. `None`: there is none.
+    /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for
+    /// the server only. `datagrams`: one for datagrams. `None`: there is none.
     pub fn relay(&mut self, name: &[u8], rank: u32, datagrams: bool) -> Option<Owned> {
         if !self.answers_questions() {
             return None;

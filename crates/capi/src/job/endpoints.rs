@@ -1,5 +1,5 @@
-//! What our own server knows of the ranks' network: the secret of the job, who is on which node, and, if it has bound the ranks' sockets, where
-//! all ranks listen (a table in the memory of each node).
+//! What our own server knows of the ranks' network: the secret of the job, who is on which node, and, if it has bound
+//! the ranks' sockets, where all ranks listen (a table in the memory of each node).
 
 use super::{Job, value};
 use crate::clique::place;
@@ -33,7 +33,8 @@ struct Bound {
 }
 
 impl Job {
-    /// Without an exchange among the ranks; `None`: the server has bound no sockets. Waits until those of all nodes are bound.
+    /// Without an exchange among the ranks; `None`: the server has bound no sockets. Waits until those of all nodes are
+    /// bound.
     ///
     /// # Errors
     /// The server is gone, or breaks the rules.
@@ -51,7 +52,8 @@ impl Job {
         Ok(Some(endpoints))
     }
 
-    /// Tells the server where this rank is reached, so that others may ask for it ([`Job::ask_address`]). Waits for the server only.
+    /// Tells the server where this rank is reached, so that others may ask for it ([`Job::ask_address`]). Waits for the
+    /// server only.
     ///
     /// # Errors
     /// The server is gone, is not ours, or has been told another address of this name.

@@ -33,8 +33,8 @@ impl Deref for Gather {
 }
 
 impl Job {
-    /// Tells our own server of a group: ranks in ascending order as first and last of each run, this one among them. `tag` distinguishes it
-    /// from other groups of the same ranks.
+    /// Tells our own server of a group: ranks in ascending order as first and last of each run, this one among them.
+    /// `tag` distinguishes it from other groups of the same ranks.
     ///
     /// # Errors
     /// The server is gone, is not ours, or has too many groups of this rank.

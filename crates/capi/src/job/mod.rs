@@ -1,6 +1,8 @@
 //! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
 //!
-//! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start; `gathers` are collectives of groups, `exchange` drives fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring` the exchange with both neighbours.
+//! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start; `gathers` are
+//! collectives of groups, `exchange` drives fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring`
+//! the exchange with both neighbours.
 
 mod addresses;
 mod endpoints;
@@ -117,7 +119,8 @@ impl Job {
         self.with.server()
     }
 
-    /// Takes answers that came together with the answer to a call. If the server is gone, that is noticed when it is read next.
+    /// Takes answers that came together with the answer to a call. If the server is gone, that is noticed when it is
+    /// read next.
     fn read_unawaited(&mut self) {
         if let Ok(server) = self.server() {
             while server.take_unawaited() == Ok(true) {}

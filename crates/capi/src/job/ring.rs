@@ -1,8 +1,8 @@
 //! The values of both neighbours.
 //!
-//! If the server has a ring, this is one round trip. Slurm's server and ours have one, and both set `PMI_JOBID`. Other servers may end the
-//! job when they receive an unknown command, so the ring is not requested without that variable. In that case, and if the server refuses,
-//! the ring is a put, a fence and two gets, in rank order.
+//! If the server has a ring, this is one round trip. Slurm's server and ours have one, and both set `PMI_JOBID`. Other
+//! servers may end the job when they receive an unknown command, so the ring is not requested without that variable. In
+//! that case, and if the server refuses, the ring is a put, a fence and two gets, in rank order.
 
 use super::{Job, is_refusal};
 use crate::codes::{Code, Result};

@@ -1,7 +1,7 @@
 //! One socket for datagrams to and from any process (UDP).
 //!
-//! The kernel keeps the errors that came back for datagrams in a queue of the socket: so a process learns that the one at the other end
-//! has ended, because its host then answers "port unreachable".
+//! The kernel keeps the errors that came back for datagrams in a queue of the socket: so a process learns that the one
+//! at the other end has ended, because its host then answers "port unreachable".
 
 use super::{Owned, Raw, Result, bound_port, checked, option, socket};
 use crate::socket::errno;
@@ -9,8 +9,8 @@ use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What the kernel may hold until the process reads (bytes). Chosen: the windows of several peers while the process computes; systems may
-/// allow less.
+/// What the kernel may hold until the process reads (bytes). Chosen: the windows of several peers while the process
+/// computes; systems may allow less.
 const RECEIVED_LEN_MAX: c_int = 1 << 20;
 
 pub struct Datagrams(Owned);
@@ -97,9 +97,9 @@ impl Datagrams {
         }
     }
 
-    /// The destination of a datagram that came back, because no process has that port, and how much of `quote` has been filled with its
-    /// beginning, as the error quotes it; `None`: there are no more. Anyone can send such an error (ICMP); who has not seen the datagram
-    /// cannot quote it.
+    /// The destination of a datagram that came back, because no process has that port, and how much of `quote` has been
+    /// filled with its beginning, as the error quotes it; `None`: there are no more. Anyone can send such an error
+    /// (ICMP); who has not seen the datagram cannot quote it.
     pub fn refused(&self, quote: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let mut control = Control([0; 512]);
         loop {

@@ -32,7 +32,8 @@ impl Timer {
         let at = at.max(1);
         let value = libc::timespec { tv_sec: (at / 1000) as _, tv_nsec: (at % 1000 * 1_000_000) as _ };
         let value = libc::itimerspec { it_interval: zero, it_value: value };
-        // SAFETY: `value` is valid, and the old value is not wanted. The call fails only with a wrong descriptor or value.
+        // SAFETY: `value` is valid, and the old value is not wanted. The call fails only with a wrong descriptor or
+        // value.
         unsafe { libc::timerfd_settime(self.fd(), libc::TFD_TIMER_ABSTIME, &value, core::ptr::null_mut()) };
     }
 

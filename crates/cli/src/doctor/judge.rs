@@ -275,7 +275,8 @@ fn is_less(one: Option<u64>, other: Option<u64>) -> bool {
     }
 }
 
-/// The least by which a clock is ahead of ours, in nanoseconds, if it was read between these two of our times. Negative if it is behind.
+/// The least by which a clock is ahead of ours, in nanoseconds, if it was read between these two of our times. Negative
+/// if it is behind.
 fn skew_ns(clock_ns: u64, (before_ns, after_ns): (u64, u64)) -> Option<i64> {
     let ahead = clock_ns.saturating_sub(after_ns) as i64;
     let behind = before_ns.saturating_sub(clock_ns) as i64;

@@ -18,7 +18,8 @@ pub struct Chosen {
     pub hosts: Hosts,
     /// Where the hosts were named, for messages.
     pub origin: String,
-    /// The program that starts agents in one step, if all of the hosts belong to a batch system's allocation and it has one.
+    /// The program that starts agents in one step, if all of the hosts belong to a batch system's allocation and it has
+    /// one.
     pub step: Option<&'static str>,
     /// The batch system's job that the numbers of slots come from.
     pub slots_of: Option<String>,

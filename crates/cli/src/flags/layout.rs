@@ -1,7 +1,7 @@
 //! The agents of a session and the nodes of a job: which agent runs on which machine.
 //!
-//! Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, agent 0 runs that node; otherwise agent 0 has no
-//! node. Nodes keep the user's order.
+//! Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, agent 0 runs that node;
+//! otherwise agent 0 has no node. Nodes keep the user's order.
 
 use super::parsed::Start;
 use crate::hosts::Hosts;
@@ -12,8 +12,8 @@ use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{Block, NodeSpec};
 use wireup_wire::peer::AgentSpec;
 
-/// Remote shells in progress at once below one agent. Chosen: more than the default fan-out, so that only `--start ssh-flat` has to wait;
-/// few enough for the memory and the process limit of a log-in node.
+/// Remote shells in progress at once below one agent. Chosen: more than the default fan-out, so that only `--start
+/// ssh-flat` has to wait; few enough for the memory and the process limit of a log-in node.
 const SHELLS_MAX: u32 = 64;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,8 +46,8 @@ impl Layout {
         Layout { agents: agents.into(), nodes }
     }
 
-    /// One agent per rank, each a node of its own on the host where the mapping has placed the rank. Those on this machine are started by
-    /// the remote shell, too.
+    /// One agent per rank, each a node of its own on the host where the mapping has placed the rank. Those on this
+    /// machine are started by the remote shell, too.
     pub fn of_ranks(hosts: &Hosts, mapping: &Mapping, own: &str) -> Layout {
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
         let mut places: Vec<usize> = vec![0; mapping.job_size() as usize];

@@ -1,4 +1,5 @@
-//! How ranks are mapped to nodes and processors, as typed: the values of `--map-by`, `--rank-by`, `--bind-to`, `--rank-map`.
+//! How ranks are mapped to nodes and processors, as typed: the values of `--map-by`, `--rank-by`, `--bind-to`,
+//! `--rank-map`.
 
 use wireup_flags::{Error, Value};
 use wireup_os::bind::CpuSet;

@@ -1,7 +1,7 @@
 //! The command line of `wireup run`, parsed in two steps.
 //!
-//! `table` lists the flags (`wireup_flags` parses them); `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
-//! contradiction refused.
+//! `table` lists the flags (`wireup_flags` parses them); `parsed` holds what was typed; `resolved` is its meaning: a
+//! job and a session, with every default applied and every contradiction refused.
 
 mod binding;
 pub mod chosen;
@@ -29,7 +29,8 @@ use crate::out;
 use std::ffi::OsString;
 use wireup_flags::{Command, Line};
 
-/// Parses the words after a command's name, then runs it, or shows its help if that was requested. Returns the exit code.
+/// Parses the words after a command's name, then runs it, or shows its help if that was requested. Returns the exit
+/// code.
 pub fn run(
     command: &Command,
     args: impl IntoIterator<Item = OsString>,

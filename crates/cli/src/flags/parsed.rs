@@ -1,7 +1,7 @@
 //! The command line of `wireup run`, as typed.
 //!
-//! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone `:`, where the next
-//! program's section begins.
+//! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone
+//! `:`, where the next program's section begins.
 
 use super::error::FlagError;
 use super::interface;
@@ -385,7 +385,8 @@ fn trace_file(value: &Value) -> Result<PathBuf, Error> {
     }
 }
 
-/// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most services.
+/// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most
+/// services.
 const RANK_PORTS: PortRange = PortRange { low: 10_240, high: 32_767 };
 
 /// With both flags the sockets do not listen.

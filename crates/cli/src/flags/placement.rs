@@ -66,8 +66,8 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
 
 /// The blocks that place `job_size` ranks.
 ///
-/// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node continue on the first one.
-/// Slots and `ppr` are limits.
+/// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node
+/// continue on the first one. Slots and `ppr` are limits.
 pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Block>, FlagError> {
     let job_size = ranks.iter().sum();
     if let Places::Hosts(hosts) = places
@@ -138,8 +138,8 @@ fn slots_of(hosts: &Hosts) -> Vec<u32> {
     hosts.list.iter().map(|host| host.slots).collect()
 }
 
-/// One rank per host in turn, skipping hosts whose slots are taken; when all slots are taken, the same sequence starts over.
-/// Costs O(ranks + hosts).
+/// One rank per host in turn, skipping hosts whose slots are taken; when all slots are taken, the same sequence starts
+/// over. Costs O(ranks + hosts).
 fn in_turn(slots: &[u32], job_size: u32) -> Vec<Block> {
     if slots.iter().all(|of_host| *of_host == slots[0]) {
         return mapping::by_node(slots.len() as u32, job_size);

@@ -1,7 +1,7 @@
 //! Programs that name hosts of their own: `-n 1 --host a ./x : -n 4 --host b,c ./y`.
 //!
-//! The nodes of the job are all that are named. The ranks of a program fill its hosts by their slots if it states any, else they are divided
-//! evenly. A program that names none uses all.
+//! The nodes of the job are all that are named. The ranks of a program fill its hosts by their slots if it states any,
+//! else they are divided evenly. A program that names none uses all.
 
 use super::error::FlagError;
 use super::parsed::{Parsed, Section};

@@ -52,8 +52,8 @@ pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Res
     })
 }
 
-/// The absolute path of a PMIx library, since nodes work in other directories. Its existence is checked only if all ranks run on this
-/// machine.
+/// The absolute path of a PMIx library, since nodes work in other directories. Its existence is checked only if all
+/// ranks run on this machine.
 pub fn pmix_library(path: &Path, surroundings: &Surroundings, local: bool) -> Result<String, FlagError> {
     let shown = path.display().to_string();
     let path = surroundings.absolute(shown.clone());

@@ -6,9 +6,9 @@ use crate::surroundings::Surroundings;
 use wireup_node::agent::starters;
 use wireup_wire::peer::{RemoteShell, Starter};
 
-/// The remote shell when hosts are named. The user's configuration applies, except for what disturbs an unattended command: X11 and port
-/// forwarding, a terminal, questions, a connection that stays open. A host that does not answer at all is given up after a quarter of the
-/// default start time, so that another agent still has time to try.
+/// The remote shell when hosts are named. The user's configuration applies, except for what disturbs an unattended
+/// command: X11 and port forwarding, a terminal, questions, a connection that stays open. A host that does not answer
+/// at all is given up after a quarter of the default start time, so that another agent still has time to try.
 pub const SSH: [&str; 11] = [
     "ssh",
     "-x",
@@ -29,7 +29,8 @@ pub enum Reach {
     /// There are no hosts.
     ThisMachine,
     Ssh,
-    /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting is asked for.
+    /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting
+    /// is asked for.
     Allocation {
         program: &'static str,
         one_step: bool,
@@ -92,8 +93,8 @@ pub fn remote_shell(
     }
 }
 
-/// One word of a remote shell's command. If it is a file of the launcher's directory, or ends with one (`-oIdentityFile=keys/id`,
-/// `-Fconfig`), the file is replaced by its absolute path.
+/// One word of a remote shell's command. If it is a file of the launcher's directory, or ends with one
+/// (`-oIdentityFile=keys/id`, `-Fconfig`), the file is replaced by its absolute path.
 fn with_absolute_file(word: &str, surroundings: &Surroundings) -> String {
     let is_file = |path: &str| surroundings.cwd.as_ref().is_ok_and(|cwd| !path.is_empty() && cwd.join(path).is_file());
     let path = match word.split_once('=') {

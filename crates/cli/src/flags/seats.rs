@@ -1,7 +1,8 @@
-//! The nodes of a standing session that a job gets if its user has not said which: the session's root, which knows all jobs, chooses them.
+//! The nodes of a standing session that a job gets if its user has not said which: the session's root, which knows all
+//! jobs, chooses them.
 //!
-//! The root is asked for a number of nodes, or for nodes until their slots suffice. The ranks are then placed on these as on hosts that the
-//! user has named.
+//! The root is asked for a number of nodes, or for nodes until their slots suffice. The ranks are then placed on these
+//! as on hosts that the user has named.
 
 use super::error::FlagError;
 use super::mapping::MapBy;

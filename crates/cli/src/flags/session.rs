@@ -46,8 +46,9 @@ pub fn of_job(
     })
 }
 
-/// Nodes that share a machine share a namespace, because libraries take their ranks for processes of one host: some fail where the
-/// namespaces differ (MPICH 4.0.2 with UCX 1.13). Agents that were started by a remote shell cannot share one.
+/// Nodes that share a machine share a namespace, because libraries take their ranks for processes of one host: some
+/// fail where the namespaces differ (MPICH 4.0.2 with UCX 1.13). Agents that were started by a remote shell cannot
+/// share one.
 fn containment(parsed: &Parsed, layout: &Layout, shell: &RemoteShell) -> Containment {
     let Some(by_user) = parsed.contain.unwrap_or_default().by_user() else { return Containment::None };
     match layout.nodes.iter().any(|node| node.shared) {

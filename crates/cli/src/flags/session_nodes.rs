@@ -1,7 +1,8 @@
 //! The nodes of a standing session that a job gets, with what else the session determines.
 //!
-//! Nodes are named as for a run with agents of its own: all of the session's nodes by default; `--hosts`, in the given order and with the
-//! given slots; or a number of virtual nodes. A job that names hosts outside of the session cannot run in it.
+//! Nodes are named as for a run with agents of its own: all of the session's nodes by default; `--hosts`, in the given
+//! order and with the given slots; or a number of virtual nodes. A job that names hosts outside of the session cannot
+//! run in it.
 
 use super::chosen;
 use super::parsed::Parsed;

@@ -50,9 +50,9 @@ fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, Flag
     if rank < job_size { Ok(Rank(rank)) } else { Err(FlagError::NoSuchRank { flag, rank, last: job_size - 1 }) }
 }
 
-/// Whether the rank that reads standard input gets the launcher's own descriptor. This is cheapest, and nothing is read before the rank
-/// asks for it. It is not possible for a terminal, since ranks run in a session of their own and cannot read it, nor for a rank on another
-/// node or one with a pseudo-terminal.
+/// Whether the rank that reads standard input gets the launcher's own descriptor. This is cheapest, and nothing is read
+/// before the rank asks for it. It is not possible for a terminal, since ranks run in a session of their own and cannot
+/// read it, nor for a rank on another node or one with a pseudo-terminal.
 pub fn may_inherit_stdin(
     stdin: StdinTarget,
     pty: Option<PtySpec>,

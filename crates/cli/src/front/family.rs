@@ -1,7 +1,8 @@
 //! Which launcher a command line was written for.
 //!
-//! Most options are spelled in one way by all launchers, or in one launcher only. For the rest (`-s`, `-c`), the family decides: that of the
-//! name by which the program was called, else the one whose options occur, else that of the program's MPI library.
+//! Most options are spelled in one way by all launchers, or in one launcher only. For the rest (`-s`, `-c`), the family
+//! decides: that of the name by which the program was called, else the one whose options occur, else that of the
+//! program's MPI library.
 
 use super::row::{Row, Takes};
 use super::{hydra, open_mpi, srun, standard};

@@ -1,7 +1,7 @@
 //! Files that contain options: a program with its options on each line (`-configfile`, `--app`).
 //!
-//! Words are separated by blanks; quotes keep blanks together. A line that begins with `#` is a comment. A backslash at the end continues
-//! a line on the next.
+//! Words are separated by blanks; quotes keep blanks together. A line that begins with `#` is a comment. A backslash at
+//! the end continues a line on the next.
 
 use super::error::FrontError;
 use std::ffi::OsString;

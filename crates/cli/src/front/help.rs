@@ -15,7 +15,8 @@ pub static TABLES: [(&str, &[Row]); 4] = [
 
 const MARGIN: usize = 118;
 
-/// The first line is what configure scripts look at. The second names the launchers whose options may be used, which others search for.
+/// The first line is what configure scripts look at. The second names the launchers whose options may be used, which
+/// others search for.
 pub fn version(name: &str) -> String {
     format!(
         "{name} (wireup) {}\nTakes the options of MPI-4.1, MPICH's HYDRA, Intel(R) MPI, Open MPI (OpenRTE, PRRTE) and srun.\n",

@@ -1,4 +1,5 @@
-//! `docs/reference/mpiexec.md` is printed from the tables of options. A changed row is a changed page: `BLESS=1` writes it.
+//! `docs/reference/mpiexec.md` is printed from the tables of options. A changed row is a changed page: `BLESS=1` writes
+//! it.
 
 use super::help::{TABLES, effect, of_variable, usage};
 use super::rules::mca;

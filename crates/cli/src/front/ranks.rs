@@ -48,7 +48,8 @@ pub fn default(translation: &mut Translation, told: Option<Family>, variables: &
     }
 }
 
-/// The family of the program that a command line names. To find the program, options with two meanings are read as Hydra's.
+/// The family of the program that a command line names. To find the program, options with two meanings are read as
+/// Hydra's.
 pub fn family_of_program(words: &[OsString]) -> Option<Family> {
     let variables: Vec<_> = std::env::vars_os().collect();
     let mut translation = Translation::new(Family::default());

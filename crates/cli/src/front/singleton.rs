@@ -1,6 +1,8 @@
-//! `mpiexec -pmi_args PORT INTERFACE KEY PID`: what MPICH's library starts when a process that was started without a launcher needs one.
+//! `mpiexec -pmi_args PORT INTERFACE KEY PID`: what MPICH's library starts when a process that was started without a
+//! launcher needs one.
 //!
-//! Rank 0 of the job becomes a process that passes on what the process at `PORT` and the server say to each other (`pmi/singleton`).
+//! Rank 0 of the job becomes a process that passes on what the process at `PORT` and the server say to each other
+//! (`pmi/singleton`).
 
 use super::error::FrontError;
 use std::ffi::OsString;
@@ -31,8 +33,8 @@ impl Singleton {
         read().map(Some).ok_or_else(|| FrontError::MissingValue { option: option(), wants: wants.to_owned() })
     }
 
-    /// The command line of the job whose first rank it becomes. Its standard input stays its own. Ranks use process numbers to read each
-    /// other's memory, so the others must be in its PID namespace.
+    /// The command line of the job whose first rank it becomes. Its standard input stays its own. Ranks use process
+    /// numbers to read each other's memory, so the others must be in its PID namespace.
     pub fn words(self, own_program: OsString) -> Vec<OsString> {
         let options = ["-n", "1", "-s", "none", "--pmi", "simple", "--contain", "none"].map(OsString::from);
         options.into_iter().chain([own_program, "singleton".into(), self.port.to_string().into()]).collect()

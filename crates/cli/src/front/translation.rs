@@ -1,7 +1,7 @@
 //! Turns a command line of `mpiexec` into the lines that `wireup run` would have been given.
 //!
-//! Options end at the first word without a dash, the program; a lone `:` begins the next program. Each option is looked up in the tables of
-//! [`Family::tables`], then among the flags of `wireup run`.
+//! Options end at the first word without a dash, the program; a lone `:` begins the next program. Each option is looked
+//! up in the tables of [`Family::tables`], then among the flags of `wireup run`.
 
 use super::error::FrontError;
 use super::family::Family;
@@ -20,7 +20,8 @@ const REPEATED: &[Flag] = &[flag::ENV, flag::EXPORT, flag::GENV, flag::ENV_FILE,
 const OF_PROGRAM: &[Flag] = &[flag::RANKS, flag::WDIR, flag::ENV_LIST];
 /// Flags that belong to one program, and of which every value counts.
 const ADDED_TO_PROGRAM: &[Flag] = &[flag::ENV, flag::EXPORT];
-/// Flags whose values are a word with properties (`core:overload-allowed`), which may be given apart (`:overload-allowed`).
+/// Flags whose values are a word with properties (`core:overload-allowed`), which may be given apart
+/// (`:overload-allowed`).
 const IN_PARTS: &[Flag] = &[flag::MAP_BY, flag::BIND_TO];
 
 /// What a command line asks for.
@@ -118,7 +119,8 @@ impl Translation {
         Ok(())
     }
 
-    /// Gives the options beside a file of programs to those programs: `first` and the following ones. A program's own options are preferred.
+    /// Gives the options beside a file of programs to those programs: `first` and the following ones. A program's own
+    /// options are preferred.
     fn add_to_all(&mut self, first: usize) {
         for given in std::mem::take(&mut self.line).given.into_iter().rev() {
             let programs = &mut self.programs[first..];

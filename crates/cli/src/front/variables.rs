@@ -1,5 +1,5 @@
-//! Variables that other launchers read: each does what the corresponding flag does, unless that flag is given, or a note says that it has
-//! no effect.
+//! Variables that other launchers read: each does what the corresponding flag does, unless that flag is given, or a
+//! note says that it has no effect.
 
 use super::error::FrontError;
 use super::family::Family;

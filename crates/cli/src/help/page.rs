@@ -1,4 +1,5 @@
-//! `docs/reference/flags.md` is printed from the flags' table and the help texts. A changed flag is a changed page: `BLESS=1` writes it.
+//! `docs/reference/flags.md` is printed from the flags' table and the help texts. A changed flag is a changed page:
+//! `BLESS=1` writes it.
 
 use super::COMMANDS;
 use crate::flags::table::RUN;

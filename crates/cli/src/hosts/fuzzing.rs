@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use wireup_node::hosts::{HOSTS_MAX, HostProblem, Pattern, collapse, collapse_short, expand, words};
 
-/// The first byte says where the rest stands: in `--hosts`, in a host file, or line by line in the variables of Slurm or LSF.
+/// The first byte says where the rest stands: in `--hosts`, in a host file, or line by line in the variables of Slurm
+/// or LSF.
 pub fn hosts(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     match first % 4 {

@@ -1,7 +1,8 @@
 //! Finds the hosts that are the launcher's own machine, without looking up names.
 //!
-//! Taking this machine for another one costs a log-in to itself; taking another one for this machine would start its ranks in the wrong
-//! place. So a full name counts as this machine's short name only if it is the only such name in the list.
+//! Taking this machine for another one costs a log-in to itself; taking another one for this machine would start its
+//! ranks in the wrong place. So a full name counts as this machine's short name only if it is the only such name in the
+//! list.
 
 use super::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

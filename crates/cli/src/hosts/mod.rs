@@ -1,8 +1,8 @@
 //! The hosts of a job: from `--hosts` and host files to a list of nodes with their slots.
 //!
-//! There is one rule for slots: the number of ranks is limited only if the user states a number of slots or names a host more than once.
-//! Then a host without a number has one slot for each mention (or `--slots`). So files that name each host once per cpu, as batch systems
-//! write them, work as users expect.
+//! There is one rule for slots: the number of ranks is limited only if the user states a number of slots or names a
+//! host more than once. Then a host without a number has one slot for each mention (or `--slots`). So files that name
+//! each host once per cpu, as batch systems write them, work as users expect.
 
 pub mod allocation;
 mod file;

@@ -1,8 +1,8 @@
 //! The exchange at MPI start-up (put, fence, get), measured.
 //!
-//! In each round every rank puts one key, fences, and gets keys of other ranks, beginning with its right neighbour's so that the ranks do
-//! not all ask for the same key at once. The measurements go through the kvs too, in a last fence; rank 0 prints the slowest rank's times
-//! as the mean over all rounds.
+//! In each round every rank puts one key, fences, and gets keys of other ranks, beginning with its right neighbour's so
+//! that the ranks do not all ask for the same key at once. The measurements go through the kvs too, in a last fence;
+//! rank 0 prints the slowest rank's times as the mean over all rounds.
 
 use super::flags::{Flags, Gets, number};
 use super::session::{Outcome, Session};

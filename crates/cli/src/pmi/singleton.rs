@@ -1,7 +1,8 @@
 //! The first rank of a job that begins with a process which was started without a launcher (a singleton).
 //!
-//! MPICH's library starts `mpiexec -pmi_args PORT INTERFACE KEY PID` when such a process needs a server, for `MPI_Comm_spawn` for example,
-//! and waits at `PORT` of this machine. This program runs as rank 0: it introduces the process, then passes the lines of both on.
+//! MPICH's library starts `mpiexec -pmi_args PORT INTERFACE KEY PID` when such a process needs a server, for
+//! `MPI_Comm_spawn` for example, and waits at `PORT` of this machine. This program runs as rank 0: it introduces the
+//! process, then passes the lines of both on.
 
 use super::session::{Session, SessionError};
 use std::ffi::OsString;

@@ -1,11 +1,12 @@
 //! The shared libraries of a program, found as the loader will find them.
 //!
-//! The search order for a library that an object names: the `RPATH` of the object and of the objects that needed it (each only if it has no
-//! `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's folders. Each file is read once; their number is
-//! bounded.
+//! The search order for a library that an object names: the `RPATH` of the object and of the objects that needed it
+//! (each only if it has no `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's
+//! folders. Each file is read once; their number is bounded.
 //!
-//! By name, the C library and the language runtimes are known and not examined, which is enough to recognize an MPI. `Search::all` has them
-//! too, and in each folder the copies for certain processors (`glibc-hwcaps`): which of them the loader takes depends on the node.
+//! By name, the C library and the language runtimes are known and not examined, which is enough to recognize an MPI.
+//! `Search::all` has them too, and in each folder the copies for certain processors (`glibc-hwcaps`): which of them the
+//! loader takes depends on the node.
 
 use super::elf::{Content, Dynamic};
 use super::ld_cache::LdCache;
@@ -30,15 +31,16 @@ macro_rules! multiarch {
     };
 }
 
-/// Objects that are examined; for a program with more, the result covers those (chosen: four times what Open MPI needs).
+/// Objects that are examined; for a program with more, the result covers those (chosen: four times what Open MPI
+/// needs).
 const OBJECTS_MAX: usize = 256;
 /// The same if all libraries are asked for (chosen: ten times what large programs have).
 const ALL_OBJECTS_MAX: usize = 8192;
 /// The system's folders, for systems whose list is missing or out of date.
 const FOLDERS: [&str; 6] =
     ["/lib64", "/usr/lib64", concat!("/lib/", multiarch!()), concat!("/usr/lib/", multiarch!()), "/lib", "/usr/lib"];
-/// What the loader replaces `$LIB` by: the first on Debian and its relatives, the second on Red Hat and SUSE. Both are tried, because it is
-/// compiled into the loader.
+/// What the loader replaces `$LIB` by: the first on Debian and its relatives, the second on Red Hat and SUSE. Both are
+/// tried, because it is compiled into the loader.
 const LIB: [&str; 2] = [concat!("lib/", multiarch!()), "lib64"];
 const PLATFORM: &str = std::env::consts::ARCH;
 /// Folders for certain processors below each folder that is searched, in the loader's order.
@@ -201,7 +203,8 @@ impl Object {
         let expand =
             |paths: &[String]| -> Vec<PathBuf> { paths.iter().flat_map(|path| expand(path, &origin)).collect() };
         let runpath = expand(&dynamic.runpath);
-        // The `RPATH` of an object with a `RUNPATH` is ignored; those of the objects that needed it still apply to what it needs in turn.
+        // The `RPATH` of an object with a `RUNPATH` is ignored; those of the objects that needed it still apply to what
+        // it needs in turn.
         let mut rpath = if runpath.is_empty() { expand(&dynamic.rpath) } else { Vec::new() };
         rpath.extend(inherited.iter().cloned());
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -209,8 +212,8 @@ impl Object {
     }
 }
 
-/// Replaces the loader's variables: `$ORIGIN` by the object's folder, `$PLATFORM` by the processor's name, `$LIB` by each folder that it
-/// may stand for. Nothing remains of a path with another variable.
+/// Replaces the loader's variables: `$ORIGIN` by the object's folder, `$PLATFORM` by the processor's name, `$LIB` by
+/// each folder that it may stand for. Nothing remains of a path with another variable.
 pub fn expand(path: &str, origin: &Path) -> Vec<PathBuf> {
     let Some(origin) = origin.to_str() else { return Vec::new() };
     let replace = |path: &str, name: &str, value: &str| {

@@ -1,7 +1,7 @@
 //! Reads from a program or library what the loader reads, with whether it may start other programs.
 //!
-//! Only the needed tables are read, each in one piece: a few pages of a file, whatever its size. A broken file is `Other`: the kernel will
-//! report what is wrong with it.
+//! Only the needed tables are read, each in one piece: a few pages of a file, whatever its size. A broken file is
+//! `Other`: the kernel will report what is wrong with it.
 
 use memchr::memmem;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader64};

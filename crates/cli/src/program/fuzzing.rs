@@ -1,5 +1,5 @@
-//! What must hold for files of programs and the system's list of libraries, whatever their bytes are. The fuzz target `elf` searches for
-//! violations.
+//! What must hold for files of programs and the system's list of libraries, whatever their bytes are. The fuzz target
+//! `elf` searches for violations.
 
 use super::elf::{Content, read};
 use super::ld_cache::LdCache;

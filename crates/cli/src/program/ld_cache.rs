@@ -37,8 +37,8 @@ impl LdCache {
         self.entries(name).next().map(|(path, _)| path)
     }
 
-    /// Every path that the loader may take for this name, in its order: those for certain processors (`true`), then the first of those for
-    /// all.
+    /// Every path that the loader may take for this name, in its order: those for certain processors (`true`), then the
+    /// first of those for all.
     pub fn find_all(&self, name: &str) -> Vec<(PathBuf, bool)> {
         let mut found = Vec::new();
         for (path, hwcap) in self.entries(name) {
@@ -50,7 +50,8 @@ impl LdCache {
         found
     }
 
-    /// The entries with this name: the path, and for which processors it is (0: for all; bit 62: a folder of `glibc-hwcaps`).
+    /// The entries with this name: the path, and for which processors it is (0: for all; bit 62: a folder of
+    /// `glibc-hwcaps`).
     fn entries(&self, name: &str) -> impl Iterator<Item = (PathBuf, u64)> {
         let count = self.number(12 + 8).unwrap_or(0);
         let entries = (0..count as usize).map(|index| HEAD_LEN + index * ENTRY_LEN);

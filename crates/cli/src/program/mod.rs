@@ -1,7 +1,8 @@
 //! What a program needs, read from its file before it starts: which PMI, which PMIx library, which other files.
 //!
-//! `elf` reads one file, `closure` finds its libraries as the loader will (`ld_cache` is the system's list of them), `families` recognizes
-//! MPI libraries by name, `flavour` decides what the ranks are offered, `needs` lists all files that a program reads to start.
+//! `elf` reads one file, `closure` finds its libraries as the loader will (`ld_cache` is the system's list of them),
+//! `families` recognizes MPI libraries by name, `flavour` decides what the ranks are offered, `needs` lists all files
+//! that a program reads to start.
 
 pub mod closure;
 pub mod elf;

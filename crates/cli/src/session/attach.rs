@@ -1,7 +1,7 @@
 //! `wireup attach`: shows a detached job's output from beginning to end and returns its exit code.
 //!
-//! It reads a file, so the job is not affected. Ctrl-C is passed on to the job, as in a foreground run; other signals affect only this
-//! process.
+//! It reads a file, so the job is not affected. Ctrl-C is passed on to the job, as in a foreground run; other signals
+//! affect only this process.
 
 use super::kill::{job, kill};
 use super::{SESSION, attach_to, detach, name_of};

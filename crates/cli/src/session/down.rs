@@ -27,7 +27,8 @@ Returns when nothing of the session is left on this machine. Also removes what a
     end: "",
 };
 
-/// The time for the agents to end what runs and to wait for each other; then the time for the session's own process to exit.
+/// The time for the agents to end what runs and to wait for each other; then the time for the session's own process to
+/// exit.
 const AGENTS_MAX: Duration = Duration::from_secs(30);
 const PROCESS_MAX: Duration = Duration::from_secs(10);
 /// The time for the processes of a session to end by themselves when their root was killed.
@@ -94,8 +95,8 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
     Ok(Some(jobs))
 }
 
-/// Kills the process that listens on the session's socket and does not answer. The other processes of the session then end by themselves, unless
-/// they are stopped too or take too long. Nobody can say how many jobs there were.
+/// Kills the process that listens on the session's socket and does not answer. The other processes of the session then
+/// end by themselves, unless they are stopped too or take too long. Nobody can say how many jobs there were.
 fn force(name: &str, pid: u32, place: Option<&Place>) -> Result<usize, String> {
     unended::remove(name);
     // Process 0 is not visible from here.

@@ -1,4 +1,5 @@
-//! `--stage=auto`: whether it takes less time to stage what the ranks read than to let them read it from the file server.
+//! `--stage=auto`: whether it takes less time to stage what the ranks read than to let them read it from the file
+//! server.
 //!
 //! A busy server answers one request after the other. How many requests there are was measured, as everything here
 //! (`docs/explanation/staging-benchmarks.md`):
@@ -8,8 +9,8 @@
 //!   staged       0.3 s + 8 x (files + files in folders) x 0.2 ms + bytes of all that travels / 40 MB/s
 //! ```
 //!
-//! Files count that lie on a network file system; of a folder, such as a Python environment, a rank opens a part. What nodes have already is
-//! not known yet, so staging is taken to be the first time.
+//! Files count that lie on a network file system; of a folder, such as a Python environment, a rank opens a part. What
+//! nodes have already is not known yet, so staging is taken to be the first time.
 
 use super::bytes;
 use crate::program::needs::{Kind, Need};
@@ -21,7 +22,8 @@ use wireup_stage::file_system::FileSystem;
 const OF_A_FILE: f64 = 1.1;
 const OF_A_FOLDER: f64 = 0.06;
 const TO_STAGE: f64 = 8.0;
-/// Time of a request at a busy server (s); a session and a staging job over ssh (s, chosen); speed of staging (bytes/s).
+/// Time of a request at a busy server (s); a session and a staging job over ssh (s, chosen); speed of staging
+/// (bytes/s).
 const REQUEST_S: f64 = 0.000_2;
 const BEGIN_S: f64 = 0.3;
 const BYTES_PER_S: f64 = 40e6;

@@ -1,4 +1,5 @@
-//! `--stage-out`: files are gathered when the job is over, by a job with one rank on each node whose standard output is the stream.
+//! `--stage-out`: files are gathered when the job is over, by a job with one rank on each node whose standard output is
+//! the stream.
 //!
 //! If a node is lost meanwhile, its job ends; another one gathers from those that have not sent everything.
 
@@ -47,8 +48,8 @@ pub struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Gathers; `say` gets lines for the user. The exit code: that of the job, unless it is 0 and something could not be gathered. And the
-    /// times, for a profile.
+    /// Gathers; `say` gets lines for the user. The exit code: that of the job, unless it is 0 and something could not
+    /// be gathered. And the times, for a profile.
     pub fn run(&self, job_code: u8, say: &mut dyn FnMut(&str)) -> (u8, Phase) {
         let from_ns = monotonic_ns();
         let mut ended = Vec::new();

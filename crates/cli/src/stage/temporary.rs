@@ -59,7 +59,8 @@ impl Temporary {
 }
 
 impl Drop for Temporary {
-    /// Its agents end with this process in any case, so an interrupt, which the jobs have taken so far, ends this process at once.
+    /// Its agents end with this process in any case, so an interrupt, which the jobs have taken so far, ends this
+    /// process at once.
     fn drop(&mut self) {
         process::unblock(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
         let _ = down::end(&self.name, true);

@@ -1,4 +1,5 @@
-//! Brings a set to the nodes: a job with one rank on each, whose standard input is the stream and whose output are the answers.
+//! Brings a set to the nodes: a job with one rank on each, whose standard input is the stream and whose output are the
+//! answers.
 
 use super::progress::{Progress, waiting_for};
 use super::{Plan, bytes};

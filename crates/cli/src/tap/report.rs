@@ -241,7 +241,8 @@ fn spread(name: &'static str, records: &BTreeMap<u32, Record>, time: Time<'_>) -
     Some(Spread { name, least_ms: ms(least.0), median_ms: ms(median.0), most_ms: ms(most.0), rank: most.1 })
 }
 
-/// The ranks that came last to the first fence, or without fences to their first request; and the nodes by their last rank.
+/// The ranks that came last to the first fence, or without fences to their first request; and the nodes by their last
+/// rank.
 fn slowest(records: &BTreeMap<u32, Record>) -> (Vec<Late>, Vec<Late>) {
     let has_fence = records.values().any(|record| record.tally.fence_times[0].0 > 0);
     let arrival = |record: &Record| {
@@ -265,7 +266,8 @@ fn slowest(records: &BTreeMap<u32, Record>) -> (Vec<Late>, Vec<Late>) {
     (of_ranks.map(|(at, record)| late(*at, format!("{} on {}", record.rank, record.node))).collect(), of_nodes)
 }
 
-/// The fences of the start: those after a long stretch without any, longer than all before, belong to the program or to its end.
+/// The fences of the start: those after a long stretch without any, longer than all before, belong to the program or to
+/// its end.
 fn of_start(fences: &[Fence], from_ns: u64) -> &[Fence] {
     let is_after_the_start = |pair: &[Fence]| {
         let gap_ns = pair[1].first_in_ns.saturating_sub(pair[0].last_out_ns);
@@ -275,8 +277,8 @@ fn of_start(fences: &[Fence], from_ns: u64) -> &[Fence] {
     &fences[..end]
 }
 
-/// What a program that was executed at `exec_ns` has computed before `until_ns`: an even part of its time on a core, `cpu_ns`, until its
-/// first request.
+/// What a program that was executed at `exec_ns` has computed before `until_ns`: an even part of its time on a core,
+/// `cpu_ns`, until its first request.
 fn computed_ns(cpu_ns: u64, exec_ns: u64, first_ns: u64, until_ns: u64) -> f64 {
     let took = first_ns.saturating_sub(exec_ns).max(1) as f64;
     cpu_ns as f64 * (until_ns.saturating_sub(exec_ns) as f64 / took).min(1.0)

@@ -1,8 +1,8 @@
 //! Where the time of a start went: a nested table made from the time stamps of all agents.
 //!
-//! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different nodes overlap; `rows`
-//! makes them add up. `from` is the time since the launcher's start. All stamps are on the launcher's clock. A phase that did not happen (no
-//! PMI, one agent) has no row.
+//! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different
+//! nodes overlap; `rows` makes them add up. `from` is the time since the launcher's start. All stamps are on the
+//! launcher's clock. A phase that did not happen (no PMI, one agent) has no row.
 
 mod rows;
 

@@ -7,12 +7,12 @@
 //! n = 5, me = 0     holds 0 | 1 | 2 3 | 4       after rounds 0, 1 and 2; `|` marks the end of a message
 //! ```
 //!
-//! Before round i a peer holds the blocks of peers `me .. me + 2^i`, in that order. It keeps them as they arrived: its own block first,
-//! then one part per round. A round sends a list of these parts; the last round sends only their first blocks, found by a walk over the
-//! block headers. A message for a later round than the one awaited is kept.
+//! Before round i a peer holds the blocks of peers `me .. me + 2^i`, in that order. It keeps them as they arrived: its
+//! own block first, then one part per round. A round sends a list of these parts; the last round sends only their first
+//! blocks, found by a walk over the block headers. A message for a later round than the one awaited is kept.
 //!
-//! Cost per peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. No bytes are copied. Latency:
-//! `ceil(log2 n)` hops.
+//! Cost per peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. No bytes
+//! are copied. Latency: `ceil(log2 n)` hops.
 
 use alloc::vec;
 use alloc::vec::Vec;

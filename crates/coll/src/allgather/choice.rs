@@ -12,7 +12,8 @@
 //!              log           4.6     6.6    13      54     216
 //! ```
 //!
-//! On one machine a hop costs CPU time; across a network it costs latency, which the ring pays `N - 1` times. The latter was not measured.
+//! On one machine a hop costs CPU time; across a network it costs latency, which the ring pays `N - 1` times. The
+//! latter was not measured.
 
 use wireup_wire::collective::Algorithm;
 
@@ -24,7 +25,8 @@ const TREE_BYTES_MAX_MANY: u64 = 4 << 20;
 /// Above this many bytes per node the copies that Bruck makes of each byte cost more than the ring's hops.
 const BRUCK_NODE_BYTES_MAX: u64 = 16 << 10;
 
-/// The algorithm for `bytes` of blocks from `nodes` nodes together; `None`: broadcast the gathered blocks down the tree.
+/// The algorithm for `bytes` of blocks from `nodes` nodes together; `None`: broadcast the gathered blocks down the
+/// tree.
 pub fn choose(nodes: u32, bytes: u64) -> Option<Algorithm> {
     let tree_max = match nodes {
         0..=2 => u64::MAX,

@@ -8,12 +8,12 @@
 //! bruck      ceil(log2 N)         log2 N   all but its own, once   in between: few messages, no byte twice
 //! ```
 //!
-//! [`Allgather`] is one complete allgather, whatever its scheme: sizes and small data go up the session's tree; large data goes over direct
-//! links between peers `0..n`, by an algorithm of the table [`DIRECT`]. [`choice`] picks one from the numbers of peers and bytes. The
-//! caller decides who the peers are: it passes their number and each peer's index.
+//! [`Allgather`] is one complete allgather, whatever its scheme: sizes and small data go up the session's tree; large
+//! data goes over direct links between peers `0..n`, by an algorithm of the table [`DIRECT`]. [`choice`] picks one from
+//! the numbers of peers and bytes. The caller decides who the peers are: it passes their number and each peer's index.
 //!
-//! No block is copied: a message is a list of shared slices ([`Rope`](wireup_wire::rope::Rope)), and each slice holds whole
-//! blocks.
+//! No block is copied: a message is a list of shared slices ([`Rope`](wireup_wire::rope::Rope)), and each slice holds
+//! whole blocks.
 
 mod bruck;
 pub mod choice;
@@ -31,8 +31,8 @@ pub use whole::Allgather;
 
 use wireup_wire::collective::{Algorithm, ExchangeScheme};
 
-/// The algorithms over direct links. To add one, add a file with a [`Rounds`] and a line here: its name for `--exchange` and a unique
-/// number.
+/// The algorithms over direct links. To add one, add a file with a [`Rounds`] and a line here: its name for
+/// `--exchange` and a unique number.
 pub const DIRECT: &[Direct] = &[
     // A number of `Algorithm::COUNT_MAX` or more does not compile.
     Direct::of::<ring::Ring>("ring", Algorithm::RING),

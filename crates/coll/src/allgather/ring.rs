@@ -1,4 +1,5 @@
-//! Passes every block around a ring: each peer sends its own block to the right, then forwards what arrives from the left.
+//! Passes every block around a ring: each peer sends its own block to the right, then forwards what arrives from the
+//! left.
 //!
 //! ```text
 //! round     0        1        2          4 peers; peer 0 sends to peer 1, which forwards to peer 2
@@ -6,11 +7,11 @@
 //! 1 -> 2    block 1  block 0  block 3
 //! ```
 //!
-//! A message is forwarded as soon as it arrives, whether or not this peer has started and whichever rounds are missing: forwarding waits
-//! for nothing but the block itself. Only the result waits for all blocks.
+//! A message is forwarded as soon as it arrives, whether or not this peer has started and whichever rounds are missing:
+//! forwarding waits for nothing but the block itself. Only the result waits for all blocks.
 //!
-//! Cost per peer: `n - 1` messages in and out; in: every other peer's block once, out: every block but the right neighbour's once. No bytes
-//! are copied. Latency: `n - 1` hops.
+//! Cost per peer: `n - 1` messages in and out; in: every other peer's block once, out: every block but the right
+//! neighbour's once. No bytes are copied. Latency: `n - 1` hops.
 
 use alloc::vec;
 use alloc::vec::Vec;

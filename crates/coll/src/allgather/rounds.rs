@@ -20,13 +20,14 @@ pub struct Message {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
     pub sends: Vec<Message>,
-    /// The blocks of all peers, one of each, including this peer's; the parts are in any order. Returned once: afterwards nothing is sent
-    /// and no message arrives.
+    /// The blocks of all peers, one of each, including this peer's; the parts are in any order. Returned once:
+    /// afterwards nothing is sent and no message arrives.
     pub done: Option<Vec<Rope>>,
 }
 
-/// One peer's part in one allgather among peers `0..n`. Messages may arrive before the start, and in any order of rounds. Each peer
-/// contributes exactly one block, an empty one if it has no data, so that contributions can be counted.
+/// One peer's part in one allgather among peers `0..n`. Messages may arrive before the start, and in any order of
+/// rounds. Each peer contributes exactly one block, an empty one if it has no data, so that contributions can be
+/// counted.
 pub trait Rounds: Send {
     /// Creates the part of peer `me`, which is one of `0..n`.
     fn new(me: u32, n: u32) -> Self
@@ -49,8 +50,8 @@ pub trait Rounds: Send {
     /// If called twice.
     fn start(&mut self, own: Rope) -> Step;
 
-    /// The message of peer `from` for `round`. The number of blocks is checked here; whether they are from the right nodes is checked by
-    /// the reader of the result.
+    /// The message of peer `from` for `round`. The number of blocks is checked here; whether they are from the right
+    /// nodes is checked by the reader of the result.
     ///
     /// # Errors
     /// [`Refused`]: no correct peer sends this.
@@ -86,7 +87,8 @@ pub fn find(algorithm: Algorithm) -> Result<&'static Direct, Refused> {
     found.ok_or(Refused::NoSuchAlgorithm(algorithm.number()))
 }
 
-/// The algorithm that `n` peers use when `wanted` is requested: Bruck's if `wanted` has more rounds than frames can number.
+/// The algorithm that `n` peers use when `wanted` is requested: Bruck's if `wanted` has more rounds than frames can
+/// number.
 ///
 /// # Errors
 /// As [`find`].

@@ -1,5 +1,5 @@
-//! Simulates every peer of an allgather, delivering messages in an order drawn from a seed. Properties of any algorithm are tested with
-//! each line of the table; `whole` does the same with each scheme.
+//! Simulates every peer of an allgather, delivering messages in an order drawn from a seed. Properties of any algorithm
+//! are tested with each line of the table; `whole` does the same with each scheme.
 
 mod whole;
 

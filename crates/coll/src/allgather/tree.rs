@@ -1,13 +1,13 @@
-//! Gathers blocks up a tree: the first half of every exchange. Followed by a broadcast of all blocks it is the sources' baseline (S1 I,
-//! fig. 2).
+//! Gathers blocks up a tree: the first half of every exchange. Followed by a broadcast of all blocks it is the sources'
+//! baseline (S1 I, fig. 2).
 //!
-//! Each peer waits for its own part and one from each child, and sends the list of them, unchanged, to its parent. A subtree with few bytes
-//! sends the blocks themselves ([`Part::Data`]); above a limit, or if a peer below sent only a size, it sends the number of bytes
-//! ([`Part::Size`]), and the blocks take another route. The root's result covers all peers. No peer parses another peer's bytes. One object
-//! serves one epoch.
+//! Each peer waits for its own part and one from each child, and sends the list of them, unchanged, to its parent. A
+//! subtree with few bytes sends the blocks themselves ([`Part::Data`]); above a limit, or if a peer below sent only a
+//! size, it sends the number of bytes ([`Part::Size`]), and the blocks take another route. The root's result covers all
+//! peers. No peer parses another peer's bytes. One object serves one epoch.
 //!
-//! Cost per peer: 1 message in per child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message per link with the
-//! bytes of all peers.
+//! Cost per peer: 1 message in per child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message
+//! per link with the bytes of all peers.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -70,7 +70,8 @@ pub struct TreeGather {
 }
 
 impl TreeGather {
-    /// For a peer with this many children. The blocks themselves are sent up to `eager_max` bytes; `usize::MAX`: always.
+    /// For a peer with this many children. The blocks themselves are sent up to `eager_max` bytes; `usize::MAX`:
+    /// always.
     pub fn new(children: usize, eager_max: usize) -> Self {
         TreeGather {
             eager_max,
@@ -81,8 +82,8 @@ impl TreeGather {
         }
     }
 
-    /// Adds this peer's own part. Returns the part of the whole subtree once that is complete: it is to be sent to the parent; at the root
-    /// it covers all peers.
+    /// Adds this peer's own part. Returns the part of the whole subtree once that is complete: it is to be sent to the
+    /// parent; at the root it covers all peers.
     pub fn own(&mut self, part: Part) -> Result<Option<Part>, Refused> {
         if core::mem::replace(&mut self.own, true) {
             return Err(Refused::OwnTwice);

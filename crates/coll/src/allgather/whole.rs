@@ -11,12 +11,12 @@
 //!      └──────────► all blocks ◄───────────┘
 //! ```
 //!
-//! The tree may contain agents that are not in the set: they forward messages up and down and contribute nothing. Sizes go up the tree even
-//! when the blocks use direct links, so that the root knows which peers wait.
+//! The tree may contain agents that are not in the set: they forward messages up and down and contribute nothing. Sizes
+//! go up the tree even when the blocks use direct links, so that the root knows which peers wait.
 //!
-//! Cost of the tree: one message up and one down per link, every byte once into each peer. Cost of direct links: the algorithm's messages,
-//! one message up with 8 bytes per link of the tree, and, if the root chose, one down without payload. Source: S1 V; the choice at the root
-//! is ours.
+//! Cost of the tree: one message up and one down per link, every byte once into each peer. Cost of direct links: the
+//! algorithm's messages, one message up with 8 bytes per link of the tree, and, if the root chose, one down without
+//! payload. Source: S1 V; the choice at the root is ours.
 
 use super::choice::{choose, direct};
 use super::tree::{Part, TreeGather};
@@ -66,8 +66,8 @@ impl Allgather {
         Allgather { collective, peers, rules, tree, own: None, gathered: false, told: false, route: Route::Open }
     }
 
-    /// Starts with this peer's own block, which includes its header even if it is empty. An agent that is not in the set contributes
-    /// nothing and need not start.
+    /// Starts with this peer's own block, which includes its header even if it is empty. An agent that is not in the
+    /// set contributes nothing and need not start.
     ///
     /// # Errors
     /// [`Refused`]: it has already started, or there is too much data.

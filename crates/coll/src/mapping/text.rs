@@ -1,8 +1,8 @@
 //! Writes blocks as the text of `PMI_process_mapping`: `(vector,(first_node,nodes,ppn),…)`, only triples.
 //!
-//! All rounds are written, the last one as far as there are ranks, as Hydra does: Intel MPI counts the ranks of a node in the text as it is,
-//! without the wrap-around that MPICH's readers apply. A text that is too long for a value in this form is written with one round, which
-//! MPICH repeats.
+//! All rounds are written, the last one as far as there are ranks, as Hydra does: Intel MPI counts the ranks of a node
+//! in the text as it is, without the wrap-around that MPICH's readers apply. A text that is too long for a value in
+//! this form is written with one round, which MPICH repeats.
 
 use super::{block_ranks, end_node};
 use alloc::string::String;
@@ -77,8 +77,8 @@ fn push(joined: &mut Vec<Block>, block: Block) {
     }
 }
 
-/// Length of the shortest prefix whose repetition gives the same ranks. The last repetition may be incomplete, unless the list itself is
-/// applied again: then the second pass would start in the wrong place.
+/// Length of the shortest prefix whose repetition gives the same ranks. The last repetition may be incomplete, unless
+/// the list itself is applied again: then the second pass would start in the wrong place.
 fn period(blocks: &[Block], starts_over: bool) -> usize {
     let repeats = |length: usize| blocks.chunks(length).all(|chunk| blocks.starts_with(chunk));
     let fits = |length: usize| !starts_over || blocks.chunks_exact(length).remainder().is_empty();

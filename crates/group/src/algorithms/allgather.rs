@@ -1,5 +1,5 @@
-//! Brings every member's value to every member (Bruck): after step d a member has the values of the next 2^(d+1) members to the right.
-//! Values may differ in length.
+//! Brings every member's value to every member (Bruck): after step d a member has the values of the next 2^(d+1)
+//! members to the right. Values may differ in length.
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

@@ -1,7 +1,7 @@
 //! Every member has a row for every member (Bruck's index algorithm, which S2 proposes for connecting all to all).
 //!
-//! A member numbers its rows by the distance to their receivers. In step d, every row whose number has bit d moves 2^d to the right. A row
-//! of number i so moves i in all, in at most `log P` messages for all rows together.
+//! A member numbers its rows by the distance to their receivers. In step d, every row whose number has bit d moves 2^d
+//! to the right. A row of number i so moves i in all, in at most `log P` messages for all rows together.
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

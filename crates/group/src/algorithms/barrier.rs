@@ -1,4 +1,5 @@
-//! Waits until every member has entered: in step d a member sends to the right at distance 2^d and waits for the left (dissemination).
+//! Waits until every member has entered: in step d a member sends to the right at distance 2^d and waits for the left
+//! (dissemination).
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

@@ -1,5 +1,5 @@
-//! Brings one member's bytes to all, down a binomial tree. A member receives from the left at the largest distance that divides its place,
-//! counted from the root, and then sends to the right at all smaller distances.
+//! Brings one member's bytes to all, down a binomial tree. A member receives from the left at the largest distance that
+//! divides its place, counted from the root, and then sends to the right at all smaller distances.
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

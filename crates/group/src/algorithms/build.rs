@@ -1,7 +1,7 @@
 //! Builds a member's binomial graph from its two neighbours (S2).
 //!
-//! Whoever is 2^d to the right of the member at 2^d to the right is at 2^(d+1). So in step d each member tells both members at distance 2^d
-//! whom it knows on the other side.
+//! Whoever is 2^d to the right of the member at 2^d to the right is at 2^(d+1). So in step d each member tells both
+//! members at distance 2^d whom it knows on the other side.
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

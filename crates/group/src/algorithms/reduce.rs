@@ -1,8 +1,8 @@
 //! Combines the values of all members; every member gets the same bits.
 //!
-//! Where the order of the operands does not matter: what is to the left of a member, its own and what is to the right, from one scan in both
-//! directions (S2), `log P` steps. Sums of floating-point numbers depend on the brackets: they go to member 0 along a binomial tree and
-//! back by a broadcast, `2 log P` steps.
+//! Where the order of the operands does not matter: what is to the left of a member, its own and what is to the right,
+//! from one scan in both directions (S2), `log P` steps. Sums of floating-point numbers depend on the brackets: they go
+//! to member 0 along a binomial tree and back by a broadcast, `2 log P` steps.
 
 use super::scan::Scan;
 use super::{Algorithm, Broadcast, Outcome, Step};

@@ -1,5 +1,6 @@
-//! Combines the values of all members to the left, and of all to the right: in step d, values travel 2^d to both sides, and not around the
-//! end of the ring. How two values are combined is up to the caller; the order of the operands is that of the members.
+//! Combines the values of all members to the left, and of all to the right: in step d, values travel 2^d to both sides,
+//! and not around the end of the ring. How two values are combined is up to the caller; the order of the operands is
+//! that of the members.
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

@@ -1,8 +1,8 @@
 //! Sorts records, one for each member, by their bytes (bitonic sort, for any number of members).
 //!
-//! Both halves are sorted in opposite directions, then merged: each member compares its record with the member at the largest power of two
-//! below the size of the part, on the side where that lies, and keeps the smaller or the larger one. So only links of the graph are used
-//! (lwgrp; Lang's bitonic sort for any n).
+//! Both halves are sorted in opposite directions, then merged: each member compares its record with the member at the
+//! largest power of two below the size of the part, on the side where that lies, and keeps the smaller or the larger
+//! one. So only links of the graph are used (lwgrp; Lang's bitonic sort for any n).
 
 use super::Step;
 use crate::shape::{Link, Shape, Side};

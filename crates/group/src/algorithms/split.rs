@@ -1,4 +1,5 @@
-//! Divides a group: members of the same colour form a new group, in the order of their keys (S2; Moody, Ahn and de Supinski).
+//! Divides a group: members of the same colour form a new group, in the order of their keys (S2; Moody, Ahn and de
+//! Supinski).
 //!
 //! ```text
 //!   sort by colour, key, place     so that each new group is a run of neighbours
@@ -7,8 +8,9 @@
 //!   sort by place                  the results return to where the records came from
 //! ```
 //!
-//! Nothing here grows with the number of members or colours: a member holds one record at a time. A colour is a string of bytes, so a name
-//! serves as well as a number. The members of no colour end up in a run of their own and are told that they are in no group.
+//! Nothing here grows with the number of members or colours: a member holds one record at a time. A colour is a string
+//! of bytes, so a name serves as well as a number. The members of no colour end up in a run of their own and are told
+//! that they are in no group.
 
 use super::build::{push_peer, take_peer};
 use super::scan::{Combine, Scan};
@@ -98,7 +100,8 @@ impl Record {
     }
 }
 
-/// Members of one new group that are next to each other: whether the group's edge is among them, their number, and the one at that end.
+/// Members of one new group that are next to each other: whether the group's edge is among them, their number, and the
+/// one at that end.
 struct Run<'a> {
     has_edge: bool,
     count: u32,

@@ -1,4 +1,5 @@
-//! Two processes that dial each other and close connections at any time, with every hello, outcome and stream delayed as wished.
+//! Two processes that dial each other and close connections at any time, with every hello, outcome and stream delayed
+//! as wished.
 
 use super::*;
 use proptest::prelude::*;

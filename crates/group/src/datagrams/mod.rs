@@ -8,12 +8,13 @@
 //!   bytes in order ◄── held until the gap before them is filled ◄── segments
 //! ```
 //!
-//! [`Sender`] and [`Receiver`] are the two halves of a connection's end; [`Replay`] tells repeated datagrams apart by their counters. None
-//! of them knows what a datagram looks like, or has a clock: times come in with the input, in milliseconds.
+//! [`Sender`] and [`Receiver`] are the two halves of a connection's end; [`Replay`] tells repeated datagrams apart by
+//! their counters. None of them knows what a datagram looks like, or has a clock: times come in with the input, in
+//! milliseconds.
 //!
-//! The congestion control is that of TCP Reno: one segment more per acknowledged segment at first, later one more per round trip; half as
-//! many after a loss; one after a silence. A peer that computes does not answer. It is not lost: the pause between repetitions doubles up
-//! to [`PAUSE_MS_MAX`], without end.
+//! The congestion control is that of TCP Reno: one segment more per acknowledged segment at first, later one more per
+//! round trip; half as many after a loss; one after a silence. A peer that computes does not answer. It is not lost:
+//! the pause between repetitions doubles up to [`PAUSE_MS_MAX`], without end.
 
 mod receiver;
 mod replay;
@@ -25,7 +26,8 @@ pub use receiver::Receiver;
 pub use replay::Replay;
 pub use sender::{PAUSE_MS_MAX, Sender};
 
-/// Segments that are under way at most. So many bits tell which have arrived. Chosen: with segments of 1.2 KB, 150 KB for each round trip.
+/// Segments that are under way at most. So many bits tell which have arrived. Chosen: with segments of 1.2 KB, 150 KB
+/// for each round trip.
 pub const WINDOW: usize = 128;
 
 /// What a receiver has got.

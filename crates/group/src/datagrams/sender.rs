@@ -4,8 +4,9 @@ use super::{Ack, WINDOW};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The pause before a repetition (ms): before the first round trip is known; at least, because a process that shares its core may answer
-/// late; at most, which bounds how long a peer that has lost segments while it computed waits for them.
+/// The pause before a repetition (ms): before the first round trip is known; at least, because a process that shares
+/// its core may answer late; at most, which bounds how long a peer that has lost segments while it computed waits for
+/// them.
 const PAUSE_MS_FIRST: u64 = 100;
 const PAUSE_MS_MIN: u64 = 20;
 pub const PAUSE_MS_MAX: u64 = 1_000;

@@ -1,7 +1,7 @@
 //! The agent's main loop: wait, read what is ready, pass it to the state machine, perform its outputs.
 //!
-//! Each turn works in batches: all ready descriptors are read (`waiting`, `events`), then every keeper and every link is written once
-//! (`perform`). Only PMI replies are sent at once, since a rank waits for each of them.
+//! Each turn works in batches: all ready descriptors are read (`waiting`, `events`), then every keeper and every link
+//! is written once (`perform`). Only PMI replies are sent at once, since a rank waits for each of them.
 
 mod events;
 mod orphans;
@@ -171,8 +171,8 @@ impl AgentDriver {
         self.links.dial(parent, by_parent, &self.reactor).map_err(|problem| self.cannot_dial(problem))
     }
 
-    /// Starts the agent of a standing session: other agents are started, and keepers are forked ahead for jobs. Call it once, before
-    /// anything else; it does nothing in the session of a single job.
+    /// Starts the agent of a standing session: other agents are started, and keepers are forked ahead for jobs. Call it
+    /// once, before anything else; it does nothing in the session of a single job.
     pub fn begin_standing(&mut self) {
         if self.agent.session().standing.is_none() {
             return;

@@ -1,11 +1,11 @@
 //! Which jobs share a PID namespace on this node.
 //!
-//! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the keeper of a later job
-//! is in the namespace of the keeper that came first, a *guest* there. The first keeper stays until the last job of the family has ended
-//! here, since the kernel would end all guests with it.
+//! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the
+//! keeper of a later job is in the namespace of the keeper that came first, a *guest* there. The first keeper stays
+//! until the last job of the family has ended here, since the kernel would end all guests with it.
 //!
-//! Ranks that have started one job often start another, so guests are kept, and one is forked ahead. All jobs of a family want the same of
-//! their keepers, since a job that ranks start has the options of theirs.
+//! Ranks that have started one job often start another, so guests are kept, and one is forked ahead. All jobs of a
+//! family want the same of their keepers, since a job that ranks start has the options of theirs.
 //!
 //! ```text
 //!   first job ──► Serving ── its job is over, others are here ──► Held ── the last one is over ──► given back
@@ -149,7 +149,8 @@ impl Families {
         if family.jobs.is_empty() { self.here.remove(&id)?.end(reactor) } else { None }
     }
 
-    /// Forks a guest ahead for each family that has had one; it starts the server process that the next job is likely to need.
+    /// Forks a guest ahead for each family that has had one; it starts the server process that the next job is likely
+    /// to need.
     pub fn fork_ahead(&mut self, reactor: &Reactor) {
         for family in self.here.values_mut().filter(|family| family.grows) {
             family.guests.equip(&mut family.server, || Family::fork(family.first), reactor);
@@ -163,7 +164,8 @@ impl Families {
         self.here.values_mut().for_each(|family| family.guests.trim(GUESTS, reactor));
     }
 
-    /// A guest without a job, or a keeper that is held, has sent something or has ended; with the latter, the guests are about to end.
+    /// A guest without a job, or a keeper that is held, has sent something or has ended; with the latter, the guests
+    /// are about to end.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
         if self.here.values_mut().any(|family| family.guests.on_event(pid, reactor)) {
             return;

@@ -1,8 +1,8 @@
 //! Ranks whose replies must wait because their user has too many descriptors in flight between processes.
 //!
-//! The kernel counts the descriptors that all processes of a user have sent and that have not been received (`ETOOMANYREFS` beyond
-//! the sender's limit of open files). Other ranks make room when they read their replies, but nothing signals that: the agent retries
-//! at intervals without a limit, as it would wait for a full socket.
+//! The kernel counts the descriptors that all processes of a user have sent and that have not been received
+//! (`ETOOMANYREFS` beyond the sender's limit of open files). Other ranks make room when they read their replies, but
+//! nothing signals that: the agent retries at intervals without a limit, as it would wait for a full socket.
 
 use std::io::Write;
 use wireup_os::clock::monotonic_ns;

@@ -1,7 +1,9 @@
-//! The socket at which further libraries of ranks join: a datagram from a library, and an answer with its end of a pair of sockets.
+//! The socket at which further libraries of ranks join: a datagram from a library, and an answer with its end of a pair
+//! of sockets.
 //!
-//! Its name is in the environment of ranks. Any process of this machine (in the same network namespace) can send to it; only those of this
-//! process's user are answered. So a library can join as any rank of that user's jobs on this node, which may trace each other's memory anyway.
+//! Its name is in the environment of ranks. Any process of this machine (in the same network namespace) can send to it;
+//! only those of this process's user are answered. So a library can join as any rank of that user's jobs on this node,
+//! which may trace each other's memory anyway.
 
 use super::jobs::Jobs;
 use super::token::Token;
@@ -14,7 +16,8 @@ use wireup_wire::further::{Answer, HELLO_LEN_MAX, Hello};
 
 /// What the name of the socket begins with.
 const KIND: &[u8] = b"wireup-further-";
-/// Datagrams handled in one turn, so that a loud sender does not delay others. Chosen: as many as the kernel lets wait by default.
+/// Datagrams handled in one turn, so that a loud sender does not delay others. Chosen: as many as the kernel lets wait
+/// by default.
 const LETTERS_PER_TURN: usize = 10;
 
 #[derive(Default)]
@@ -23,7 +26,8 @@ pub struct Further {
 }
 
 impl Further {
-    /// The socket's name; the first call makes the socket. `None`: the system has no room for it, and no further library can join.
+    /// The socket's name; the first call makes the socket. `None`: the system has no room for it, and no further
+    /// library can join.
     pub fn name(&mut self, reactor: &Reactor) -> Option<&str> {
         if self.mailbox.is_none() {
             let (socket, name) = local::mailbox(KIND).ok()?;

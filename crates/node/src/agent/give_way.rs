@@ -1,8 +1,9 @@
 //! Where CPUs are short, a job gives way to a new one that its ranks have asked for.
 //!
-//! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the CPUs would go to ranks
-//! that have nothing to do before the new ones have loaded their libraries. So the group of the job that has asked gets a third of the usual
-//! weight from the start of the new job until a rank of that job on this node connects with it.
+//! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the
+//! CPUs would go to ranks that have nothing to do before the new ones have loaded their libraries. So the group of the
+//! job that has asked gets a third of the usual weight from the start of the new job until a rank of that job on this
+//! node connects with it.
 //!
 //! Jobs with a PMIx server share their agent's group (`keeper`), and do not give way.
 //!

@@ -1,7 +1,7 @@
 //! The jobs that have ranks on this node, by number and by slot.
 //!
-//! A slot is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A seat is not
-//! reused before all others have been used.
+//! A slot is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A
+//! seat is not reused before all others have been used.
 
 use super::keepers::Keepers;
 use super::ranks::JobRanks;

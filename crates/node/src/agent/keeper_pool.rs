@@ -9,11 +9,11 @@
 //!
 //! One of them may have started a PMIx server process ahead, for jobs that ranks start (`pmix/spare`).
 //!
-//! A keeper that has served a job, or has started a server, has begun a kernel session or a process group in the agent's (`keeper`). From
-//! then on it serves only jobs that want the same.
+//! A keeper that has served a job, or has started a server, has begun a kernel session or a process group in the
+//! agent's (`keeper`). From then on it serves only jobs that want the same.
 //!
-//! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes idle. Idle keepers are
-//! watched, so that a killed one is not used.
+//! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes
+//! idle. Idle keepers are watched, so that a killed one is not used.
 
 use super::keeper_link::KeeperLink;
 use super::pmix::SpareServer;
@@ -263,7 +263,8 @@ mod tests {
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;
 
-    /// Two keepers, one of them with a server, and the server's directory. The program of a test is no server: it ends by itself.
+    /// Two keepers, one of them with a server, and the server's directory. The program of a test is no server: it ends
+    /// by itself.
     fn equipped(name: &str, reactor: &Reactor) -> (KeeperPool, PathBuf) {
         let mut pool = KeeperPool::default();
         pool.fill(2, Keeper::fork, reactor).unwrap();

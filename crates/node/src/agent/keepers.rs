@@ -1,13 +1,16 @@
-//! Where the keepers of jobs come from. In a standing session, and when ranks have started other jobs, each serves one job after another
-//! (`keeper_pool`); their number follows the number of concurrent jobs, and after a quiet time all but a few are ended.
+//! Where the keepers of jobs come from. In a standing session, and when ranks have started other jobs, each serves one
+//! job after another (`keeper_pool`); their number follows the number of concurrent jobs, and after a quiet time all
+//! but a few are ended.
 //!
-//! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host. Its first process
-//! is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and is killed when a job is over at the root.
+//! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host.
+//! Its first process is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and
+//! is killed when a job is over at the root.
 //!
-//! The same holds for agents that remote shells have started on one machine under different names (`fellows`): when another one appears, the
-//! first of them begins such a namespace, which does not apply to jobs that it has already.
+//! The same holds for agents that remote shells have started on one machine under different names (`fellows`): when
+//! another one appears, the first of them begins such a namespace, which does not apply to jobs that it has already.
 //!
-//! The same holds for the jobs of a family (`families`): keepers of the later ones are in the namespace of the first one's keeper.
+//! The same holds for the jobs of a family (`families`): keepers of the later ones are in the namespace of the first
+//! one's keeper.
 
 use super::families::Families;
 use super::fellows::Fellows;
@@ -28,8 +31,8 @@ use wireup_wire::peer::{Containment, Secret};
 const IDLE: usize = 2;
 /// The length of that quiet time (ns).
 const QUIET_NS: u64 = 1_000_000_000;
-/// When ranks have started a job, the keeper of the next one is forked so much later (ns): the processes of this one come first. Programs
-/// need ten times as long until they can start another job.
+/// When ranks have started a job, the keeper of the next one is forked so much later (ns): the processes of this one
+/// come first. Programs need ten times as long until they can start another job.
 const AHEAD_NS: u64 = 5_000_000;
 
 #[derive(Default)]
@@ -57,8 +60,8 @@ pub struct Keepers {
 }
 
 impl Keepers {
-    /// Makes the namespace of all agents, if there is to be one. `spare`: a keeper that was forked beforehand. If there can be no namespace,
-    /// ranks run without.
+    /// Makes the namespace of all agents, if there is to be one. `spare`: a keeper that was forked beforehand. If there
+    /// can be no namespace, ranks run without.
     pub fn new(containment: &mut Containment, spare: Option<Keeper>) -> Keepers {
         let mut keepers = Keepers::default();
         match containment {
@@ -181,8 +184,8 @@ impl Keepers {
         Ok(idle)
     }
 
-    /// The ranks of a job have been started, and a server process like its own would serve the next one. If ranks have asked for this job,
-    /// that is started ahead.
+    /// The ranks of a job have been started, and a server process like its own would serve the next one. If ranks have
+    /// asked for this job, that is started ahead.
     pub fn equip(&mut self, job: JobId, server: SpareServer) {
         if self.families.has_joined(job) {
             self.server = self.families.equip(job, server);
@@ -196,8 +199,8 @@ impl Keepers {
         self.standing |= !matches!(self.namespace, Some(PidNamespace::New { .. }));
     }
 
-    /// A keeper for remote shells. It has no namespace: what `ssh` leaves behind on purpose, such as a shared connection, stays, and agents
-    /// on this machine keep the numbers by which others see them.
+    /// A keeper for remote shells. It has no namespace: what `ssh` leaves behind on purpose, such as a shared
+    /// connection, stays, and agents on this machine keep the numbers by which others see them.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -313,8 +316,8 @@ impl Keepers {
         self.first.take()
     }
 
-    /// All others, those of ranks among them, in the order in which they are to be waited for: the first one of a family waits for all that
-    /// are in its namespace.
+    /// All others, those of ranks among them, in the order in which they are to be waited for: the first one of a
+    /// family waits for all that are in its namespace.
     pub fn into_keepers(
         self,
         of_ranks: impl Iterator<Item = Keeper>,

@@ -21,9 +21,11 @@ pub struct LinkConfig {
     pub encrypt: bool,
     /// `--interface`, as the user wrote it.
     pub interface: Option<String>,
-    /// `SSH_CONNECTION` of the remote shell that started this agent. `None` for the root, whatever its environment says.
+    /// `SSH_CONNECTION` of the remote shell that started this agent. `None` for the root, whatever its environment
+    /// says.
     pub ssh: Option<SshConnection>,
-    /// The session's remote shell is ssh, so that `SSH_CONNECTION` is current. Other remote shells may have passed on an older value.
+    /// The session's remote shell is ssh, so that `SSH_CONNECTION` is current. Other remote shells may have passed on
+    /// an older value.
     pub by_ssh: bool,
 }
 
@@ -53,8 +55,8 @@ impl LinkConfig {
         self.ssh.map(|ssh| ssh.server)
     }
 
-    /// The addresses of a parent that has called this agent's remote shell, starting with the one that the call came from: other agents
-    /// below the parent can reach it there as well.
+    /// The addresses of a parent that has called this agent's remote shell, starting with the one that the call came
+    /// from: other agents below the parent can reach it there as well.
     pub fn with_caller(&self, parent: &[String]) -> Vec<String> {
         let offered: Vec<SocketAddr> = parent.iter().filter_map(|text| text.parse().ok()).collect();
         let caller = self.called_from(&offered).zip(offered.first());
@@ -63,8 +65,8 @@ impl LinkConfig {
         caller.iter().chain(others).cloned().collect()
     }
 
-    /// The address from which this agent's remote shell was called, if it can be trusted: ssh reports it, or the parent offers
-    /// that address too.
+    /// The address from which this agent's remote shell was called, if it can be trusted: ssh reports it, or the parent
+    /// offers that address too.
     pub fn called_from(&self, offered: &[SocketAddr]) -> Option<IpAddr> {
         let client = self.ssh?.client;
         (self.by_ssh || offered.iter().any(|address| address.ip() == client)).then_some(client)

@@ -1,10 +1,11 @@
 //! One agent's links: dials the parent and other agents, accepts incoming connections, moves frames.
 //!
-//! The bytes of a link are carried by a transport (`super::transports`); everything here is the same for all transports.
+//! The bytes of a link are carried by a transport (`super::transports`); everything here is the same for all
+//! transports.
 //!
-//! An incoming connection is a guest until its handshake is done. The number of guests is bounded. At the bound the oldest one that has
-//! not even sent a hello is closed in favour of the next. So strangers that hold connections open cannot keep children out, which need
-//! no more than a round trip.
+//! An incoming connection is a guest until its handshake is done. The number of guests is bounded. At the bound the
+//! oldest one that has not even sent a hello is closed in favour of the next. So strangers that hold connections open
+//! cannot keep children out, which need no more than a round trip.
 
 mod dialling;
 mod guests;
@@ -51,7 +52,8 @@ pub struct LinkSet {
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet; in order of their ids, so the oldest first.
     guests: BTreeSet<LinkId>,
-    /// The hellos that were heard, each with the link on which it came first. Only members of the session make new ones.
+    /// The hellos that were heard, each with the link on which it came first. Only members of the session make new
+    /// ones.
     hellos: BTreeMap<Seal, LinkId>,
     /// The dials to the parent and to other agents, each until there is a link.
     dials: BTreeMap<AgentId, Dial>,
@@ -71,7 +73,8 @@ struct Entry {
     kind: Kind,
     interest: Interest,
     closing: bool,
-    /// The last check found bytes unanswered for too long. The next check decides, since a probe may only just have been sent.
+    /// The last check found bytes unanswered for too long. The next check decides, since a probe may only just have
+    /// been sent.
     suspect: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Sealed memory that the agent's ranks map, each piece identified by its descriptor.
 //!
-//! Memory is made and written here on request of the state machine, and kept under its number as long as the machine may refer to it. A
-//! reply holds the descriptors that it sends.
+//! Memory is made and written here on request of the state machine, and kept under its number as long as the machine
+//! may refer to it. A reply holds the descriptors that it sends.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -87,7 +87,8 @@ impl RankMemory {
         self.0.remove(&job);
     }
 
-    /// The memory to send with a reply. `None`: the reply must not be sent, since it refers to memory that does not exist.
+    /// The memory to send with a reply. `None`: the reply must not be sent, since it refers to memory that does not
+    /// exist.
     pub fn for_reply(&self, job: JobId, shares: &[ShareId]) -> Option<Vec<Shared>> {
         let Some(memory) = self.0.get(&job) else {
             return shares.is_empty().then(Vec::new);

@@ -5,9 +5,10 @@
 //!   task    credential ──► unmunge ──► key, and the user who made the credential: only our own user's is accepted
 //! ```
 //!
-//! Munge signs and encrypts with a key of the cluster that only munged can read. Anyone may have it make a credential, but munged writes
-//! into each who asked for it. A credential is accepted once on each host and for a limited time, so a message that was recorded is
-//! refused there. The body is encrypted by us, since munge takes only 1 MiB, and once for all tasks.
+//! Munge signs and encrypts with a key of the cluster that only munged can read. Anyone may have it make a credential,
+//! but munged writes into each who asked for it. A credential is accepted once on each host and for a limited time, so
+//! a message that was recorded is refused there. The body is encrypted by us, since munge takes only 1 MiB, and once
+//! for all tasks.
 //!
 //! The programs of munge are called rather than its library, which a static build could not open.
 
@@ -73,8 +74,8 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// The program that turns a payload on its standard input into a credential for this user's processes. `valid_s`: for how long they may
-/// need it.
+/// The program that turns a payload on its standard input into a credential for this user's processes. `valid_s`: for
+/// how long they may need it.
 pub fn program(valid_s: u64) -> Program {
     let user = format!("--restrict-uid={}", geteuid().as_raw());
     let lifetime = format!("--ttl={}", valid_s.clamp(LIFETIME_S, LIFETIME_S_MAX));
@@ -122,8 +123,8 @@ fn open_with(answer: &[u8], user: u32, sealed: Vec<u8>) -> Result<Vec<u8>, Unsea
     MessageKey::from_payload(payload).ok_or(Unsealable::NoKey)?.open(sealed)
 }
 
-/// The user who made a credential, and its payload. An answer has the line `UID: name (number)` or `UID: number` among its first lines, then
-/// an empty line, then the payload.
+/// The user who made a credential, and its payload. An answer has the line `UID: name (number)` or `UID: number` among
+/// its first lines, then an empty line, then the payload.
 fn read_answer(answer: &[u8]) -> Option<(u32, &[u8])> {
     let user = value_of("UID:", answer)?;
     // A name may contain anything, but the number is last.

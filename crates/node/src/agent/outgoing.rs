@@ -65,8 +65,8 @@ impl Piece {
         }
         let count = self.shares.len().min(SHARES_PER_SEND_MAX);
         let fds: Vec<BorrowedFd<'_>> = self.shares[..count].iter().map(AsFd::as_fd).collect();
-        // If there are more descriptors than one message takes, each message but the last carries one byte. A reply is long
-        // enough for that, so the descriptors arrive in time.
+        // If there are more descriptors than one message takes, each message but the last carries one byte. A reply is
+        // long enough for that, so the descriptors arrive in time.
         let bytes = if count < self.shares.len() { &self.bytes[..1] } else { &self.bytes[..] };
         let written = socket::send(fd, bytes, &fds).map_err(errno)?;
         self.shares.drain(..count);

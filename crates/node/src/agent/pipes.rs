@@ -14,7 +14,8 @@ pub struct OutputPipe {
     pub fd: OwnedFd,
     /// A pseudo-terminal ends with `EIO`, and does not report reliably how many bytes it holds.
     pub terminal: bool,
-    /// The rank is gone: the number of bytes that it left in the pipe. Output of a grandchild that still holds the pipe is not read.
+    /// The rank is gone: the number of bytes that it left in the pipe. Output of a grandchild that still holds the pipe
+    /// is not read.
     pub left: Option<usize>,
     /// Removed from the reactor until the job's stream is read again.
     pub parked: bool,
@@ -43,7 +44,8 @@ impl OutputPipe {
         }
     }
 
-    /// Fills the buffer. A read from a terminal returns at most 4 KiB, so terminals are read until the buffer is full or nothing is left.
+    /// Fills the buffer. A read from a terminal returns at most 4 KiB, so terminals are read until the buffer is full
+    /// or nothing is left.
     fn fill(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
         let mut filled = rustix::io::read(&self.fd, &mut *buffer)?;
         while self.terminal && filled > 0 && filled < buffer.len() {

@@ -48,8 +48,9 @@ impl ReservedPorts {
         self.closed.insert(job, (first, sockets));
     }
 
-    /// The job has ended everywhere: others may have its ports. Those of a job that could not begin here listen already; connects that wait
-    /// at them are from ranks that have ended. Returns `false` if ports cannot be renewed now.
+    /// The job has ended everywhere: others may have its ports. Those of a job that could not begin here listen
+    /// already; connects that wait at them are from ranks that have ended. Returns `false` if ports cannot be renewed
+    /// now.
     pub fn renew(&mut self, job: JobId) -> bool {
         let Some((first, sockets)) = self.closed.get(&job) else { return true };
         let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(|socket| reserved::renew(socket, BACKLOG)).collect();
@@ -71,7 +72,8 @@ pub fn close(socket: &OwnedFd) {
     reserved::close(socket).expect("a reserved port has a socket of TCP");
 }
 
-/// Where to begin the search for free ports: agents on one machine, and jobs one after the other, search in different places.
+/// Where to begin the search for free ports: agents on one machine, and jobs one after the other, search in different
+/// places.
 pub fn place_to_search(range: PortRange, number: u32) -> u16 {
     let width = u32::from(range.high.saturating_sub(range.low)) + 1;
     range.low + (number.wrapping_mul(0x9e37_79b1) % width) as u16

@@ -1,8 +1,9 @@
 //! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
-//! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to the
-//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes, `server` has to do
-//! with their PMIx server process, `further` lets further libraries join, `relays` moves the bytes of connections between ranks.
+//! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to
+//! the keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes,
+//! `server` has to do with their PMIx server process, `further` lets further libraries join, `relays` moves the bytes
+//! of connections between ranks.
 
 mod further;
 mod output;
@@ -44,7 +45,8 @@ use wireup_wire::signal::SIGKILL;
 pub const BACKLOG: i32 = 4096;
 /// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
-/// How often more is read then. The kernel's buffer of a terminal holds less than one read; what follows is of other processes.
+/// How often more is read then. The kernel's buffer of a terminal holds less than one read; what follows is of other
+/// processes.
 const READS_MAX: u32 = 8;
 
 pub struct JobRanks {
@@ -92,7 +94,8 @@ struct OpenTerminal {
 struct RankIo {
     output: [Option<OutputPipe>; 2],
     stdin: Outgoing,
-    /// Its PMI sockets, by the numbers of its libraries: the inherited one, then those of further ones. Empty once it has ended.
+    /// Its PMI sockets, by the numbers of its libraries: the inherited one, then those of further ones. Empty once it
+    /// has ended.
     pmi: Vec<PmiSocket>,
     /// The names of the further libraries, those that have left too.
     libraries: Vec<Vec<u8>>,
@@ -172,8 +175,8 @@ impl JobRanks {
         Ok(())
     }
 
-    /// Binds a socket for each of the ranks, which are about to be started. If they listen, others may connect from now on. Returns the
-    /// first of their ports, which are consecutive.
+    /// Binds a socket for each of the ranks, which are about to be started. If they listen, others may connect from now
+    /// on. Returns the first of their ports, which are consecutive.
     pub fn bind(&mut self, count: u32, ports: RankPorts) -> Result<u16, NoRow> {
         let RankPorts { range, listen } = ports;
         let first = place_to_search(range, std::process::id() ^ self.job.0);
@@ -273,7 +276,8 @@ impl JobRanks {
                 // The server's messages about the rank, such as its finalize, come before its exit.
                 while self.on_pmix_bytes(turn) {}
                 if self.pmix.as_ref().is_some_and(PmixServer::is_dying) {
-                    // The rank may have died because of the server: the server's exit, with its cause, is reported first.
+                    // The rank may have died because of the server: the server's exit, with its cause, is reported
+                    // first.
                     self.deferred.push((slot, status));
                     return Ok(());
                 }
@@ -396,7 +400,8 @@ impl JobRanks {
         self.fd_backoff.settle(!fd_backoff.is_empty());
     }
 
-    /// Gives up pseudo-terminals whose ranks have been gone for long. There is no time limit while the stream is paused.
+    /// Gives up pseudo-terminals whose ranks have been gone for long. There is no time limit while the stream is
+    /// paused.
     fn give_terminals_up(&mut self, turn: &mut Turn<'_>) {
         let job = self.job;
         let due: Vec<OpenTerminal> =

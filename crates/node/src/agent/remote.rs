@@ -6,9 +6,9 @@
 //!   send    exec /bin/sh -c '…' < program         into the cache: private, verified, renamed into place
 //! ```
 //!
-//! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end; `/bin/sh`
-//! interprets the rest. `[ -O … ]`: files of another user are not read or run, and neither is a cache
-//! that is a symbolic link. The program itself checks, once it runs, who else may write there.
+//! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;
+//! `/bin/sh` interprets the rest. `[ -O … ]`: files of another user are not read or run, and neither is a cache that is
+//! a symbolic link. The program itself checks, once it runs, who else may write there.
 
 use std::ffi::OsString;
 use std::fs::DirEntry;
@@ -73,8 +73,8 @@ pub fn variable((name, value): (OsString, OsString)) -> Vec<u8> {
     [name.into_vec(), value.into_vec()].join(&b'=')
 }
 
-/// The words after `… host`, with `asked` after `agent`: the version first; they need no quotes. `build` is this program's build id,
-/// `digest` that of its file.
+/// The words after `… host`, with `asked` after `agent`: the version first; they need no quotes. `build` is this
+/// program's build id, `digest` that of its file.
 fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
         How::Plain if is_plain(program) => {
@@ -88,7 +88,8 @@ fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, aske
     words.into_iter().map(String::into_bytes).collect()
 }
 
-/// In place of sending the program: whether a host runs commands, so that it could be sent. It answers that it needs the program.
+/// In place of sending the program: whether a host runs commands, so that it could be sent. It answers that it needs
+/// the program.
 pub fn asking() -> Vec<Vec<u8>> {
     vec![in_shell(&format!("echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}")).into_bytes()]
 }

@@ -53,8 +53,8 @@ impl Shells {
         })
     }
 
-    /// Calls the session's remote shell for the agent of a host, with the bootstrap message on standard input, or with an empty one as a
-    /// probe whether the host answers.
+    /// Calls the session's remote shell for the agent of a host, with the bootstrap message on standard input, or with
+    /// an empty one as a probe whether the host answers.
     pub fn start(
         &mut self,
         shell: ShellId,
@@ -75,8 +75,8 @@ impl Shells {
         Ok(())
     }
 
-    /// Calls the batch system for several agents, with their bootstrap message on every task's standard input, which is sealed first if
-    /// munge can do that.
+    /// Calls the batch system for several agents, with their bootstrap message on every task's standard input, which is
+    /// sealed first if munge can do that.
     pub fn start_step(
         &mut self,
         shell: ShellId,
@@ -250,7 +250,8 @@ impl Shells {
         }
     }
 
-    /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported here.
+    /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported
+    /// here.
     fn on_keeper_lost(&self, problem: Option<SpawnError>, inputs: &mut Vec<Input>) {
         if let Some(problem) = &problem {
             let advice = remedy(problem.errno).map_or_else(String::new, |advice| format!("; {advice}"));
@@ -287,7 +288,8 @@ impl Shells {
         }
     }
 
-    /// Waits for steps to end: they do so when their agents have left, which takes a moment. A step that takes too long is ended.
+    /// Waits for steps to end: they do so when their agents have left, which takes a moment. A step that takes too long
+    /// is ended.
     pub fn end_steps(&mut self, reactor: &Reactor) {
         self.sealings.values_mut().for_each(Sealing::stop);
         for (signal, patience) in [(None, STEP_END_MAX), (Some(SIGTERM), STEP_END_MAX)] {

@@ -1,8 +1,9 @@
 //! Decides whether to poll for a moment before sleeping, since an answer on a link may be about to arrive.
 //!
-//! Going to sleep and being woken takes longer than a small message between two agents. So an agent that has just received something
-//! from another one polls for the next message for some microseconds, as long as that pays off: each poll in vain makes it skip twice as
-//! many chances, and an agent that shares its CPUs with others soon sleeps at once again.
+//! Going to sleep and being woken takes longer than a small message between two agents. So an agent that has just
+//! received something from another one polls for the next message for some microseconds, as long as that pays off: each
+//! poll in vain makes it skip twice as many chances, and an agent that shares its CPUs with others soon sleeps at once
+//! again.
 
 /// Duration of a poll (ns). Chosen: about two one-way times of a small message.
 const SPIN_NS: u64 = 8_000;

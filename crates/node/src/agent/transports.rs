@@ -1,8 +1,8 @@
 //! The transports of links between agents, behind one interface.
 //!
-//! A transport lists the candidates for reaching a peer (usually addresses), makes carriers of bytes from them, and accepts the carriers
-//! of incoming connections. Everything else is the same for all transports and is elsewhere: the order in which candidates are tried,
-//! guests, frames (`links`), the handshake and encryption (`crate::transport`).
+//! A transport lists the candidates for reaching a peer (usually addresses), makes carriers of bytes from them, and
+//! accepts the carriers of incoming connections. Everything else is the same for all transports and is elsewhere: the
+//! order in which candidates are tried, guests, frames (`links`), the handshake and encryption (`crate::transport`).
 //!
 //! ```text
 //!   Output::Dial ─► Offer ─► candidates() ─► open() ─► Carrier ─┐
@@ -11,8 +11,9 @@
 //!   bytes of a link: its own descriptor in the reactor, or take_in() and then ready()
 //! ```
 //!
-//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. If users can choose it, it also
-//! has a row in [`AgentTransport`]. The link to a launcher in this process is not a transport: it passes frames, not bytes.
+//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. If users can
+//! choose it, it also has a row in [`AgentTransport`]. The link to a launcher in this process is not a transport: it
+//! passes frames, not bytes.
 
 mod tcp;
 pub(crate) mod ucx;

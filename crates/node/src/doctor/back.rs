@@ -1,7 +1,7 @@
 //! Dials the doctor as a child dials its parent: the same addresses in the same order; the first answer wins.
 //!
-//! The node sends its half of the token, and the doctor answers with the other half. Otherwise any process listening on the same
-//! port of an address that every machine has (`docker0`) would be mistaken for the doctor.
+//! The node sends its half of the token, and the doctor answers with the other half. Otherwise any process listening on
+//! the same port of an address that every machine has (`docker0`) would be mistaken for the doctor.
 
 use super::report::{Ask, Back, HALF, Token};
 use crate::transport::addresses::{SshConnection, dial_order, source_for};

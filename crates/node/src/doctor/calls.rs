@@ -1,7 +1,7 @@
 //! Calls remote shells for several hosts at once, as in a run, and reads their output.
 //!
-//! The state machine of `proto` decides which host is called when and how, and what an exit means; this file handles the processes. A
-//! keeper holds them, so that they end with this process, however that ends.
+//! The state machine of `proto` decides which host is called when and how, and what an exit means; this file handles
+//! the processes. A keeper holds them, so that they end with this process, however that ends.
 
 use super::report::{REPORTED, UNCONNECTED};
 use crate::agent::remote;

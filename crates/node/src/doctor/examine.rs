@@ -66,8 +66,8 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> ExamineError {
     move |error| ExamineError::Io { what, error }
 }
 
-/// Examines all hosts. Takes at most `timeout_ns` for each batch of hosts that are called at once. Call it while the process
-/// has one thread.
+/// Examines all hosts. Takes at most `timeout_ns` for each batch of hosts that are called at once. Call it while the
+/// process has one thread.
 ///
 /// # Errors
 /// The examination could not be started.
@@ -188,7 +188,8 @@ impl Doctor {
         }
     }
 
-    /// A line of a node's report, which may come twice: by the remote shell, which nobody else can write to, and by its connection.
+    /// A line of a node's report, which may come twice: by the remote shell, which nobody else can write to, and by its
+    /// connection.
     fn on_line(&mut self, host: usize, line: &[u8], by_shell: bool) {
         let seen = &mut self.seen[host];
         match Said::parse(line) {

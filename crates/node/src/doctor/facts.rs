@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_os::interfaces::{self, InterfaceAddress};
 
-/// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as the user wrote it; `ssh` tells how
-/// this process was reached.
+/// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as the user wrote it;
+/// `ssh` tells how this process was reached.
 pub fn read(interface: Option<&str>, ssh: Option<SshConnection>, cwd: &Path) -> Facts {
     let own = interfaces::addresses().unwrap_or_default();
     let filter = interface.and_then(|text| Filter::parse(text).ok());

@@ -1,4 +1,5 @@
-//! Connections from nodes to the doctor: each sends half a token and, if it is one of ours, gets the other half and reports.
+//! Connections from nodes to the doctor: each sends half a token and, if it is one of ours, gets the other half and
+//! reports.
 //!
 //! A stranger's connection costs at most 16 bytes, a descriptor and 5 s.
 
@@ -16,7 +17,8 @@ const GUESTS_MAX: usize = 256;
 /// How long a guest may take to send its token.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// How long the reports of a node are awaited after its remote shell has ended: longer than a packet takes that was sent before.
+/// How long the reports of a node are awaited after its remote shell has ended: longer than a packet takes that was
+/// sent before.
 const LINGER_NS: u64 = 1_000_000_000;
 /// Longest unfinished line of a report.
 const LINE_BYTES_MAX: usize = 256 << 10;

@@ -1,8 +1,9 @@
 //! The doctor's question to a node, and the node's answers.
 //!
-//! The question is a `postcard` body in a start message on standard input, as that of an agent. Each answer is a line on standard output:
-//! a mark and the body in hexadecimal digits, since a user's shell may print there too. All lines are repeated on the connection to the
-//! doctor, since a user's shell may also have closed standard output, which a run does not need.
+//! The question is a `postcard` body in a start message on standard input, as that of an agent. Each answer is a line
+//! on standard output: a mark and the body in hexadecimal digits, since a user's shell may print there too. All lines
+//! are repeated on the connection to the doctor, since a user's shell may also have closed standard output, which a run
+//! does not need.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::IpAddr;
@@ -18,7 +19,8 @@ pub const REPORTED: u8 = 92;
 /// The exit code of a node that has not reached the doctor. Perhaps its report is lost, where nobody reads its output.
 pub const UNCONNECTED: u8 = 91;
 
-/// Two halves of random bytes: the first one proves that the sender was asked by the doctor, the second that it is the doctor.
+/// Two halves of random bytes: the first one proves that the sender was asked by the doctor, the second that it is the
+/// doctor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     pub node: [u8; HALF],

@@ -81,7 +81,8 @@ fn alone(name: &str) -> String {
     }
 }
 
-/// The first number in which two names differ: its position in the first one. Names with colons are addresses and have none.
+/// The first number in which two names differ: its position in the first one. Names with colons are addresses and have
+/// none.
 fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
     if left.contains(':') || right.contains(':') {
         return None;

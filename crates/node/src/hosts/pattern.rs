@@ -1,15 +1,16 @@
 //! Parses one host: `n[2-5]:8`, `gpu[01-04,07]-ib`, `user@n1`, `[fd00::1]:2`.
 //!
-//! Brackets have two uses, told apart by their content. With a colon it is an IPv6 address, which is the whole name (possibly after a
-//! user). Otherwise it is a list of numbers and ranges; a name may contain any number of such lists. A number
-//! is written with as many digits as the first of its range, so leading zeros are kept.
+//! Brackets have two uses, told apart by their content. With a colon it is an IPv6 address, which is the whole name
+//! (possibly after a user). Otherwise it is a list of numbers and ranges; a name may contain any number of such lists.
+//! A number is written with as many digits as the first of its range, so leading zeros are kept.
 
 use super::problem::HostProblem;
 use std::net::Ipv6Addr;
 
 /// Most digits of a number in a range: more might not fit into 64 bits.
 const DIGITS_MAX: usize = 18;
-/// Characters not allowed in host names, because they mean something to shells, to ssh's configuration or in this syntax.
+/// Characters not allowed in host names, because they mean something to shells, to ssh's configuration or in this
+/// syntax.
 const FORBIDDEN: &str = "\"'`$&|;<>(){}*?!\\/#=,~^";
 
 /// One word that stands for one host or several.

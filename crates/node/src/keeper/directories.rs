@@ -13,7 +13,8 @@ use wireup_os::files;
 
 /// How much of a log is kept (bytes). Chosen: enough for a panic's message and some lines before it.
 const LAST_WORDS_BYTES_MAX: u64 = 4 << 10;
-/// Most tries to lock the directory, since the process that has claimed it may be about to end; below, the pause between them.
+/// Most tries to lock the directory, since the process that has claimed it may be about to end; below, the pause
+/// between them.
 const LOOKS_MAX: u32 = 100;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -36,7 +37,8 @@ impl Directories {
         self.at_end.push(directory);
     }
 
-    /// At the end, removes everything except the end of its log, unless another process has claimed the directory by then.
+    /// At the end, removes everything except the end of its log, unless another process has claimed the directory by
+    /// then.
     pub fn remove_unclaimed(&mut self, path: Vec<u8>, log: String, last_words: String) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // A missing directory need not be removed.

@@ -1,7 +1,8 @@
 //! The forker: a process with one thread that forks keepers for one that has several.
 //!
-//! A process starts it before its first other thread (those that write a job's output, or of a foreign library), and from then on asks it for
-//! each keeper. Keepers must be children of the process that asks, which is a subreaper: so they are forked by a third process, which ends.
+//! A process starts it before its first other thread (those that write a job's output, or of a foreign library), and
+//! from then on asks it for each keeper. Keepers must be children of the process that asks, which is a subreaper: so
+//! they are forked by a third process, which ends.
 //!
 //! ```text
 //!   agent ── namespace ──► forker ── forks ──► between ── forks ──► keeper
@@ -9,7 +10,8 @@
 //!     ◄── how that ended ────┘
 //! ```
 //!
-//! It ends when the agent's end of the socket is closed. Cost of a keeper: two forks and four messages in place of one fork.
+//! It ends when the agent's end of the socket is closed. Cost of a keeper: two forks and four messages in place of one
+//! fork.
 
 use super::leaving::{self, Leaving};
 use super::{ENTER_MAX, Keeper};
@@ -33,8 +35,8 @@ struct Forker {
     socket: OwnedFd,
 }
 
-/// Call it before this process gets another thread: from now on [`Keeper::fork`] and [`Keeper::fork_isolated`] need not be called with one
-/// thread. Only the first call has an effect.
+/// Call it before this process gets another thread: from now on [`Keeper::fork`] and [`Keeper::fork_isolated`] need not
+/// be called with one thread. Only the first call has an effect.
 ///
 /// # Errors
 /// This process has several threads, or no process can be created.

@@ -1,36 +1,40 @@
 //! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent for long.
 //!
-//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper. Before its first processes start,
-//! it begins a session, or a process group in the agent's session without a terminal. If the keeper dies, the kernel kills every process
-//! that it started. If the agent dies (end of file on their socket), the keeper sweeps: it kills these processes and all of their
-//! descendants, even after `setsid` or a double fork, and reaps until none is left.
+//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper. Before its
+//! first processes start, it begins a session, or a process group in the agent's session without a terminal. If the
+//! keeper dies, the kernel kills every process that it started. If the agent dies (end of file on their socket), the
+//! keeper sweeps: it kills these processes and all of their descendants, even after `setsid` or a double fork, and
+//! reaps until none is left.
 //!
-//! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With Linux's autogroups a
-//! session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If each rank had a group of its own, it would
-//! have no effect, and ranks that poll for each other would slow to a crawl as soon as anything else used the CPUs. Each job has a group
-//! of its own for the same reason: otherwise polling ranks would yield to computing ranks of another job.
+//! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With
+//! Linux's autogroups a session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If
+//! each rank had a group of its own, it would have no effect, and ranks that poll for each other would slow to a crawl
+//! as soon as anything else used the CPUs. Each job has a group of its own for the same reason: otherwise polling ranks
+//! would yield to computing ranks of another job.
 //!
-//! Jobs with a PMIx server share their agent's session, and so does the server: one group, as under Open MPI's own launcher. Linux 6.18 can
-//! let one group run alone for half a minute if some processes in it yield all the time and others wake up often, as Open MPI's ranks do
-//! when they outnumber the CPUs; an agent or a server in another group then answers nothing. (MPICH's test `spawn_rootargs`, 10 ranks that
-//! start 50, on 2 CPUs: 4 to 119 s with separate groups, 3.7 s with one.) A keeper that has begun one of the two serves no job of the other
-//! kind.
+//! Jobs with a PMIx server share their agent's session, and so does the server: one group, as under Open MPI's own
+//! launcher. Linux 6.18 can let one group run alone for half a minute if some processes in it yield all the time and
+//! others wake up often, as Open MPI's ranks do when they outnumber the CPUs; an agent or a server in another group
+//! then answers nothing. (MPICH's test `spawn_rootargs`, 10 ranks that start 50, on 2 CPUs: 4 to 119 s with separate
+//! groups, 3.7 s with one.) A keeper that has begun one of the two serves no job of the other kind.
 //!
-//! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the agent's group
-//! would have the same weight as the group of all its ranks: the agent would get the CPU at once for each single request, and every
-//! request would cost a context switch. Among many groups it runs less often and then finds several requests. (16 nodes of 16 ranks on 2
-//! CPUs, fence and gets: one session for each node's ranks takes 1.2 x the time.)
+//! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the
+//! agent's group would have the same weight as the group of all its ranks: the agent would get the CPU at once for each
+//! single request, and every request would cost a context switch. Among many groups it runs less often and then finds
+//! several requests. (16 nodes of 16 ranks on 2 CPUs, fence and gets: one session for each node's ranks takes 1.2 x the
+//! time.)
 //!
-//! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session could continue the
-//! rank.
+//! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session
+//! could continue the rank.
 //!
-//! Such ranks, PMIx servers and agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch system or of
-//! systemd) they share a group with any other busy process. A keeper has the usual one, and a rank shortens its own: a process that begins
-//! to run gets ahead of one whose short slice is over, and if all CPUs are busy with polling ranks, a keeper with a short slice would
-//! continue between two starts only at a tick of the kernel's clock.
+//! Such ranks, PMIx servers and agents have a short time slice, because without autogroups (in containers, or in
+//! cgroups of a batch system or of systemd) they share a group with any other busy process. A keeper has the usual one,
+//! and a rank shortens its own: a process that begins to run gets ahead of one whose short slice is over, and if all
+//! CPUs are busy with polling ranks, a keeper with a short slice would continue between two starts only at a tick of
+//! the kernel's clock.
 //!
-//! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the process, but it
-//! sends the agent's ends to the agent as soon as the process runs.
+//! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the
+//! process, but it sends the agent's ends to the agent as soon as the process runs.
 //!
 //! Messages: one request for a whole batch; one report for each start and each exit, many of them in one system call.
 
@@ -107,8 +111,8 @@ enum Namespace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alive {
     Yes,
-    /// The kernel kills its processes; their descendants are reparented to the agent, which is also a subreaper, or to the first process of
-    /// their PID namespace.
+    /// The kernel kills its processes; their descendants are reparented to the agent, which is also a subreaper, or to
+    /// the first process of their PID namespace.
     Gone,
 }
 
@@ -121,8 +125,8 @@ impl Keeper {
         Keeper::fork_into(None)
     }
 
-    /// The same, with the keeper in a PID namespace where that is permitted. Nothing that it starts outlives the first process of the
-    /// namespace: in a new one, the keeper itself. Call [`Keeper::settled`] before anything else.
+    /// The same, with the keeper in a PID namespace where that is permitted. Nothing that it starts outlives the first
+    /// process of the namespace: in a new one, the keeper itself. Call [`Keeper::settled`] before anything else.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -147,8 +151,8 @@ impl Keeper {
     /// Forks a keeper from this process. Returns its pid, and the agent's end of its socket.
     fn fork_here(namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
         let (socket, far) = socket::pair()?;
-        // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
-        // terminal.
+        // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there
+        // is no terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
         let (forked, outer) = match namespace {
             None => (process::fork_with_signals_blocked()?, None),
@@ -173,7 +177,8 @@ impl Keeper {
         !self.is_entering() || self.entered().is_ok()
     }
 
-    /// In place of a keeper that has not settled: one that `again` forks or, if that does not settle either, one without a namespace.
+    /// In place of a keeper that has not settled: one that `again` forks or, if that does not settle either, one
+    /// without a namespace.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -224,8 +229,8 @@ impl Keeper {
         self.pid
     }
 
-    /// Queues the request that it begin this kernel session, or a process group in it. Call it before processes are requested; only the
-    /// first call has an effect.
+    /// Queues the request that it begin this kernel session, or a process group in it. Call it before processes are
+    /// requested; only the first call has an effect.
     pub fn begin(&mut self, session: KernelSession) {
         if self.kernel_session.is_none() {
             self.kernel_session = Some(session);
@@ -289,11 +294,12 @@ impl Keeper {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Tells the keeper to sweep and leave, and waits for that, but for a limited time: a process that sleeps in the kernel (because of
-    /// a dead file server) cannot be killed now. The keeper works independently: it goes on killing as an orphan
-    /// and leaves when the last of its processes is gone.
+    /// Tells the keeper to sweep and leave, and waits for that, but for a limited time: a process that sleeps in the
+    /// kernel (because of a dead file server) cannot be killed now. The keeper works independently: it goes on killing
+    /// as an orphan and leaves when the last of its processes is gone.
     ///
-    /// If the keeper was killed, or has not read the requests, this removes the directories that it should have removed.
+    /// If the keeper was killed, or has not read the requests, this removes the directories that it should have
+    /// removed.
     ///
     /// # Errors
     /// It was already reaped, or it has not left in time (`TimedOut`).

@@ -1,7 +1,7 @@
 //! The requests of an agent to its keeper, and the keeper's events.
 //!
-//! The keeper is forked from the agent, so both ends of the encoding always have the same version. A [`KeeperEvent`] carries
-//! descriptors, which are sent beside the bytes (see `channel`).
+//! The keeper is forked from the agent, so both ends of the encoding always have the same version. A [`KeeperEvent`]
+//! carries descriptors, which are sent beside the bytes (see `channel`).
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -10,7 +10,8 @@ use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
-/// The slot of a process that serves the others (the PMIx server), and that of one which is started before the job is known.
+/// The slot of a process that serves the others (the PMIx server), and that of one which is started before the job is
+/// known.
 pub const SERVER_SLOT: u32 = u32::MAX;
 pub const AHEAD_SLOT: u32 = SERVER_SLOT - 1;
 
@@ -26,22 +27,23 @@ pub enum Request {
     Sockets { count: u32 },
     /// Start processes. Each is answered by `Started` and later `Exited`, or by `StartFailed`.
     Spawn(Batch),
-    /// Send a signal to the process group of one slot, or to all except servers. Processes that are not started yet get it
-    /// before their first instruction; `SIGKILL` to all cancels their start instead (`StartFailed`, `ECANCELED`).
+    /// Send a signal to the process group of one slot, or to all except servers. Processes that are not started yet get
+    /// it before their first instruction; `SIGKILL` to all cancels their start instead (`StartFailed`, `ECANCELED`).
     Signal { slot: Option<u32>, signal: i32 },
     /// Kill all descendants, even after `setsid` or double forks; then send `Swept`.
     Sweep,
     /// Remove this directory and its contents when no process is left and the agent releases the keeper, or dies.
     RemoveAtEnd { directory: Vec<u8> },
-    /// The same when the keeper itself ends, unless another process has claimed (`flock`) the directory by then. If the file `log` in it
-    /// is not empty, its end is kept as the file `last_words`.
+    /// The same when the keeper itself ends, unless another process has claimed (`flock`) the directory by then. If the
+    /// file `log` in it is not empty, its end is kept as the file `last_words`.
     RemoveUnclaimed { directory: Vec<u8>, log: String, last_words: String },
-    /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that fails, or processes
-    /// had staged files, the keeper leaves.
+    /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
+    /// fails, or processes had staged files, the keeper leaves.
     Renew,
     /// If the agent dies, restore the modes that standard input, a terminal, had when the keeper was forked.
     RestoreTerminalOnDeath,
-    /// Begin a kernel session, or a process group in the agent's, which no renewal undoes. Sent once: see [`super::Keeper::begin`].
+    /// Begin a kernel session, or a process group in the agent's, which no renewal undoes. Sent once: see
+    /// [`super::Keeper::begin`].
     Begin(KernelSession),
 }
 

@@ -1,7 +1,8 @@
-//! Staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the copies under the original names.
+//! Staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the copies
+//! under the original names.
 //!
-//! The library is one of the staged files. The keeper makes a map of the names that are staged, which the library reads, and starts the copies of
-//! staged programs: it does not have the library itself.
+//! The library is one of the staged files. The keeper makes a map of the names that are staged, which the library
+//! reads, and starts the copies of staged programs: it does not have the library itself.
 
 use super::protocol::Program;
 use std::collections::BTreeMap;
@@ -37,8 +38,8 @@ pub struct Start {
     pub env: Vec<Vec<u8>>,
 }
 
-/// Whether programs of this node can have the library. Before this version `dlsym`, among others, is in a library of its own, which not every
-/// program has.
+/// Whether programs of this node can have the library. Before this version `dlsym`, among others, is in a library of
+/// its own, which not every program has.
 ///
 /// # Errors
 /// Why they cannot.
@@ -169,7 +170,8 @@ const MAP: &str = "map";
 /// Which mounts a process has.
 const MOUNTS: &str = "/proc/self/ns/mnt";
 
-/// A program cannot work in a folder that the node does not have, and what makes something new there would fail in ways of its own.
+/// A program cannot work in a folder that the node does not have, and what makes something new there would fail in ways
+/// of its own.
 ///
 /// # Errors
 /// A folder on the way to something staged is missing here.

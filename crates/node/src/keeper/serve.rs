@@ -1,9 +1,9 @@
 //! The keeper's own process: a loop that starts, signals, reaps and reports.
 //!
 //! Each turn waits for the agent or for an ended child, or does not wait while there are processes to start. Then it
-//! handles requests, reaps, starts as many processes as the spawner has room for, and reports. So a batch of thousands delays a
-//! signal by a few starts at most. Few descriptors wait to be sent at any time, because `clone` copies and `exec` closes the
-//! whole table.
+//! handles requests, reaps, starts as many processes as the spawner has room for, and reports. So a batch of thousands
+//! delays a signal by a few starts at most. Few descriptors wait to be sent at any time, because `clone` copies and
+//! `exec` closes the whole table.
 
 use super::channel::{Flushed, Inbox, Outbox};
 use super::directories::Directories;
@@ -41,14 +41,14 @@ const STARTS_MAX: usize = 64;
 const FREIGHT: usize = 48;
 /// With this many unsent descriptors, starts wait until the agent takes some.
 const FREIGHT_MAX: usize = 128;
-/// How long to wait for a start in progress, or for descriptors in flight to be received, before everything else is checked again:
-/// the first wait, and the maximum after doubling.
+/// How long to wait for a start in progress, or for descriptors in flight to be received, before everything else is
+/// checked again: the first wait, and the maximum after doubling.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
 /// While there are processes to start, reports wait to be joined by others, but no longer than this.
 const REPORT_NS: u64 = 4_000_000;
-/// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds, unless an agent is
-/// stopped, and then nothing of its job is left anyway.
+/// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds,
+/// unless an agent is stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
 /// How long a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
 const REPORT_MAX: Duration = Duration::from_secs(1);
@@ -57,8 +57,8 @@ const CHILDREN: u64 = 1;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal. `around`: the agent's PID namespace and this process's own, if that is one
-/// within it.
+/// `terminal`: the modes of standard input, if it is a terminal. `around`: the agent's PID namespace and this process's
+/// own, if that is one within it.
 pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Option<(OwnedFd, &PidNamespace)>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
@@ -225,8 +225,8 @@ impl Serve {
         Ok(())
     }
 
-    /// The first process of a namespace ends last: keepers of other agents that are in it may have directories to remove. What they leave
-    /// becomes its child.
+    /// The first process of a namespace ends last: keepers of other agents that are in it may have directories to
+    /// remove. What they leave becomes its child.
     fn is_over(&mut self) -> bool {
         if !self.agent_gone || self.sweep.is_some() {
             return false;

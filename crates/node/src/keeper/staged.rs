@@ -1,5 +1,5 @@
-//! Staged files: before the first rank starts the keeper gets mounts of its own, in which they lie over the originals. Where it may not have
-//! them, a library in the ranks takes their place on request (`redirected`).
+//! Staged files: before the first rank starts the keeper gets mounts of its own, in which they lie over the originals.
+//! Where it may not have them, a library in the ranks takes their place on request (`redirected`).
 
 use super::protocol::Batch;
 use super::redirected::{self, Redirected};

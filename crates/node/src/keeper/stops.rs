@@ -1,12 +1,13 @@
 //! Stops processes as a terminal's `^Z` does.
 //!
-//! `SIGTSTP` alone does not stop every process: a program may handle it, and the kernel ignores it for a process group that no other
-//! process in its session could continue, such as a rank with a terminal of its own. So `SIGSTOP` follows, with a delay for programs that
-//! prepare for the stop; `SIGCONT` cancels it.
+//! `SIGTSTP` alone does not stop every process: a program may handle it, and the kernel ignores it for a process group
+//! that no other process in its session could continue, such as a rank with a terminal of its own. So `SIGSTOP`
+//! follows, with a delay for programs that prepare for the stop; `SIGCONT` cancels it.
 
 use wireup_wire::signal::{SIGCONT, SIGTSTP};
 
-/// Delay from `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds, and a user who presses `^Z` does not notice the delay.
+/// Delay from `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds, and a user who presses `^Z` does not notice
+/// the delay.
 const GRACE_NS: u64 = 50_000_000;
 
 /// Pending `SIGSTOP`s.

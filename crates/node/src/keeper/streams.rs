@@ -98,8 +98,8 @@ impl Streams {
 }
 
 impl Lent {
-    /// Closes everything that the agent had open, except `kept` and standard input. Occupies the low numbers, so that no source
-    /// descriptor of a child has the number of a target.
+    /// Closes everything that the agent had open, except `kept` and standard input. Occupies the low numbers, so that
+    /// no source descriptor of a child has the number of a target.
     ///
     /// # Errors
     /// `/dev/null` cannot be opened.

@@ -1,10 +1,10 @@
 //! A sweep: kills all descendants, round after round, until none is left.
 //!
-//! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when their parents
-//! are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
+//! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when
+//! their parents are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
 //!
-//! If the agent is gone, agents and keepers below this one have noticed that too: they end their own processes and remove
-//! directories that only they know. They get a moment for that.
+//! If the agent is gone, agents and keepers below this one have noticed that too: they end their own processes and
+//! remove directories that only they know. They get a moment for that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,8 +17,8 @@ const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
 /// A sweep gives up on processes of another user after this time.
 const DENIED_NS: u64 = 2_000_000_000;
-/// Time for wireup processes to end by themselves. Chosen: they need milliseconds, and half a second where several busy processes compete
-/// for each cpu.
+/// Time for wireup processes to end by themselves. Chosen: they need milliseconds, and half a second where several busy
+/// processes compete for each cpu.
 pub const FELLOWS_NS: u64 = 2_000_000_000;
 
 /// The state of a sweep.

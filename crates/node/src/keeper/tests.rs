@@ -198,8 +198,8 @@ fn an_agent_that_reads_late_misses_no_report() {
 fn exit_codes_and_signals_are_reported() {
     assert_eq!(shell("exit 7", |_| {}).0, ExitStatus::Exited(7));
     assert_eq!(shell("kill -9 $$", |_| {}).0, ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
-    // Rust's start-up code ignores SIGPIPE; a rank must not inherit that, nor our blocked signals. But signals that a shell ignores
-    // for background processes, which this test may be, stay ignored.
+    // Rust's start-up code ignores SIGPIPE; a rank must not inherit that, nor our blocked signals. But signals that a
+    // shell ignores for background processes, which this test may be, stay ignored.
     assert_eq!(shell("kill -13 $$", |_| {}).0, ExitStatus::Signalled { signal: 13, core_dumped: false });
     let (_, masks) = shell("grep -E 'Sig(Blk|Ign)' /proc/self/status", |_| {});
     let ignored =

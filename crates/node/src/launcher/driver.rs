@@ -92,8 +92,8 @@ impl<'w> LauncherDriver<'w> {
             }
         };
         let reactor = root.reactor();
-        // Signals that our caller has made us ignore, as under `nohup`, stay ignored: a blocked signal would be delivered to the
-        // descriptor even so.
+        // Signals that our caller has made us ignore, as under `nohup`, stay ignored: a blocked signal would be
+        // delivered to the descriptor even so.
         let heeded: Vec<i32> = SIGNALS.into_iter().filter(|&signal| !wireup_os::process::is_ignored(signal)).collect();
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
@@ -389,7 +389,8 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// If a rank gets a pseudo-terminal and standard input is a terminal: switches it to raw mode and gives the rank its size.
+/// If a rank gets a pseudo-terminal and standard input is a terminal: switches it to raw mode and gives the rank its
+/// size.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();

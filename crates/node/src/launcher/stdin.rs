@@ -1,4 +1,5 @@
-//! The launcher's standard input: read only while the job can take more, and only while we are in the terminal's foreground.
+//! The launcher's standard input: read only while the job can take more, and only while we are in the terminal's
+//! foreground.
 
 use crate::agent::token::Token;
 use bytes::Bytes;
@@ -26,8 +27,8 @@ enum State {
     File {
         bytes_max: usize,
     },
-    /// Another process group is in the terminal's foreground. No event tells when we are: a shell that moves a running job to
-    /// the foreground sends no signal.
+    /// Another process group is in the terminal's foreground. No event tells when we are: a shell that moves a running
+    /// job to the foreground sends no signal.
     Background {
         bytes_max: usize,
         ask_ns: u64,

@@ -1,8 +1,8 @@
 //! Writes the ranks' output on a thread of its own, so that a stopped terminal blocks nothing else.
 //!
-//! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell, so it cannot be made non-blocking.
-//! The thread starts with the first byte. It takes everything that waits and writes it in one call. If no thread can be
-//! started, the caller writes directly.
+//! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell, so it cannot be made
+//! non-blocking. The thread starts with the first byte. It takes everything that waits and writes it in one call. If no
+//! thread can be started, the caller writes directly.
 
 mod decoration;
 mod files;
@@ -157,8 +157,8 @@ impl Writer {
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
-    /// Waits until everything is written, at most `limit`; then also what there is of lines whose end will not come. Ends the thread: this
-    /// process may be about to fork.
+    /// Waits until everything is written, at most `limit`; then also what there is of lines whose end will not come.
+    /// Ends the thread: this process may be about to fork.
     pub fn finish(&mut self, limit: Option<Duration>) {
         if !self.wait(limit) {
             return;
@@ -242,8 +242,8 @@ impl Target {
         Target { stream, sink, spool, lines }
     }
 
-    /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may still
-    /// succeed. The first problem is returned.
+    /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may
+    /// still succeed. The first problem is returned.
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
@@ -355,11 +355,12 @@ pub enum FolderProblem {
     System(io::Error),
 }
 
-/// Makes the folder for the files of a job's ranks. If it has such files and may be used again, those that this job may write are removed, and
-/// no others.
+/// Makes the folder for the files of a job's ranks. If it has such files and may be used again, those that this job may
+/// write are removed, and no others.
 ///
 /// # Errors
-/// It cannot be made or read; it has the output of an earlier run, which is not to be replaced; a file cannot be removed.
+/// It cannot be made or read; it has the output of an earlier run, which is not to be replaced; a file cannot be
+/// removed.
 pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), FolderProblem> {
     let system = FolderProblem::System;
     drop(wireup_os::output_file::make_folder(path).map_err(system)?);
@@ -383,7 +384,8 @@ pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), Folde
     Ok(())
 }
 
-/// Whether a file has this name because it has the output of a rank; with the rank if it is one of the job that the user has launched.
+/// Whether a file has this name because it has the output of a rank; with the rank if it is one of the job that the
+/// user has launched.
 fn rank_of(name: &str) -> Option<Option<u32>> {
     let words: Vec<&str> = name.split('.').collect();
     let number = |word: &str| word.parse::<u32>().ok();

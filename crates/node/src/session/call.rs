@@ -25,7 +25,8 @@ use wireup_wire::session::{SeatRequest, Welcome};
 
 /// The name of the socket in a session's directory.
 pub const SOCKET: &str = "socket";
-/// How long a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a machine that swaps.
+/// How long a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a machine that
+/// swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long it is waited in silence. Chosen: as long as nobody wonders.
 const UNTOLD: Duration = Duration::from_secs(2);

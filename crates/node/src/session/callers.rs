@@ -1,7 +1,7 @@
 //! Connections to a standing session's socket, until both ends know that they speak the same version.
 //!
-//! Connections of other users are refused. A launcher sends its header at once, usually before it is accepted, and is then passed on
-//! with the bytes that followed. Slow ones wait here, a bounded number of them, for a bounded time.
+//! Connections of other users are refused. A launcher sends its header at once, usually before it is accepted, and is
+//! then passed on with the bytes that followed. Slow ones wait here, a bounded number of them, for a bounded time.
 
 use crate::agent::token::Token;
 use crate::transport::pause::Pause;

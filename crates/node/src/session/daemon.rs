@@ -8,7 +8,8 @@
 //!                                                ends when asked to, by SIGTERM, or when its owner's log-in ends
 //! ```
 //!
-//! It removes its directory itself. If it is killed or fails, a keeper that exists only for this does so, but keeps the end of its log.
+//! It removes its directory itself. If it is killed or fails, a keeper that exists only for this does so, but keeps the
+//! end of its log.
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
@@ -57,8 +58,8 @@ fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
     move |error| DaemonError::System { what: what.to_owned(), error }
 }
 
-/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the process's number, the session
-/// listens.
+/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the
+/// process's number, the session listens.
 ///
 /// Call it while the process has one thread.
 ///

@@ -1,9 +1,10 @@
 //! The owner of a session: the log-in in which it was started, and whose end ends it.
 //!
-//! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch script. If
-//! the leader is gone, or is outside of this container or its first process, it is the highest script that has called the caller,
-//! not the nearest subshell. If the caller leads its session itself (`setsid wireup up`), it is the caller's parent. Inside a batch
-//! system's allocation, of which a log-in may have many in sequence, it is the process started for the allocation: a shell or a script.
+//! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch
+//! script. If the leader is gone, or is outside of this container or its first process, it is the highest script that
+//! has called the caller, not the nearest subshell. If the caller leads its session itself (`setsid wireup up`), it is
+//! the caller's parent. Inside a batch system's allocation, of which a log-in may have many in sequence, it is the
+//! process started for the allocation: a shell or a script.
 
 use std::io;
 use std::mem;
@@ -18,8 +19,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of what this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in which it is started. `None`:
-    /// there is no process to watch (only a container's first process, or a kernel before 5.3).
+    /// The owner of what this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in which it
+    /// is started. `None`: there is no process to watch (only a container's first process, or a kernel before 5.3).
     pub fn of_caller(allocation: Option<&str>) -> Option<Owner> {
         let own = process::own_pid();
         // If no ancestor has the variable, the allocation was made for this same process.

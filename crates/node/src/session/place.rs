@@ -7,9 +7,9 @@
 //! /tmp/wireup-UID-RANDOM        /NAME     if another user has taken that name (`wireup_os::own_directory`)
 //! ```
 //!
-//! What another user has put at one of these names counts as absent. Below the first directory nothing is trusted: each component is opened
-//! without following links, and must be a directory of ours without rights for others. Its contents are accessed through the descriptor, so
-//! that no other directory can be substituted in the meantime.
+//! What another user has put at one of these names counts as absent. Below the first directory nothing is trusted: each
+//! component is opened without following links, and must be a directory of ours without rights for others. Its contents
+//! are accessed through the descriptor, so that no other directory can be substituted in the meantime.
 
 use crate::keeper;
 use crate::remedy::Advised;
@@ -85,7 +85,8 @@ impl Place {
         Ok(None)
     }
 
-    /// The place of a session: created if necessary, and claimed unless it is taken. `lasting`: the session outlives log-ins.
+    /// The place of a session: created if necessary, and claimed unless it is taken. `lasting`: the session outlives
+    /// log-ins.
     pub fn claim(name: &str, lasting: bool) -> Result<(Place, Claim), PlaceError> {
         for _ in 0..RACES_MAX {
             let place = match Place::find(name)? {
@@ -163,8 +164,8 @@ impl Place {
         Place { path: path.to_owned(), directory }
     }
 
-    /// A path to an entry of the directory that cannot be redirected, for as long as this lives. For system calls that take neither
-    /// descriptors nor long paths (a socket's has at most 107 bytes).
+    /// A path to an entry of the directory that cannot be redirected, for as long as this lives. For system calls that
+    /// take neither descriptors nor long paths (a socket's has at most 107 bytes).
     pub fn inside(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
     }
@@ -277,7 +278,8 @@ fn bases() -> Vec<Base> {
     }
     let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let candidates = named.into_iter().chain([PathBuf::from(format!("/run/user/{user}"))]);
-    // If `su` has kept another user's variable, that directory is not for us; nor is one in which others can rename what is ours.
+    // If `su` has kept another user's variable, that directory is not for us; nor is one in which others can rename
+    // what is ours.
     let is_own = |path: &PathBuf| {
         rustix::fs::stat(path).is_ok_and(|stat| {
             stat.st_uid == user && stat.st_mode & 0o022 == 0 && FileType::from_raw_mode(stat.st_mode).is_dir()

@@ -8,8 +8,8 @@
 //!       +------+--------+---------+
 //! ```
 //!
-//! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it lives. A reader
-//! that waits for more sleeps until the file changes or its writer closes it.
+//! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it
+//! lives. A reader that waits for more sleeps until the file changes or its writer closes it.
 
 use super::place::{Place, PlaceError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -28,8 +28,8 @@ use wireup_wire::ids::JobId;
 pub const SPOOL_BYTES_MAX: u64 = 32 << 20;
 /// Most files kept of finished jobs that have not been shown; the oldest are removed first.
 const OVER_MAX: usize = 32;
-/// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's runtime directory has a
-/// tenth of the machine's memory.
+/// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's
+/// runtime directory has a tenth of the machine's memory.
 pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 /// How much a job writes before it looks at the whole again (bytes).
 const LOOK_BYTES: u64 = 1 << 20;
@@ -235,7 +235,8 @@ fn len(place: &Place, job: JobId) -> io::Result<u64> {
     Ok(if_there(fs::metadata(place.inside(DIRECTORY).join(job.to_string())))?.map_or(0, |file| file.len()))
 }
 
-/// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns whether they have.
+/// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns
+/// whether they have.
 fn make_room(place: &Place, bytes_max: u64) -> io::Result<bool> {
     let (running, mut over): (Vec<_>, Vec<_>) = list(place)?.into_iter().partition(|spool| spool.is_running);
     over.sort_by_key(|spool| spool.job);

@@ -1,11 +1,12 @@
 //! Chooses addresses: those that an agent offers to its children, and the order in which a child dials them.
 //!
-//! An agent first offers the address at which it was itself reached, since that one is known to work, then its others. A child
-//! first dials the address from which its remote shell was called, then addresses on a network that it shares with its
-//! parent, then the rest. The address families alternate (RFC 8305, 4), so that a broken one costs one wait, not many.
+//! An agent first offers the address at which it was itself reached, since that one is known to work, then its others.
+//! A child first dials the address from which its remote shell was called, then addresses on a network that it shares
+//! with its parent, then the rest. The address families alternate (RFC 8305, 4), so that a broken one costs one wait,
+//! not many.
 //!
-//! Bridges and tunnels of containers and virtual machines have addresses that other machines cannot reach, often the same
-//! ones on each machine. They are used only if the agent was reached at one, `--interface` names it, or the
+//! Bridges and tunnels of containers and virtual machines have addresses that other machines cannot reach, often the
+//! same ones on each machine. They are used only if the agent was reached at one, `--interface` names it, or the
 //! machine has nothing else. Loopback is the last resort.
 
 use super::filter::{Filter, Network};
@@ -75,8 +76,8 @@ impl SshConnection {
     }
 }
 
-/// The addresses that an agent offers to its children, best first. `reached_at` is the address at which the agent itself was
-/// reached; it is used only if it belongs to this machine.
+/// The addresses that an agent offers to its children, best first. `reached_at` is the address at which the agent
+/// itself was reached; it is used only if it belongs to this machine.
 ///
 /// # Errors
 /// No address matches the filter.
@@ -126,8 +127,8 @@ fn unfiltered<'a>(usable: &[&'a InterfaceAddress], reached_at: Option<IpAddr>) -
     if virtual_ones.is_empty() { pick(&|own| own.loopback) } else { virtual_ones }
 }
 
-/// The addresses that a child dials, best first. `ssh_client` is the address from which its remote shell was called, if the parent
-/// itself called it.
+/// The addresses that a child dials, best first. `ssh_client` is the address from which its remote shell was called, if
+/// the parent itself called it.
 pub fn dial_order(
     parent: &[SocketAddr],
     own: &[InterfaceAddress],

@@ -1,7 +1,8 @@
 //! Schedules attempts at several candidates for reaching a peer: happy eyeballs (RFC 8305, 5).
 //!
-//! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or is 250 ms old. All attempts
-//! stay in progress; the owner takes the first that succeeds and closes the others. This holds no socket and no clock.
+//! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or is 250
+//! ms old. All attempts stay in progress; the owner takes the first that succeeds and closes the others. This holds no
+//! socket and no clock.
 
 use std::collections::VecDeque;
 use std::fmt::{Display, Write as _};

@@ -1,7 +1,7 @@
 //! Carries the bytes of one link: a connected socket, or two endpoints of UCX.
 //!
-//! A carrier keeps bytes in order and loses none, or fails. It never blocks. It knows neither secrets nor frames: [`super::link`]
-//! handles both, in the same way on every carrier.
+//! A carrier keeps bytes in order and loses none, or fails. It never blocks. It knows neither secrets nor frames:
+//! [`super::link`] handles both, in the same way on every carrier.
 
 use bytes::Bytes;
 use std::collections::VecDeque;

@@ -9,9 +9,10 @@
 //!     ── confirm: {} under the transport key ──────►   the parent knows the same of the child
 //! ```
 //!
-//! Without `confirm` a recorded hello could be replayed. The first byte is the cipher, which the dialling side chooses by what its
-//! processor has; it is part of what both sides must agree on. Each message is a 2-byte little-endian length followed by that many bytes. After the handshake come frames: plain, or encrypted with its keys (`super::sealed`). Messages of
-//! an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
+//! Without `confirm` a recorded hello could be replayed. The first byte is the cipher, which the dialling side chooses
+//! by what its processor has; it is part of what both sides must agree on. Each message is a 2-byte little-endian
+//! length followed by that many bytes. After the handshake come frames: plain, or encrypted with its keys
+//! (`super::sealed`). Messages of an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
 //!
 //! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if they differ:
 //! an address may lead to an agent of the same session other than the target.
@@ -48,7 +49,8 @@ impl Cipher {
     }
 }
 
-/// First bytes of the prologue. The protocol's version is not part of it, so that another version can be named in the error.
+/// First bytes of the prologue. The protocol's version is not part of it, so that another version can be named in the
+/// error.
 const PROLOGUE_MAGIC: &[u8] = b"wireup link\n";
 /// Longest message accepted before the peer has proved the secret: a hello with a host name is far shorter.
 pub const MESSAGE_LEN_MAX: usize = 1024;
@@ -99,15 +101,16 @@ struct Expected {
     prologue: Vec<u8>,
 }
 
-/// The end of a hello, by which its sender has proved the secret. No two hellos have the same, but a repeated one has that of the first.
+/// The end of a hello, by which its sender has proved the secret. No two hellos have the same, but a repeated one has
+/// that of the first.
 pub type Seal = [u8; 16];
 
 /// The state of a handshake after some bytes.
 pub enum Progress {
     /// More bytes are needed.
     Wait(Handshake),
-    /// Both sides have proved the secret. `rest` are the bytes after the handshake; `noise` encrypts what follows, if that is agreed. On
-    /// the listening side `peer` is the dialler's hello.
+    /// Both sides have proved the secret. `rest` are the bytes after the handshake; `noise` encrypts what follows, if
+    /// that is agreed. On the listening side `peer` is the dialler's hello.
     Done { peer: Option<Hello>, rest: BytesMut, noise: Box<snow::TransportState> },
 }
 
@@ -160,7 +163,8 @@ impl Handshake {
                     let length = noise.read_message(message, &mut payload).map_err(|_| HandshakeError::Secret)?;
                     let hello: Hello = peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?;
                     let version = peer::encode(&PROTOCOL_VERSION);
-                    // Another version is refused only at its confirmation: the answer must be sent, so that its user gets the error.
+                    // Another version is refused only at its confirmation: the answer must be sent, so that its user
+                    // gets the error.
                     write(&version, output, |payload, message| noise.write_message(payload, message))?;
                     let transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
                     let seal = message.last_chunk().copied().ok_or(HandshakeError::Secret)?;

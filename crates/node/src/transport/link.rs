@@ -1,8 +1,8 @@
 //! One link on any carrier: its handshake, then frames, queued by class.
 //!
 //! A frame that has begun is finished first; then the lowest class with a frame goes next, so a fence or
-//! an abort waits for at most one stdio chunk. Everything that is ready is sent at once. On an encrypted link the bytes of frames that
-//! have begun are encrypted in between, no more at once than is written at once.
+//! an abort waits for at most one stdio chunk. Everything that is ready is sent at once. On an encrypted link the bytes
+//! of frames that have begun are encrypted in between, no more at once than is written at once.
 
 mod error;
 mod waiting;
@@ -58,7 +58,8 @@ pub enum Received {
 }
 
 impl Link {
-    /// A link whose handshake has begun with the bytes `first`; empty if this side listens. `encrypt`: as in the handshake's terms.
+    /// A link whose handshake has begun with the bytes `first`; empty if this side listens. `encrypt`: as in the
+    /// handshake's terms.
     pub fn begun(carrier: Box<dyn Carrier>, handshake: Handshake, first: Vec<u8>, encrypt: bool) -> Link {
         let mut link = Link::new(carrier, Stage::Handshake(Box::new(handshake)));
         link.encrypt = encrypt;
@@ -66,8 +67,8 @@ impl Link {
         link
     }
 
-    /// A link to a process of the same user on this machine, over a Unix socket that no other user can reach. `early`: the bytes
-    /// after its version header.
+    /// A link to a process of the same user on this machine, over a Unix socket that no other user can reach. `early`:
+    /// the bytes after its version header.
     pub fn local(socket: OwnedFd, early: Bytes) -> Link {
         Link { early, local: true, ..Link::new(Box::new(Socket::local(socket)), Stage::Open) }
     }
@@ -274,7 +275,8 @@ impl Link {
     fn broken(&self, error: io::Error) -> LinkError {
         use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
         match self.patience {
-            // If a router or the neighbour look-up reported a problem, the kernel returns that error instead of a timeout.
+            // If a router or the neighbour look-up reported a problem, the kernel returns that error instead of a
+            // timeout.
             Some(patience) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable) => {
                 LinkError::Silent { patience, error }
             }

@@ -31,8 +31,8 @@ impl Listener {
         Ok(Listener { socket, offered: vec![address], restricted: false })
     }
 
-    /// Listens for children on other machines, which are told the addresses `offered`. If `restricted`, they may not use any
-    /// other.
+    /// Listens for children on other machines, which are told the addresses `offered`. If `restricted`, they may not
+    /// use any other.
     pub fn remote(offered: &[IpAddr], restricted: bool) -> io::Result<Listener> {
         let (socket, restricted) = match offered {
             [only] if restricted => (socket::listen(SocketAddr::new(*only, 0), BACKLOG)?, false),

@@ -1,9 +1,10 @@
 //! The bytes of an encrypted link: Noise transport messages, with a separate counter for each direction.
 //!
 //! A message is a 2-byte little-endian length followed by that many bytes: up to [`PLAIN_LEN_MAX`] bytes of frames,
-//! encrypted, and a tag of 16 bytes. Boundaries of frames and of messages are independent. The counter used for each message
-//! begins at 0 (1 where the handshake's confirmation took 0) and never repeats: after 2^64 - 1 messages
-//! the link would end. The key of a direction is renewed (Noise: rekey) after every [`MESSAGES_PER_KEY`] messages. A message that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
+//! encrypted, and a tag of 16 bytes. Boundaries of frames and of messages are independent. The counter used for each
+//! message begins at 0 (1 where the handshake's confirmation took 0) and never repeats: after 2^64 - 1 messages the
+//! link would end. The key of a direction is renewed (Noise: rekey) after every [`MESSAGES_PER_KEY`] messages. A
+//! message that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
 
 use bytes::{Bytes, BytesMut};
 use snow::TransportState;
@@ -19,7 +20,8 @@ const MESSAGE_LEN_MAX: usize = 65_535;
 /// Most bytes of frames in one message.
 pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
 
-/// Messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's bounds allow (RFC 8446, 5.5).
+/// Messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's bounds allow
+/// (RFC 8446, 5.5).
 #[cfg(not(any(test, fuzzing)))]
 const MESSAGES_PER_KEY: u32 = 1 << 20;
 #[cfg(any(test, fuzzing))]
@@ -63,7 +65,8 @@ impl Sealed {
 
     /// Encrypts pieces, in order, into as few messages as possible; stops when these are `limit` bytes long or longer.
     ///
-    /// A piece that fills a message by itself is encrypted without a copy; only smaller pieces and remainders are joined first.
+    /// A piece that fills a message by itself is encrypted without a copy; only smaller pieces and remainders are
+    /// joined first.
     ///
     /// # Errors
     /// The counter is exhausted: close the link.
@@ -301,7 +304,8 @@ mod tests {
             wire.extend_from_slice(&sealed(&mut here, [Bytes::from(second)]));
             let at = at.index(wire.len());
             wire[at] ^= 1 << bit;
-            // If the length grew, `open` may wait for more bytes: no wrong bytes are returned, and the end is within a message.
+            // If the length grew, `open` may wait for more bytes: no wrong bytes are returned, and the end is within a
+            // message.
             let mut plain = Vec::new();
             let mut error = None;
             for piece in wire.chunks(step) {

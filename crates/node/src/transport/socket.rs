@@ -14,7 +14,8 @@ use wireup_os::socket::{self, Unacknowledged};
 
 /// Most pieces in one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_PIECES_MAX: usize = 64;
-/// After a read of at least this many bytes, the next read goes into a buffer of its own (chosen: a quarter of the caller's buffer).
+/// After a read of at least this many bytes, the next read goes into a buffer of its own (chosen: a quarter of the
+/// caller's buffer).
 const LARGE: usize = 64 << 10;
 
 pub struct Socket {

@@ -1,4 +1,5 @@
-//! The default binding: it may help a rank whose threads share data, and must never take a cpu from a rank that could use it.
+//! The default binding: it may help a rank whose threads share data, and must never take a cpu from a rank that could
+//! use it.
 //!
 //! ```text
 //!   at least two cores for each rank   a share of neighbouring cores each
@@ -6,9 +7,9 @@
 //!   otherwise                          not bound
 //! ```
 //!
-//! A share of one core would run all threads of a rank one after the other: the rank's own, and those of its MPI library. Ranks that
-//! outnumber the cpus are not bound either. Cost: the files of `/sys` for the number of threads of a core and the NUMA domains; one more
-//! for each core if cores have several threads.
+//! A share of one core would run all threads of a rank one after the other: the rank's own, and those of its MPI
+//! library. Ranks that outnumber the cpus are not bound either. Cost: the files of `/sys` for the number of threads of
+//! a core and the NUMA domains; one more for each core if cores have several threads.
 
 use super::{CpuSet, allowed, cores, threads};
 use std::fs::read_to_string;
@@ -27,7 +28,8 @@ const CORES_MIN: usize = 2;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     pub(super) allowed: CpuSet,
-    /// [`SYSTEM_DIRECTORY`] outside of tests. What it does not contain counts as absent: cores with several threads, several domains.
+    /// [`SYSTEM_DIRECTORY`] outside of tests. What it does not contain counts as absent: cores with several threads,
+    /// several domains.
     pub(super) directory: PathBuf,
     /// Removes a folder that describes a machine for tests.
     pub(super) removal: Option<Arc<Removal>>,
@@ -74,8 +76,9 @@ impl Machine {
         Machine { allowed: (0..cpus).collect(), directory: PathBuf::new(), removal: None }
     }
 
-    /// A machine for tests, described in a temporary folder: cpu c and c + `cpus` / 2 are a core if `smt`, with `domains` domains of
-    /// neighbouring cores, one level-1 cache for each core, one level-3 cache for each domain, and one socket.
+    /// A machine for tests, described in a temporary folder: cpu c and c + `cpus` / 2 are a core if `smt`, with
+    /// `domains` domains of neighbouring cores, one level-1 cache for each core, one level-3 cache for each domain, and
+    /// one socket.
     ///
     /// # Panics
     /// The folder cannot be written.

@@ -1,7 +1,7 @@
 //! The arguments passed to C's `main`.
 //!
-//! Rust's standard library knows them only where the C library passes them to initialisers, as glibc does, or where Rust's own
-//! `main` runs. This program defines C's `main`, so with musl the standard library would see no arguments.
+//! Rust's standard library knows them only where the C library passes them to initialisers, as glibc does, or where
+//! Rust's own `main` runs. This program defines C's `main`, so with musl the standard library would see no arguments.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -15,9 +15,9 @@ impl Argv {
     pub fn arguments(self) -> impl Iterator<Item = OsString> {
         let mut next = self.0;
         std::iter::from_fn(move || {
-            // SAFETY: outside of the tests only the C library makes this type: an array of pointers to strings, followed by
-            // a null pointer, all of which live as long as the process. `next` never goes past
-            // the null pointer.
+            // SAFETY: outside of the tests only the C library makes this type: an array of pointers to strings,
+            // followed by a null pointer, all of which live as long as the process. `next` never goes past the null
+            // pointer.
             unsafe {
                 if (*next).is_null() {
                     return None;

@@ -1,4 +1,5 @@
-//! A program that ends with the process that starts it, and otherwise finds what it would find without that process between.
+//! A program that ends with the process that starts it, and otherwise finds what it would find without that process
+//! between.
 
 use super::SavedMask;
 use std::io;
@@ -14,7 +15,8 @@ pub struct Inherited {
     pub ignored: Vec<i32>,
 }
 
-/// Starts `command` in this process's group; it is killed when the calling thread ends. `fd` becomes the descriptor with that number.
+/// Starts `command` in this process's group; it is killed when the calling thread ends. `fd` becomes the descriptor
+/// with that number.
 ///
 /// # Errors
 /// Those of `fork` and `exec`.

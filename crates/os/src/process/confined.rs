@@ -17,13 +17,13 @@ pub struct Confinement<'a> {
     pub read_only: &'a [&'a Path],
     /// Files and folders that may also be written, made and removed, with all below them.
     pub read_write: &'a [&'a Path],
-    /// Whether it may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets and signal processes that are
-    /// not confined with it (refused from Linux 6.12 on).
+    /// Whether it may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets and signal
+    /// processes that are not confined with it (refused from Linux 6.12 on).
     pub network: bool,
 }
 
-/// Confines the calling thread, and those that it starts from now on, until they end. It gains no rights by `exec` any more
-/// (`no_new_privs`) and can make no mounts.
+/// Confines the calling thread, and those that it starts from now on, until they end. It gains no rights by `exec` any
+/// more (`no_new_privs`) and can make no mounts.
 ///
 /// # Errors
 /// `Unsupported`: the kernel has no Landlock, or it is switched off; nothing is refused. A path cannot be opened.

@@ -1,9 +1,9 @@
 //! Finds all descendants of this process through `/proc`, and kills them.
 //!
-//! A subreaper keeps its descendants in its tree however they were forked: neither `setsid` nor a double fork removes them. A
-//! listing is a snapshot: the next one finds what was forked in the meantime, so killing means repeating
-//! until nothing is left. Cost: one file per thread of each descendant (`children`), or one per process of the
-//! machine where the kernel has no such files; and one or two more for each process that is killed.
+//! A subreaper keeps its descendants in its tree however they were forked: neither `setsid` nor a double fork removes
+//! them. A listing is a snapshot: the next one finds what was forked in the meantime, so killing means repeating until
+//! nothing is left. Cost: one file per thread of each descendant (`children`), or one per process of the machine where
+//! the kernel has no such files; and one or two more for each process that is killed.
 
 use super::{kill, open_pid, own_pid};
 use rustix::process::Signal;
@@ -56,8 +56,8 @@ pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
     round
 }
 
-/// Kills a process whose parent is this process or one of its descendants. The pid may have been reused since it was listed, so the
-/// process is held by a pidfd first and checked afterwards.
+/// Kills a process whose parent is this process or one of its descendants. The pid may have been reused since it was
+/// listed, so the process is held by a pidfd first and checked afterwards.
 fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result<bool> {
     let held = open_pid(pid);
     let is_ours = parent(pid).is_some_and(|parent| ours.contains(&parent));

@@ -1,14 +1,16 @@
-//! A PID namespace for a process and all of its descendants: if the process ends, however it ends, the kernel kills all of them.
+//! A PID namespace for a process and all of its descendants: if the process ends, however it ends, the kernel kills all
+//! of them.
 //!
-//! The first process of a PID namespace has the number 1 in it. A `/proc` that shows other numbers than `getpid` returns would mislead
-//! programs (UCX opens `/proc/PID/fd/N` of its peers, for example), so the process also gets a mount namespace, in which `/proc` is that of
-//! the PID namespace. All other mounts stay shared with the outside, as far as they were shared before.
+//! The first process of a PID namespace has the number 1 in it. A `/proc` that shows other numbers than `getpid`
+//! returns would mislead programs (UCX opens `/proc/PID/fd/N` of its peers, for example), so the process also gets a
+//! mount namespace, in which `/proc` is that of the PID namespace. All other mounts stay shared with the outside, as
+//! far as they were shared before.
 //!
-//! Programs make names of files in `/tmp` or `/dev/shm` from their numbers. Numbers of processes in different namespaces may be equal, so
-//! each namespace begins to count at another number.
+//! Programs make names of files in `/tmp` or `/dev/shm` from their numbers. Numbers of processes in different
+//! namespaces may be equal, so each namespace begins to count at another number.
 //!
-//! Needs `CAP_SYS_ADMIN`; without it, if the caller asks for that, all of it belongs to a user namespace in which only this user and group
-//! exist. Cost, measured: 0.1 ms for the start, 0.5 ms for the end.
+//! Needs `CAP_SYS_ADMIN`; without it, if the caller asks for that, all of it belongs to a user namespace in which only
+//! this user and group exist. Cost, measured: 0.1 ms for the start, 0.5 ms for the end.
 
 use super::{Ended, Fork, block_all_signals, fork, fork_with_signals_blocked, leave, set_subreaper, wait_for};
 use rustix::fs::{Mode, OFlags, fstat, open, openat, stat};
@@ -39,7 +41,8 @@ pub fn may_isolate() -> bool {
 
 /// Where [`fork_isolated`] puts the child.
 pub enum PidNamespace {
-    /// In a new one, as its first process; with `by_user`, in a user namespace if this process may not make it otherwise.
+    /// In a new one, as its first process; with `by_user`, in a user namespace if this process may not make it
+    /// otherwise.
     New { by_user: bool },
     /// In an existing one, with its first process's mounts, so that `/proc` is mounted once.
     Of {
@@ -75,8 +78,8 @@ fn open_namespace(process: &str, kind: &str) -> io::Result<OwnedFd> {
     Ok(open(format!("/proc/{process}/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Like [`super::fork_with_signals_blocked`], but the child is in another PID namespace; it calls [`Isolated::enter`] with the descriptor,
-/// that of this process's namespace.
+/// Like [`super::fork_with_signals_blocked`], but the child is in another PID namespace; it calls [`Isolated::enter`]
+/// with the descriptor, that of this process's namespace.
 ///
 /// # Errors
 /// It is not permitted, the namespace has ended, or one of [`fork`].
@@ -107,7 +110,8 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
     };
     if !matches!(forked, Ok(Fork::Child)) {
         if let Err(error) = back() {
-            // Everything that this process would start from now on would be in the other namespace. The child dies with its parent.
+            // Everything that this process would start from now on would be in the other namespace. The child dies with
+            // its parent.
             eprintln!("wireup: cannot return to this process's PID namespace (setns): {}", io::Error::from(error));
             leave(1);
         }
@@ -116,7 +120,8 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
     Ok((forked?, own))
 }
 
-/// A process cannot leave a user namespace, so another one goes there, forks the child, and ends. The child is then a child of this process.
+/// A process cannot leave a user namespace, so another one goes there, forks the child, and ends. The child is then a
+/// child of this process.
 fn fork_by_user(namespace: &PidNamespace) -> io::Result<Fork> {
     set_subreaper()?;
     let (told, tells) = crate::files::pipe()?;
@@ -166,7 +171,8 @@ impl Isolated {
     /// Makes `/proc` show the processes of this namespace, that of [`fork_isolated`].
     ///
     /// # Errors
-    /// Mounts are not permitted here, `/proc` is no mount of its own, or the namespace's first process has another root.
+    /// Mounts are not permitted here, `/proc` is no mount of its own, or the namespace's first process has another
+    /// root.
     pub fn enter(outer: OwnedFd, namespace: &PidNamespace) -> io::Result<Isolated> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = open("/proc/self/fdinfo", flags, Mode::empty())?;
@@ -184,7 +190,8 @@ impl Isolated {
         Ok(isolated)
     }
 
-    /// Whether this is the first process of the namespace and not the only one, those included that nobody has waited for.
+    /// Whether this is the first process of the namespace and not the only one, those included that nobody has waited
+    /// for.
     pub fn has_others(&self) -> bool {
         // SAFETY: the call touches no memory, and sends nothing.
         super::own_pid() == FIRST && unsafe { libc::kill(-1, 0) } == 0

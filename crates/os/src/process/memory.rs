@@ -8,8 +8,8 @@ const RECORD_BYTES_MAX: usize = 16 << 10;
 /// Records that are read at most: more than a log of 16 MiB has.
 const RECORDS_MAX: usize = 1 << 18;
 
-/// Whether the kernel's log says so about this process. It does not if this user may not read the log, or if numbers of processes differ
-/// because this is a PID namespace.
+/// Whether the kernel's log says so about this process. It does not if this user may not read the log, or if numbers of
+/// processes differ because this is a PID namespace.
 pub fn ran_out_of_memory(pid: u32) -> bool {
     let Ok(log) = open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) else {
         return false;

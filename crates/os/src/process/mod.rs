@@ -87,15 +87,16 @@ pub fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// The leader of this process's session (usually its log-in shell), which may have ended; `None`: the leader is outside this PID
-/// namespace.
+/// The leader of this process's session (usually its log-in shell), which may have ended; `None`: the leader is outside
+/// this PID namespace.
 pub fn session_leader() -> Option<u32> {
-    // SAFETY: `getsid` touches no memory. (rustix's version does not accept 0, which means a leader in another namespace.)
+    // SAFETY: `getsid` touches no memory. (rustix's version does not accept 0, which means a leader in another
+    // namespace.)
     u32::try_from(unsafe { libc::getsid(0) }).ok().filter(|&pid| pid > 0)
 }
 
-/// The highest ancestor of this process that is in the same session, usually a script. For a session whose leader has ended or is not
-/// visible.
+/// The highest ancestor of this process that is in the same session, usually a script. For a session whose leader has
+/// ended or is not visible.
 pub fn eldest_of_session() -> Option<u32> {
     let own = own_pid();
     let own_session = descendants::session(own)?;
@@ -108,8 +109,8 @@ pub fn eldest_of_session() -> Option<u32> {
         .last()
 }
 
-/// The highest ancestor of this process in an unbroken line of ancestors that were all started with this `NAME=VALUE` in their
-/// environment.
+/// The highest ancestor of this process in an unbroken line of ancestors that were all started with this `NAME=VALUE`
+/// in their environment.
 pub fn eldest_with(variable: &[u8]) -> Option<u32> {
     let has_it = |&pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -124,7 +125,8 @@ pub fn eldest_with(variable: &[u8]) -> Option<u32> {
 /// More than any real nesting of shells.
 const ANCESTORS_MAX: usize = 4096;
 
-/// The parent of this process: the one that started it, or the reaper that adopted it. `None`: not visible in this PID namespace.
+/// The parent of this process: the one that started it, or the reaper that adopted it. `None`: not visible in this PID
+/// namespace.
 pub fn parent() -> Option<u32> {
     rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32)
 }
@@ -148,22 +150,25 @@ static THREADS_ALLOWED: AtomicBool = AtomicBool::new(cfg!(test));
 /// From now on [`fork`] does not ask for the number of threads.
 ///
 /// # Safety
-/// No child uses memory that another thread may be changing when it is forked, except by the C library's allocator, which stays usable.
+/// No child uses memory that another thread may be changing when it is forked, except by the C library's allocator,
+/// which stays usable.
 pub unsafe fn allow_threads_at_forks() {
     THREADS_ALLOWED.store(true, Ordering::Relaxed);
 }
 
-/// Forks without `exec`, if this process has one thread: a lock that another thread holds would stay locked in the child forever.
+/// Forks without `exec`, if this process has one thread: a lock that another thread holds would stay locked in the
+/// child forever.
 ///
 /// # Errors
-/// The process has several threads, or `/proc` is not mounted and they cannot be counted; the limit of processes is reached; no memory is left.
+/// The process has several threads, or `/proc` is not mounted and they cannot be counted; the limit of processes is
+/// reached; no memory is left.
 pub fn fork() -> io::Result<Fork> {
     if !THREADS_ALLOWED.load(Ordering::Relaxed) {
         expect_one_thread()?;
     }
     // SAFETY: this process has one thread, as was just seen, and only that thread could start another one; or
-    // `allow_threads_at_forks` was called. The child gets copies of all memory and of all descriptors, and both sides go on with what they
-    // own.
+    // `allow_threads_at_forks` was called. The child gets copies of all memory and of all descriptors, and both sides
+    // go on with what they own.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -179,7 +184,8 @@ fn expect_one_thread() -> io::Result<()> {
                 "the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"
             ))
         })?;
-        // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own name and its entry `.`.
+        // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own
+        // name and its entry `.`.
         let threads = counted.st_nlink.saturating_sub(2);
         if threads == 1 {
             return Ok(());
@@ -198,7 +204,8 @@ fn expect_one_thread() -> io::Result<()> {
 /// How often to look for a thread's end: the kernel may count one that has been joined for some microseconds more.
 const LOOKS: u32 = 100;
 
-/// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own handling.
+/// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own
+/// handling.
 ///
 /// # Errors
 /// Those of [`fork`].
@@ -220,8 +227,8 @@ pub fn new_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process the leader of a process group without a controlling terminal, in the session that it is in, which another process
-/// leads.
+/// Makes this process the leader of a process group without a controlling terminal, in the session that it is in, which
+/// another process leads.
 ///
 /// # Errors
 /// It leads this session, or its terminal cannot be opened; then nothing has changed.
@@ -235,8 +242,8 @@ pub fn new_group() -> io::Result<()> {
     };
     rustix::process::setpgid(None, None)?;
     if let Some(terminal) = terminal {
-        // SAFETY: the request has no argument. Of a process that does not lead the session it changes nothing but its own terminal, which
-        // the processes that it starts do not have either.
+        // SAFETY: the request has no argument. Of a process that does not lead the session it changes nothing but its
+        // own terminal, which the processes that it starts do not have either.
         unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
     }
     Ok(())

@@ -43,7 +43,8 @@ impl SignalFd {
         self.read_from().map(|(signal, _)| signal)
     }
 
-    /// The same, with the process that has sent it; `None`: the kernel, or a process that is not visible in this PID namespace.
+    /// The same, with the process that has sent it; `None`: the kernel, or a process that is not visible in this PID
+    /// namespace.
     pub fn read_from(&self) -> Option<(i32, Option<u32>)> {
         const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = [0u8; INFO_BYTES];
@@ -166,8 +167,9 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Makes writes to a closed pipe, or beyond the limit of a file's size, fail instead of ending this process. A spawned program gets the
-/// default disposition, if [`reset_dispositions`] was called before. Returns those of both signals that were ignored before.
+/// Makes writes to a closed pipe, or beyond the limit of a file's size, fail instead of ending this process. A spawned
+/// program gets the default disposition, if [`reset_dispositions`] was called before. Returns those of both signals
+/// that were ignored before.
 pub fn ignore_write_errors() -> Vec<i32> {
     let mut ignored = Vec::new();
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {

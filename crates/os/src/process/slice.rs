@@ -1,11 +1,11 @@
 //! The time slice that a process requests from the scheduler (EEVDF, Linux 6.12 and later; needs no privilege).
 //!
-//! A process with a short slice gets no more CPU time in total than others, but gets it sooner and in shorter turns. Also, `sched_yield`
-//! gives up one slice: with the usual 3 ms, a rank that polls and yields waits until every busy process in its scheduling group has had
-//! as much.
+//! A process with a short slice gets no more CPU time in total than others, but gets it sooner and in shorter turns.
+//! Also, `sched_yield` gives up one slice: with the usual 3 ms, a rank that polls and yields waits until every busy
+//! process in its scheduling group has had as much.
 //!
-//! Measured with 4 ranks on 2 CPUs that synchronize 2,000 times beside two busy processes, all in one group: 5.8 s with the usual slice,
-//! 0.29 s with the shortest.
+//! Measured with 4 ranks on 2 CPUs that synchronize 2,000 times beside two busy processes, all in one group: 5.8 s with
+//! the usual slice, 0.29 s with the shortest.
 
 use libc::{SCHED_BATCH, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr};
 
@@ -45,7 +45,8 @@ impl Attributes {
         unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const *self, 0) == 0 }
     }
 
-    /// Those of the calling thread with the shortest slice; `None`: it has that already, or there is no slice to change.
+    /// Those of the calling thread with the shortest slice; `None`: it has that already, or there is no slice to
+    /// change.
     pub fn with_short_slice() -> Option<Attributes> {
         let now = Attributes::own().filter(|now| now.has_slice() && now.runtime_ns > SLICE_NS)?;
         Some(Attributes { runtime_ns: SLICE_NS, ..now })
@@ -56,8 +57,8 @@ impl Attributes {
     }
 }
 
-/// Shortens the slice of the calling thread and of threads and processes that it starts from now on. Policy and niceness stay the
-/// same. If the kernel refuses, everything still works, but more slowly on a loaded machine.
+/// Shortens the slice of the calling thread and of threads and processes that it starts from now on. Policy and
+/// niceness stay the same. If the kernel refuses, everything still works, but more slowly on a loaded machine.
 pub fn shorten_slice() {
     if let Some(short) = Attributes::with_short_slice() {
         short.apply();

@@ -1,4 +1,5 @@
-//! A stream of bytes from one process to another through memory that both map. A Unix socket between them carries counts of bytes.
+//! A stream of bytes from one process to another through memory that both map. A Unix socket between them carries
+//! counts of bytes.
 //!
 //! ```text
 //!   writer                                     socket                                  reader
@@ -7,9 +8,9 @@
 //!   closes the socket: end of the stream
 //! ```
 //!
-//! The writer sends the memory's descriptor with the first count. If it cannot make such memory, it sends the bytes themselves over the
-//! socket, without a descriptor. The reader cannot change the memory, and the writer checks its counts: a reader that claims to have consumed
-//! more than was added is given up.
+//! The writer sends the memory's descriptor with the first count. If it cannot make such memory, it sends the bytes
+//! themselves over the socket, without a descriptor. The reader cannot change the memory, and the writer checks its
+//! counts: a reader that claims to have consumed more than was added is given up.
 
 use super::{ArenaMemory, ShmError};
 use crate::socket;
@@ -30,7 +31,8 @@ const COUNT_LEN: usize = 4;
 const COUNTS: usize = 16;
 /// The reader reports what it has consumed when that is a quarter of the ring.
 const REPORTED_PART: u64 = 4;
-/// It also reports after this many counts. A writer whose socket is full waits for a report, and a socket holds many more counts than this.
+/// It also reports after this many counts. A writer whose socket is full waits for a report, and a socket holds many
+/// more counts than this.
 const UNREPORTED_MAX: u64 = 4;
 
 /// Counts from the other end; the last one may have arrived in part.
@@ -86,8 +88,8 @@ impl RingWriter {
     /// Adds as many bytes as there is room for. Never blocks.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room in the ring or in the socket; the socket becomes readable when there is. Other errors: the reader is
-    /// gone or has sent a wrong count, or no memory is left.
+    /// `WouldBlock`: there is no room in the ring or in the socket; the socket becomes readable when there is. Other
+    /// errors: the reader is gone or has sent a wrong count, or no memory is left.
     pub fn write(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         self.hear(&socket)?;
         let at = (self.written % self.len as u64) as usize;
@@ -186,7 +188,8 @@ impl RingReader {
         assert!(self.used <= self.written, "only what has come is used");
     }
 
-    /// Waits for more bytes. If more than half of the ring is left unconsumed, it may wait for ever. `false`: the stream has ended.
+    /// Waits for more bytes. If more than half of the ring is left unconsumed, it may wait for ever. `false`: the
+    /// stream has ended.
     ///
     /// # Errors
     /// The socket cannot be used, or the writer has sent a wrong count.
@@ -247,8 +250,9 @@ impl Twice {
 
     fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at < self.len && len <= self.len, "a view of the ring has at most its length");
-        // SAFETY: both halves are mapped as long as `self` lives. The file cannot be shortened. Its writer does not change bytes that
-        // it has added before they are reported as consumed, which needs `&mut` and therefore the end of this borrow.
+        // SAFETY: both halves are mapped as long as `self` lives. The file cannot be shortened. Its writer does not
+        // change bytes that it has added before they are reported as consumed, which needs `&mut` and therefore the end
+        // of this borrow.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast::<u8>().add(at), len) }
     }
 }

@@ -1,7 +1,8 @@
 //! The child's steps between `clone` and `exec`.
 //!
-//! The child runs on a stack of its own, in its parent's memory, at the same time as the parent. It only reads its [`Task`]
-//! and a flag of the spawner, writes two words of the task and makes raw system calls. All signals are blocked until its last step but one.
+//! The child runs on a stack of its own, in its parent's memory, at the same time as the parent. It only reads its
+//! [`Task`] and a flag of the spawner, writes two words of the task and makes raw system calls. All signals are blocked
+//! until its last step but one.
 
 use super::limits::One;
 use super::raw::syscall;
@@ -47,7 +48,8 @@ pub(super) struct Task {
 
 /// The child's entry point.
 pub(super) extern "C" fn run(task: *mut Task) -> ! {
-    // SAFETY: the spawner passes a task that it keeps alive and unchanged (except for its atomics) while `running` is 1.
+    // SAFETY: the spawner passes a task that it keeps alive and unchanged (except for its atomics) while `running` is
+    // 1.
     let task = unsafe { &*task.cast_const() };
     let (step, errno) = match prepare(task) {
         Ok(()) => execute(task),
@@ -130,7 +132,8 @@ fn execute(task: &Task) -> Failure {
     (Step::Execute, errno)
 }
 
-/// Whether the first line of the file has no zero byte, as shells decide whether it is a script. (A program for another machine has one.)
+/// Whether the first line of the file has no zero byte, as shells decide whether it is a script. (A program for another
+/// machine has one.)
 fn is_text(path: *const c_char) -> bool {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     let opened = call(Step::Execute, libc::SYS_openat, [libc::AT_FDCWD as usize, path as usize, flags, 0]);

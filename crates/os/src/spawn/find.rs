@@ -37,7 +37,8 @@ impl FindError {
     }
 }
 
-/// The path to execute for `name`, for a process that works in `directory`: the first executable one of its [`candidates`].
+/// The path to execute for `name`, for a process that works in `directory`: the first executable one of its
+/// [`candidates`].
 ///
 /// # Errors
 /// No executable file was found. A file without execute permission is skipped in favour of a later match
@@ -57,8 +58,9 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
     Err(error)
 }
 
-/// The paths that `name` may stand for, relative to the working directory: itself if it contains a slash, else those in the folders of
-/// `search` (the value of `PATH`; `None`: not set), then the one in the working directory, as under Open MPI's launcher.
+/// The paths that `name` may stand for, relative to the working directory: itself if it contains a slash, else those in
+/// the folders of `search` (the value of `PATH`; `None`: not set), then the one in the working directory, as under Open
+/// MPI's launcher.
 pub fn candidates<'a>(name: &'a [u8], search: Option<&'a [u8]>) -> impl Iterator<Item = Vec<u8>> + 'a {
     let is_path = name.contains(&b'/');
     let is_searched = !is_path && !name.is_empty();
@@ -91,8 +93,8 @@ pub fn check_directory(directory: &Path) -> io::Result<()> {
 /// Whether this process may execute a file, or enter a directory.
 fn may_execute(path: &Path) -> rustix::io::Result<()> {
     match accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
-        // The filter of a container that is older than the call (Linux 5.8) refuses it. The older call asks about the real user, who is the
-        // effective one unless a set-user-ID program has started this process.
+        // The filter of a container that is older than the call (Linux 5.8) refuses it. The older call asks about the
+        // real user, who is the effective one unless a set-user-ID program has started this process.
         Err(Errno::PERM) => access(path, Access::EXEC_OK),
         answer => answer,
     }

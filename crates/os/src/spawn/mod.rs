@@ -7,15 +7,16 @@
 //! `errno` into its task before it exits.
 //!
 //! Measured on 2 CPUs, 1,024 processes of an empty static program: 50 to 60 ms for `vfork` one after the other
-//! without any descriptors; 47 ms with 4 or more at once including two pipes and a socket pair each (one at a time, as with
-//! `fork`, takes 80 ms). `clone` copies the descriptor table and `exec` closes what is
-//! close-on-exec, so a caller should keep its table small while it spawns.
+//! without any descriptors; 47 ms with 4 or more at once including two pipes and a socket pair each (one at a time, as
+//! with `fork`, takes 80 ms). `clone` copies the descriptor table and `exec` closes what is close-on-exec, so a caller
+//! should keep its table small while it spawns.
 //!
-//! The kernel may let a child run in the parent's place at once, and if all CPUs are busy the parent runs on only at a tick of the kernel's
-//! clock, milliseconds later. So a child that finds itself on its parent's CPU yields first while its parent has more to start.
+//! The kernel may let a child run in the parent's place at once, and if all CPUs are busy the parent runs on only at a
+//! tick of the kernel's clock, milliseconds later. So a child that finds itself on its parent's CPU yields first while
+//! its parent has more to start.
 //!
-//! Requirements on the caller (none concerns memory safety): signals are blocked and dispositions are default (the child
-//! empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
+//! Requirements on the caller (none concerns memory safety): signals are blocked and dispositions are default (the
+//! child empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
 //! spawner stays on one thread, whose end triggers the children's parent-death signal.
 
 mod child;
@@ -68,7 +69,8 @@ pub struct Failure {
     pub errno: i32,
 }
 
-/// The session of a child, which with Linux's autogroups also sets its scheduling group. A child always leads a process group.
+/// The session of a child, which with Linux's autogroups also sets its scheduling group. A child always leads a process
+/// group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Session {
     /// The spawner's. Such a child has the shortest time slice, if `Spawner::new` was called with the usual one.
@@ -84,7 +86,8 @@ pub struct Command<'a> {
     pub program: &'a Rc<Program>,
     /// The child's own variables, `NAME=VALUE`; they take precedence over the program's.
     pub environment: &'a [Vec<u8>],
-    /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must already have its target number.
+    /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must already have its target
+    /// number.
     pub stdio: [BorrowedFd<'a>; 3],
     /// Descriptors that the child gets as the numbers [`EXTRA_TARGETS`].
     pub extra: [Option<BorrowedFd<'a>>; EXTRA_TARGETS.len()],

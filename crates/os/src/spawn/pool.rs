@@ -233,11 +233,12 @@ impl Slot {
     fn clone_child(&mut self) -> Result<u32, i32> {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = &mut *self.task;
-        // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task and all that it points into
-        // (program, environment, CPUs, limits, in this seat; the spawner's flag and attributes) is neither changed, except for atomics, nor
-        // moved or dropped before `running` is 0: a seat in use is not in `free`, and `Spawner::drop` waits. The child shares our memory
-        // without being a thread of ours; `child::run` reads the task, writes only its atomics, calls neither the allocator nor the C
-        // library, and never returns. `running` is in the task and is the word that CLEARTID clears.
+        // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task and
+        // all that it points into (program, environment, CPUs, limits, in this seat; the spawner's flag and attributes)
+        // is neither changed, except for atomics, nor moved or dropped before `running` is 0: a seat in use is not in
+        // `free`, and `Spawner::drop` waits. The child shares our memory without being a thread of ours; `child::run`
+        // reads the task, writes only its atomics, calls neither the allocator nor the C library, and never returns.
+        // `running` is in the task and is the word that CLEARTID clears.
         let pid = unsafe {
             let cleared = (&raw mut (*task).running).cast::<u32>();
             clone(flags, self.stack.top(), run, task, cleared)

@@ -58,7 +58,8 @@ impl Program {
     }
 }
 
-/// The environment of one child: the program's, where the child's own variables replace those of the same name and the rest is appended.
+/// The environment of one child: the program's, where the child's own variables replace those of the same name and the
+/// rest is appended.
 #[derive(Default)]
 pub(super) struct Environment {
     own: Strings,

@@ -38,13 +38,14 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 ///
 /// # Safety
 /// The flags contain `CLONE_VM` and not `CLONE_SETTLS`. `top` ends a stack that nothing else uses, aligned to 16 bytes.
-/// `entry` never returns. What `entry` needs of the task, and the stack, stay valid until the process no longer uses our memory.
+/// `entry` never returns. What `entry` needs of the task, and the stack, stay valid until the process no longer uses
+/// our memory.
 #[inline(never)]
 pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
     let result;
-    // SAFETY: the parent only makes a system call. The child has the same registers except `rax` and the stack pointer, and
-    // calls `entry` from there, with a return address that is never used. `rcx` and `r11`, which the kernel clobbers,
-    // hold nothing.
+    // SAFETY: the parent only makes a system call. The child has the same registers except `rax` and the stack pointer,
+    // and calls `entry` from there, with a return address that is never used. `rcx` and `r11`, which the kernel
+    // clobbers, hold nothing.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -100,8 +101,8 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 #[inline(never)]
 pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
     let result;
-    // SAFETY: the parent only makes a system call. The child has the same registers except `x0` and the stack pointer, and
-    // calls `entry` from there.
+    // SAFETY: the parent only makes a system call. The child has the same registers except `x0` and the stack pointer,
+    // and calls `entry` from there.
     unsafe {
         core::arch::asm!(
             "svc 0",

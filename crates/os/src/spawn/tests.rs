@@ -151,8 +151,8 @@ fn many_concurrent_starts_are_each_reported_once() {
 fn spawn_failures_name_their_step() {
     let directory = std::env::temp_dir().join(format!("wireup-spawn-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    // Written by another process: children of other tests may inherit descriptors of this one, and a file that somebody writes cannot be
-    // executed (ETXTBSY).
+    // Written by another process: children of other tests may inherit descriptors of this one, and a file that somebody
+    // writes cannot be executed (ETXTBSY).
     let file = |name: &str, text: &str| {
         let path = directory.join(name).to_str().unwrap().to_owned();
         let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";

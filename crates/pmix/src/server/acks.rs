@@ -1,10 +1,11 @@
 //! Acknowledges clients' bytes early, which avoids a delay of 40 ms.
 //!
-//! The library's clients write each message separately over TCP with Nagle's algorithm on, and send several in a row that get no
-//! reply. The client's kernel then holds the last one back until the first ones are acknowledged, and the server's kernel delays that
-//! acknowledgement by 40 ms. This delays every `MPI_Finalize` of Open MPI 4 and 5, and sometimes a fence that follows a commit. No
-//! permanent setting prevents it, on either side. So whenever bytes from a client arrive, its socket is told to acknowledge them
-//! (`TCP_QUICKACK`, which the kernel soon clears again). With many clients this costs one pass over their sockets per [`PAUSE`].
+//! The library's clients write each message separately over TCP with Nagle's algorithm on, and send several in a row
+//! that get no reply. The client's kernel then holds the last one back until the first ones are acknowledged, and the
+//! server's kernel delays that acknowledgement by 40 ms. This delays every `MPI_Finalize` of Open MPI 4 and 5, and
+//! sometimes a fence that follows a commit. No permanent setting prevents it, on either side. So whenever bytes from a
+//! client arrive, its socket is told to acknowledge them (`TCP_QUICKACK`, which the kernel soon clears again). With
+//! many clients this costs one pass over their sockets per [`PAUSE`].
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -13,7 +14,8 @@ use rustix::net::sockopt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Delay from the first bytes to the acknowledgement. Chosen: short compared with 40 ms, long compared with one pass (some microseconds).
+/// Delay from the first bytes to the acknowledgement. Chosen: short compared with 40 ms, long compared with one pass
+/// (some microseconds).
 const PAUSE: Duration = Duration::from_micros(200);
 /// Most events taken at once.
 const EVENTS_MAX: usize = 256;
@@ -62,7 +64,8 @@ impl Acks {
             self.events.clear();
             let found = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&Timespec::default()));
             for event in &self.events {
-                // A socket closed meanwhile needs no acknowledgement; if its number has been reused, the option does no harm.
+                // A socket closed meanwhile needs no acknowledgement; if its number has been reused, the option does no
+                // harm.
                 let _ = sockopt::set_tcp_quickack(borrow(event.data.u64() as RawFd), true);
             }
             if found.is_err() || self.events.len() < EVENTS_MAX {
@@ -71,14 +74,15 @@ impl Acks {
         }
     }
 
-    /// Watches a client's connection and turns off Nagle's algorithm on it. The library may have closed it already, and its number may be
-    /// another descriptor's: neither setting harms that one.
+    /// Watches a client's connection and turns off Nagle's algorithm on it. The library may have closed it already, and
+    /// its number may be another descriptor's: neither setting harms that one.
     pub fn watch(&self, client: BorrowedFd<'_>) {
         if sockopt::set_tcp_nodelay(client, true).is_err() {
             return;
         }
         let data = epoll::EventData::new_u64(client.as_raw_fd() as u64);
-        // The library may have read the bytes before we watch the socket. `OUT`, which is always true, reports the arrival even then.
+        // The library may have read the bytes before we watch the socket. `OUT`, which is always true, reports the
+        // arrival even then.
         let arrivals = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         // It may have been closed just now.
         let _ = epoll::add(&self.epoll, client, data, arrivals);
@@ -87,8 +91,8 @@ impl Acks {
 
 /// A descriptor of the library, by its number.
 fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the number is used in one system call only. The kernel reports an error if it is not open, and on a socket that is not a
-    // client's the options that we set change no data.
+    // SAFETY: the number is used in one system call only. The kernel reports an error if it is not open, and on a
+    // socket that is not a client's the options that we set change no data.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 

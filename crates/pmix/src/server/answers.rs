@@ -150,13 +150,15 @@ impl Server {
         callback.pairs(code, pairs);
     }
 
-    /// Processes that a rank has asked for do not start, and its library would let ranks that have asked with it wait for ever.
+    /// Processes that a rank has asked for do not start, and its library would let ranks that have asked with it wait
+    /// for ever.
     pub fn abort_for_others(&self, rank: Rank) {
         let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
         self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
     }
 
-    /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed data.
+    /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed
+    /// data.
     fn group_infos(&self, members: Members, context: Option<u64>, data: &[Bytes]) -> Infos {
         let mut infos = Infos::new();
         if let Some(context) = context.and_then(|context| usize::try_from(context).ok()) {
@@ -235,7 +237,8 @@ fn is_awaited(until: Option<Instant>) -> bool {
     until.is_none_or(|until| Instant::now() < until)
 }
 
-/// Infos about an event that we add ourselves, and the library's mark that it has seen the event, which would stop it from delivering it.
+/// Infos about an event that we add ourselves, and the library's mark that it has seen the event, which would stop it
+/// from delivering it.
 fn is_address(info: &PmixInfo) -> bool {
     let name = crate::read::text_in(&info.key);
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)
@@ -254,7 +257,8 @@ impl Callback<ModexCallback> {
     fn blob(self, code: Code, data: Bytes) {
         server().ends_modex(self.data);
         let data = Box::into_raw(Box::new(data));
-        // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the bytes live until then.
+        // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the bytes
+        // live until then.
         unsafe {
             let bytes: &Bytes = &*data;
             let first = if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };

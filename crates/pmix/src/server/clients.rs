@@ -18,8 +18,8 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     let mut refused = status::SUCCESS;
     for &rank in locals {
         let name = server.name_of(rank);
-        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have run, which is waited for below. Ranks run as
-        // the same user as we do: the library refuses connections of any other user.
+        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have run, which is waited for
+        // below. Ranks run as the same user as we do: the library refuses connections of any other user.
         let code =
             unsafe { (server.library.functions.register_client)(&name, user, group, null_mut(), Some(outcome), data) };
         match code {
@@ -66,7 +66,8 @@ unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
 pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
     let name = server.name_of(rank);
     let mut variables: *mut *mut c_char = null_mut();
-    // SAFETY: the library appends to the array, which ends with a null pointer; array and strings are allocated with `malloc`.
+    // SAFETY: the library appends to the array, which ends with a null pointer; array and strings are allocated with
+    // `malloc`.
     let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
     done(&server.library, "PMIx_server_setup_fork", code)?;
     // SAFETY: as above.

@@ -1,20 +1,22 @@
 //! Lets only processes of this user connect to the PMIx library's server, whatever the library itself believes.
 //!
-//! Since PMIx 4 clients connect over TCP at a loopback port, which every user of the machine can reach, and the library believes the user
-//! number that a client sends. It also reads a client's first message on its only thread and waits for it without a limit. So this program
-//! defines `accept` and `accept4` itself. The dynamic loader finds a function of the main program before that of the C library: the PMIx
-//! library calls these for each client, before it reads a byte.
+//! Since PMIx 4 clients connect over TCP at a loopback port, which every user of the machine can reach, and the library
+//! believes the user number that a client sends. It also reads a client's first message on its only thread and waits
+//! for it without a limit. So this program defines `accept` and `accept4` itself. The dynamic loader finds a function
+//! of the main program before that of the C library: the PMIx library calls these for each client, before it reads a
+//! byte.
 //!
 //! ```text
 //!   library ── accept ──► the kernel's accept ── whose is the other end? ── this user's ──► the socket
 //!                                                          └── another's, or unknown ──► closed; -1, EAGAIN
 //! ```
 //!
-//! Nothing promises that a version of the library calls these functions. So after it has begun to listen, this process connects to each of
-//! its ports, and the connection must arrive here ([`prove`]); else there is no PMIx on this node.
+//! Nothing promises that a version of the library calls these functions. So after it has begun to listen, this process
+//! connects to each of its ports, and the connection must arrive here ([`prove`]); else there is no PMIx on this node.
 //!
-//! A client of this user that connects and does not complete its first message holds up the library's thread, and so the fences of the
-//! job. A thread of its own ends such a connection ([`watch_handshakes`]): the main thread may itself be waiting for the library's.
+//! A client of this user that connects and does not complete its first message holds up the library's thread, and so
+//! the fences of the job. A thread of its own ends such a connection ([`watch_handshakes`]): the main thread may itself
+//! be waiting for the library's.
 //!
 //! Until [`arm`] is called, in this process and in all others of this program, both functions are the kernel's.
 
@@ -32,13 +34,14 @@ use std::time::{Duration, Instant};
 use wireup_os::socket::local_address;
 use wireup_os::tcp_peer::{NotOwn, PeerLookup};
 
-/// Longest time from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first message at once, so this
-/// is the time that a machine with thousands of ranks per core may take to give each of them its turn.
+/// Longest time from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first
+/// message at once, so this is the time that a machine with thousands of ranks per core may take to give each of them
+/// its turn.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
 /// Longest wait until the library accepts the connection that proves this guard: its thread only has to wake up.
 const PROOF_MAX: Duration = Duration::from_secs(10);
-/// Most accepted connections that wait for the main thread, and for the end of their handshakes; further ones are served without
-/// acknowledgements and without that time limit.
+/// Most accepted connections that wait for the main thread, and for the end of their handshakes; further ones are
+/// served without acknowledgements and without that time limit.
 const WAITING_MAX: usize = 1 << 16;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -277,8 +280,9 @@ const PASSING: [c_int; 3] = [libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 500;
 
-/// After any error but `EAGAIN` the library's thread stops listening, and clients would wait forever. So after an error of one connection it
-/// gets `EAGAIN`, and keeps listening; after another error (no descriptor is left) this process ends, and with it the job.
+/// After any error but `EAGAIN` the library's thread stops listening, and clients would wait forever. So after an error
+/// of one connection it gets `EAGAIN`, and keeps listening; after another error (no descriptor is left) this process
+/// ends, and with it the job.
 fn not_accepted(error: &io::Error) -> c_int {
     static PAUSES: AtomicU32 = AtomicU32::new(0);
     let is = |errors: &[c_int]| error.raw_os_error().is_some_and(|errno| errors.contains(&errno));
@@ -299,8 +303,8 @@ fn again() -> c_int {
     -1
 }
 
-/// From now on, in a thread of its own, connections whose handshake takes too long are ended: the library's thread then gets an end of file,
-/// and drops them.
+/// From now on, in a thread of its own, connections whose handshake takes too long are ended: the library's thread then
+/// gets an end of file, and drops them.
 ///
 /// # Errors
 /// No thread can be made.
@@ -351,8 +355,9 @@ impl Accepted {
 
 /// A descriptor of the library, by its number.
 fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the number is used in single system calls. The kernel reports an error if it is not open. What is done to a descriptor that
-    // may belong to something else by now is harmless: options of TCP, and a duplicate that is looked at first.
+    // SAFETY: the number is used in single system calls. The kernel reports an error if it is not open. What is done to
+    // a descriptor that may belong to something else by now is harmless: options of TCP, and a duplicate that is looked
+    // at first.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 

@@ -1,4 +1,5 @@
-//! Moves the agent's socket away from standard input before any other code reads from there, and leads all output to the agent.
+//! Moves the agent's socket away from standard input before any other code reads from there, and leads all output to
+//! the agent.
 
 use std::io;
 use std::os::fd::OwnedFd;

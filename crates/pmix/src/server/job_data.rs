@@ -1,7 +1,7 @@
 //! The job data registered with the library: derived here from the blocks, never sent.
 //!
-//! O(ranks of the job) in time and, during registration, in memory: an info is 552 bytes. The integer widths are those that clients
-//! expect; a value of another width is silently ignored.
+//! O(ranks of the job) in time and, during registration, in memory: an info is 552 bytes. The integer widths are those
+//! that clients expect; a value of another width is silently ignored.
 
 use super::state::{Job, Server, ranks_directory};
 use crate::infos::{Infos, proc_name};
@@ -186,8 +186,8 @@ impl Own<'_> {
     }
 }
 
-/// Where the socket listens that the rank has had from its start: for C programs each address of its host as a `struct sockaddr`, for
-/// others the best one as text.
+/// Where the socket listens that the rank has had from its start: for C programs each address of its host as a `struct
+/// sockaddr`, for others the best one as text.
 fn add_address(data: &mut Infos, row: &[u8], local_rank: LocalRank, own_host: u64) {
     let address = rank_address::further(row, local_rank.0.into());
     let candidates = address.map(|address| rank_address::candidates(&address, own_host)).unwrap_or_default();
@@ -270,8 +270,8 @@ impl Locality {
     }
 }
 
-/// Of the parts that a CPU set touches (`SK0:L30:CR0-3`, in some versions after `hwloc:`), those that contain the whole set: two
-/// ranks that may run anywhere share the only socket, but not each of its cores.
+/// Of the parts that a CPU set touches (`SK0:L30:CR0-3`, in some versions after `hwloc:`), those that contain the whole
+/// set: two ranks that may run anywhere share the only socket, but not each of its cores.
 fn confining(place: &str) -> String {
     let single: Vec<&str> = place.split(':').filter(|part| !part.contains(['-', ','])).collect();
     single.join(":")
@@ -282,8 +282,8 @@ fn locality_of(server: &Server, cpus: &str) -> Option<String> {
     let text = CString::new(format!("hwloc:{cpus}")).ok()?;
     let mut set = PmixCpuset { source: null_mut(), bitmap: null_mut() };
     let mut place: *mut c_char = null_mut();
-    // SAFETY: text and set are as the header requires. The library owns the set's memory, a few hundred bytes that 4.2 has no function to
-    // free; the locality string is allocated with `malloc` and belongs to us.
+    // SAFETY: text and set are as the header requires. The library owns the set's memory, a few hundred bytes that 4.2
+    // has no function to free; the locality string is allocated with `malloc` and belongs to us.
     unsafe {
         if succeeded((functions.parse_cpuset)(text.as_ptr(), &mut set))
             && succeeded((functions.generate_locality)(&set, &mut place))

@@ -1,15 +1,17 @@
 //! When the server looks again for keys that a rank had not committed when another node requested them.
 //!
-//! The library does not tell its server about commits. But a commit is bytes from a client, and the main thread notices these
-//! ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a busy machine may delay it. So after each
-//! arrival the server looks after one millisecond, and then in pauses that double, as long as a request waits for a key.
+//! The library does not tell its server about commits. But a commit is bytes from a client, and the main thread notices
+//! these ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a busy machine
+//! may delay it. So after each arrival the server looks after one millisecond, and then in pauses that double, as long
+//! as a request waits for a key.
 
 use super::state::Server;
 use std::time::{Duration, Instant};
 
 /// From an arrival to the first look (chosen: some times as long as the library takes to read a commit).
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest pause. It bounds the delay if the library's thread was held up for long; one look costs some microseconds for each key.
+/// Longest pause. It bounds the delay if the library's thread was held up for long; one look costs some microseconds
+/// for each key.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The main thread's schedule.

@@ -6,8 +6,8 @@
 //!        └────────────── outbox ◄────── upcall ────────┘
 //! ```
 //!
-//! All work on the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): some versions allow their
-//! callbacks to be called only from there.
+//! All work on the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): some
+//! versions allow their callbacks to be called only from there.
 
 mod acks;
 mod answers;
@@ -73,8 +73,8 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
             Ok(())
         }
     };
-    // The library has removed its own files, or never will. The directory may already be gone. Where this process is confined, it can only
-    // empty it; the keeper removes it.
+    // The library has removed its own files, or never will. The directory may already be gone. Where this process is
+    // confined, it can only empty it; the keeper removes it.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
 }
@@ -112,7 +112,8 @@ impl First {
     }
 }
 
-/// Opens the library, which takes most of the time, waits until the job is known and where its ranks listen, and registers it.
+/// Opens the library, which takes most of the time, waits until the job is known and where its ranks listen, and
+/// registers it.
 fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
     let library = setup::open(&first.open).map_err(NoServer::Failed)?;
     let begin = match first.begin {

@@ -1,9 +1,9 @@
 //! Requests from other nodes for data that a rank on this node has committed.
 //!
-//! The library holds such a request until the rank commits anything. It does not know which key the request is for, so a request whose
-//! key is still missing then waits here, for a later commit ([`super::late`]). A rank that has left commits nothing more, so its requests
-//! are answered here. The library's thread works sequentially: by the time our next piece of work runs there, the library has either
-//! answered a request for a rank that has left, or never will.
+//! The library holds such a request until the rank commits anything. It does not know which key the request is for, so
+//! a request whose key is still missing then waits here, for a later commit ([`super::late`]). A rank that has left
+//! commits nothing more, so its requests are answered here. The library's thread works sequentially: by the time our
+//! next piece of work runs there, the library has either answered a request for a rank that has left, or never will.
 //!
 //! ```text
 //!   arrives ── the key is there, or none is named ──────────────────────► Fetched ── data ──► answered
@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{FromServer, Status, Wanted};
 
-/// How long a request without a timeout waits for its key once the rank has committed something: as long as the library waits for a key
-/// of a rank on its own node.
+/// How long a request without a timeout waits for its key once the rank has committed something: as long as the library
+/// waits for a key of a rank on its own node.
 const KEY_WAIT: Duration = Duration::from_secs(2);
 
 /// Most open requests: as many as a node may have outstanding, see [`wireup_wire::limits::PMIX_ASKS_MAX`].
@@ -128,7 +128,8 @@ impl Server {
     fn has_committed(&self, rank: Rank, key: &str) -> bool {
         let (name, key, functions) = (self.name_of(rank), c_text(key), &self.library.functions);
         let mut value = null_mut();
-        // SAFETY: name and key live until the call returns. A server looks into its own memory only. This is not the library's thread.
+        // SAFETY: name and key live until the call returns. A server looks into its own memory only. This is not the
+        // library's thread.
         let code = unsafe { (functions.get)(&name, key.as_ptr(), null(), 0, &mut value) };
         if !value.is_null() {
             // SAFETY: the value is ours, allocated with `malloc`, and not used after this.

@@ -1,7 +1,7 @@
 //! Other jobs of the session that the library knows: ranks of this job have started them, or meet theirs.
 //!
-//! They are registered without clients, also if they have ranks on this node, since these belong to another server process. To be called by
-//! the main thread: the library's thread would wait for itself.
+//! They are registered without clients, also if they have ranks on this node, since these belong to another server
+//! process. To be called by the main thread: the library's thread would wait for itself.
 
 use super::clients::done;
 use super::job_data::{Facts, other_infos};
@@ -73,8 +73,8 @@ impl Server {
         done(&self.library, "PMIx_server_register_nspace of another job", code)
     }
 
-    /// The library has asked about a job that cannot be found. It has noted the name, and would let the next request about it wait for ever.
-    /// To be called on its thread.
+    /// The library has asked about a job that cannot be found. It has noted the name, and would let the next request
+    /// about it wait for ever. To be called on its thread.
     pub fn forget_unknown(&self, nspace: &str) {
         if !self.others.has(nspace) {
             let name = c_text(nspace);

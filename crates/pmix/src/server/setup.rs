@@ -40,8 +40,9 @@ pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     Ok(library)
 }
 
-/// The library parses what ranks send: where the kernel has Landlock, it can write no file outside of the server's directory, and no program
-/// that it might run gets more rights. It reads libraries and the machine's description from anywhere.
+/// The library parses what ranks send: where the kernel has Landlock, it can write no file outside of the server's
+/// directory, and no program that it might run gets more rights. It reads libraries and the machine's description from
+/// anywhere.
 fn confine_to(directory: &str) -> Result<(), String> {
     let [directory, null] = [directory, "/dev/null"].map(Path::new);
     let writable = [directory, null];
@@ -102,8 +103,8 @@ fn job_of(begin: &Begin) -> Result<Job, String> {
     })
 }
 
-/// Prepares the environment for the library: removes variables left by an outer job and sets our parameters where the user
-/// has set none.
+/// Prepares the environment for the library: removes variables left by an outer job and sets our parameters where the
+/// user has set none.
 fn set_environment(directory: &str) {
     let foreign = |name: &str| name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_") || name == "PMIX_MCA_ptl";
     let names: Vec<_> =
@@ -120,10 +121,10 @@ fn set_environment(directory: &str) {
     }
 }
 
-/// The components of hwloc (used by the library): CPUs and caches as reported by Linux. Excluded: probing by running on each CPU (`x86`);
-/// PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a virtual machine, and seconds on a big
-/// node); plug-ins, one of which contacts X servers. Measured: 9 ms until a server is ready, 24 ms with devices, 37 ms with plug-ins.
-/// If the user sets any variable of hwloc, none of ours is set.
+/// The components of hwloc (used by the library): CPUs and caches as reported by Linux. Excluded: probing by running on
+/// each CPU (`x86`); PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a virtual
+/// machine, and seconds on a big node); plug-ins, one of which contacts X servers. Measured: 9 ms until a server is
+/// ready, 24 ms with devices, 37 ms with plug-ins. If the user sets any variable of hwloc, none of ours is set.
 const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
 fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
@@ -159,8 +160,9 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
     locals.iter().map(|&rank| clients::environment_of(server, rank)).collect()
 }
 
-/// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348,
-/// and reads no PCI device (measured). The server has the name of its directory, which no other server on this machine has.
+/// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys`
+/// instead of 348, and reads no PCI device (measured). The server has the name of its directory, which no other server
+/// on this machine has.
 fn server_infos(open: &Open) -> Result<Infos, String> {
     // Clients learn it from their variables. Nobody else can guess it.
     let mut bytes = [0; 16];
@@ -184,8 +186,8 @@ fn server_infos(open: &Open) -> Result<Infos, String> {
 /// Longest wait for the library to finalize: the agent waits two seconds for us.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// Finalizes the library: it removes its files and disconnects clients that are still there. If the library hangs, it is left
-/// as it is, since the process ends anyway.
+/// Finalizes the library: it removes its files and disconnects clients that are still there. If the library hangs, it
+/// is left as it is, since the process ends anyway.
 pub fn end(server: &'static Server) {
     let (done, wait) = std::sync::mpsc::channel();
     // The receiver may have stopped waiting. If no thread can be started, the process ends as if the library hung.

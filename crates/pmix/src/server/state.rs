@@ -49,8 +49,9 @@ pub struct Job {
     pub directory: String,
 }
 
-/// The directory in which ranks make their own directories. It is separate from what the server and the ranks share: version 4 of the
-/// library removes all of it when the first rank of the node finalizes, while other ranks still use theirs.
+/// The directory in which ranks make their own directories. It is separate from what the server and the ranks share:
+/// version 4 of the library removes all of it when the first rank of the node finalizes, while other ranks still use
+/// theirs.
 pub fn ranks_directory(directory: &str) -> String {
     format!("{directory}/ranks")
 }
@@ -159,8 +160,9 @@ impl Server {
         status::OUT_OF_RESOURCE
     }
 
-    /// Whether a request for data of another rank, which the library knows by this token, is new. When another job is registered, the
-    /// library repeats its requests that wait for ranks of it, with the same tokens; each must be answered once.
+    /// Whether a request for data of another rank, which the library knows by this token, is new. When another job is
+    /// registered, the library repeats its requests that wait for ranks of it, with the same tokens; each must be
+    /// answered once.
     pub fn begins_modex(&self, token: *mut c_void) -> bool {
         self.asked().modex.insert(token as usize)
     }
@@ -189,7 +191,8 @@ impl Server {
         // SAFETY: an empty list of resources changes nothing; the library calls `run` once with `data`, on its thread.
         let taken = unsafe { (self.library.functions.register_resources)(std::ptr::null_mut(), 0, Some(run), data) };
         if taken != status::SUCCESS {
-            // SAFETY: the library has refused, so no one else owns `data`. It is shutting down, so no one waits for the work.
+            // SAFETY: the library has refused, so no one else owns `data`. It is shutting down, so no one waits for the
+            // work.
             drop(unsafe { Box::from_raw(data.cast::<Work>()) });
         }
     }
@@ -207,7 +210,8 @@ impl Server {
         proc_name(&self.job.nspace, rank.0)
     }
 
-    /// The members denoted by a list of processes; `None` if none of them is of this job, or one of this job does not exist.
+    /// The members denoted by a list of processes; `None` if none of them is of this job, or one of this job does not
+    /// exist.
     pub fn members_of(&self, procs: &[PmixProc]) -> Option<Members> {
         if procs.iter().all(|proc| self.is_ours(proc)) {
             return self.set_of(procs).map(Members::Own);
@@ -245,9 +249,9 @@ impl Server {
         Some(Set::Ranks(ranks))
     }
 
-    /// When to assume that the library itself has answered a connection or a group with a time limit: it must then not be called back. This
-    /// is some time before, since its timer started earlier than the upcall; the agent answers still earlier. `None`: never, since its timer
-    /// works only if one rank of this node takes part.
+    /// When to assume that the library itself has answered a connection or a group with a time limit: it must then not
+    /// be called back. This is some time before, since its timer started earlier than the upcall; the agent answers
+    /// still earlier. `None`: never, since its timer works only if one rank of this node takes part.
     pub fn awaited_until(&self, members: &Members, timeout_s: Option<u32>) -> Option<Instant> {
         let seconds = timeout_s.filter(|_| self.local_members(members) == 1)?;
         Some(Instant::now() + before_timer(seconds))

@@ -1,7 +1,7 @@
 //! The structures of the PMIx ABI that we use, in C layout (`pmix_common.h`, `pmix_server.h` of 4.2).
 //!
-//! They have been the same since 4.0 except for [`ServerModule`], which grows at its end: ours is as long as the longest known
-//! version, and null where we provide nothing. A test compares all of them with a C compiler's view.
+//! They have been the same since 4.0 except for [`ServerModule`], which grows at its end: ours is as long as the
+//! longest known version, and null where we provide nothing. A test compares all of them with a C compiler's view.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -273,7 +273,8 @@ pub fn client(env: &[Vec<u8>], actions: &[&str]) -> Client {
 pub fn said_by(user: u32, env: &[Vec<u8>], actions: &[&str]) -> String {
     // A place that every user can read.
     let copy = std::env::temp_dir().join(format!("wireup-test-client-{}", std::process::id()));
-    // A process of its own: a child that another test forks meanwhile would keep the file open for writing, and it could not be started.
+    // A process of its own: a child that another test forks meanwhile would keep the file open for writing, and it
+    // could not be started.
     assert!(Command::new("cp").arg("--").arg(program()).arg(&copy).status().unwrap().success());
     let said = said(start_client(&copy, env, actions, Some(user)));
     std::fs::remove_file(copy).unwrap();

@@ -51,7 +51,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Passes requests on until all ranks of the first node have entered the next fence; returns the number of requests for rank 2.
+    /// Passes requests on until all ranks of the first node have entered the next fence; returns the number of requests
+    /// for rank 2.
     fn until_fence(&mut self) -> usize {
         let (mut asked, mut entered) = (0, None);
         let fence = loop {
@@ -86,9 +87,9 @@ impl Pair {
     }
 }
 
-/// Two simultaneous requests for the same value cause one request to the owner, and its answer serves all ranks of the node. Data
-/// committed later is requested when it is missing, or when a rank asks for a refresh (`PMIX_GET_REFRESH_CACHE`, which 5.0 ignores). So
-/// an agent that answered in place of the owner would be wrong.
+/// Two simultaneous requests for the same value cause one request to the owner, and its answer serves all ranks of the
+/// node. Data committed later is requested when it is missing, or when a rank asks for a refresh
+/// (`PMIX_GET_REFRESH_CACHE`, which 5.0 ignores). So an agent that answered in place of the owner would be wrong.
 #[test]
 fn the_library_caches_remote_data_for_its_node() {
     need_headers!();
@@ -112,7 +113,8 @@ fn the_library_caches_remote_data_for_its_node() {
     let known: Vec<String> = ["zero", "one", "one", "other", "late"].map(value).into();
     let [never, again] = ["get-2-never TIMEOUT".to_owned(), value("one")];
     assert_eq!(told(&first)[..7], [known, vec![never, again]].concat());
-    // The first request is answered when its key is there. What the owner commits right after that may already be in the answer.
+    // The first request is answered when its key is there. What the owner commits right after that may already be in
+    // the answer.
     assert!(asked[1] <= 1, "{asked:?}");
     assert_eq!(asked[2..7], [0, 1, 0, 1, 0], "one request per node, and another for data that it lacks");
     assert_eq!(asked[0], 1);

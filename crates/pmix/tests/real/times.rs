@@ -33,8 +33,8 @@ fn measures_the_time_until_a_server_is_ready() {
     }
 }
 
-/// A measurement, not a test: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of 16
-/// ranks. Set `PMIX_MCA_gds` to compare stores.
+/// A measurement, not a test: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of
+/// 16 ranks. Set `PMIX_MCA_gds` to compare stores.
 #[test]
 #[ignore = "prints times"]
 fn measures_the_time_of_a_fence() {

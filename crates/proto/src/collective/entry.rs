@@ -111,7 +111,8 @@ impl Entry {
     }
 }
 
-/// How to answer a rank when its collective completes: chosen by the code that enters the collective, returned with its outcome.
+/// How to answer a rank when its collective completes: chosen by the code that enters the collective, returned with its
+/// outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplyTo {
     /// A text client's fence, with its `thrid`.

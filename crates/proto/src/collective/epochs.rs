@@ -1,10 +1,11 @@
 //! One job's collectives on one node: which are in progress, which ranks have entered them, and what each needs next.
 //!
-//! They are keyed by peer set and epoch: a [`CollectiveConfig`] is this node's position in the only set, the nodes of the job that have ranks, and one
-//! [`Exchanges`] contains all of its collectives.
+//! They are keyed by peer set and epoch: a [`CollectiveConfig`] is this node's position in the only set, the nodes of
+//! the job that have ranks, and one [`Exchanges`] contains all of its collectives.
 //!
-//! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever its kind. Any number may be in
-//! progress. The state of an epoch is in `exchange`; this file numbers them, keeps them in order and forgets them:
+//! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever its kind. Any
+//! number may be in progress. The state of an epoch is in `exchange`; this file numbers them, keeps them in order and
+//! forgets them:
 //!
 //! ```text
 //!   base ─► 4 fence      in: 0 1 2 3   way up done    waits for the outcome from above
@@ -12,12 +13,13 @@
 //!           6 (no local rank yet; a node that is ahead has sent its first round)
 //! ```
 //!
-//! An epoch is forgotten when its outcome was delivered to the local ranks and the gather up the tree is complete; no correct agent sends
-//! frames for it after that. The outcomes of fences are delivered in the order of epochs, since later pairs override earlier ones.
+//! An epoch is forgotten when its outcome was delivered to the local ranks and the gather up the tree is complete; no
+//! correct agent sends frames for it after that. The outcomes of fences are delivered in the order of epochs, since
+//! later pairs override earlier ones.
 //!
-//! A rank that has departed (exited or finalized) makes every later epoch impossible: an agent that knows of a departure and of a rank
-//! waiting for such an epoch reports it, so that no job hangs because of a rank that will never enter. That is why sizes go up the tree
-//! even when the data takes another route.
+//! A rank that has departed (exited or finalized) makes every later epoch impossible: an agent that knows of a
+//! departure and of a rank waiting for such an epoch reports it, so that no job hangs because of a rank that will never
+//! enter. That is why sizes go up the tree even when the data takes another route.
 
 use super::entry::{Action, CollectiveConfig, Entering};
 use super::exchange::Exchange;
@@ -236,8 +238,8 @@ impl Exchanges {
         self.next[local.index()].0 += 1;
     }
 
-    /// A rank of the subtree will never enter `departed.epoch`. Returns whether that is new information: no earlier epoch is known to be
-    /// impossible, or it is the first rank to leave without finalizing.
+    /// A rank of the subtree will never enter `departed.epoch`. Returns whether that is new information: no earlier
+    /// epoch is known to be impossible, or it is the first rank to leave without finalizing.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
         let is_first_deserter = departed.deserted && !self.deserter_known;
         self.deserter_known |= departed.deserted;

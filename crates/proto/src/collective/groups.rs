@@ -1,22 +1,22 @@
-//! Barriers of groups (PMI 1.2), and collectives in which each member gets the values of all: which members have entered, which are awaited,
-//! and the pairs that they have put, or their values.
+//! Barriers of groups (PMI 1.2), and collectives in which each member gets the values of all: which members have
+//! entered, which are awaited, and the pairs that they have put, or their values.
 //!
-//! A barrier is identified by its ranks and a tag; several may be in progress, and one may be entered again before its last round has ended
-//! everywhere. Rounds have no numbers: each member enters them in order, and links keep the order.
+//! A barrier is identified by its ranks and a tag; several may be in progress, and one may be entered again before its
+//! last round has ended everywhere. Rounds have no numbers: each member enters them in order, and links keep the order.
 //!
 //! ```text
 //!   member enters ─► all members below have entered ─► up ─► … ─► apex: all have entered
 //!   member answered ◄───────────────────────────────── down ◄───────┘
 //! ```
 //!
-//! The apex is the lowest agent that has all members below it: a barrier of one node's ranks needs no message; others go only as high as
-//! necessary, and down only to the agents of members. The puts of the members' nodes travel along, since members may get each other's pairs
-//! afterwards.
+//! The apex is the lowest agent that has all members below it: a barrier of one node's ranks needs no message; others
+//! go only as high as necessary, and down only to the agents of members. The puts of the members' nodes travel along,
+//! since members may get each other's pairs afterwards.
 //!
-//! A member that has departed would be awaited for ever. Its agent knows of the departure but may not know that a rank waits. So an agent
-//! that waits for long asks the agents below for the missing members; if one has departed, the job fails. `seen`, the number of the child's
-//! frames that had arrived by then, distinguishes an old question from a new one. If a child has reported that no rank is left in its
-//! subtree, no member will come from there.
+//! A member that has departed would be awaited for ever. Its agent knows of the departure but may not know that a rank
+//! waits. So an agent that waits for long asks the agents below for the missing members; if one has departed, the job
+//! fails. `seen`, the number of the child's frames that had arrived by then, distinguishes an old question from a new
+//! one. If a child has reported that no rank is left in its subtree, no member will come from there.
 //!
 //! Cost: one frame up and one down per link between the members' agents and the apex.
 

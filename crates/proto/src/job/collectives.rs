@@ -1,7 +1,8 @@
-//! Carries out the collectives of a job: sends and receives their frames, tracks departed ranks and impossible collectives.
+//! Carries out the collectives of a job: sends and receives their frames, tracks departed ranks and impossible
+//! collectives.
 //!
-//! This part holds the epochs of the ranks; those of PMIx servers belong to the `pmix` part. The next action of either is an
-//! `Effect::Exchange`, which becomes frames here.
+//! This part holds the epochs of the ranks; those of PMIx servers belong to the `pmix` part. The next action of either
+//! is an `Effect::Exchange`, which becomes frames here.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;

@@ -114,7 +114,8 @@ pub enum Effect {
     Endpoints {
         rows: Vec<Bytes>,
     },
-    /// A group's barrier or collective is complete: answer these local ranks. `pairs` are those of the members' nodes, or the values.
+    /// A group's barrier or collective is complete: answer these local ranks. `pairs` are those of the members' nodes,
+    /// or the values.
     GroupOver {
         group: Group,
         waiting: Vec<LocalRank>,

@@ -27,8 +27,8 @@ pub struct Facts {
     pub tree: JobTree,
     /// The child agents that run more of the job, in ascending order.
     pub below: Vec<AgentId>,
-    /// The nodes, sorted by agent: the node of an agent is looked up for each frame that does not follow the tree, and in a ring each agent
-    /// receives one such frame from each node.
+    /// The nodes, sorted by agent: the node of an agent is looked up for each frame that does not follow the tree, and
+    /// in a ring each agent receives one such frame from each node.
     by_agent: Box<[NodeId]>,
 }
 

@@ -7,11 +7,12 @@
 //!                                                     └──── for a reader
 //! ```
 //!
-//! Every agent reports the first failure of its subtree to its parent and takes no other action. The root takes the first failure that
-//! reaches it as the job's, tells the launcher, and kills the job down the tree. Later failures are consequences and are not reported.
+//! Every agent reports the first failure of its subtree to its parent and takes no other action. The root takes the
+//! first failure that reaches it as the job's, tells the launcher, and kills the job down the tree. Later failures are
+//! consequences and are not reported.
 //!
-//! A rank that exits with a code other than 0 after finalize is a failure that ends nothing: no other rank can wait for it. It is reported
-//! in the same way, and is the job's failure unless another one ends the job.
+//! A rank that exits with a code other than 0 after finalize is a failure that ends nothing: no other rank can wait for
+//! it. It is reported in the same way, and is the job's failure unless another one ends the job.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -21,21 +22,22 @@ use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, Problem, SpawnError};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 
-/// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never linked or do not
-/// answer, ranks that the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a second; a user who pressed Ctrl-C
-/// twice waits for a prompt.
+/// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never
+/// linked or do not answer, ranks that the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a
+/// second; a user who pressed Ctrl-C twice waits for a prompt.
 const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
-/// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise others may wait for it for ever,
-/// in a barrier of their own that agents do not see. If it breaks a fence, the failure is reported at once.
+/// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise others may
+/// wait for it for ever, in a barrier of their own that agents do not see. If it breaks a fence, the failure is
+/// reported at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
-/// How long to delay the report of a lost keeper (ns): whatever killed it may kill the agent next (for example the batch system), and then
-/// other agents can report more. Chosen: the same as for the final messages of an agent.
+/// How long to delay the report of a lost keeper (ns): whatever killed it may kill the agent next (for example the
+/// batch system), and then other agents can report more. Chosen: the same as for the final messages of an agent.
 const KEEPER_NS_MAX: u64 = 200_000_000;
 
-/// Once an agent is missing, how long to wait for others after the end of the start time (ns). Chosen: reports that agents send at the end
-/// of their time need a few hops.
+/// Once an agent is missing, how long to wait for others after the end of the start time (ns). Chosen: reports that
+/// agents send at the end of their time need a few hops.
 const MISSING_NS_MAX: u64 = 2_000_000_000;
 
 #[derive(Default)]
@@ -53,7 +55,8 @@ pub struct Ends {
     keeper_lost: Option<LostKeeper>,
     /// An agent of the job was lost: others may still store something of the job after its end.
     is_torn: bool,
-    /// Someone other than its launcher ended it: its output waits for a reader no longer than its ranks are given to end.
+    /// Someone other than its launcher ended it: its output waits for a reader no longer than its ranks are given to
+    /// end.
     is_unwanted: bool,
 }
 

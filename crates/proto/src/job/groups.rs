@@ -1,7 +1,7 @@
 //! Carries out barriers and other collectives of groups: frames in and out, answers, departed members.
 //!
-//! `crate::collective::groups` tracks which members have entered and which are awaited. PMIx servers have separate barriers, marked by a
-//! bit of `stream`.
+//! `crate::collective::groups` tracks which members have entered and which are awaited. PMIx servers have separate
+//! barriers, marked by a bit of `stream`.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;

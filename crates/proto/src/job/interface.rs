@@ -147,8 +147,8 @@ pub enum JobInput {
     },
     /// Agents are missing.
     Missing(Vec<MissingAgent>),
-    /// A child is missing. `settled`: no more reports about its subtree are expected. `missing`: this child and the agents below it that
-    /// must be reported now.
+    /// A child is missing. `settled`: no more reports about its subtree are expected. `missing`: this child and the
+    /// agents below it that must be reported now.
     ChildMissing {
         agent: AgentId,
         settled: bool,

@@ -8,9 +8,10 @@
 //!                                                          all gone
 //! ```
 //!
-//! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, or for their listening
-//! sockets. *Starting*: not all ranks of the subtree are running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
-//! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
+//! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, or
+//! for their listening sockets. *Starting*: not all ranks of the subtree are running. *Draining*: the ranks of the
+//! subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are still awaited. A
+//! job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
 
 use super::effect::Effects;

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::peer::{Cause, RankTrace, SpawnError};
 
-/// A rank that closes its PMI socket without finalize is usually dying; its exit status says more than the closed socket, so the socket
-/// alone counts only after this time (ns). Chosen: much longer than the time from close to reap.
+/// A rank that closes its PMI socket without finalize is usually dying; its exit status says more than the closed
+/// socket, so the socket alone counts only after this time (ns). Chosen: much longer than the time from close to reap.
 const CLOSED_SOCKET_NS_MAX: u64 = 500_000_000;
 
 pub struct Process {
@@ -31,8 +31,8 @@ pub struct Process {
     pub has_further: bool,
     /// It has used its PMIx server.
     pub spoke_pmix: bool,
-    /// Its library waits for the other ranks of its node where the agent does not see it: in a PMIx client, and in shared memory, as MPICH
-    /// does once it has asked which ranks share its node.
+    /// Its library waits for the other ranks of its node where the agent does not see it: in a PMIx client, and in
+    /// shared memory, as MPICH does once it has asked which ranks share its node.
     meets_node: bool,
     /// It has called PMI finalize.
     pub finalized: bool,
@@ -206,8 +206,8 @@ impl Ranks {
         }
     }
 
-    /// A rank has exited with code 0. `server_listens`: it may have finalized with its PMIx server, and its exit may be reported before
-    /// that.
+    /// A rank has exited with code 0. `server_listens`: it may have finalized with its PMIx server, and its exit may be
+    /// reported before that.
     pub fn on_left_well(&mut self, now: Instant, local: LocalRank, server_listens: bool, out: &mut Effects) {
         let process = &mut self.list[local.index()];
         if process.spoke_pmix && !process.finalized && server_listens {
@@ -245,18 +245,18 @@ impl Ranks {
 
     /// Whether a local rank may wait inside its library for this one, which has ended without calling init.
     ///
-    /// PMIx's library makes the ranks of a node wait for each other, and its server only reports when all have entered; MPICH's waits in
-    /// memory that they share. So only the library knows whether a rank waits for one that never called init. Such a rank counts as one that
-    /// has called it and left without finalize: this is no failure if the job ends soon. MPI has the same rule: if one process calls
-    /// `MPI_Init`, all must.
+    /// PMIx's library makes the ranks of a node wait for each other, and its server only reports when all have entered;
+    /// MPICH's waits in memory that they share. So only the library knows whether a rank waits for one that never
+    /// called init. Such a rank counts as one that has called it and left without finalize: this is no failure if the
+    /// job ends soon. MPI has the same rule: if one process calls `MPI_Init`, all must.
     pub fn is_awaited_in_library(&self, local: LocalRank) -> bool {
         let process = &self.list[local.index()];
         let has_left = process.state == ProcessState::Gone { exit: Some(0) } && !process.spoke_pmi;
         has_left && self.list.iter().any(Process::may_wait_for_node)
     }
 
-    /// The ranks that may wait for others of the node inside init, and the running ones that have not called it. With PMIx, if a rank that
-    /// waits uses it.
+    /// The ranks that may wait for others of the node inside init, and the running ones that have not called it. With
+    /// PMIx, if a rank that waits uses it.
     pub fn in_init(&self) -> (usize, Vec<&Process>) {
         let by_pmix = self.list.iter().any(|process| process.spoke_pmix && process.may_wait_for_node());
         let has_called = |process: &&Process| if by_pmix { process.spoke_pmix } else { process.spoke_pmi };

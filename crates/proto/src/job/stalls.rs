@@ -31,7 +31,8 @@ impl Stalls {
         self.waiting.is_some().then_some(self.not_before)
     }
 
-    /// A request for the missing ranks, of `collective` if that is known. `first`: the first collective in progress here.
+    /// A request for the missing ranks, of `collective` if that is known. `first`: the first collective in progress
+    /// here.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -66,7 +67,8 @@ pub fn report(
     groups: impl Iterator<Item = Stall>,
 ) -> Option<StallReport> {
     let node = facts.node.filter(|_| !ranks.is_empty())?;
-    // A PMIx server does not say which ranks of its node have entered, but those that have not come to it at all have not.
+    // A PMIx server does not say which ranks of its node have entered, but those that have not come to it at all have
+    // not.
     let absent = ranks.iter().filter(|process| !process.spoke_pmix).count();
     let absent_only = collective == Some(Collective::Modex) && (1..ranks.len()).contains(&absent);
     let missing = || {

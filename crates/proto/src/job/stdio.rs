@@ -1,7 +1,7 @@
 //! Standard input, output and error of a job through one agent.
 //!
-//! Output of local ranks and of children goes up as credit allows; input from above goes to the ranks that read it. The streams themselves
-//! are in `crate::output` and `crate::input`; this part turns them into frames.
+//! Output of local ranks and of children goes up as credit allows; input from above goes to the ranks that read it. The
+//! streams themselves are in `crate::output` and `crate::input`; this part turns them into frames.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;

@@ -1,7 +1,8 @@
 //! The tree of one job, along which its frames travel, as seen by one agent.
 //!
-//! In a session of one run it is the session's tree. In a standing session it is a tree of the same fan-out over the job's own nodes, in
-//! the order of their agents, below the root, which serves the launcher: nodes outside the job never forward its frames.
+//! In a session of one run it is the session's tree. In a standing session it is a tree of the same fan-out over the
+//! job's own nodes, in the order of their agents, below the root, which serves the launcher: nodes outside the job
+//! never forward its frames.
 //!
 //! ```text
 //!   session, fan-out 2:       0          job on 3, 4, 6:     0

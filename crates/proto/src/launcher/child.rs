@@ -1,7 +1,8 @@
 //! Makes a job of a rank's request for processes.
 //!
-//! It gets the environment, the limits and the options of the job of the rank that asks, without standard input, terminal and profile. Each
-//! program is an entry of its own in the list of programs, so its position is its application number.
+//! It gets the environment, the limits and the options of the job of the rank that asks, without standard input,
+//! terminal and profile. Each program is an entry of its own in the list of programs, so its position is its
+//! application number.
 
 use super::info::{BadInfo, Info};
 use super::seats::{Growth, NoSeats, Place, Seats, blocks};
@@ -15,7 +16,8 @@ use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, Staged, S
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest, Unfit};
 
-/// Words and variables of a job that a rank asks for: what a launcher may send in one frame, with room for the rest of the job.
+/// Words and variables of a job that a rank asks for: what a launcher may send in one frame, with room for the rest of
+/// the job.
 const JOB_BYTES_MAX: usize = LAUNCHER_PAYLOAD_MAX / 2;
 /// What a word takes in a frame besides its bytes.
 const WORD_BYTES: usize = 8;
@@ -50,7 +52,8 @@ pub struct Site<'a> {
     pub host_files: &'a HostFiles,
 }
 
-/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before [`job`] is called.
+/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before [`job`] is
+/// called.
 ///
 /// # Errors
 /// The request is impossible.
@@ -158,8 +161,9 @@ fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -
 
 /// The namespace of the `number`th job, from 1 on, that ranks of a family have asked for.
 ///
-/// Open MPI identifies a job by 32 bits: a 16-bit hash of the text before the `@`, and the lower 16 bits of the number after it (0 without a
-/// number, as in the name of the job that the user launched). Names that differ only before the `@` can therefore collide.
+/// Open MPI identifies a job by 32 bits: a 16-bit hash of the text before the `@`, and the lower 16 bits of the number
+/// after it (0 without a number, as in the name of the job that the user launched). Names that differ only before the
+/// `@` can therefore collide.
 pub(super) fn nspace(of_family: &str, number: u32) -> String {
     // Numbers whose lower 16 bits are 0 are left out.
     let number = u64::from(number) + (u64::from(number) - 1) / 0xffff;

@@ -189,8 +189,8 @@ impl Family {
         self.members.get(&job).map(|member| matches!(member.stage, Stage::Ending { .. }))
     }
 
-    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers do not count. Each job's launcher is told, so this one
-    /// is told once for each of its jobs: what is said to the first of them counts.
+    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers do not count. Each job's launcher is
+    /// told, so this one is told once for each of its jobs: what is said to the first of them counts.
     pub fn on_together(&mut self, to: JobId, jobs: &[JobId], connected: bool) {
         let ours: Vec<JobId> = jobs.iter().copied().filter(|job| self.has(*job)).collect();
         if ours.first() != Some(&to) {

@@ -5,13 +5,13 @@
 //!                             │ second interrupt, time limit: kill; output is dropped after an interrupt
 //! ```
 //!
-//! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants credit for what was
-//! written, and exits with the exit code when everything has arrived. The root decides about the failure of one job. A failure of one ends
-//! all jobs that belong together (`together`), as under Hydra: their ranks may wait for each other. Those of a family do, until ranks that use
-//! PMIx have disconnected.
+//! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants
+//! credit for what was written, and exits with the exit code when everything has arrived. The root decides about the
+//! failure of one job. A failure of one ends all jobs that belong together (`together`), as under Hydra: their ranks
+//! may wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
 //!
-//! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request (`child`) and launches
-//! it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
+//! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
+//! (`child`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
 
 mod child;
 mod family;
@@ -38,12 +38,12 @@ use wireup_wire::peer::{self, Cause, Control, Done, Ended, Failure};
 use wireup_wire::pmi::SpawnRequest;
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
-/// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is read restarts the
-/// time. Chosen: a person who pressed Ctrl-C waits for a prompt.
+/// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is
+/// read restarts the time. Chosen: a person who pressed Ctrl-C waits for a prompt.
 const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
-/// A process that repeats its signal within this time means the same (ns). Chosen: longer than the pause between the two signals of
-/// `timeout` on a loaded machine, shorter than that between two decisions of a person.
+/// A process that repeats its signal within this time means the same (ns). Chosen: longer than the pause between the
+/// two signals of `timeout` on a loaded machine, shorter than that between two decisions of a person.
 const SAME_SIGNAL_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -82,7 +82,8 @@ pub struct Launcher {
     reading: BTreeMap<JobId, Request>,
     /// Agents on whose nodes no job can start.
     lost: BTreeSet<AgentId>,
-    /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their jobs.
+    /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their
+    /// jobs.
     unwritten: [VecDeque<(JobId, u64)>; 2],
     /// Output is dropped; credit is returned immediately.
     discard: bool,
@@ -256,7 +257,8 @@ impl Launcher {
             }
             Control::Missing(missing) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
             Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
-            // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
+            // All other messages are between agents, are sent by launchers, or answer requests that this launcher does
+            // not make.
             _ => {}
         }
     }
@@ -465,8 +467,8 @@ impl Launcher {
         }
     }
 
-    /// Whether the first interrupt is sent again. `timeout` signals its child and then the process group, and batch systems signal all
-    /// processes of a job, of which some pass it on. A key that is pressed twice is meant twice.
+    /// Whether the first interrupt is sent again. `timeout` signals its child and then the process group, and batch
+    /// systems signal all processes of a job, of which some pass it on. A key that is pressed twice is meant twice.
     fn is_repeated(&self, now: Instant, signal: i32) -> bool {
         self.interrupted.is_some_and(|(first, at)| first == signal && now - at < SAME_SIGNAL_NS)
     }

@@ -1,7 +1,7 @@
 //! Chooses nodes for the ranks of a job that a rank has asked for.
 //!
-//! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots there are, are spread
-//! evenly beside the others: where there are fewer ranks, one more.
+//! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots
+//! there are, are spread evenly beside the others: where there are fewer ranks, one more.
 
 use super::info::{Added, Layout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,8 @@ pub struct Place {
     pub node: NodeSpec,
     /// How many ranks it has room for, if that was said.
     pub slots: Option<u32>,
-    /// Further names and addresses of its machine, as far as the launcher knows them. Virtual nodes have those of their common machine.
+    /// Further names and addresses of its machine, as far as the launcher knows them. Virtual nodes have those of their
+    /// common machine.
     pub other_names: Vec<String>,
 }
 
@@ -45,8 +46,8 @@ pub enum Growth {
 }
 
 impl Growth {
-    /// The places, with hosts that are not among them yet. An added host serves one job; so its agent ends with this job, and the same host
-    /// gets another agent for the next.
+    /// The places, with hosts that are not among them yet. An added host serves one job; so its agent ends with this
+    /// job, and the same host gets another agent for the next.
     ///
     /// # Errors
     /// Why they cannot be added.

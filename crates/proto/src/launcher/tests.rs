@@ -212,7 +212,8 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
         bench.says(child, Control::Started { ranks: 2, pmix: None });
     }
     bench.take_sent();
-    // Of the jobs of another launcher nothing is known here. This launcher is told once for each of its jobs, which counts once.
+    // Of the jobs of another launcher nothing is known here. This launcher is told once for each of its jobs, which
+    // counts once.
     let together = |connected| Control::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected };
     bench.says(1, together(true));
     bench.says(2, together(true));

@@ -5,8 +5,8 @@ use wireup_wire::ids::JobId;
 
 #[derive(Default)]
 pub struct Together {
-    /// In both directions, with the number of open connections. There may be none: one job has started the other, or both belonged
-    /// together by way of a third one.
+    /// In both directions, with the number of open connections. There may be none: one job has started the other, or
+    /// both belonged together by way of a third one.
     links: BTreeMap<JobId, BTreeMap<JobId, u32>>,
 }
 

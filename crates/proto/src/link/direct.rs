@@ -1,7 +1,7 @@
 //! Frames between agents that are not neighbours in the tree: through the tree, or over a direct link.
 //!
-//! The first frame for a peer goes through the tree and carries the sender's endpoint; the peer dials it, and both use the link from then
-//! on (S3: direct-connect). No frame waits for the round trip of another:
+//! The first frame for a peer goes through the tree and carries the sender's endpoint; the peer dials it, and both use
+//! the link from then on (S3: direct-connect). No frame waits for the round trip of another:
 //!
 //! ```text
 //!   sender                        tree                         peer
@@ -11,18 +11,20 @@
 //!     ◄────────── frames 2, 3, … both ways ──────────────►
 //! ```
 //!
-//! Only `ROUTED_BYTES_MAX` go through the tree in this way; more frames wait for the link, half a second at most. If both agents start at
-//! once, their endpoints cross: then the agent with the higher id dials the other one, and the agent with the lower id ignores the endpoint
-//! that it receives. So each pair has one link.
+//! Only `ROUTED_BYTES_MAX` go through the tree in this way; more frames wait for the link, half a second at most. If
+//! both agents start at once, their endpoints cross: then the agent with the higher id dials the other one, and the
+//! agent with the lower id ignores the endpoint that it receives. So each pair has one link.
 //!
-//! An agent that cannot dial a peer says so and sends its own endpoint, so that the peer dials it. If that fails too, or the link breaks
-//! later, the two use the tree for the rest of the session, with one note for the user; neither tries again. Sequence numbers keep the
-//! frames in order across all changes and lose none (`window`): frames that a broken link may have lost are sent again. The note is delayed
-//! and sent only if a job still uses the route: usually a link breaks because a node is gone, and then the tree reports more.
+//! An agent that cannot dial a peer says so and sends its own endpoint, so that the peer dials it. If that fails too,
+//! or the link breaks later, the two use the tree for the rest of the session, with one note for the user; neither
+//! tries again. Sequence numbers keep the frames in order across all changes and lose none (`window`): frames that a
+//! broken link may have lost are sent again. The note is delayed and sent only if a job still uses the route: usually a
+//! link breaks because a node is gone, and then the tree reports more.
 //!
 //! `peer` is the state of one peer, `making` makes and loses links.
 //!
-//! Cost: a message of a few hundred bytes, with the first frame, per hop between the two; then the handshake's round trips.
+//! Cost: a message of a few hundred bytes, with the first frame, per hop between the two; then the handshake's round
+//! trips.
 
 mod making;
 mod peer;
@@ -38,11 +40,11 @@ use wireup_wire::limits::DIRECT_WAIT_NS_MAX;
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::{Point, Routed};
 
-/// How long to wait for an explanation through the tree before a lost link is reported (ns). Chosen: the parent reports a gone agent after
-/// at most a fifth of a second, and the report needs some hops.
+/// How long to wait for an explanation through the tree before a lost link is reported (ns). Chosen: the parent reports
+/// a gone agent after at most a fifth of a second, and the report needs some hops.
 const EXPLAIN_NS: u64 = 500_000_000;
-/// How long to wait before frames that a link may have lost are sent again (ns): at the end of a session all links close, one after
-/// another, and no frame is needed any more. Chosen: agents of one session leave within this time.
+/// How long to wait before frames that a link may have lost are sent again (ns): at the end of a session all links
+/// close, one after another, and no frame is needed any more. Chosen: agents of one session leave within this time.
 const AGAIN_NS: u64 = 100_000_000;
 /// Bytes that a peer may keep for us when no job is in progress between the two. Chosen: less than a job's own state.
 const IDLE_BYTES_MAX: usize = 4 << 10;
@@ -138,7 +140,8 @@ impl Direct {
         }
     }
 
-    /// A frame arrived over a link beside the tree; returned if it is for this agent and next in order. Call `follower` afterwards.
+    /// A frame arrived over a link beside the tree; returned if it is for this agent and next in order. Call `follower`
+    /// afterwards.
     pub fn on_frame(&mut self, from: AgentId, link: LinkId, frame: Frame, out: &mut Outbox) -> Option<Frame> {
         let peer = self.peers.get_mut(&from)?;
         if frame.kind == Kind::Pair {

@@ -1,7 +1,7 @@
 //! The links of one agent: the peer at the other end of each, and the partially read frames.
 //!
-//! Links beside the tree are made when first needed (`direct`); neighbours in the tree do not need them. `session::routes` determines the
-//! route of a frame to an agent that is not a neighbour.
+//! Links beside the tree are made when first needed (`direct`); neighbours in the tree do not need them.
+//! `session::routes` determines the route of a frame to an agent that is not a neighbour.
 
 use super::Neighbours;
 use super::direct::{Dial, Direct};
@@ -241,7 +241,8 @@ impl Links {
         self.settle_direct(routes, out);
     }
 
-    /// A frame routed through the tree, to this agent or another. `branch`: the child that forwarded it; `None`: the parent.
+    /// A frame routed through the tree, to this agent or another. `branch`: the child that forwarded it; `None`: the
+    /// parent.
     ///
     /// # Errors
     /// No correct agent sends such a frame.

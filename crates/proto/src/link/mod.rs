@@ -1,7 +1,8 @@
 //! The links of one agent: those to its neighbours in the tree, and those beside it.
 //!
-//! `links` knows the peer at the other end of each, `neighbours` the linked neighbours in the tree and the frames that wait for the others,
-//! `direct` the links beside the tree, `window` the sequence numbers that keep their frames in order.
+//! `links` knows the peer at the other end of each, `neighbours` the linked neighbours in the tree and the frames that
+//! wait for the others, `direct` the links beside the tree, `window` the sequence numbers that keep their frames in
+//! order.
 
 mod direct;
 mod links;

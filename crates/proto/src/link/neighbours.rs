@@ -1,7 +1,7 @@
 //! The neighbours of this agent in the tree that are linked or expected, and the frames that wait for their links.
 //!
-//! The link up (to the parent; at the root of one run, to the launcher) may be made after there are frames for it: they wait here until
-//! then, and so do frames for children that were started.
+//! The link up (to the parent; at the root of one run, to the launcher) may be made after there are frames for it: they
+//! wait here until then, and so do frames for children that were started.
 
 use crate::io::LinkId;
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ impl Neighbours {
         self.expected.remove(&agent).unwrap_or_default()
     }
 
-    /// The link by which a frame for a child is sent; without one the frame waits if the child is expected, otherwise it is dropped.
+    /// The link by which a frame for a child is sent; without one the frame waits if the child is expected, otherwise
+    /// it is dropped.
     pub fn for_child(&mut self, agent: AgentId, frame: Frame) -> Option<(LinkId, Frame)> {
         if let Some(link) = self.child(agent) {
             return Some((link, frame));

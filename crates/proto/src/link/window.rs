@@ -1,4 +1,5 @@
-//! Sequence numbers for the frames between two agents: they stay in order whatever route each takes, and none is lost with a link.
+//! Sequence numbers for the frames between two agents: they stay in order whatever route each takes, and none is lost
+//! with a link.
 //!
 //! ```text
 //!   out:  0 1 2 │ 3 4 5 6 │ 7 …        in:  0 1 2 │ . 4 5
@@ -6,13 +7,14 @@
 //!               │         │                 out    │
 //! ```
 //!
-//! A frame through the tree carries its number. On a direct link each side sends the number of its first frame (`begin`), and the following
-//! frames count from there, since a link keeps the order; so it does not matter if the link overtakes the tree after the switch. Frames
-//! sent over the link are kept until the other side acknowledges them; when the link breaks they are sent again, through the tree, and
-//! duplicates are dropped there. In a standing session agents on the path through the tree may be lost while others continue, so frames
-//! sent through the tree are kept too.
+//! A frame through the tree carries its number. On a direct link each side sends the number of its first frame
+//! (`begin`), and the following frames count from there, since a link keeps the order; so it does not matter if the
+//! link overtakes the tree after the switch. Frames sent over the link are kept until the other side acknowledges them;
+//! when the link breaks they are sent again, through the tree, and duplicates are dropped there. In a standing session
+//! agents on the path through the tree may be lost while others continue, so frames sent through the tree are kept too.
 //!
-//! Cost: one small frame back per [`UNACKNOWLEDGED_FRAMES_MAX`] frames or [`UNACKNOWLEDGED_BYTES_MAX`] bytes over a link.
+//! Cost: one small frame back per [`UNACKNOWLEDGED_FRAMES_MAX`] frames or [`UNACKNOWLEDGED_BYTES_MAX`] bytes over a
+//! link.
 
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::frame::Frame;

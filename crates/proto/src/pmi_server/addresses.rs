@@ -1,4 +1,5 @@
-//! Where ranks are reached: each tells its agent, and others ask when they need it (S2: address requests; S3: direct modex).
+//! Where ranks are reached: each tells its agent, and others ask when they need it (S2: address requests; S3: direct
+//! modex).
 //!
 //! ```text
 //!   rank here     agent here                    agent there      rank there
@@ -6,11 +7,12 @@
 //!     ◄────────          ◄── Have { cards } ──
 //! ```
 //!
-//! The first answer to an agent takes along the addresses of the same name that the node's other ranks have told, so the node that asks
-//! rarely asks again. Answers are kept for all ranks of the node; an address never changes. A question about a rank that has told nothing
-//! waits until it does, or leaves.
+//! The first answer to an agent takes along the addresses of the same name that the node's other ranks have told, so
+//! the node that asks rarely asks again. Answers are kept for all ranks of the node; an address never changes. A
+//! question about a rank that has told nothing waits until it does, or leaves.
 //!
-//! Cost: a message to the agent for each question of a rank; one frame each way the first time that one node needs an address of another.
+//! Cost: a message to the agent for each question of a rank; one frame each way the first time that one node needs an
+//! address of another.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +75,8 @@ impl Addresses {
         Ok(())
     }
 
-    /// Where a rank is reached, if it has told an address with this tag under this name, in hexadecimal digits as our own clients do.
+    /// Where a rank is reached, if it has told an address with this tag under this name, in hexadecimal digits as our
+    /// own clients do.
     pub fn tagged(&self, name: &Bytes, rank: Rank, tag: u8) -> Option<Bytes> {
         let told = hex::decode(self.known.get(&(name.clone(), rank))?)?;
         told.strip_prefix(&[tag]).map(Bytes::copy_from_slice)

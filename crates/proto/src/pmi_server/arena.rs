@@ -1,11 +1,12 @@
 //! The location of short allgather arrays on a node: memory that the job's ranks map once and that is reused.
 //!
-//! An array occupies a slot; every rank that is told of it holds the slot until it reports that it has finished, or ends. If no slot is
-//! free, as with many allgathers outstanding, the array gets memory of its own. An array longer than the slots causes a new arena; the old
-//! one is freed when the last rank that has mapped it unmaps it.
+//! An array occupies a slot; every rank that is told of it holds the slot until it reports that it has finished, or
+//! ends. If no slot is free, as with many allgathers outstanding, the array gets memory of its own. An array longer
+//! than the slots causes a new arena; the old one is freed when the last rank that has mapped it unmaps it.
 //!
-//! Old kernels cannot create such memory. So an arena is requested when the first rank enters an allgather and used once it exists; arrays
-//! that are complete before get memory of their own, and so do all arrays if the arena could not be created.
+//! Old kernels cannot create such memory. So an arena is requested when the first rank enters an allgather and used
+//! once it exists; arrays that are complete before get memory of their own, and so do all arrays if the arena could not
+//! be created.
 //!
 //! Memory: two slots of at most [`SLOT_LEN_MAX`] for the duration of the job; unwritten parts take none.
 
@@ -17,8 +18,8 @@ use wireup_wire::values::encoded_len;
 
 /// Shortest slot: enough for a few ranks with short values in any form.
 const SLOT_LEN_MIN: usize = 16 << 10;
-/// Longest slot (chosen): above it a mapping and a descriptor cost little compared with the copying, and the slots would occupy much
-/// memory.
+/// Longest slot (chosen): above it a mapping and a descriptor cost little compared with the copying, and the slots
+/// would occupy much memory.
 pub const SLOT_LEN_MAX: usize = 1 << 20;
 
 /// A job's arenas: at most one is in use at a time.
@@ -60,7 +61,8 @@ pub struct Place {
 }
 
 impl Arenas {
-    /// An allgather with values of at most `max_len` bytes starts: requests an arena if its array fits into no existing one.
+    /// An allgather with values of at most `max_len` bytes starts: requests an arena if its array fits into no existing
+    /// one.
     pub fn prepare(&mut self, job_size: u32, max_len: u32, rows: bool, shares: &mut Shares) {
         let ranks = job_size as usize;
         let longest = HEADER_LEN + ranks * if rows { max_len as usize } else { encoded_len(max_len as usize) };

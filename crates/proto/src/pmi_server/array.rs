@@ -1,8 +1,8 @@
 //! Lays out the values of an allgather for the ranks of this node: one array, each value copied once.
 //!
-//! The array has rows of the maximum length if a local rank wants to use it directly; otherwise the values are packed, which takes less
-//! memory, and each rank copies them in one pass. It is also packed if a value is longer than the maximum (from a node with a larger one):
-//! then the reader detects that it does not fit, and nothing is truncated.
+//! The array has rows of the maximum length if a local rank wants to use it directly; otherwise the values are packed,
+//! which takes less memory, and each rank copies them in one pass. It is also packed if a value is longer than the
+//! maximum (from a node with a larger one): then the reader detects that it does not fit, and nothing is truncated.
 
 use crate::memory::{Array, Values};
 use bytes::Bytes;

@@ -1,7 +1,8 @@
-//! The conversations with this node's ranks: one over the socket that each inherits, and those of further libraries in them.
+//! The conversations with this node's ranks: one over the socket that each inherits, and those of further libraries in
+//! them.
 //!
-//! A further library has groups, addresses, relays and published names. The job's fences, pairs and node attributes are those of the inherited
-//! socket.
+//! A further library has groups, addresses, relays and published names. The job's fences, pairs and node attributes are
+//! those of the inherited socket.
 
 use super::connection::PmiLink;
 use std::collections::{BTreeMap, BTreeSet};

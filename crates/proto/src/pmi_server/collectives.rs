@@ -1,9 +1,11 @@
 //! Fences, allgathers, rings and barriers of groups (PMI 1.2) of one rank: starting them and answering the rank.
 //!
-//! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified by their ids.
+//! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified
+//! by their ids.
 //!
-//! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last fence. From then on the
-//! rank's gets wait until all of its fences are complete; a get that waits delays the requests after it, so that answers stay in order.
+//! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last fence.
+//! From then on the rank's gets wait until all of its fences are complete; a get that waits delays the requests after
+//! it, so that answers stay in order.
 
 use super::connection::PmiLink;
 use super::dialects::{UNSPEAKABLE, shown, stored};
@@ -31,7 +33,8 @@ pub enum Completion<'a> {
     Place(&'a Place),
 }
 
-/// PMI 1.2 clients identify barriers by their tags; the barrier of all ranks belongs to no group and has tag 0, as in Hydra.
+/// PMI 1.2 clients identify barriers by their tags; the barrier of all ranks belongs to no group and has tag 0, as in
+/// Hydra.
 fn barrier_out(subversion: u32) -> Reply<'static> {
     Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
 }

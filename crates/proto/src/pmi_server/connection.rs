@@ -1,7 +1,8 @@
 //! The server's half of one rank's PMI conversation: requests in, replies out.
 //!
-//! `requests` answers a single request. Whatever concerns others than the requesting rank is an [`Effect`](super::turn::Effect), which the
-//! job applies. Replies are written into one buffer per input, so that a batch of requests is answered by one write.
+//! `requests` answers a single request. Whatever concerns others than the requesting rank is an
+//! [`Effect`](super::turn::Effect), which the job applies. Replies are written into one buffer per input, so that a
+//! batch of requests is answered by one write.
 
 use super::node_attrs::Parked;
 use super::own_groups::OwnGroups;

@@ -1,5 +1,5 @@
-//! Where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future work); the secret by which ranks
-//! prove their connections.
+//! Where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future work); the
+//! secret by which ranks prove their connections.
 //!
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
@@ -41,7 +41,8 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// The table is known, a row for each node, `own` that of this one. Returns its memory, and the ranks that wait for it.
+    /// The table is known, a row for each node, `own` that of this one. Returns its memory, and the ranks that wait for
+    /// it.
     pub fn on_known(&mut self, own: Bytes, rows: Vec<Bytes>, shares: &mut Shares) -> (ShareId, Vec<Asker>) {
         let layout = Layout::rows(rows.len() as u32, rank_address::LEN_MAX as u32);
         let share = shares.make(Content::Array(Array { layout, values: Values::ByRank(rows) }));
@@ -66,7 +67,8 @@ impl Endpoints {
         self.secret.as_bytes()
     }
 
-    /// A rank asks for the secret: that, if it is there already. Otherwise the rank waits, and the first one to wait must ask for it.
+    /// A rank asks for the secret: that, if it is there already. Otherwise the rank waits, and the first one to wait
+    /// must ask for it.
     pub fn ask_secret(&mut self, client: Client, thread: Option<&[u8]>) -> Result<&[u8], MustAsk> {
         if self.secret.is_empty() {
             self.waiting_for_secret.push((client, thread.map(<[u8]>::to_vec)));

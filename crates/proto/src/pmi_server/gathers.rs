@@ -1,7 +1,7 @@
 //! Collectives of groups of our own client: every member gets the values of all, in the order of ranks.
 //!
-//! The members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest agent that has all
-//! members below it, and down to the members' agents. The ranks meanwhile compute.
+//! The members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the
+//! lowest agent that has all members below it, and down to the members' agents. The ranks meanwhile compute.
 
 use super::connection::PmiLink;
 use super::state::State;
@@ -62,7 +62,8 @@ impl Turn<'_, '_> {
 }
 
 impl PmiLink {
-    /// A collective of a group is over. `array`: the values, unless all of them are empty; `None` in it: they come as memory.
+    /// A collective of a group is over. `array`: the values, unless all of them are empty; `None` in it: they come as
+    /// memory.
     pub fn answer_gather(&mut self, group: &Group, array: Option<Option<&[u8]>>, reply: &mut Vec<u8>) {
         let Some(id) = self.own_groups.end(group).filter(|_| self.state != State::Closed) else { return };
         self.outstanding -= 1;

@@ -1,23 +1,24 @@
 //! The key-value space of one job on one node.
 //!
-//! Puts are packed as they arrive ([`wireup_wire::blob`]) and are sent with the next fence. The pairs that fences return are collected; at
-//! the first get after that, or when a client requests the index, they become one indexed *segment* ([`wireup_wire::shared::segment`]).
-//! Text clients are answered from it; our own clients get memory with exactly the same bytes and read them themselves. Look-ups go from the
-//! newest segment to the oldest.
+//! Puts are packed as they arrive ([`wireup_wire::blob`]) and are sent with the next fence. The pairs that fences
+//! return are collected; at the first get after that, or when a client requests the index, they become one indexed
+//! *segment* ([`wireup_wire::shared::segment`]). Text clients are answered from it; our own clients get memory with
+//! exactly the same bytes and read them themselves. Look-ups go from the newest segment to the oldest.
 //!
-//! Segments are merged so that each is more than twice as large as the next: a new segment absorbs the previous ones for which this does
-//! not hold. A merge drops pairs that were overwritten, so that rounds with the same keys do not use more and more memory. So there are at
-//! most 31 segments, a pair is copied at most once per doubling of the total size, and a client that maps new segments fetches little.
+//! Segments are merged so that each is more than twice as large as the next: a new segment absorbs the previous ones
+//! for which this does not hold. A merge drops pairs that were overwritten, so that rounds with the same keys do not
+//! use more and more memory. So there are at most 31 segments, a pair is copied at most once per doubling of the total
+//! size, and a client that maps new segments fetches little.
 //!
-//! Each fence that returned pairs has a number, its *version*; a segment is identified by the version where it ends, since it starts where
-//! the previous one ends.
+//! Each fence that returned pairs has a number, its *version*; a segment is identified by the version where it ends,
+//! since it starts where the previous one ends.
 //!
-//! Cost per pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, once per node, and the same in shared memory if one of
-//! our own clients requests it. Both copies exist while a segment is built; pairs that are never requested are indexed when they exceed
-//! [`COLLECTED_BYTES_MAX`].
+//! Cost per pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, once per node, and the same in
+//! shared memory if one of our own clients requests it. Both copies exist while a segment is built; pairs that are
+//! never requested are indexed when they exceed [`COLLECTED_BYTES_MAX`].
 //!
-//! The barrier of a group also publishes puts, but only to the group, and the next fence publishes them again: puts are kept until a fence
-//! takes them, and each group has a [`Mark`] up to which it has seen them.
+//! The barrier of a group also publishes puts, but only to the group, and the next fence publishes them again: puts are
+//! kept until a fence takes them, and each group has a [`Mark`] up to which it has seen them.
 
 use super::shares::Shares;
 use crate::memory::{Content, ShareId};
@@ -27,15 +28,16 @@ use wireup_wire::blob::{self, Pair, Truncated};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
-/// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per node: otherwise the
-/// bookkeeping of a slice would exceed a tenth of its bytes.
+/// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per
+/// node: otherwise the bookkeeping of a slice would exceed a tenth of its bytes.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 const COPIED_PART_BYTES_MAX: usize = 512;
-/// Overwritten puts are dropped when the pairs that wait for a fence have doubled, from this size on: programs that only use groups never
-/// have a fence. Chosen: small compared with an agent's own 3 MiB.
+/// Overwritten puts are dropped when the pairs that wait for a fence have doubled, from this size on: programs that
+/// only use groups never have a fence. Chosen: small compared with an agent's own 3 MiB.
 const PENDING_KEPT_BYTES: usize = 256 << 10;
-/// Pairs that several fences may leave unindexed, unless the segments are larger: a job that does nothing but fence overwrites its own
-/// pairs. Chosen: only a few megabytes, yet a thousand ranks may do so many times before it costs an index.
+/// Pairs that several fences may leave unindexed, unless the segments are larger: a job that does nothing but fence
+/// overwrites its own pairs. Chosen: only a few megabytes, yet a thousand ranks may do so many times before it costs an
+/// index.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 pub struct Kvs {
@@ -219,8 +221,8 @@ impl Kvs {
         Ok(self.segments.iter().rev().find_map(|segment| segment.read().get(key)))
     }
 
-    /// The pair with this number or, if there is none, the first one after it, and the next number; `None` after the last pair. Between two
-    /// fences, starting at 0 and continuing with the next number visits each pair once.
+    /// The pair with this number or, if there is none, the first one after it, and the next number; `None` after the
+    /// last pair. Between two fences, starting at 0 and continuing with the next number visits each pair once.
     ///
     /// # Errors
     /// The fences' pairs cannot be indexed.
@@ -318,8 +320,8 @@ fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
     Ok(layout)
 }
 
-/// Merges several segments, oldest first, and a newest one with its layout, bytes and number of keys. Pairs overwritten by a newer segment
-/// are left out.
+/// Merges several segments, oldest first, and a newest one with its layout, bytes and number of keys. Pairs overwritten
+/// by a newer segment are left out.
 fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) -> Result<(Layout, Vec<u8>), KvsError> {
     let index = read(&newest);
     let mut live = Vec::new();

@@ -1,9 +1,9 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one conversation, `clients` all of them, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has,
-//! `addresses` is where ranks are reached (`questions`: their requests), `endpoints` where those listen that have sockets from their start,
-//! `relays` the connections that agents carry; `arena` and `array` lay out the results of allgathers. Consequences of a request for others
-//! are effects.
+//! `connection` is one conversation, `clients` all of them, `requests` answers a single request, `kvs` stores the
+//! pairs, `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
+//! `endpoints` where those listen that have sockets from their start, `relays` the connections that agents carry;
+//! `arena` and `array` lay out the results of allgathers. Consequences of a request for others are effects.
 
 mod addresses;
 mod arena;
@@ -89,7 +89,8 @@ impl PmiServer {
         }
     }
 
-    /// Handles bytes from a rank. If empty: a get that waited for the rank's lazy fences, and the requests after it, can be answered.
+    /// Handles bytes from a rank. If empty: a get that waited for the rank's lazy fences, and the requests after it,
+    /// can be answered.
     pub fn on_bytes(&mut self, facts: &Facts, (client, process): (Client, &Process), bytes: &[u8], out: &mut Effects) {
         let PmiServer { clients, process_mapping, kvs, attrs, addresses, endpoints, shares, .. } = self;
         let Some(link) = clients.get_mut(client).filter(|link| link.state() != State::Closed) else { return };
@@ -410,7 +411,8 @@ impl PmiServer {
         waiters.into_iter().for_each(|local| out.push(Effect::Resume(local.into())));
     }
 
-    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all ranks were told.
+    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all
+    /// ranks were told.
     fn answer_allgather(&mut self, waiting: Vec<(LocalRank, ReplyTo)>, array: Array, out: &mut Effects) {
         if waiting.is_empty() {
             return;
@@ -438,7 +440,8 @@ impl PmiServer {
         self.give_memory_up(out);
     }
 
-    /// The root's answer to a rank's request about a name or for processes. The rank's further requests can be answered now.
+    /// The root's answer to a rank's request about a name or for processes. The rank's further requests can be answered
+    /// now.
     pub fn on_named(&mut self, client: Client, answer: Answer, out: &mut Effects) {
         let Some(link) = self.clients.get_mut(client) else { return };
         let mut reply = Vec::new();

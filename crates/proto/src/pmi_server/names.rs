@@ -1,7 +1,8 @@
-//! Services by name: PMI's requests to the names of the session, and the answers. `spawn` adds requests for processes, which take the same way.
+//! Services by name: PMI's requests to the names of the session, and the answers. `spawn` adds requests for processes,
+//! which take the same way.
 //!
-//! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may withdraw what another
-//! one has published.
+//! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
+//! withdraw what another one has published.
 
 use super::connection::PmiLink;
 use super::spawn;

@@ -8,7 +8,8 @@ use wireup_wire::limits::GROUPS_PER_RANK_MAX;
 pub struct OwnGroups {
     /// By the rank's own number.
     defined: BTreeMap<u32, Group>,
-    /// The numbers of the requests, oldest first: a group's collectives end in the order in which the rank has started them.
+    /// The numbers of the requests, oldest first: a group's collectives end in the order in which the rank has started
+    /// them.
     under_way: BTreeMap<Group, VecDeque<u32>>,
 }
 

@@ -1,13 +1,14 @@
-//! Connections between ranks whose hosts cannot connect to each other, because of a firewall or for lack of a route: the agents of both
-//! carry the bytes, which the ranks have encrypted from end to end.
+//! Connections between ranks whose hosts cannot connect to each other, because of a firewall or for lack of a route:
+//! the agents of both carry the bytes, which the ranks have encrypted from end to end.
 //!
 //! ```text
 //!   rank ◄═ pair of sockets ═► its agent ◄── frames ──► other agent ◄═ connection on its host ═► other rank
 //!                              opens                    accepts
 //! ```
 //!
-//! Each end sends at most [`RELAY_WINDOW_BYTES`] that have not reached the rank at the other end: then it stops reading its socket. The two
-//! directions end one by one, as on a connection. A relay is over when both have ended, or at once when one of the sockets breaks.
+//! Each end sends at most [`RELAY_WINDOW_BYTES`] that have not reached the rank at the other end: then it stops reading
+//! its socket. The two directions end one by one, as on a connection. A relay is over when both have ended, or at once
+//! when one of the sockets breaks.
 //!
 //! Cost: one frame in each direction for each read of a socket, and one for each quarter of a window.
 

@@ -117,8 +117,8 @@ impl Turn<'_, '_> {
         Next::Go
     }
 
-    /// A client that requests PMI 1.1 gets 1.1 unless the user chooses otherwise: with 1.2 MPICH's client would spin while it waits in
-    /// barriers of groups.
+    /// A client that requests PMI 1.1 gets 1.1 unless the user chooses otherwise: with 1.2 MPICH's client would spin
+    /// while it waits in barriers of groups.
     fn on_init(
         &mut self,
         envelope: &Envelope<'_>,
@@ -274,8 +274,8 @@ fn refusal(state: State, event: Event) -> &'static str {
     }
 }
 
-/// Requests of our own clients for segments, so that they read the kvs themselves. A client sends one when a fence's version is newer than
-/// its mapped segments; its look-ups are then plain memory accesses.
+/// Requests of our own clients for segments, so that they read the kvs themselves. A client sends one when a fence's
+/// version is newer than its mapped segments; its look-ups are then plain memory accesses.
 impl Turn<'_, '_> {
     /// `have`: the versions where the client's segments end, oldest first, separated by commas.
     fn on_kvs_map(&mut self, envelope: &Envelope<'_>, have: &[u8]) {

@@ -1,7 +1,7 @@
 //! Requests for memory of one job that its local ranks read.
 //!
-//! The requests made while an input is handled are collected here: memory must exist before a reply names it, and is released after that
-//! reply.
+//! The requests made while an input is handled are collected here: memory must exist before a reply names it, and is
+//! released after that reply.
 
 use crate::io::Output;
 use crate::job::effect::Effects;

@@ -7,8 +7,8 @@ use super::turn::{Next, Turn};
 use wireup_wire::names::{Ask, NewJob};
 use wireup_wire::pmi::{Envelope, Reply, SpawnCommand, SpawnRequest};
 
-/// Error codes are listed for at most this many ranks: older clients of PMI-1 read lines of 1,024 bytes, and take it that there was no
-/// error if there is no list.
+/// Error codes are listed for at most this many ranks: older clients of PMI-1 read lines of 1,024 bytes, and take it
+/// that there was no error if there is no list.
 const ERROR_CODES_MAX: u32 = 256;
 
 impl Turn<'_, '_> {

@@ -9,8 +9,8 @@
 //!   any ── socket closed ──► Closed ◄── Finalized    │ socket closed
 //!                              ▲─────────────────────┘
 //! ```
-//! Sources: the PMI-1 and PMI-2 wire protocols; a finalized client may keep its socket open until it exits. MPICH sends init 1.x again, and
-//! no finalize before, when a program begins another session of MPI-4; Hydra answers each.
+//! Sources: the PMI-1 and PMI-2 wire protocols; a finalized client may keep its socket open until it exits. MPICH sends
+//! init 1.x again, and no finalize before, when a program begins another session of MPI-4; Hydra answers each.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {

@@ -94,7 +94,8 @@ pub enum Effect {
         rank: Rank,
         name: Bytes,
     },
-    /// The rank wants a connection to one that it cannot connect to itself; the replies if there is a socket, and if there is none.
+    /// The rank wants a connection to one that it cannot connect to itself; the replies if there is a socket, and if
+    /// there is none.
     Relay {
         target: Target,
         reply: Bytes,

@@ -1,4 +1,5 @@
-//! What concerns other jobs: requests of the server process go to the root, which knows all jobs (`session/across`); orders come from it.
+//! What concerns other jobs: requests of the server process go to the root, which knows all jobs (`session/across`);
+//! orders come from it.
 
 use super::Pmix;
 use super::asks::Waits;

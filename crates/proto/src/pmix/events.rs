@@ -1,7 +1,7 @@
 //! Events: raised by ranks, or about ranks that end.
 //!
-//! Ranks that die or exit without finalizing are reported to all nodes, once a PMIx client has registered for events (`Up::Watch`). Normal
-//! exits are not: otherwise the end of a job would cost a message from each rank to each node.
+//! Ranks that die or exit without finalizing are reported to all nodes, once a PMIx client has registered for events
+//! (`Up::Watch`). Normal exits are not: otherwise the end of a job would cost a message from each rank to each node.
 
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
@@ -33,7 +33,8 @@ impl Events {
 
     /// A local rank has ended: returns the message for the root.
     pub fn on_gone(&self, process: &Process) -> Option<Up> {
-        // An exit after finalize is not reported: every rank exits eventually. So is one of a rank that has not connected.
+        // An exit after finalize is not reported: every rank exits eventually. So is one of a rank that has not
+        // connected.
         let is_normal = match process.state {
             ProcessState::Gone { exit: Some(0) } => process.finalized || !process.spoke_pmi,
             ProcessState::Gone { exit: Some(_) } => process.finalized,

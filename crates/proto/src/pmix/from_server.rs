@@ -27,7 +27,8 @@ impl Pmix {
         }
     }
 
-    /// Handles the next message of the server process. Everything that one message causes is done before the next one is read.
+    /// Handles the next message of the server process. Everything that one message causes is done before the next one
+    /// is read.
     pub fn read_on(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.read(view, out) {
             out.push(Effect::ReadServer);
@@ -181,7 +182,8 @@ impl Pmix {
         });
     }
 
-    /// Accepts a request and acts on it; a number that is already outstanding, or too many requests, violate the protocol.
+    /// Accepts a request and acts on it; a number that is already outstanding, or too many requests, violate the
+    /// protocol.
     pub(super) fn take_on(
         &mut self,
         view: &View<'_>,
@@ -202,8 +204,8 @@ impl Pmix {
     }
 }
 
-/// When a connection or a group has waited long enough. The library has a timer of its own for them, which may not work, and must not be
-/// called back once it has.
+/// When a connection or a group has waited long enough. The library has a timer of its own for them, which may not
+/// work, and must not be called back once it has.
 pub(super) fn before_library(view: &View<'_>, timeout_s: Option<u32>) -> Option<Instant> {
     view.now.until(timeout_s).map(|until| Instant(until.0 - PMIX_TIMER_LEAD_NS))
 }

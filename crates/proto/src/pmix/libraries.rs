@@ -27,7 +27,8 @@ impl Libraries {
             return Ok(());
         }
         if facts.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty()) {
-            // A rank that needs PMIx on the node without it will report an error; other ranks were told and run without PMIx.
+            // A rank that needs PMIx on the node without it will report an error; other ranks were told and run without
+            // PMIx.
             if known.version.is_empty() {
                 self.0 = Some(other);
             }

@@ -1,5 +1,5 @@
-//! A job's PMIx service in its agent: one server process on this node talks to the ranks; this part handles everything that concerns other
-//! nodes. Events go in, effects come out.
+//! A job's PMIx service in its agent: one server process on this node talks to the ranks; this part handles everything
+//! that concerns other nodes. Events go in, effects come out.
 //!
 //! ```text
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
@@ -8,13 +8,13 @@
 //!                 └───────────────────  (job/names) to the root: names, processes, other jobs (across); and back
 //! ```
 //!
-//! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
-//! the job, in `server_process` for starting and ending the server process, in `from_server` for its messages, in `tree` for messages of other agents.
-//! Parts: `server` is the state machine of the process, `asks` the outstanding requests; `fences`, `modex`, `queries`, `events`,
-//! `libraries`; `requests` (checks) has no state.
+//! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are
+//! here for inputs from the job, in `server_process` for starting and ending the server process, in `from_server` for
+//! its messages, in `tree` for messages of other agents. Parts: `server` is the state machine of the process, `asks`
+//! the outstanding requests; `fences`, `modex`, `queries`, `events`, `libraries`; `requests` (checks) has no state.
 //!
-//! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node violates the
-//! protocol, and ends only this job.
+//! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node
+//! violates the protocol, and ends only this job.
 
 mod across;
 mod asks;
@@ -61,12 +61,13 @@ use wireup_wire::names;
 use wireup_wire::peer::{Cause, Departed, Opened};
 use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
 
-/// A node's part of a collecting fence is compressed from this size on (bytes): the libraries' packing repeats the job's name and the keys
-/// for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less than half.
+/// A node's part of a collecting fence is compressed from this size on (bytes): the libraries' packing repeats the
+/// job's name and the keys for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less
+/// than half.
 const COMPRESS_MIN: u32 = 256;
 
-/// How servers' fences differ from the ranks' own collectives: how much data one may distribute if the root chooses, and what is
-/// compressed.
+/// How servers' fences differ from the ranks' own collectives: how much data one may distribute if the root chooses,
+/// and what is compressed.
 fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> CollectiveConfig {
     let collect_max = match modex {
         wireup_wire::job::Modex::Auto => Some(MODEX_COLLECT_BYTES_MAX),

@@ -1,5 +1,6 @@
-//! Notices a PMIx server process that has stopped answering: a client may hold up the library's only thread, the library may wait for
-//! itself, or somebody may have stopped the process. Its ranks would wait in their next fence forever.
+//! Notices a PMIx server process that has stopped answering: a client may hold up the library's only thread, the
+//! library may wait for itself, or somebody may have stopped the process. Its ranks would wait in their next fence
+//! forever.
 //!
 //! ```text
 //!   serves ── a question every PMIX_PULSE_NS ──► the process passes it to the library's thread, which answers

@@ -1,5 +1,5 @@
-//! Checks the messages of the server process before they are acted on: ranks are local or in the job, sets are in order, lengths are within
-//! bounds.
+//! Checks the messages of the server process before they are acted on: ranks are local or in the job, sets are in
+//! order, lengths are within bounds.
 
 use crate::job::facts::{Facts, View};
 use wireup_wire::across::Purpose;

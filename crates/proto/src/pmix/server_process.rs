@@ -1,7 +1,8 @@
 //! Starting and ending the server process of this node, and the ranks that wait for it.
 //!
-//! Ranks are spawned when the server is ready and, if required, the link to the parent is up. If the ranks may run without PMIx (because
-//! their interface is unknown), a server process that cannot start is not an error: they are spawned without it.
+//! Ranks are spawned when the server is ready and, if required, the link to the parent is up. If the ranks may run
+//! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
+//! spawned without it.
 
 use super::Pmix;
 use super::pulse::Beat;
@@ -95,7 +96,8 @@ impl Pmix {
         }
     }
 
-    /// The process has written something. It is shown once the process serves; if it cannot, that belongs to the reason.
+    /// The process has written something. It is shown once the process serves; if it cannot, that belongs to the
+    /// reason.
     pub fn on_said(&mut self, view: &View<'_>, text: String, out: &mut Effects) {
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } => self.server.said.push_str(&text),

@@ -1,7 +1,8 @@
-//! Messages of a job's PMIx service along the job's tree: requests go up to the root from any node, answers and orders go down.
+//! Messages of a job's PMIx service along the job's tree: requests go up to the root from any node, answers and orders
+//! go down.
 //!
-//! Answers are routed along the tree to their node; messages for all nodes are forwarded to all children. Agents other than the root
-//! forward everything unchanged, except for the lists of processes, which they combine (`queries`).
+//! Answers are routed along the tree to their node; messages for all nodes are forwarded to all children. Agents other
+//! than the root forward everything unchanged, except for the lists of processes, which they combine (`queries`).
 
 use super::Pmix;
 use super::events::News;
@@ -154,7 +155,8 @@ fn fail_frame(problem: &str, out: &mut Effects) {
     out.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}").into() });
 }
 
-/// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`, `from`: the requester.
+/// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`, `from`:
+/// the requester.
 fn control(facts: &Facts, node: NodeId, from: Rank, set: Set, action: Action, steps: &mut Steps) -> Status {
     let signal = match action {
         Action::Terminate => SIGTERM,

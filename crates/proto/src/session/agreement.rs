@@ -1,4 +1,5 @@
-//! Agreement on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or none.
+//! Agreement on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or
+//! none.
 //!
 //! ```text
 //!   every agent   checks for its library ──┐
@@ -6,8 +7,8 @@
 //!                                              UseTransport to all; one note names an agent that lacks it
 //! ```
 //!
-//! Meanwhile frames for other agents go through the tree, or wait for up to half a second. Cost: one message up and one down per link, once
-//! per session and only if such a transport was requested.
+//! Meanwhile frames for other agents go through the tree, or wait for up to half a second. Cost: one message up and one
+//! down per link, once per session and only if such a transport was requested.
 
 use super::inputs::agreement::Input;
 use super::{Effect, Effects, View};

@@ -1,4 +1,5 @@
-//! The configuration with which an agent is started, the policy that follows from it, and the statistics for the simulator.
+//! The configuration with which an agent is started, the policy that follows from it, and the statistics for the
+//! simulator.
 
 use crate::job::Born;
 use wireup_wire::ids::AgentId;
@@ -25,11 +26,12 @@ impl AgentConfig {
     }
 }
 
-/// The differences between a session of one run and one that outlives its jobs. Both have the same state; these are the places where an
-/// agent behaves differently.
+/// The differences between a session of one run and one that outlives its jobs. Both have the same state; these are the
+/// places where an agent behaves differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
-    /// The session ends with its launcher, when the job and those that its ranks have asked for have ended. An agent that loses its parent leaves at once; frames follow the original tree.
+    /// The session ends with its launcher, when the job and those that its ranks have asked for have ended. An agent
+    /// that loses its parent leaves at once; frames follow the original tree.
     OneRun,
     /// The session continues when agents are lost, and launchers attach to its root and detach.
     Standing,

@@ -1,6 +1,7 @@
 //! Dispatches control messages between neighbours in the tree to the parts that handle them.
 //!
-//! No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run: they are ignored.
+//! No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run: they
+//! are ignored.
 
 use super::inputs::{agreement, early, heartbeat, launchers, membership, rank_ports, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};

@@ -1,8 +1,8 @@
 //! Frames from other agents for jobs that this agent does not have: not yet, or no longer.
 //!
-//! A job's frames may arrive before the job itself: they wait for it. In a standing session a job's tree differs from the session's, so any
-//! frame may come from any agent; in a session of one run control messages come only through the tree. When a job ends, data of its ranks
-//! is kept that other nodes may still request.
+//! A job's frames may arrive before the job itself: they wait for it. In a standing session a job's tree differs from
+//! the session's, so any frame may come from any agent; in a session of one run control messages come only through the
+//! tree. When a job ends, data of its ranks is kept that other nodes may still request.
 
 use super::inputs::early::Input;
 use super::{Begin, Effect, Effects, View};
@@ -157,7 +157,8 @@ impl Early {
         frames.into_iter().map(deliver).for_each(|effect| fx.push(effect));
     }
 
-    /// Keeps a frame of a job that may still start; if there are too many bytes it is dropped, and the job gets an error when it starts.
+    /// Keeps a frame of a job that may still start; if there are too many bytes it is dropped, and the job gets an
+    /// error when it starts.
     fn keep(&mut self, from: AgentId, frame: Frame) {
         let id = JobId(frame.job);
         let bytes = self.bytes + frame.wire_len();

@@ -53,7 +53,8 @@ pub enum Effect {
     TakenIn(LinkId),
     /// Drop everything for an agent or from it.
     LoseDirect(AgentId),
-    /// Frames that went through the tree to or from this agent, or agents below it in the original tree, may be lost: send them again.
+    /// Frames that went through the tree to or from this agent, or agents below it in the original tree, may be lost:
+    /// send them again.
     RouteAgain(AgentId),
     /// Forget frames that arrived for these jobs: nobody needs them.
     ForgetDirect(Vec<JobId>),

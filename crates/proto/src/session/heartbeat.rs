@@ -7,10 +7,11 @@
 //!   no answer within the node time-out: the link is given up as if it were broken
 //! ```
 //!
-//! Active only while something is in progress: a job or, at the root, nodes that are starting. An idle session is silent. Cost: per link
-//! two messages in each direction four times per node time-out.
+//! Active only while something is in progress: a job or, at the root, nodes that are starting. An idle session is
+//! silent. Cost: per link two messages in each direction four times per node time-out.
 //!
-//! In a session of one run no agent asks its parent: the launcher is the root, and its user may stop it for any length of time.
+//! In a session of one run no agent asks its parent: the launcher is the root, and its user may stop it for any length
+//! of time.
 
 use super::inputs::heartbeat::{Input, Side};
 use super::{Effect, Effects, View};
@@ -19,8 +20,8 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::peer::{Control, Problem, ProblemKind};
 
-/// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late is not mistaken for a
-/// missing one.
+/// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late
+/// is not mistaken for a missing one.
 const IN_TIME: u64 = 4;
 
 #[derive(Default)]

@@ -91,7 +91,8 @@ pub mod heartbeat {
     }
 }
 
-/// The inputs of the part that serves the launchers of a standing session, and passes requests for processes to launchers.
+/// The inputs of the part that serves the launchers of a standing session, and passes requests for processes to
+/// launchers.
 pub mod launchers {
     use crate::io::LinkId;
     use std::sync::Arc;
@@ -193,7 +194,8 @@ pub mod membership {
         Log(Log),
         /// At the root: a launcher requests all nodes.
         Revive,
-        /// At the root: number the agents of the hosts that this job adds. `link`: of its launcher, if the session has many.
+        /// At the root: number the agents of the hosts that this job adds. `link`: of its launcher, if the session has
+        /// many.
         Number {
             spec: Arc<JobSpec>,
             link: Option<LinkId>,

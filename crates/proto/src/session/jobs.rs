@@ -1,7 +1,7 @@
 //! The jobs of one agent: what other parts may know about them, and which job a frame is for.
 //!
-//! A job's frames travel along its own tree. In a session of one run that is the session's tree; in a standing session it is a tree of the
-//! job's nodes, so the frames may come from any agent.
+//! A job's frames travel along its own tree. In a session of one run that is the session's tree; in a standing session
+//! it is a tree of the job's nodes, so the frames may come from any agent.
 
 use super::{Effect, Effects};
 use crate::job::{Acts, Job, JobInput, Turn};

@@ -10,8 +10,8 @@ use crate::io::Output;
 use crate::time::Instant;
 use wireup_wire::peer::Control;
 
-/// How long an agent that was told to leave waits for its children (ns). Chosen: an agent with nothing left to do needs milliseconds; the
-/// keeper kills whatever is still running then.
+/// How long an agent that was told to leave waits for its children (ns). Chosen: an agent with nothing left to do needs
+/// milliseconds; the keeper kills whatever is still running then.
 const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
 
 #[derive(Default)]
@@ -54,7 +54,8 @@ impl Leaving {
         }
     }
 
-    /// If the batch system has told this agent to end: leaves when its jobs have ended. Agents above and below it recover from its loss.
+    /// If the batch system has told this agent to end: leaves when its jobs have ended. Agents above and below it
+    /// recover from its loss.
     pub fn leave_if_told(&mut self, view: &View<'_>, fx: &mut Effects) {
         if self.told_to_end && view.policy.outlives_jobs() && !view.is_root() && view.jobs.is_empty() {
             self.leave(fx);

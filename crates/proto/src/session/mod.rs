@@ -1,8 +1,8 @@
 //! The parts of a session in one agent, each with its own state and tested separately.
 //!
-//! A part takes its own state, a [`View`] of what it may know about the agent, and an input; it pushes [`Effect`]s. The router (`agent.rs`)
-//! carries them out one by one, including everything that one causes before the next. So a part that needs something from another part, or
-//! must continue after it, pushes an effect; no part calls another.
+//! A part takes its own state, a [`View`] of what it may know about the agent, and an input; it pushes [`Effect`]s. The
+//! router (`agent.rs`) carries them out one by one, including everything that one causes before the next. So a part
+//! that needs something from another part, or must continue after it, pushes an effect; no part calls another.
 
 mod across;
 mod agreement;

@@ -1,5 +1,5 @@
-//! Ports that agents of a standing session reserve for the ranks of its jobs, once, so that a job need not look for ports and its agents
-//! need not tell each other.
+//! Ports that agents of a standing session reserve for the ranks of its jobs, once, so that a job need not look for
+//! ports and its agents need not tell each other.
 //!
 //! ```text
 //!   an agent begins       ReserveRankPorts ─► the driver listens on them
@@ -9,11 +9,12 @@
 //!   everywhere
 //! ```
 //!
-//! A port that the root allots listens already, so that ranks can connect whatever order the job's nodes start in; and nobody connects to
-//! it for an earlier job, since that has ended everywhere. An agent tells again what it has reserved when it has a new parent. If a message
-//! is lost with an agent on its way, or a node has no ports left, jobs there find ports of their own. A node where a job
-//! could not begin, because another node was lost meanwhile, answers too: its share is free for others. Cost: one message for each agent per
-//! level above it, and for each job that has used ports one more down and up.
+//! A port that the root allots listens already, so that ranks can connect whatever order the job's nodes start in; and
+//! nobody connects to it for an earlier job, since that has ended everywhere. An agent tells again what it has reserved
+//! when it has a new parent. If a message is lost with an agent on its way, or a node has no ports left, jobs there
+//! find ports of their own. A node where a job could not begin, because another node was lost meanwhile, answers too:
+//! its share is free for others. Cost: one message for each agent per level above it, and for each job that has used
+//! ports one more down and up.
 
 use super::inputs::{launchers, rank_ports::Input};
 use super::{Effect, Effects, Routes, View};

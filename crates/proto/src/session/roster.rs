@@ -1,12 +1,13 @@
-//! The current tree, determined by a prefix of the root's log (`Entry`). Two agents with the same prefix know the same tree.
+//! The current tree, determined by a prefix of the root's log (`Entry`). Two agents with the same prefix know the same
+//! tree.
 //!
 //! ```text
 //!   original tree ── Lost ──► the root adopts its children ── Return ──► a new incarnation, below its original parent if that
 //!                                                                        returns too, else below the root
 //! ```
 //!
-//! Only agents that differ from the original tree are stored. A parent is always an ancestor of its child in the original tree, so
-//! following parents always ends at the root.
+//! Only agents that differ from the original tree are stored. A parent is always an ancestor of its child in the
+//! original tree, so following parents always ends at the root.
 
 use std::collections::BTreeMap;
 use wireup_coll::tree::{Hop, Tree};

@@ -1,10 +1,10 @@
 //! The routes of frames from agent to agent in the current tree.
 //!
-//! In a session of one run this is the original tree. In a standing session it is the tree determined by the root's log (`Roster`), as far
-//! as each hop has it. On the way down, each hop knows at most as much of the log as its parent, and entries are forwarded before
-//! everything else; so a frame never reaches an agent that knows less of the log than the hop before. So a frame goes up, then down, and
-//! never in a loop: a frame from the parent whose receiver is not below this agent is dropped. Its sender learns from the log that it may
-//! be lost, and sends it again.
+//! In a session of one run this is the original tree. In a standing session it is the tree determined by the root's log
+//! (`Roster`), as far as each hop has it. On the way down, each hop knows at most as much of the log as its parent, and
+//! entries are forwarded before everything else; so a frame never reaches an agent that knows less of the log than the
+//! hop before. So a frame goes up, then down, and never in a loop: a frame from the parent whose receiver is not below
+//! this agent is dropped. Its sender learns from the log that it may be lost, and sends it again.
 
 use super::{Policy, Roster};
 use crate::link::Neighbours;
@@ -36,11 +36,13 @@ impl Routes {
         }
     }
 
-    /// Whether a routed frame may come from this neighbour and continue towards its receiver. `branch`: the child that forwarded it.
+    /// Whether a routed frame may come from this neighbour and continue towards its receiver. `branch`: the child that
+    /// forwarded it.
     pub fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
         let below = |top, agent| self.tree.subtree_contains(top, agent);
         match (self.policy.survives_losses(), branch) {
-            // The agents' knowledge may differ for a moment, but no agent is ever above its ancestors in the original tree.
+            // The agents' knowledge may differ for a moment, but no agent is ever above its ancestors in the original
+            // tree.
             (true, Some(branch)) => below(branch, from) && !self.roster.is_lost(from),
             (true, None) => self.next_hop(to) != Hop::Parent && !self.roster.is_lost(from),
             (false, Some(branch)) => below(branch, from) && !below(branch, to),
@@ -57,8 +59,9 @@ impl Routes {
         agents.iter().filter_map(hop).collect()
     }
 
-    /// Whether an agent is reached by a link of the tree: it is the parent or a child. An adopted agent and its new parent exchange frames
-    /// like any other two agents: so all frames between two agents use routes that keep their order.
+    /// Whether an agent is reached by a link of the tree: it is the parent or a child. An adopted agent and its new
+    /// parent exchange frames like any other two agents: so all frames between two agents use routes that keep their
+    /// order.
     pub fn is_neighbour(&self, neighbours: &Neighbours, agent: AgentId) -> bool {
         agent == self.me || self.is_parent(agent) || self.is_own_child(neighbours, agent)
     }

@@ -1,8 +1,9 @@
 //! The bench of this crate's tests.
 //!
-//! Whole agents: a [`TestAgent`] is an agent whose driver and neighbours are played by the test; a [`Net`] joins several of them by links,
-//! starts them as they request it, and runs their ranks. Single parts: a [`Scene`] is what a part may know about its agent, and a [`Bench`]
-//! is a part in a scene. Parts of several nodes that exchange messages: [`Topology`] and [`Transit`].
+//! Whole agents: a [`TestAgent`] is an agent whose driver and neighbours are played by the test; a [`Net`] joins
+//! several of them by links, starts them as they request it, and runs their ranks. Single parts: a [`Scene`] is what a
+//! part may know about its agent, and a [`Bench`] is a part in a scene. Parts of several nodes that exchange messages:
+//! [`Topology`] and [`Transit`].
 //!
 //! The clock is a field that the test sets. All random choices follow from a seed ([`Dice`]).
 

@@ -1,6 +1,7 @@
 //! A session of whole agents with one job: starts the agents, carries their frames to each other, and runs the ranks.
 //!
-//! The test is the launcher and the ranks' programs. Messages arrive in the order in which they were sent, or in any order that links allow.
+//! The test is the launcher and the ranks' programs. Messages arrive in the order in which they were sent, or in any
+//! order that links allow.
 
 use super::agent::TestAgent;
 use super::specs::{T, job_on, session};
@@ -298,7 +299,8 @@ impl Net {
         (rank / self.ppn, LocalRank((rank % self.ppn) as u16))
     }
 
-    /// A rank sends a request; one that ends with `;` is framed as PMI-2. Returns what the rank has received since the last call.
+    /// A rank sends a request; one that ends with `;` is framed as PMI-2. Returns what the rank has received since the
+    /// last call.
     pub fn request(&mut self, rank: u32, request: &str) -> String {
         self.further(rank, 0, request)
     }

@@ -98,7 +98,8 @@ pub trait Part {
         None
     }
 
-    /// An effect that is a further input for the part itself. By default these are left in the list for the test to look at.
+    /// An effect that is a further input for the part itself. By default these are left in the list for the test to
+    /// look at.
     #[expect(clippy::result_large_err, reason = "it is either of the two")]
     fn own_input(effect: Effect) -> Result<Self::Input, Effect> {
         Err(effect)

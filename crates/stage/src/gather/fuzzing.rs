@@ -1,4 +1,5 @@
-//! What must hold for the bytes of a node, and of the launcher, when files are gathered. The fuzz target `gather` searches for violations.
+//! What must hold for the bytes of a node, and of the launcher, when files are gathered. The fuzz target `gather`
+//! searches for violations.
 
 use super::frames::{Frame, Frames, Hasher, Kind, Malformed};
 use super::name::{escaped, is_pattern, matches, plain};
@@ -66,7 +67,8 @@ fn encoded(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A node sends these bytes, and then the same frames with the right digests: nothing is written outside of the rule's folder.
+/// A node sends these bytes, and then the same frames with the right digests: nothing is written outside of the rule's
+/// folder.
 fn files_lie_in_their_folder(bytes: &[u8], whole: &[Vec<u8>], part: usize) {
     let base = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
     let inside = base.path().join("inside");

@@ -5,9 +5,9 @@
 //!   rule: a pattern ──► find: what matches ──► sending ── frames ──► receiving ──► target: files that replace nothing
 //! ```
 //!
-//! Folders come before what is in them. A file travels as pieces of its data, without its holes, and a digest of the pieces at the end.
-//! A node sends one file at a time, and only so many nodes send at once ([`request::SENDERS_MAX`]), which bounds the launcher's memory and
-//! descriptors.
+//! Folders come before what is in them. A file travels as pieces of its data, without its holes, and a digest of the
+//! pieces at the end. A node sends one file at a time, and only so many nodes send at once ([`request::SENDERS_MAX`]),
+//! which bounds the launcher's memory and descriptors.
 
 mod find;
 mod frames;

@@ -1,6 +1,7 @@
 //! Shell patterns for one file name, on bytes: names need not be UTF-8.
 //!
-//! `*` any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a list, `\` the next byte as it is. A leading dot is matched by a dot only.
+//! `*` any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a list, `\` the next byte as it is. A leading dot is
+//! matched by a dot only.
 
 /// Whether a part of a path is more than a plain name.
 pub fn is_pattern(part: &[u8]) -> bool {

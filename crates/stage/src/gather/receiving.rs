@@ -1,6 +1,7 @@
 //! The launcher's end: writes what the nodes send.
 //!
-//! Nothing is overwritten: where a file exists already, or two sources have one target, a line names both and the rest goes on.
+//! Nothing is overwritten: where a file exists already, or two sources have one target, a line names both and the rest
+//! goes on.
 
 use super::frames::{Begin, Frame, Frames, Hasher, Kind};
 use super::request::{Place, SENDERS_MAX, permission};

@@ -11,7 +11,8 @@ use super::rule::Rule;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 
-/// Gatherers that send at once (chosen): far fewer fill any network, and each costs the launcher a descriptor and the memory of a piece.
+/// Gatherers that send at once (chosen): far fewer fill any network, and each costs the launcher a descriptor and the
+/// memory of a piece.
 pub const SENDERS_MAX: u32 = 64;
 /// Longer requests are none (chosen: the names of a million nodes).
 const REQUEST_LEN_MAX: usize = 64 << 20;

@@ -1,8 +1,8 @@
 //! `PATTERN=>FOLDER`: what is gathered from a node, and where to.
 //!
-//! `{rank}` and `{node}` stand for the number of a rank and the name of its node, in both halves. What is gathered keeps its names from the
-//! first part of the pattern on that is more than a plain name: `/tmp/job/*/log=>out` makes `out/a/log`. A pattern without such a part keeps
-//! the last name.
+//! `{rank}` and `{node}` stand for the number of a rank and the name of its node, in both halves. What is gathered
+//! keeps its names from the first part of the pattern on that is more than a plain name: `/tmp/job/*/log=>out` makes
+//! `out/a/log`. A pattern without such a part keeps the last name.
 
 use super::name::{escaped, is_pattern, plain};
 use serde::{Deserialize, Serialize};

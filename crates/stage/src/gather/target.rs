@@ -1,8 +1,8 @@
-//! Where gathered files are written: below a folder, never through a symbolic link in it, nor into a folder that a stranger has made there,
-//! and never over something that exists.
+//! Where gathered files are written: below a folder, never through a symbolic link in it, nor into a folder that a
+//! stranger has made there, and never over something that exists.
 //!
-//! A file has no name before it is whole (`O_TMPFILE`), so that a killed launcher leaves nothing; on a file system without such files it has
-//! a name of its own that begins with a dot.
+//! A file has no name before it is whole (`O_TMPFILE`), so that a killed launcher leaves nothing; on a file system
+//! without such files it has a name of its own that begins with a dot.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, chmodat, fchmod, futimens, linkat,

@@ -1,6 +1,7 @@
 //! A set as a file system image: names, bits and times; the contents lie in other files, the packs.
 //!
-//! The format is EROFS, which the kernel mounts from files (Linux 6.12 and later), with one additional device for each pack:
+//! The format is EROFS, which the kernel mounts from files (Linux 6.12 and later), with one additional device for each
+//! pack:
 //!
 //! ```text
 //!   1024   superblock (128 bytes), how LZ4 is used (in the next 128), then a slot of 128 bytes for each pack
@@ -9,9 +10,9 @@
 //!   …      whole blocks of folders' names, and links that are too long for the place beside their inode
 //! ```
 //!
-//! A folder's names are sorted, in blocks that are sorted too, so that the kernel finds one by bisection. An inode's number is its place in
-//! units of 32 bytes. The index of a packed file names no packs: it numbers the blocks of the image and of all packs consecutively.
-//! Layout: Linux, `fs/erofs/erofs_fs.h`.
+//! A folder's names are sorted, in blocks that are sorted too, so that the kernel finds one by bisection. An inode's
+//! number is its place in units of 32 bytes. The index of a packed file names no packs: it numbers the blocks of the
+//! image and of all packs consecutively. Layout: Linux, `fs/erofs/erofs_fs.h`.
 
 pub(crate) mod mounted;
 mod nodes;
@@ -60,8 +61,8 @@ pub(crate) struct Place {
     pub clusters: Vec<u8>,
 }
 
-/// The image. `place` has where the content of each entry lies, `packs` the lengths of the packs, `owner` the user and the group of all files.
-/// `None`: it has more than the format can number.
+/// The image. `place` has where the content of each entry lies, `packs` the lengths of the packs, `owner` the user and
+/// the group of all files. `None`: it has more than the format can number.
 pub(crate) fn image<'a>(
     set: &Set,
     place: impl Fn(usize) -> Option<&'a Place>,

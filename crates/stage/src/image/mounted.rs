@@ -1,7 +1,8 @@
 //! Mounts the image of a set.
 //!
-//! The kernel takes the first file of an image from no tmpfs, so the image, which is small, is written into a ramfs; packs may lie anywhere.
-//! Both are mounted over a folder in the mount namespace of this process, until what lies in them has been mounted elsewhere.
+//! The kernel takes the first file of an image from no tmpfs, so the image, which is small, is written into a ramfs;
+//! packs may lie anywhere. Both are mounted over a folder in the mount namespace of this process, until what lies in
+//! them has been mounted elsewhere.
 
 use super::{Place, image};
 use crate::set::{Digest, Entry, Kind, Set};
@@ -106,7 +107,8 @@ pub(crate) fn owner() -> (u32, u32) {
     (geteuid().as_raw(), getegid().as_raw())
 }
 
-/// Whether this process may mount images whose packs lie in `folder`, and the kernel can unpack: tried in a thread with mounts of its own.
+/// Whether this process may mount images whose packs lie in `folder`, and the kernel can unpack: tried in a thread with
+/// mounts of its own.
 pub(crate) fn may_mount(over: &Path) -> bool {
     let tried = || -> io::Result<bool> {
         let content = b"a content ".repeat(1_000);

@@ -71,7 +71,8 @@ fn files_of_every_kind_are_those_of_the_folder() {
     });
 }
 
-/// Clusters that are packed, plain and holes, in any order; some files have the same content, some lie in an older pack.
+/// Clusters that are packed, plain and holes, in any order; some files have the same content, some lie in an older
+/// pack.
 #[test]
 fn packed_files_are_those_of_the_folder() {
     if !may_mount() {
@@ -177,7 +178,8 @@ fn a_file_may_be_longer_than_4_gib() {
     });
 }
 
-/// Names of few letters, so that some are the beginning of others and some folders are of the same name as files elsewhere.
+/// Names of few letters, so that some are the beginning of others and some folders are of the same name as files
+/// elsewhere.
 fn paths() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::btree_set("(/[a!.~]{1,4}){1,4}", 1..60).prop_map(|paths| {
         let is_plain = |path: &String| path.split('/').all(|part| part != "." && part != "..");

@@ -81,7 +81,8 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Of these contents a piece was damaged: they are to be sent again, from their beginnings. What arrives of them before that is ignored.
+    /// Of these contents a piece was damaged: they are to be sent again, from their beginnings. What arrives of them
+    /// before that is ignored.
     ///
     /// # Errors
     /// The store cannot be written to.
@@ -102,7 +103,8 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// A piece with clusters of these contents. Contents that are here, and the rest of one that was damaged, are ignored.
+    /// A piece with clusters of these contents. Contents that are here, and the rest of one that was damaged, are
+    /// ignored.
     ///
     /// # Errors
     /// They cannot be written.

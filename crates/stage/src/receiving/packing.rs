@@ -1,4 +1,5 @@
-//! The contents of a set in packs: those that arrive are appended to one new pack; those that the node has stay where they are.
+//! The contents of a set in packs: those that arrive are appended to one new pack; those that the node has stay where
+//! they are.
 
 use super::{Arrived, damaged};
 use crate::image::Place;

@@ -1,7 +1,8 @@
 //! The files of a set under their final names, for nodes where images cannot be mounted.
 //!
-//! A Python environment has tens of thousands of small files, and what takes time is not their bytes but the system calls for each. So names are
-//! looked up relative to open folders, and a file gets its bits, its time and its second name (that of its content) while it is open.
+//! A Python environment has tens of thousands of small files, and what takes time is not their bytes but the system
+//! calls for each. So names are looked up relative to open folders, and a file gets its bits, its time and its second
+//! name (that of its content) while it is open.
 
 use super::{Arrived, damaged};
 use crate::set::{Digest, Entry, Kind, Set};

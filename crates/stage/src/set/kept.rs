@@ -1,9 +1,10 @@
-//! The listing of a folder is kept in a file. If no folder in it has changed since, no name has been added or removed: then it is enough to
-//! look at what the listing has, and no folder is read.
+//! The listing of a folder is kept in a file. If no folder in it has changed since, no name has been added or removed:
+//! then it is enough to look at what the listing has, and no folder is read.
 //!
-//! A folder counts as unchanged if number, length and both of its times are the same. So a listing is kept only if its file system changes
-//! the times of a folder with every name in it, and if no folder has changed only just now. On a network file system each folder is opened
-//! all the same: then the kernel asks the server, and does not rely on what it has heard some time ago.
+//! A folder counts as unchanged if number, length and both of its times are the same. So a listing is kept only if its
+//! file system changes the times of a folder with every name in it, and if no folder has changed only just now. On a
+//! network file system each folder is opened all the same: then the kernel asks the server, and does not rely on what
+//! it has heard some time ago.
 //!
 //! ```text
 //!   check u64 | entries u64, folders u64, bytes of names u64
@@ -229,7 +230,8 @@ impl Look<'_> {
             && self.has_all(&folder, number, path)
     }
 
-    /// Whether all that is in a folder is as it was; `path` leads to it from an open folder, and is empty or ends with a slash.
+    /// Whether all that is in a folder is as it was; `path` leads to it from an open folder, and is empty or ends with
+    /// a slash.
     fn has_all(&self, from: &OwnedFd, number: usize, path: &mut Vec<u8>) -> bool {
         let len = path.len();
         self.part.seen[self.listing.folders[number].1.clone()].iter().all(|seen| {

@@ -1,6 +1,8 @@
-//! All that is in a folder, looked at by several threads at once: on a network file system most of the time is spent waiting for answers.
+//! All that is in a folder, looked at by several threads at once: on a network file system most of the time is spent
+//! waiting for answers.
 //!
-//! A thread keeps what it has found in a few large pieces of memory: folders of programs have tens of thousands of files.
+//! A thread keeps what it has found in a few large pieces of memory: folders of programs have tens of thousands of
+//! files.
 
 use super::ENTRIES_MAX;
 use crate::file_system::FileSystem;
@@ -48,8 +50,8 @@ pub struct Listing {
     pub(super) path: PathBuf,
     pub(super) root: Option<Seen>,
     pub(super) parts: Vec<Part>,
-    /// What is in each folder: the number of a part, and where it is there. The root has the number 0, the others a higher one than the
-    /// folder that they are in.
+    /// What is in each folder: the number of a part, and where it is there. The root has the number 0, the others a
+    /// higher one than the folder that they are in.
     pub(super) folders: Vec<(usize, Range<usize>)>,
     /// What could not be looked at, and why.
     pub problems: Vec<(PathBuf, Errno)>,

@@ -1,7 +1,7 @@
 //! A set: files, folders and links under their original names, with what identifies their contents.
 //!
-//! It is its manifest, in which the entries lie in order, so that it is made and read without an allocation for each. A set is named by the
-//! digest of its manifest: the same files make the same set, and a changed file another one.
+//! It is its manifest, in which the entries lie in order, so that it is made and read without an allocation for each. A
+//! set is named by the digest of its manifest: the same files make the same set, and a changed file another one.
 
 mod contents;
 mod entry;
@@ -35,7 +35,8 @@ pub const MANIFEST_LEN_MAX: usize = 256 << 20;
 /// BLAKE3 of a file's content, or of a manifest.
 pub type Digest = [u8; 32];
 
-/// Whether this is the library that shows staged files to processes without mounts; how its name goes on is its version.
+/// Whether this is the library that shows staged files to processes without mounts; how its name goes on is its
+/// version.
 pub fn is_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libwireup-staged.so.0"))
 }
@@ -83,8 +84,8 @@ pub enum Problem {
 }
 
 impl Set {
-    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of folders are left out;
-    /// of programs with the set-user-ID or set-group-ID bit there are only the names.
+    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of
+    /// folders are left out; of programs with the set-user-ID or set-group-ID bit there are only the names.
     ///
     /// # Errors
     /// One cannot be read, is itself privileged, or changes.
@@ -156,7 +157,8 @@ impl Set {
     }
 
     /// # Errors
-    /// These bytes are no manifest, or one that no launcher makes: names that lead out of the tree, or are not in order.
+    /// These bytes are no manifest, or one that no launcher makes: names that lead out of the tree, or are not in
+    /// order.
     pub fn from_manifest(manifest: Vec<u8>) -> Result<Set, Problem> {
         if manifest.len() > MANIFEST_LEN_MAX {
             return Err(Problem::Manifest("too long"));
@@ -237,7 +239,8 @@ fn check(entry: &Entry, before: Option<&Entry>) -> Result<(), Problem> {
     if order_from(before.path, entry.path, same).is_ge() {
         return Err(Problem::Manifest("names out of order"));
     }
-    // Nothing is under a name that is no folder: a link there would lead out of the tree. It would be the next in order.
+    // Nothing is under a name that is no folder: a link there would lead out of the tree. It would be the next in
+    // order.
     if before.kind != Kind::Folder && is_below(before.path, entry.path) {
         return Err(Problem::Manifest("something inside of a file"));
     }

@@ -1,5 +1,5 @@
-//! The order of paths by their components, as that of [`std::path::Path`], for plain paths: the slash comes before all other bytes. Of paths
-//! that are in order, most have the same beginning, which is compared in large steps.
+//! The order of paths by their components, as that of [`std::path::Path`], for plain paths: the slash comes before all
+//! other bytes. Of paths that are in order, most have the same beginning, which is compared in large steps.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,5 @@
-//! The library that shows staged files without mounts, at a path that outlives the job: what its processes have started may still name it, and
-//! the loader of programs would complain.
+//! The library that shows staged files without mounts, at a path that outlives the job: what its processes have started
+//! may still name it, and the loader of programs would complain.
 
 use super::{InUse, Result, at, hex};
 use crate::set::{Entry, Kind};

@@ -15,7 +15,8 @@
 //!     sets/DIGEST/shown-…/        what processes of a job need that cannot have mounts either
 //! ```
 //!
-//! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
+//! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one
+//! rename.
 
 mod library;
 pub(crate) mod packs;
@@ -106,8 +107,8 @@ impl InUse {
         self.folder.join("tree")
     }
 
-    /// Where its files can be found, after what else there was. An image is mounted over the store's folder in the mount namespace of this
-    /// process, which must be its own.
+    /// Where its files can be found, after what else there was. An image is mounted over the store's folder in the
+    /// mount namespace of this process, which must be its own.
     ///
     /// # Errors
     /// It cannot be mounted, or parts are missing.
@@ -216,8 +217,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Empties the store if the machine was started again, or another version has made it: a file system may have lost what was written
-    /// just before, and the contents are trusted by their names.
+    /// Empties the store if the machine was started again, or another version has made it: a file system may have lost
+    /// what was written just before, and the contents are trusted by their names.
     fn renew(&self) -> Result<()> {
         let path = self.root.join("made-by");
         let own = Maker::this();
@@ -353,7 +354,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Whether a set is in use shows when it is locked: one process at a time looks, so that none takes the look of another for a use.
+    /// Whether a set is in use shows when it is locked: one process at a time looks, so that none takes the look of
+    /// another for a use.
     fn looks(&self) -> Result<File> {
         let folder = self.root.join("sets");
         let lock = at(&folder, File::open(&folder))?;
@@ -363,8 +365,8 @@ impl Store {
         }
     }
 
-    /// Locks the folder of what is being received or removed: shared while something is put there that has no lock of its own yet, else
-    /// against all others.
+    /// Locks the folder of what is being received or removed: shared while something is put there that has no lock of
+    /// its own yet, else against all others.
     pub(crate) fn new_folder(&self, how: FlockOperation) -> Result<File> {
         let folder = self.root.join("new");
         let lock = at(&folder, File::open(&folder))?;
@@ -395,7 +397,8 @@ impl Store {
         Ok(true)
     }
 
-    /// A folder for what is to be removed, away in one step: what is in `new` is removed by the next one, if this process is killed.
+    /// A folder for what is to be removed, away in one step: what is in `new` is removed by the next one, if this
+    /// process is killed.
     fn away(&self) -> Result<PathBuf> {
         let new = self.root.join("new");
         Ok(at(&new, tempfile::Builder::new().prefix("drop-").tempdir_in(&new))?.keep())

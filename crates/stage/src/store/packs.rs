@@ -5,8 +5,8 @@
 //!   packs/NAME/index    the digest, the length and the blocks of each; what lies elsewhere in `data` counts for nothing
 //! ```
 //!
-//! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no set uses are removed
-//! from packs that nobody has locked: first from the index, then their blocks are given back.
+//! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no
+//! set uses are removed from packs that nobody has locked: first from the index, then their blocks are given back.
 
 use super::{Result, Store, at, lock_shared, remove_tree};
 use crate::image::Place;

@@ -1,15 +1,18 @@
-//! Placeholders: empty folders, empty files and links that a job makes on a node because a staged file has a path that does not exist there.
+//! Placeholders: empty folders, empty files and links that a job makes on a node because a staged file has a path that
+//! does not exist there.
 //!
-//! A mount needs something to be mounted on, and in a folder in which ranks may create files, the place must really be made.
+//! A mount needs something to be mounted on, and in a folder in which ranks may create files, the place must really be
+//! made.
 //!
 //! ```text
 //!   REGISTRY/lock          locked while a placeholder is made or removed
 //!   REGISTRY/NAME          for each placeholder: what was made, where, and its inode; locked (shared) by each keeper that uses it
 //! ```
 //!
-//! A user has one registry on a node, whatever folder keeps the staged files: a placeholder that one job has made may be used by another
-//! one, and its removal would take away the mounts of that job. The last keeper removes placeholder and record. If keepers were killed, the
-//! next one with staged files does. What has another inode than the record says, or is not empty, belongs to the user and stays.
+//! A user has one registry on a node, whatever folder keeps the staged files: a placeholder that one job has made may
+//! be used by another one, and its removal would take away the mounts of that job. The last keeper removes placeholder
+//! and record. If keepers were killed, the next one with staged files does. What has another inode than the record
+//! says, or is not empty, belongs to the user and stays.
 //!
 //! No other user can remove or exchange a placeholder: see [`check_owners`].
 
@@ -51,8 +54,8 @@ impl Placeholder {
         }
     }
 
-    /// Removes it unless it is not empty or has another inode. A file is first moved away: another one that takes its name at this moment
-    /// stays.
+    /// Removes it unless it is not empty or has another inode. A file is first moved away: another one that takes its
+    /// name at this moment stays.
     fn remove(&self, path: &Path, inode: Inode) -> io::Result<()> {
         if Inode::at(path)? != inode {
             return Ok(());
@@ -211,7 +214,8 @@ fn remove_unused(file: &Path, record: &File) {
     }
     let known = fs::read(file).ok().and_then(|bytes| Record::decode(&bytes));
     let removed = known.map_or(Ok(()), |known| known.what.remove(&known.path, known.inode));
-    // A folder into which ranks have put files is kept, and is no placeholder from then on. One that is mounted on is tried again.
+    // A folder into which ranks have put files is kept, and is no placeholder from then on. One that is mounted on is
+    // tried again.
     if removed.map_or_else(|error| error.kind() != io::ErrorKind::ResourceBusy, |()| true) {
         let _ = fs::remove_file(file);
     }
@@ -250,9 +254,10 @@ impl Drop for Placeholders {
     }
 }
 
-/// Whether no other user can remove what is at `path`, or put something in its place: below a folder to which everybody may write, which
-/// must have the sticky bit, everything on the way belongs to this user or to root. Another user who removes a file also removes what is
-/// mounted on it for the ranks, and could then run a program of their own in its place.
+/// Whether no other user can remove what is at `path`, or put something in its place: below a folder to which everybody
+/// may write, which must have the sticky bit, everything on the way belongs to this user or to root. Another user who
+/// removes a file also removes what is mounted on it for the ranks, and could then run a program of their own in its
+/// place.
 ///
 /// # Errors
 /// Somebody can.

@@ -1,7 +1,9 @@
-//! Write bits of files that are shown without mounts: nothing else keeps a process from changing them, so they have none.
+//! Write bits of files that are shown without mounts: nothing else keeps a process from changing them, so they have
+//! none.
 //!
-//! Files of several sets may be one, so the bits are put back, where there are mounts, for each set that is kept in a store in which any were
-//! removed; not as long as any set is shown without mounts. Such a set has a folder `shown-…`, which its keeper has locked.
+//! Files of several sets may be one, so the bits are put back, where there are mounts, for each set that is kept in a
+//! store in which any were removed; not as long as any set is shown without mounts. Such a set has a folder `shown-…`,
+//! which its keeper has locked.
 
 use super::{InUse, Result, at, lock_within};
 use crate::set::{Entry, Kind};
@@ -61,7 +63,8 @@ impl InUse {
         above.into_iter().try_for_each(|folder| set_mode(folder, 0o555))
     }
 
-    /// Puts the write bits back that [`InUse::protect`] has removed, unless a set is shown for which they must stay away.
+    /// Puts the write bits back that [`InUse::protect`] has removed, unless a set is shown for which they must stay
+    /// away.
     ///
     /// # Errors
     /// The file system refuses.

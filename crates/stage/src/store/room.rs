@@ -33,7 +33,8 @@ impl Store {
         }
     }
 
-    /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds both.
+    /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds
+    /// both.
     pub(crate) fn held(&self) -> Result<u64> {
         let objects: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
         Ok(objects + self.pack_bytes()?)

@@ -1,4 +1,5 @@
-//! Contents are cut into clusters. Each is stored and sent by itself: plain, or packed by LZ4, as a file system image can hold it.
+//! Contents are cut into clusters. Each is stored and sent by itself: plain, or packed by LZ4, as a file system image
+//! can hold it.
 
 use crate::set::PIECE_LEN;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
@@ -8,7 +9,8 @@ use std::ops::Range;
 pub(crate) const CLUSTER_LEN: usize = 64 << 10;
 /// Stored clusters begin at the boundary of a block (bytes).
 pub(crate) const BLOCK: u64 = 4096;
-/// Longer contents are not packed (bytes; chosen): the image, which is written for each job, has eight bytes for each block of a packed file.
+/// Longer contents are not packed (bytes; chosen): the image, which is written for each job, has eight bytes for each
+/// block of a packed file.
 const PACKED_LEN_MAX: u64 = 16 << 30;
 /// At most so many clusters in a piece: it may have many small files.
 pub(super) const CLUSTERS_MAX: usize = 1024;
@@ -91,8 +93,8 @@ impl Packer {
     }
 }
 
-/// Contents one behind the other, cut into pieces of clusters. Both ends cut them in the same way, so that it is known what was in a piece,
-/// whatever has happened to its bytes.
+/// Contents one behind the other, cut into pieces of clusters. Both ends cut them in the same way, so that it is known
+/// what was in a piece, whatever has happened to its bytes.
 #[derive(Default)]
 pub(super) struct Cut {
     /// Numbers and lengths.

@@ -10,9 +10,9 @@
 //!                                                                         4: all have been sent
 //! ```
 //!
-//! A piece has many small files, or a part of a large one. What is stored of a cluster is what a node writes down: it is packed by the sender
-//! and unpacked by the kernel of a node, once a rank reads it. The check is XXH3 of the piece's bytes, with its place: a damaged piece is
-//! noticed where it arrives, and the contents in it can be sent again.
+//! A piece has many small files, or a part of a large one. What is stored of a cluster is what a node writes down: it
+//! is packed by the sender and unpacked by the kernel of a node, once a rank reads it. The check is XXH3 of the piece's
+//! bytes, with its place: a damaged piece is noticed where it arrives, and the contents in it can be sent again.
 
 mod cluster;
 mod input;

@@ -16,7 +16,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The next piece of the stream, whose next bytes are these; what was used of them is removed. `None`: more are needed.
+    /// The next piece of the stream, whose next bytes are these; what was used of them is removed. `None`: more are
+    /// needed.
     ///
     /// # Errors
     /// The bytes are no stream of a set. Nothing is to follow.

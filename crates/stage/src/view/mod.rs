@@ -7,13 +7,15 @@
 //!                          /nfs/a/      app: the staged file, and everything else: the originals
 //! ```
 //!
-//! In such a *closed* folder no other name exists, so that a look-up that finds nothing is answered here too, and no walk along the path to a
-//! staged file asks the file server. Nothing new can be made in it. Folders of a network file system are closed, from its root down, and those
-//! in which a staged file would not exist otherwise. Folders in which ranks are expected to make files ([`Keep`]) and those with too much else
-//! in them stay *open*, as all others: only the staged names in them are replaced, and their file system is still asked about the folder.
+//! In such a *closed* folder no other name exists, so that a look-up that finds nothing is answered here too, and no
+//! walk along the path to a staged file asks the file server. Nothing new can be made in it. Folders of a network file
+//! system are closed, from its root down, and those in which a staged file would not exist otherwise. Folders in which
+//! ranks are expected to make files ([`Keep`]) and those with too much else in them stay *open*, as all others: only
+//! the staged names in them are replaced, and their file system is still asked about the folder.
 //!
-//! What else is in a folder must be asked on each node. The launcher finds out which folders are *bare*, with nothing in them but what is
-//! staged; nodes to which the kernel names the same folder of the same server ([`Bare`]) do not ask.
+//! What else is in a folder must be asked on each node. The launcher finds out which folders are *bare*, with nothing
+//! in them but what is staged; nodes to which the kernel names the same folder of the same server ([`Bare`]) do not
+//! ask.
 
 mod bare;
 mod names;
@@ -73,9 +75,10 @@ pub struct View {
 /// Folders in which ranks are expected to make files: where they work, their home.
 pub type Keep = BTreeSet<PathBuf>;
 
-/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes, if `alone`, the only user of a user
-/// namespace, in which it has that right: the programs that it then starts get no more rights than it had before, and set-user-ID programs do
-/// not work. Processes of different user namespaces may not read each other's memory, which MPI libraries do on one machine.
+/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes, if `alone`, the
+/// only user of a user namespace, in which it has that right: the programs that it then starts get no more rights than
+/// it had before, and set-user-ID programs do not work. Processes of different user namespaces may not read each
+/// other's memory, which MPI libraries do on one machine.
 ///
 /// # Errors
 /// Neither is permitted here.
@@ -99,7 +102,8 @@ pub fn own_mounts(alone: bool) -> Result<()> {
     at(root, "private mounts", mount_change(root, MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC))
 }
 
-/// Puts a copy of the root of this process's own mounts ([`own_mounts`]) over the root, which changes nothing that can be seen.
+/// Puts a copy of the root of this process's own mounts ([`own_mounts`]) over the root, which changes nothing that can
+/// be seen.
 ///
 /// # Errors
 /// Linux before 5.2, or the filter of a container that is older than the calls.
@@ -145,8 +149,8 @@ pub struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Makes a placeholder for each path that is missing on this node. They are released when `placeholders` is dropped, after the last
-    /// process that uses the view has ended.
+    /// Makes a placeholder for each path that is missing on this node. They are released when `placeholders` is
+    /// dropped, after the last process that uses the view has ended.
     ///
     /// # Errors
     /// The user may not write there, or another user could remove what the ranks are to see.
@@ -287,7 +291,8 @@ impl<'a> Plan<'a> {
         Ok(Plan::Open { original, children })
     }
 
-    /// Calls `make` for each folder outside of node memory on the way, and for each place there on which something is to be shown.
+    /// Calls `make` for each folder outside of node memory on the way, and for each place there on which something is
+    /// to be shown.
     fn make_places(
         &self,
         path: &Path,
@@ -360,7 +365,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether the staged file can be mounted at this path: the path is missing (a placeholder is made later) or of the same type.
+/// Whether the staged file can be mounted at this path: the path is missing (a placeholder is made later) or of the
+/// same type.
 fn has_place(path: &Path, entry: &Entry) -> Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

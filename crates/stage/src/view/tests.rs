@@ -26,7 +26,8 @@ impl Staged<'_> {
         Staged { set, homes: forms().into_iter().map(stage).collect() }
     }
 
-    /// Runs `look` in a mount namespace where the set lies over the originals, for each form. `false`: mounts are not permitted here.
+    /// Runs `look` in a mount namespace where the set lies over the originals, for each form. `false`: mounts are not
+    /// permitted here.
     fn look(&self, keep: &[&Path], look: impl Fn(&View) + Sync) -> bool {
         let keep: Keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
         let looks = |(form, home): &(Form, tempfile::TempDir)| {

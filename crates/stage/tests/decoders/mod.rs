@@ -1,4 +1,5 @@
-//! The decoders of staging, and what must hold for any input. Shared by the fuzz target and by `corpus.rs`, as those of `wireup-wire`.
+//! The decoders of staging, and what must hold for any input. Shared by the fuzz target and by `corpus.rs`, as those of
+//! `wireup-wire`.
 
 use std::io::{self, Read};
 use wireup_stage::answer::Answer;

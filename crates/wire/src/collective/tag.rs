@@ -1,7 +1,7 @@
 //! The `stream` field of an exchange frame: which collective the frame belongs to, and what its payload is.
 //!
-//! The epoch is in the frame's `arg`. Both ends of a link check the collective, so that ranks whose n-th collectives differ get an error,
-//! whatever route the frames take.
+//! The epoch is in the frame's `arg`. Both ends of a link check the collective, so that ranks whose n-th collectives
+//! differ get an error, whatever route the frames take.
 //!
 //! ```text
 //!   up, down   bits 0-1, 8-15  collective: low and high part      bits 2-7  form
@@ -96,7 +96,8 @@ impl RoundTag {
     }
 
     /// # Panics
-    /// If the round is not below [`RoundTag::rounds_max`], or the collective is the ring of values, which has no rounds.
+    /// If the round is not below [`RoundTag::rounds_max`], or the collective is the ring of values, which has no
+    /// rounds.
     pub fn to_stream(self) -> u16 {
         let RoundTag { collective, algorithm, round } = self;
         assert!(u32::from(round) < Self::rounds_max(collective, algorithm), "the round must fit into the tag");

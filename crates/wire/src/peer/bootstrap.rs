@@ -6,8 +6,8 @@
 //! +------+---------+------------+---------+------------+------+
 //! ```
 //!
-//! Without a credential the body is a compressed [`Bootstrap`] (`packed`). With one it is the same, encrypted and authenticated with a key
-//! that the credential holds; `node` makes and opens both.
+//! Without a credential the body is a compressed [`Bootstrap`] (`packed`). With one it is the same, encrypted and
+//! authenticated with a key that the credential holds; `node` makes and opens both.
 
 use super::{PROTOCOL_VERSION, PeerError, Secret, SessionSpec, decode, encode};
 use crate::ids::AgentId;
@@ -24,7 +24,8 @@ use zeroize::Zeroizing;
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Length of a bootstrap header; its numbers are little-endian.
 pub const BOOTSTRAP_HEADER_LEN: usize = 12;
-/// Longest bootstrap body, compressed or not: a job message with a full environment (at most 2 MiB on Linux) and a node list.
+/// Longest bootstrap body, compressed or not: a job message with a full environment (at most 2 MiB on Linux) and a node
+/// list.
 pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
 
 /// What a starting agent reads from its standard input.

@@ -30,7 +30,8 @@ pub enum Cause {
     Aborted { code: i32, message: String },
     /// Other ranks wait in a fence that this rank can no longer enter.
     LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
-    /// The rank exited with code 0 without finalize; others may wait for it forever. `initialised`: whether it had called init.
+    /// The rank exited with code 0 without finalize; others may wait for it forever. `initialised`: whether it had
+    /// called init.
     NotFinalized { initialised: bool },
     /// The rank's PMI requests broke the protocol.
     Pmi { problem: String },
@@ -40,7 +41,8 @@ pub enum Cause {
     AgentLost { agent: AgentId, problem: Problem },
     /// Frames that this agent, on node `host`, sent beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
-    /// The process that starts the ranks of a node has ended. `problem`: the error that it reported; `None`: it was killed.
+    /// The process that starts the ranks of a node has ended. `problem`: the error that it reported; `None`: it was
+    /// killed.
     KeeperLost { problem: Option<SpawnError> },
     /// The job has exceeded its time limit.
     TimedOut { after_ns: u64 },
@@ -50,7 +52,8 @@ pub enum Cause {
     Launcher { problem: String },
     /// Others wait in a group's barrier that this rank can no longer enter: it has called PMI finalize, or has ended.
     LeftGroup { group: String, exit: Option<u8> },
-    /// The PMIx server process of a node could not start, died, or violated the protocol; or nodes opened incompatible libraries.
+    /// The PMIx server process of a node could not start, died, or violated the protocol; or nodes opened incompatible
+    /// libraries.
     PmixServer { problem: PmixProblem },
     /// The batch system told a node's agent to end, by this signal.
     ToldToEnd { signal: i32 },

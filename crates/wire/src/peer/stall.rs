@@ -45,7 +45,8 @@ pub struct InitStall {
 pub struct GroupStall {
     /// A description of the ranks.
     pub group: String,
-    /// Members on the node that wait in it, and those that have not entered: the first few with their pids, and their number.
+    /// Members on the node that wait in it, and those that have not entered: the first few with their pids, and their
+    /// number.
     pub arrived: u32,
     pub missing: Vec<(Rank, u32)>,
     pub missing_count: u32,

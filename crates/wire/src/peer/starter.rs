@@ -1,7 +1,7 @@
 //! The methods of starting an agent's process on its host, and one table of their differences.
 //!
-//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::starter`], and the code that builds its command
-//! line, in `node::agent::starters`. All other code consults the table.
+//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::starter`], and the code that
+//! builds its command line, in `node::agent::starters`. All other code consults the table.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,8 +17,8 @@ pub enum RemoteShell {
     Command(Vec<String>),
     /// `ssh` or a program with the same command line: called as `argv… host "one line for the user's shell"`.
     Ssh(Vec<String>),
-    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. All agents get the same input, and each finds its own
-    /// part by the name of its node.
+    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. All agents get the same input,
+    /// and each finds its own part by the name of its node.
     Srun(Vec<String>),
 }
 
@@ -36,8 +36,8 @@ pub struct Starter {
     /// An agent that its parent cannot reach may be started by another ancestor.
     pub in_stead: bool,
     pub caller: Caller,
-    /// The batch system whose step it is: the root calls once for all agents, and each finds its own part. `None`: each parent calls once
-    /// for each of its children.
+    /// The batch system whose step it is: the root calls once for all agents, and each finds its own part. `None`: each
+    /// parent calls once for each of its children.
     pub batch: Option<Batch>,
 }
 
@@ -59,8 +59,8 @@ const ANY: Starter = Starter {
     batch: None,
 };
 
-/// A batch system: what users need to know about it, and the messages about a step as a whole on the standard error of its call. Messages
-/// about single tasks are read by the caller, in `node`.
+/// A batch system: what users need to know about it, and the messages about a step as a whole on the standard error of
+/// its call. Messages about single tasks are read by the caller, in `node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
     /// Where its steps can be started, and how to get there.
@@ -79,7 +79,8 @@ pub struct Batch {
     pub no_job: &'static [&'static str],
 }
 
-/// How far an agent may trust `SSH_CONNECTION` in its environment, which gives the caller's address and the address called.
+/// How far an agent may trust `SSH_CONNECTION` in its environment, which gives the caller's address and the address
+/// called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
     /// It was set for this call.

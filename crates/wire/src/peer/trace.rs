@@ -18,7 +18,8 @@ pub struct TracePart {
     pub linked_ns: u64,
     pub job_ns: u64,
     pub children_ns: u64,
-    /// This agent's clock minus that of its parent at the time (ns), as estimated when they linked; and the error bound of that.
+    /// This agent's clock minus that of its parent at the time (ns), as estimated when they linked; and the error bound
+    /// of that.
     pub clock_offset_ns: i64,
     pub clock_error_ns: u64,
     /// This parent.

@@ -19,7 +19,8 @@ pub enum AgentTransport {
 }
 
 impl AgentTransport {
-    /// The table: the name for users, and whether the transport is used only if all agents have it, so that they must agree first.
+    /// The table: the name for users, and whether the transport is used only if all agents have it, so that they must
+    /// agree first.
     const ROWS: &[(AgentTransport, &'static str, bool)] = &[
         (AgentTransport::Auto, "auto", false),
         (AgentTransport::Tree, "tree", false),

@@ -23,7 +23,8 @@ fn dialect_of(command: Command, dialect: Dialect) -> Dialect {
     if command == Command::Init { Dialect::Pmi1 } else { dialect }
 }
 
-/// Appends a request. The caller must make sure that no text contains its terminator: blanks and line ends in PMI-1, a single `;` in PMI-2.
+/// Appends a request. The caller must make sure that no text contains its terminator: blanks and line ends in PMI-1, a
+/// single `;` in PMI-2.
 pub fn encode_request(
     dialect: Dialect,
     request: &Request<'_>,
@@ -53,8 +54,8 @@ pub fn encode_request(
 
 /// Appends the reply `reply` to a request `to`; `thread` is what the request carried.
 ///
-/// Nothing is appended for [`Command::Abort`], which is never answered. A [`Reply::Failed`] message may contain any characters; terminators
-/// in it are replaced.
+/// Nothing is appended for [`Command::Abort`], which is never answered. A [`Reply::Failed`] message may contain any
+/// characters; terminators in it are replaced.
 pub fn encode_reply(dialect: Dialect, to: Command, thread: Option<&[u8]>, reply: &Reply<'_>, out: &mut Vec<u8>) {
     let dialect = dialect_of(to, dialect);
     if to == Command::Abort {

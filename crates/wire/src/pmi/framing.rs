@@ -1,7 +1,7 @@
 //! Splits a client's byte stream into lines (PMI-1) or length-prefixed bodies (PMI-2).
 //!
-//! Holds the bytes that were pushed but not yet returned. A message longer than its limit is refused as soon as this is detected, so a
-//! stream without line ends costs at most the limit plus one chunk.
+//! Holds the bytes that were pushed but not yet returned. A message longer than its limit is refused as soon as this is
+//! detected, so a stream without line ends costs at most the limit plus one chunk.
 
 use super::error::{Excerpt, PmiError};
 use super::value::PMI2_HEADER_LEN;

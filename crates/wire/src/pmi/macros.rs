@@ -1,8 +1,9 @@
 //! Generates types, decoders and encoders from the command table's rows.
 //!
-//! `commands!` and `replies!` are each used once, in `table`. A row is a command or a reply; a field is `name: Type = [its names in PMI-1]
-//! [its names in PMI-2] or "default"`, where no name means that the dialect lacks the field. When reading, any of the names is accepted. A
-//! request is written with the first name only, a reply with all of them, because clients look for different names.
+//! `commands!` and `replies!` are each used once, in `table`. A row is a command or a reply; a field is `name: Type =
+//! [its names in PMI-1] [its names in PMI-2] or "default"`, where no name means that the dialect lacks the field. When
+//! reading, any of the names is accepted. A request is written with the first name only, a reply with all of them,
+//! because clients look for different names.
 
 /// The names of a field in a dialect, for reading and for errors.
 macro_rules! field_names {

@@ -1,7 +1,8 @@
 //! Walks the `key=value` pairs of one message.
 //!
-//! Tolerates extra separators, any order, and unknown keys. A word without `=` is a flag, returned as a pair with an empty value; after
-//! `msg=` and `message=` such words belong to the text, because Hydra and many clients write texts with blanks.
+//! Tolerates extra separators, any order, and unknown keys. A word without `=` is a flag, returned as a pair with an
+//! empty value; after `msg=` and `message=` such words belong to the text, because Hydra and many clients write texts
+//! with blanks.
 
 use super::Dialect;
 use memchr::{memchr, memchr2};

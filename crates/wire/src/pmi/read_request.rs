@@ -63,7 +63,8 @@ impl RequestReader {
         if self.framer.is_counted() { Dialect::Pmi2 } else { Dialect::Pmi1 }
     }
 
-    /// Reads all further bytes, also those already pushed, as PMI-2. Must be called once `init` of version 2 was answered.
+    /// Reads all further bytes, also those already pushed, as PMI-2. Must be called once `init` of version 2 was
+    /// answered.
     pub fn switch_to_pmi2(&mut self) {
         self.framer.switch_to_counted();
     }

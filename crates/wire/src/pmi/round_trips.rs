@@ -1,4 +1,5 @@
-//! Every command and reply of the table survives a round trip, whatever its fields contain and however its bytes are split.
+//! Every command and reply of the table survives a round trip, whatever its fields contain and however its bytes are
+//! split.
 
 use super::table::{Row, command_rows, reply_rows};
 use super::tests::{reader_of, requests};

@@ -1,8 +1,8 @@
 //! Spawn: the one request that starts programs, and the only one that is not a flat list of fields.
 //!
-//! PMI-1 sends a block of lines for each program and counts the blocks (`spawnssofar` of `totspawns`); PMI-2 sends one body in which
-//! `subcmd` starts each program. Arguments, info pairs and preputs are numbered; they are used in ascending order, whatever the first
-//! number is.
+//! PMI-1 sends a block of lines for each program and counts the blocks (`spawnssofar` of `totspawns`); PMI-2 sends one
+//! body in which `subcmd` starts each program. Arguments, info pairs and preputs are numbered; they are used in
+//! ascending order, whatever the first number is.
 
 use super::error::{Excerpt, PmiError, Problem};
 use super::pairs::Pairs;

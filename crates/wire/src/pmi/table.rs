@@ -136,9 +136,9 @@ commands! {
         /// Segments that the client has, oldest first: the versions where they end, separated by commas.
         have: &'a [u8] = [] ["have"] or "";
     }
-    /// Our own clients, in a job whose ranks have listening sockets: where those of all ranks are. Answered when it is known, with a
-    /// descriptor of an array (see `crate::shared::rows`) with a row for each node: the address of its first rank, see
-    /// `crate::rank_address`. The ports of the node's other ranks follow.
+    /// Our own clients, in a job whose ranks have listening sockets: where those of all ranks are. Answered when it is
+    /// known, with a descriptor of an array (see `crate::shared::rows`) with a row for each node: the address of its
+    /// first rank, see `crate::rank_address`. The ports of the node's other ranks follow.
     Endpoints [] ["wireup-endpoints"] -> Done
     /// Our own clients: a secret that only ranks of this job know, to prove their connections with.
     Secret [] ["wireup-secret"] -> Secret
@@ -147,15 +147,16 @@ commands! {
         name: &'a [u8] = [] ["name"];
         value: &'a [u8] = [] ["value"];
     }
-    /// Our own clients: where a rank is reached. Any number may be outstanding, told apart by `id`; each is answered when the rank has told
-    /// its address or has left.
+    /// Our own clients: where a rank is reached. Any number may be outstanding, told apart by `id`; each is answered
+    /// when the rank has told its address or has left.
     AddressGet [] ["wireup-address-get"] -> Address {
         id: u32 = [] ["id"];
         rank: u32 = [] ["rank"];
         name: &'a [u8] = [] ["name"];
     }
-    /// Our own clients: a connection to a rank of another node, whose agent connects to the address that the rank has told under this name.
-    /// Answered with a descriptor, the end of a pair of sockets: agents carry the bytes, or the datagrams.
+    /// Our own clients: a connection to a rank of another node, whose agent connects to the address that the rank has
+    /// told under this name. Answered with a descriptor, the end of a pair of sockets: agents carry the bytes, or the
+    /// datagrams.
     Relay [] ["wireup-relay"] -> Done {
         datagrams: bool = [] ["datagrams"] or "FALSE";
         rank: u32 = [] ["rank"];
@@ -174,7 +175,8 @@ commands! {
     GroupFree [] ["wireup-group-free"] -> Done {
         group: u32 = [] ["group"];
     }
-    /// Our own clients: every member of a group gets the values of all. Any number may be outstanding, told apart by `id`.
+    /// Our own clients: every member of a group gets the values of all. Any number may be outstanding, told apart by
+    /// `id`.
     Gather [] ["wireup-gather"] -> Gather {
         id: u32 = [] ["id"];
         group: u32 = [] ["group"];
@@ -266,8 +268,8 @@ replies! {
         /// Grows with every fence that published pairs.
         version: u32 = [] ["kvs"];
     }
-    /// An allgather of our own clients is complete. A descriptor comes with it: of the array or, if there is a place, of the arena if that
-    /// is new to the client.
+    /// An allgather of our own clients is complete. A descriptor comes with it: of the array or, if there is a place,
+    /// of the arena if that is new to the client.
     Allgather {
         id: u32 = [] ["id"];
         /// The array's place in the arena.
@@ -287,7 +289,8 @@ replies! {
         id: u32 = [] ["id"];
         value: Option<&'a [u8]> = [] ["value"];
     }
-    /// An array of the members' values (see `crate::shared::rows`), row = member in the order of ranks; nothing if all are empty.
+    /// An array of the members' values (see `crate::shared::rows`), row = member in the order of ranks; nothing if all
+    /// are empty.
     Gather {
         id: u32 = [] ["id"];
         value: Option<Raw<'a>> = [] ["value"];

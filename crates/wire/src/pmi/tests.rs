@@ -141,7 +141,8 @@ fn render(title: &str, rows: Vec<Row>, out: &mut String) {
     writeln!(out).unwrap();
 }
 
-/// Compares the table with its documentation, so that a changed command shows up in review. `BLESS=1` rewrites the file.
+/// Compares the table with its documentation, so that a changed command shows up in review. `BLESS=1` rewrites the
+/// file.
 #[test]
 fn the_command_table_matches_its_documentation() {
     let mut text = String::from("Fields: name, its names in PMI-1, in PMI-2, type, default.\n\n");

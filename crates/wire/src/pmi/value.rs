@@ -212,8 +212,8 @@ impl<'o> MessageWriter<'o> {
         }
     }
 
-    /// Appends a table field under all its names in the dialect. A value equal to its empty default is left out: MPICH's PMI-1 parser
-    /// refuses empty values.
+    /// Appends a table field under all its names in the dialect. A value equal to its empty default is left out:
+    /// MPICH's PMI-1 parser refuses empty values.
     pub(super) fn table_field<'a>(&mut self, keys: &[&str], value: &impl Value<'a>, default: Option<&str>) {
         for key in keys {
             let before = self.out.len();

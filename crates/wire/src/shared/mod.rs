@@ -1,11 +1,11 @@
 //! Data that an agent shares with the ranks of its node in sealed memory: written once by the agent, then read by both.
 //!
-//! `segment` contains pairs of a kvs with their index, `rows` the values of an allgather. Both are read in place from `&[u8]` of any
-//! alignment. A reader trusts nothing: each offset is checked when it is followed, so that a client with a broken server gets wrong answers
-//! at worst. Numbers are little-endian.
+//! `segment` contains pairs of a kvs with their index, `rows` the values of an allgather. Both are read in place from
+//! `&[u8]` of any alignment. A reader trusts nothing: each offset is checked when it is followed, so that a client with
+//! a broken server gets wrong answers at worst. Numbers are little-endian.
 //!
-//! A client maps the whole file `MAP_PRIVATE`, for reading: kernels before 6.7 treat `MAP_SHARED` of a sealed file as a request for write
-//! access.
+//! A client maps the whole file `MAP_PRIVATE`, for reading: kernels before 6.7 treat `MAP_SHARED` of a sealed file as a
+//! request for write access.
 
 pub mod rows;
 pub mod segment;

@@ -7,14 +7,15 @@
 //! +--------+------+-------+--------+----------+----------+------------------------------------------------+
 //! ```
 //!
-//! `stride` is the maximum length of a value; row = rank. A client can return rows without a copy; packed values need no padding and are
-//! unpacked in one pass, in rank order.
+//! `stride` is the maximum length of a value; row = rank. A client can return rows without a copy; packed values need
+//! no padding and are unpacked in one pass, in rank order.
 //!
 //! Cost per rank: `stride` bytes, or the value and 1 byte (3 from 255 bytes on); plus 64 bytes per array.
 //!
-//! A short array lies in an arena, memory of [`ARENA_SLOTS`] slots that a rank maps once and that is reused: a descriptor, a mapping and
-//! its first touch cost more than transferring the array to the node. Place `n` is slot `n % ARENA_SLOTS` of arena number `n /
-//! ARENA_SLOTS`. With its next allgather a rank reports which places it no longer uses; a slot is reused only when all ranks have done so.
+//! A short array lies in an arena, memory of [`ARENA_SLOTS`] slots that a rank maps once and that is reused: a
+//! descriptor, a mapping and its first touch cost more than transferring the array to the node. Place `n` is slot `n %
+//! ARENA_SLOTS` of arena number `n / ARENA_SLOTS`. With its next allgather a rank reports which places it no longer
+//! uses; a slot is reused only when all ranks have done so.
 
 use super::{Malformed, u32_at, u64_at};
 use crate::values::{encoded_len, prefix, split_first, values};
@@ -95,7 +96,8 @@ impl<'a> Rows<'a> {
         rows.get(rank as usize * self.stride..)?.get(..self.stride)
     }
 
-    /// Each rank's value in rank order; a row includes its padding, since a value may itself end in zeros. Stops after an error.
+    /// Each rank's value in rank order; a row includes its padding, since a value may itself end in zeros. Stops after
+    /// an error.
     pub fn values(&self) -> Values<'a> {
         Values { form: self.form, left: self.count, stride: self.stride, rest: self.body }
     }
@@ -167,8 +169,8 @@ impl Layout {
         Layout { form: Form::Rows, count, stride, body_len: count as usize * stride as usize }
     }
 
-    /// `count` values of at most `stride` bytes which take `body_len` bytes with their lengths: the sum of [`encoded_len`], or the length
-    /// of the bytes received from all nodes.
+    /// `count` values of at most `stride` bytes which take `body_len` bytes with their lengths: the sum of
+    /// [`encoded_len`], or the length of the bytes received from all nodes.
     pub fn packed(count: u32, stride: u32, body_len: usize) -> Self {
         Layout { form: Form::Packed, count, stride, body_len }
     }
@@ -205,8 +207,8 @@ pub struct Builder<'a> {
 
 impl Builder<'_> {
     /// # Panics
-    /// If the value is longer than the stride, the rank is not in the job, or packed values are out of order or do not fit: the exchange
-    /// checks the data received from others.
+    /// If the value is longer than the stride, the rank is not in the job, or packed values are out of order or do not
+    /// fit: the exchange checks the data received from others.
     pub fn place(&mut self, rank: u32, value: &[u8]) {
         let stride = self.layout.stride as usize;
         assert!(value.len() <= stride && rank < self.layout.count, "a value must belong to this allgather");

@@ -7,13 +7,14 @@
 //! +--------+-------+-------+----------+----------+-----------------+--------------------+
 //! ```
 //!
-//! A slot refers to a pair of the blob ([`crate::blob`]); 0 is empty. The search for a key starts at the slot given by its [`hash`] and
-//! continues with the following slots, wrapping around at the end. There are `pairs * 4 / 3 + 1` slots, so that one is always empty. If
-//! several pairs have the same key, the last one wins; the others stay in the blob, without a slot, until segments are merged.
+//! A slot refers to a pair of the blob ([`crate::blob`]); 0 is empty. The search for a key starts at the slot given by
+//! its [`hash`] and continues with the following slots, wrapping around at the end. There are `pairs * 4 / 3 + 1`
+//! slots, so that one is always empty. If several pairs have the same key, the last one wins; the others stay in the
+//! blob, without a slot, until segments are merged.
 //!
-//! Cost: 5.33 bytes of index and 3 of lengths per pair besides its key and value, 36 per segment. A look-up reads 2.5 slots on average if
-//! the key exists and 8.5 if not (Knuth, TAOCP 3, 6.4: linear probing at a load of 3/4). Keys chosen to collide cost only the job that put
-//! them: a look-up ends after one round at the latest.
+//! Cost: 5.33 bytes of index and 3 of lengths per pair besides its key and value, 36 per segment. A look-up reads 2.5
+//! slots on average if the key exists and 8.5 if not (Knuth, TAOCP 3, 6.4: linear probing at a load of 3/4). Keys
+//! chosen to collide cost only the job that put them: a look-up ends after one round at the latest.
 
 use super::{Malformed, u32_at};
 use crate::blob::{self, PAIR_OVERHEAD, Pair, Truncated};
@@ -28,8 +29,8 @@ const SLOT_LEN: usize = 4;
 /// 2^64 divided by the golden ratio: a multiplication by it spreads a number's lower bits to its upper ones.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A key's hash; only the upper half is used. It takes eight bytes at a time, multiplies and folds, so that keys which differ in a few
-/// digits get slots far apart.
+/// A key's hash; only the upper half is used. It takes eight bytes at a time, multiplies and folds, so that keys which
+/// differ in a few digits get slots far apart.
 pub fn hash(key: &[u8]) -> u64 {
     let fold = |hash: u64, word: u64| {
         let product = (hash ^ word).wrapping_mul(SPREAD);
@@ -178,8 +179,8 @@ impl Layout {
         self.blob_start() + self.blob_len()
     }
 
-    /// Writes the segment: exactly the pairs that were counted; of pairs with the same key the last one is indexed. Returns the number of
-    /// distinct keys.
+    /// Writes the segment: exactly the pairs that were counted; of pairs with the same key the last one is indexed.
+    /// Returns the number of distinct keys.
     ///
     /// # Panics
     /// If `out` is not [`total_len`](Self::total_len) bytes long, or `pairs` differ from those that were counted.

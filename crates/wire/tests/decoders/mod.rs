@@ -1,7 +1,7 @@
 //! Every decoder of another process's bytes, and the properties that must hold for any input.
 //!
-//! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs. The first byte of an input
-//! gives the length of the pieces into which the rest is split; 0: a single piece.
+//! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs. The
+//! first byte of an input gives the length of the pieces into which the rest is split; 0: a single piece.
 
 pub mod ranks;
 pub mod shared;
@@ -111,8 +111,8 @@ pub fn pairs(input: &[u8]) {
     assert_eq!(again, &input[..offset]);
 }
 
-/// Blocks of an exchange and the values of an allgather in them: iterating over them terminates, all iterators agree, and packing values
-/// again gives the same bytes.
+/// Blocks of an exchange and the values of an allgather in them: iterating over them terminates, all iterators agree,
+/// and packing values again gives the same bytes.
 pub fn blocks(input: &[u8]) {
     let mut again = Vec::new();
     let whole = values::values(input).map_while(Result::ok);
@@ -133,8 +133,8 @@ pub fn blocks(input: &[u8]) {
     assert_eq!(joined, plain.map(|parts| parts.concat().into()), "the joined data differs from the blocks");
 }
 
-/// Messages between an agent and its PMIx server process, in both directions: any split gives the same messages, and each survives a round
-/// trip.
+/// Messages between an agent and its PMIx server process, in both directions: any split gives the same messages, and
+/// each survives a round trip.
 pub fn pmix(input: &[u8]) {
     let Some((piece, bytes)) = pieces(input) else { return };
     told::<ToServer>(bytes, piece);
@@ -165,8 +165,8 @@ fn messages<T: Message>(bytes: &[u8], piece: usize) -> (Vec<T>, Result<(), PmixE
     (seen, Ok(()))
 }
 
-/// A rank's requests, including the switch to PMI-2: any split gives the same requests, each survives a round trip, and its reply is one
-/// whole message whatever the request contains.
+/// A rank's requests, including the switch to PMI-2: any split gives the same requests, each survives a round trip, and
+/// its reply is one whole message whatever the request contains.
 pub fn pmi_request(input: &[u8]) {
     let Some((piece, bytes)) = pieces(input) else { return };
     let (mut whole, mut cut) = (Vec::new(), Vec::new());

@@ -3,8 +3,8 @@
 use wireup_wire::further::{Answer, Hello, agent, is_name};
 use wireup_wire::rank_address::{LEN_MAX, candidates, encode, for_all, further as shifted, host, port, sockaddr};
 
-/// The address of a rank: at most eight places to dial, and the places encode to an address that leads to the same ones. The first byte is
-/// a distance between ports.
+/// The address of a rank: at most eight places to dial, and the places encode to an address that leads to the same
+/// ones. The first byte is a distance between ports.
 pub fn rank_address(input: &[u8]) {
     let Some((&distance, bytes)) = input.split_first() else { return };
     let own = host(bytes).unwrap_or_default();

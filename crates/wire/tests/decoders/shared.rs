@@ -1,12 +1,12 @@
-//! The formats that a rank reads in its agent's memory. Their header contains the length, which random bytes rarely match: so each input is
-//! read as it is, and once more with a matching header.
+//! The formats that a rank reads in its agent's memory. Their header contains the length, which random bytes rarely
+//! match: so each input is read as it is, and once more with a matching header.
 
 use wireup_wire::blob::Pair;
 use wireup_wire::shared::rows::{Form, Rows};
 use wireup_wire::shared::segment::{Layout, Segment};
 
-/// Pairs with their index: a listed pair can be looked up, unless another pair with the same key is found first, and a segment built from
-/// the pairs gives the same answers.
+/// Pairs with their index: a listed pair can be looked up, unless another pair with the same key is found first, and a
+/// segment built from the pairs gives the same answers.
 pub fn segment(input: &[u8]) {
     pairs_are_found(input);
     let Some((&slots, body)) = input.split_first() else { return };

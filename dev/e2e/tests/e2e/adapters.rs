@@ -32,7 +32,8 @@ fn uccs_exchanges_go_on_at_the_same_time() {
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
     }
     for (hydra, _) in hydras() {
-        // Known: under other launchers a rank that leaves at once after a barrier is now and then taken for lost, in some 6 of 100 runs.
+        // Known: under other launchers a rank that leaves at once after a barrier is now and then taken for lost, in
+        // some 6 of 100 runs.
         let attempt = || std::panic::catch_unwind(|| under(&hydra, 5, &[], &adapter("oob"), "")).ok();
         let said = (0..3).find_map(|_| attempt()).expect("one of three runs succeeds");
         assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{said}");

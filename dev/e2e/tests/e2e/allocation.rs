@@ -81,7 +81,8 @@ fn ranks_see_slurms_job_variables_but_no_step_variables() {
     }
 }
 
-/// The variables that a step sets on each node apply to that node's ranks; a task prolog plays the part of Slurm's own plugin.
+/// The variables that a step sets on each node apply to that node's ranks; a task prolog plays the part of Slurm's own
+/// plugin.
 #[test]
 fn ranks_get_the_devices_that_slurm_gives_their_node() {
     let Some(machines) = machines::own(2, |spec| {
@@ -109,10 +110,12 @@ fn unmodified_mpi_programs_run_in_an_allocation() {
         let outcome = machines.allocated("-N 4 -n 16", "--pmi auto").arg(program).succeed().expect_quiet();
         assert_eq!(outcome.out(), "allreduce over 16 ranks: 4096 sums are right\n");
     }
-    // Unless it is told otherwise, Open MPI 4 takes a rank in an allocation for a job of its own if no Slurm step has started it.
+    // Unless it is told otherwise, Open MPI 4 takes a rank in an allocation for a job of its own if no Slurm step has
+    // started it.
     for flavour in [Flavour::OpenMpi4, Flavour::OpenMpi5] {
         let Some(program) = program(flavour, "allreduce") else { continue };
-        // Each host has a second interface with the same address on every host; Open MPI would take these for one network.
+        // Each host has a second interface with the same address on every host; Open MPI would take these for one
+        // network.
         let only = [("OMPI_MCA_btl_tcp_if_include", "eth0".to_owned())];
         let run = machines.allocated("-N 2 -n 4", "--pmi auto").arg(program).envs(only.into());
         let outcome = run.succeed();
@@ -169,7 +172,8 @@ fn a_cancelled_step_is_reported_and_leaves_nothing() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "cancelled-step");
     machines.cancel(&steps(&machines));
-    // The line depends on what arrives first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or a rank that was killed before its agent.
+    // The line depends on what arrives first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or a rank that was killed
+    // before its agent.
     let outcome = running.finish();
     assert!([125, 137].contains(&outcome.code()), "{outcome}");
     let line = outcome.expect_err_line(&["the other ranks were ended"]);
@@ -190,8 +194,8 @@ fn the_next_job_removes_the_files_of_a_cancelled_step() {
         wait $!; echo ended $?
         $WIREUP run --pmi pmix --ppn 1 sh -c 'ls -d /tmp/wireup-* | wc -l'";
     let outcome = machines.salloc("-N 4").args(["sh", "-c", script]).finish();
-    // Slurm may kill the processes of a node in any order. Usually all four directories are left. The exit code is that of the step, or of
-    // a rank that was killed before its agent.
+    // Slurm may kill the processes of a node in any order. Usually all four directories are left. The exit code is that
+    // of the step, or of a rank that was killed before its agent.
     let lines = outcome.sorted_lines();
     assert!(["ended 125", "ended 137"].contains(&&*lines[4]), "{outcome}");
     // Each node has only the directory of the new job. Anything left after that is found by the harness.
@@ -229,7 +233,8 @@ fn a_cancelled_job_leaves_nothing() {
     assert_ne!(running.finish().code(), 0);
 }
 
-/// Slurm checks time limits every half a minute and the shortest limit is a minute, so this runs only with `WIREUP_LARGE=1`.
+/// Slurm checks time limits every half a minute and the shortest limit is a minute, so this runs only with
+/// `WIREUP_LARGE=1`.
 #[test]
 fn slurms_time_limit_ends_the_job_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };

@@ -259,8 +259,8 @@ fn a_time_limit_of_zero_is_none() {
     assert_eq!(outcome.out(), "done\ndone\n");
 }
 
-/// The soft limit is raised; a hard limit that is too low is reported before anything starts. Root could raise the hard limit as well,
-/// hence the user namespace, in which it cannot.
+/// The soft limit is raised; a hard limit that is too low is reported before anything starts. Root could raise the hard
+/// limit as well, hence the user namespace, in which it cannot.
 #[test]
 fn a_hard_limit_of_too_few_descriptors_is_reported_before_the_start() {
     let unprivileged = if Run::shell("unshare -r true").finish().code() == 0 { "unshare -r" } else { "" };

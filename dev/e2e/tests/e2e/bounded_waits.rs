@@ -50,7 +50,8 @@ fn a_terminals_input_may_end_in_the_middle_of_a_line() {
 
 #[test]
 fn a_slow_reader_of_terminal_output_loses_nothing() {
-    // More than the credit and the pipes can hold, so that some bytes are still in the terminal when the rank has exited.
+    // More than the credit and the pipes can hold, so that some bytes are still in the terminal when the rank has
+    // exited.
     let script =
         "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";
     let wireup = wireup_e2e::wireup();

@@ -1,6 +1,7 @@
 //! Faults of a machine, of a host and of a command line: each message names the cause, where it is, and the remedy.
 //!
-//! Each fault is real: a file system without room, an interface that is down, a start-up file of a shell that reads what it should not.
+//! Each fault is real: a file system without room, an interface that is down, a start-up file of a shell that reads
+//! what it should not.
 
 use wireup_e2e::machines::{self, HiddenCopy};
 use wireup_e2e::peers::{self, skip};

@@ -12,7 +12,8 @@ use wireup_e2e::sessions::Session;
 use wireup_e2e::{Run, Running, wireup};
 use xtask::programs::Flavour;
 
-/// A rank that ignores signals, with a child in a session of its own that has a child, and a child whose parent has ended.
+/// A rank that ignores signals, with a child in a session of its own that has a child, and a child whose parent has
+/// ended.
 const RANK: &str = "trap '' HUP TERM INT; setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & (sleep 1000 &); \
     echo ready; while :; do wait; sleep 1000; done";
 
@@ -68,7 +69,8 @@ fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
     if !is_permitted() {
         return;
     }
-    // On virtual nodes: the launcher, the namespace's first process, the keeper of the agents, and an agent and a keeper for each node.
+    // On virtual nodes: the launcher, the namespace's first process, the keeper of the agents, and an agent and a
+    // keeper for each node.
     for (placement, at_least) in [("-n 32", 2), ("-n 32 --virtual-nodes 4", 3 + 3 + 4)] {
         let mut running = Run::job(placement).args(["--pmi", "simple"]).sh(RANK).start();
         await_sleepers(&mut running, 32);

@@ -1,7 +1,9 @@
-//! Every system call of launcher, agents and keepers may fail: each call of a run fails once, in a run of its own, with each error that it can
-//! have on a real system. The run must end, leave nothing behind, and either do its work or say on standard error what has failed.
+//! Every system call of launcher, agents and keepers may fail: each call of a run fails once, in a run of its own, with
+//! each error that it can have on a real system. The run must end, leave nothing behind, and either do its work or say
+//! on standard error what has failed.
 //!
-//! A part of the calls is tried by default. `WIREUP_CALLS=all` tries all of them, `WIREUP_CALLS=CALL` (`openat`) those of one call.
+//! A part of the calls is tried by default. `WIREUP_CALLS=all` tries all of them, `WIREUP_CALLS=CALL` (`openat`) those
+//! of one call.
 
 use rustix::io::Errno;
 use std::fs;
@@ -23,8 +25,8 @@ const WORKERS: usize = 3;
 /// The longest that a trial may take: the longest limit of a wait on one machine, and more on a busy one.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Errors of calls that a sandbox refuses (`EPERM`, `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`); `EINTR` only for calls
-/// that wait.
+/// Errors of calls that a sandbox refuses (`EPERM`, `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`);
+/// `EINTR` only for calls that wait.
 const REFUSED: &[Errno] = &[Errno::PERM];
 const NEWER: &[Errno] = &[Errno::NOSYS, Errno::PERM];
 const OPENS: &[Errno] = &[Errno::MFILE, Errno::PERM];
@@ -33,8 +35,9 @@ const MAKES: &[Errno] = &[Errno::NOSPC, Errno::PERM];
 const WAITS: &[Errno] = &[Errno::INTR];
 const FULL: &[Errno] = &[Errno::NOSPC];
 
-/// The system calls that are made to fail. Those that cannot fail for a correct program are missing (`close`, `munmap`, `rt_sigaction`), and
-/// so are those whose failure makes the C library or Rust's standard library abort (`mmap`, `futex`).
+/// The system calls that are made to fail. Those that cannot fail for a correct program are missing (`close`, `munmap`,
+/// `rt_sigaction`), and so are those whose failure makes the C library or Rust's standard library abort (`mmap`,
+/// `futex`).
 const CALLS: &[(i64, &str, &[Errno])] = &[
     (libc::SYS_openat, "openat", OPENS),
     (libc::SYS_openat2, "openat2", NEWER_OPENS),
@@ -129,7 +132,8 @@ const SAID_OTHERWISE: &[(&str, &str)] = &[
     // The accepting agent closes a connection that it cannot watch, and the connecting one reports that.
     ("wireup run", "epoll_ctl"),
     ("wireup run", "setsockopt"),
-    // The keeper that is the first process of the nodes' PID namespace serves no job: when it ends, the kernel ends those that do.
+    // The keeper that is the first process of the nodes' PID namespace serves no job: when it ends, the kernel ends
+    // those that do.
     ("wireup-keeper run", "epoll_create1"),
     ("wireup-keeper run", "epoll_ctl"),
     ("wireup-keeper run", "fcntl"),
@@ -137,8 +141,8 @@ const SAID_OTHERWISE: &[(&str, &str)] = &[
     ("wireup-keeper run", "signalfd4"),
 ];
 
-/// Calls without which a directory of a session or of a PMIx server cannot be removed. That of a session is removed by the next one of that
-/// name, or it says why not; that of a PMIx server has no name that another job would use.
+/// Calls without which a directory of a session or of a PMIx server cannot be removed. That of a session is removed by
+/// the next one of that name, or it says why not; that of a PMIx server has no name that another job would use.
 const REMOVE: [&str; 7] = ["unlink", "unlinkat", "openat", "getdents64", "newfstatat", "statx", "fcntl"];
 
 /// `write` is in the table by what it writes to.
@@ -161,7 +165,8 @@ fn name(call: &Call) -> &'static str {
 struct Scenario {
     run: Box<dyn Fn() -> Run + Sync>,
     works: fn(&Outcome) -> bool,
-    /// Whether the failing process writes to the user's terminal. Otherwise its launcher only sees that it has closed the connection.
+    /// Whether the failing process writes to the user's terminal. Otherwise its launcher only sees that it has closed
+    /// the connection.
     names_cause: bool,
 }
 
@@ -182,7 +187,8 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
             let is_directory = problem.contains("exit status: 0") && problem.contains("left behind: [");
             let removes = ["wireup-session up", "wireup-keeper run"].contains(&&*failing.call.role);
             let may_stay = removes && REMOVE.contains(&name(&failing.call));
-            // The PMIx library goes on without the event or the file that it has not got. What it says is shown, and Ctrl-C ends the job.
+            // The PMIx library goes on without the event or the file that it has not got. What it says is shown, and
+            // Ctrl-C ends the job.
             let library_waits = failing.call.role == "wireup pmix-server" && problem.contains("its PMIx server said:");
             return if (is_directory && may_stay) || library_waits { Ok(true) } else { Err(problem) };
         }

@@ -1,8 +1,9 @@
-//! Fault injection across machines, at random moments: whatever is killed, falls silent or is full, the job ends within a time bound, names
-//! the fault, and leaves nothing behind.
+//! Fault injection across machines, at random moments: whatever is killed, falls silent or is full, the job ends within
+//! a time bound, names the fault, and leaves nothing behind.
 //!
-//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` set the number of trials and the seed; every trial prints its own seed. A silent node is
-//! noticed after `--node-timeout`, a host that does not start after `--start-timeout`; everything else at once.
+//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` set the number of trials and the seed; every trial prints its own
+//! seed. A silent node is noticed after `--node-timeout`, a host that does not start after `--start-timeout`;
+//! everything else at once.
 
 mod fixed;
 mod names;
@@ -24,7 +25,8 @@ const TRIALS: u64 = 72;
 const PLAIN_SITES: usize = 3;
 const SSH_SITES: usize = 2;
 pub const NODES: u16 = 6;
-/// A third of the time after which a silent node counts as lost: if the machine stands still for longer, a trial that went wrong says nothing.
+/// A third of the time after which a silent node counts as lost: if the machine stands still for longer, a trial that
+/// went wrong says nothing.
 const STILL_MAX: Duration = Duration::from_secs(1);
 
 #[test]
@@ -74,7 +76,8 @@ fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mut
     }
 }
 
-/// Does some work, and measures the longest time for which this process got no processor meanwhile, as if the machine had been halted.
+/// Does some work, and measures the longest time for which this process got no processor meanwhile, as if the machine
+/// had been halted.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let (working, is_over) = mpsc::channel::<()>();
     thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! In place of `mpiexec`: links with the names of other launchers, their options, their variables, their users' build systems.
+//! In place of `mpiexec`: links with the names of other launchers, their options, their variables, their users' build
+//! systems.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -169,7 +169,8 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
     running.finish().expect_code(130);
 }
 
-/// A launcher that does not read leaves no room for more data. That must never count as a lost node, however long it takes.
+/// A launcher that does not read leaves no room for more data. That must never count as a lost node, however long it
+/// takes.
 #[test]
 fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
     let Some(machines) = machines::plain() else { return };

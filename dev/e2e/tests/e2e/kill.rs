@@ -38,8 +38,8 @@ fn is_ours(process: &Process) -> bool {
     process.command.split(' ').next().is_some_and(|program| program.ends_with("wireup")) || process.name == "wireup"
 }
 
-/// wireup's processes and the ranks, but not processes started by ranks. A job goes on without the process that forks keepers, until a rank
-/// asks for new processes (`spawn::a_spawn_without_its_forker_fails_with_a_message`).
+/// wireup's processes and the ranks, but not processes started by ranks. A job goes on without the process that forks
+/// keepers, until a rank asks for new processes (`spawn::a_spawn_without_its_forker_fails_with_a_message`).
 fn victims(running: &Running) -> Vec<Process> {
     let mut all = running.processes();
     all.retain(|process| process.name != "wireup-forker");
@@ -101,7 +101,8 @@ fn is_first_of_a_namespace(process: &Process) -> bool {
 #[test]
 fn killing_any_process_during_the_start_leaves_nothing() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
-    // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies before it is ready.
+    // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies
+    // before it is ready.
     for turn in 0..30 {
         let mut running = if turn % 3 == 0 { job("pmix") } else { job("simple") };
         thread::sleep(Duration::from_micros(dice.below(if turn % 3 == 0 { 200_000 } else { 60_000 })));

@@ -1,4 +1,5 @@
-//! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and compared with Slurm's library.
+//! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and compared with
+//! Slurm's library.
 
 use object::elf::{DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_SONAME, DynamicTag, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};

@@ -256,7 +256,8 @@ fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
     }
 }
 
-/// Ranks that need no connections do not take part in making any, and leave. A send does not wait for a receiver that has none yet.
+/// Ranks that need no connections do not take part in making any, and leave. A send does not wait for a receiver that
+/// has none yet.
 #[test]
 fn two_ranks_connect_while_the_others_do_something_else() {
     works_everywhere("apart");

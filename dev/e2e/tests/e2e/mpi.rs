@@ -232,7 +232,8 @@ fn intel_mpi_runs_on_hosts() {
     assert_eq!(outcome.out(), "allreduce over 4 ranks: 4096 sums are right\n", "{outcome}");
 }
 
-/// Each library with each placement, on hosts and on virtual nodes: nodes that get ranks in several rounds have their own rank order.
+/// Each library with each placement, on hosts and on virtual nodes: nodes that get ranks in several rounds have their
+/// own rank order.
 #[test]
 fn every_mpi_runs_with_every_mapping() {
     let Some(machines) = machines::by_ssh() else { return };

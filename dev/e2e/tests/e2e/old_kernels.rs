@@ -1,7 +1,8 @@
 //! Kernels without newer system calls, and filters of containers that are older than these calls and refuse them.
 //!
-//! All calls since Linux 5.1 have the same numbers on all architectures: `pidfd_open` (5.3) and its kin, `open_tree` and `move_mount` (5.2),
-//! `clone3` (5.3), `close_range` (5.9), `openat2` (5.6), `faccessat2` (5.8), and everything that will come.
+//! All calls since Linux 5.1 have the same numbers on all architectures: `pidfd_open` (5.3) and its kin, `open_tree`
+//! and `move_mount` (5.2), `clone3` (5.3), `close_range` (5.9), `openat2` (5.6), `faccessat2` (5.8), and everything
+//! that will come.
 
 use crate::staging::Folder;
 use rustix::io::Errno;
@@ -57,8 +58,8 @@ fn sessions_run_without_newer_system_calls() {
     }
 }
 
-/// A job of its own stages through a session that ends with the launcher. Without `open_tree` and `move_mount` no file can be shown in the
-/// place of another: the ranks use the originals, unless that was forbidden.
+/// A job of its own stages through a session that ends with the launcher. Without `open_tree` and `move_mount` no file
+/// can be shown in the place of another: the ranks use the originals, unless that was forbidden.
 #[test]
 fn ranks_use_the_originals_where_mounts_cannot_be_moved() {
     if !can_refuse() {

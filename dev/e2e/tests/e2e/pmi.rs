@@ -36,8 +36,8 @@ fn the_pmi_version_flag_sets_the_pmi_1_version() {
     outcome.expect_err_line(&["--pmi-version 1.3", "1.1"]);
 }
 
-/// A rank that has put something continues while another rank has not entered the fence, and will not enter it unless the first one
-/// continues.
+/// A rank that has put something continues while another rank has not entered the fence, and will not enter it unless
+/// the first one continues.
 #[test]
 fn a_lazy_fence_is_answered_at_once() {
     let place = std::env::temp_dir().join(format!("wireup-lazy-{}", std::process::id()));

@@ -171,7 +171,8 @@ fn open_mpi_runs_on_hosts() {
 
 #[test]
 fn pmix_clients_exchange_values() {
-    // Version 5 of the library passes longer texts to local ranks in its compressed form, under its own launcher as well.
+    // Version 5 of the library passes longer texts to local ranks in its compressed form, under its own launcher as
+    // well.
     for client in CLIENTS {
         for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
             let Some(many) = run(client, "exchange", line, "4 2000") else { return };

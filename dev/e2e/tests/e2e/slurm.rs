@@ -11,8 +11,8 @@ use xtask::programs::Flavour;
 const STEP: &str = "--mpi=pmi2 --kill-on-bad-exit -N 4 -n 16";
 const JOB: &str = "--hosts n[0-3] -n 16 --ppn 4";
 
-/// Lines of `same` that depend on the server rather than the library: Slurm's server gives no application number, knows every job
-/// attribute, and supports names; ranks under our server know which rank of a node puts its attribute.
+/// Lines of `same` that depend on the server rather than the library: Slurm's server gives no application number, knows
+/// every job attribute, and supports names; ranks under our server know which rank of a node puts its attribute.
 const OF_THE_SERVER: [&str; 6] = [" appnum ", " no job attr ", " publish ", " lookup ", " unpublish ", " put attr "];
 
 fn with_our_libraries(run: Run) -> Run {

@@ -103,7 +103,8 @@ until test -e "$TMPDIR/met"; do sleep 0.01; done
 rm "$TMPDIR/met"
 say 'cmd=finalize\n'
 "#;
-/// Prints the niceness of its parent's session, reads the pair that the request has put, and waits until the niceness is 0.
+/// Prints the niceness of its parent's session, reads the pair that the request has put, and waits until the niceness
+/// is 0.
 const CHILD: &str = concat!(
     r#"nice() { sed "s/.*nice //" /proc/$0/autogroup; }; say() { printf "$@" >&$PMI_FD; read -r answer <&$PMI_FD; }; "#,
     r#"echo "starts at $(nice)"; say "cmd=init pmi_version=1 pmi_subversion=1\n"; "#,

@@ -1,4 +1,5 @@
-//! Agents started by real ssh: trees; hosts that forbid or throttle it; unreachable hosts, which are all named in one message.
+//! Agents started by real ssh: trees; hosts that forbid or throttle it; unreachable hosts, which are all named in one
+//! message.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;

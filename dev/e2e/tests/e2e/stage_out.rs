@@ -1,4 +1,5 @@
-//! Files that are gathered from the nodes when a job is over (`--stage-out`): real processes on hosts that have folders of their own.
+//! Files that are gathered from the nodes when a job is over (`--stage-out`): real processes on hosts that have folders
+//! of their own.
 
 use crate::staging::{Folder, noise};
 use rustix::process::{Pid, Signal, kill_process};

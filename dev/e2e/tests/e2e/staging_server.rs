@@ -15,8 +15,8 @@ use wireup_testbed::slowfs::{Line, SlowFs, Spec};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
-/// What the ranks of a job have asked a slow file system for: they wait, after their start, until the log is empty and the kernel has forgotten
-/// what it knew about names.
+/// What the ranks of a job have asked a slow file system for: they wait, after their start, until the log is empty and
+/// the kernel has forgotten what it knew about names.
 fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[&str]) -> (Vec<Line>, Outcome) {
     let gate = folder.at("gate");
     let _ = fs::remove_file(&gate);

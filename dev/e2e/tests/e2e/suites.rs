@@ -1,4 +1,5 @@
-//! A selection of foreign test suites, compared with their reference files; `cargo xtask proof suites` runs all of them.
+//! A selection of foreign test suites, compared with their reference files; `cargo xtask proof suites` runs all of
+//! them.
 //!
 //! The entries take seconds and use different parts of PMI. Some have more threads than there are processors.
 
@@ -8,8 +9,8 @@ use wireup_e2e::wireup;
 use xtask::suites::Suite;
 use xtask::suites::reference::Reference;
 
-/// Runs the entries whose names begin with one of `selected` and none of `left_out`, on each number of nodes, and reports all differences
-/// at once.
+/// Runs the entries whose names begin with one of `selected` and none of `left_out`, on each number of nodes, and
+/// reports all differences at once.
 fn compare(suite: &str, selected: &[&str], left_out: &[&str]) {
     // Entries have time limits that were chosen for two processors.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

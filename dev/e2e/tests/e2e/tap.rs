@@ -151,7 +151,8 @@ fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
     outcome.expect_err_line(&["wireup: tap: 4 ranks on 2 nodes, started by srun, PMI-2"]);
 }
 
-/// A server must see that a rank has gone, not that it sends no more: Slurm's ends itself if it takes one for the other.
+/// A server must see that a rank has gone, not that it sends no more: Slurm's ends itself if it takes one for the
+/// other.
 #[test]
 fn steps_of_slurm_end_as_without_the_tap() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -229,7 +230,8 @@ fn a_signal_reaches_the_rank_once() {
     assert_eq!(outcome.out().matches("got\n").count(), 2, "{outcome}");
 }
 
-/// The harness finds what is left behind. Hydra that is interrupted ends with 0 about one time in three, also without the tap.
+/// The harness finds what is left behind. Hydra that is interrupted ends with 0 about one time in three, also without
+/// the tap.
 #[test]
 fn a_rank_ends_with_its_tap_and_with_its_launcher() {
     let Some(hydra) = hydra() else { return };

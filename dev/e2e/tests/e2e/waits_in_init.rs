@@ -1,6 +1,7 @@
 //! Ranks that wait in `MPI_Init` for one that comes late, or never: with each library, on one node and on two.
 //!
-//! On one node MPICH 5 and Open MPI wait in shared memory or inside their PMIx server: no collective of theirs is known to an agent.
+//! On one node MPICH 5 and Open MPI wait in shared memory or inside their PMIx server: no collective of theirs is known
+//! to an agent.
 
 use rustix::process::Signal;
 use std::path::PathBuf;

@@ -20,7 +20,8 @@ impl World {
     pub(super) fn launch_task(&mut self, step: u32, agent: u32) {
         let no_start = self.hosts[agent as usize].no_start;
         if no_start.is_some() {
-            // Where the program is missing, a step that fails or never ends keeps the other tasks from receiving the program.
+            // Where the program is missing, a step that fails or never ends keeps the other tasks from receiving the
+            // program.
             let tasks = self.batch.steps[step as usize].tasks.keys();
             let mut hosts = tasks.filter_map(|agent| self.host_spec(*agent));
             if hosts.any(|host| host.program == Program::Missing) {

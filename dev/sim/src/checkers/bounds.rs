@@ -1,4 +1,5 @@
-//! Bounds: output in flight on a link stays within the link's window, and output held by an agent within all of its windows.
+//! Bounds: output in flight on a link stays within the link's window, and output held by an agent within all of its
+//! windows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::{Frame, Kind};
@@ -26,8 +27,8 @@ impl Bounds {
     /// An agent holds this much output for all links and ranks together.
     pub fn on_held(&mut self, held_bytes: usize, fanout: u32, jobs: usize, ranks: usize) -> Result<(), String> {
         self.held_peak = self.held_peak.max(held_bytes);
-        // For each job and stream: one window per child, one for the node's own ranks, and one read of each of these ranks. Labels may double the
-        // latter.
+        // For each job and stream: one window per child, one for the node's own ranks, and one read of each of these
+        // ranks. Labels may double the latter.
         let windows = jobs * (fanout as usize + 1) * WINDOW_MAX as usize;
         let bound = 2 * (windows + ranks * 2 * STDIO_CHUNK_MAX);
         if held_bytes > bound {

@@ -1,11 +1,12 @@
-//! A session that outlives its jobs: when nothing is planned any more, agents keep nothing of a job and have no deadline, and the root
-//! knows which agents are up.
+//! A session that outlives its jobs: when nothing is planned any more, agents keep nothing of a job and have no
+//! deadline, and the root knows which agents are up.
 
 use crate::agents::ProcessState;
 use crate::world::World;
 use wireup_wire::session::{NodeState, Presence};
 
-/// The most bytes that an agent may keep for each other agent between jobs: some small frames that were not acknowledged.
+/// The most bytes that an agent may keep for each other agent between jobs: some small frames that were not
+/// acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
 impl World {

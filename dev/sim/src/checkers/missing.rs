@@ -1,4 +1,5 @@
-//! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are right.
+//! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are
+//! right.
 
 use crate::fault_injection::Culprit;
 use crate::launchers::LauncherState;
@@ -10,8 +11,8 @@ use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Failure, TracePart};
 
-/// From the end of the start time until the job is over (ns). Agents at the end of their time need a few hops, and what is then in flight
-/// or running gets its grace period before it is given up.
+/// From the end of the start time until the job is over (ns). Agents at the end of their time need a few hops, and what
+/// is then in flight or running gets its grace period before it is given up.
 const SLACK_NS: u64 = 6_000_000_000;
 
 impl World {

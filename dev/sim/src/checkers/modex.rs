@@ -1,4 +1,5 @@
-//! PMIx: a fence delivers what its members had committed, each group has a context id of its own, and no data is invented.
+//! PMIx: a fence delivers what its members had committed, each group has a context id of its own, and no data is
+//! invented.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +87,8 @@ impl ModexCheck {
         self.impatient.contains(&call.name)
     }
 
-    /// After a round that all members completed: the data of all members is there, and at least as new as when they entered.
+    /// After a round that all members completed: the data of all members is there, and at least as new as when they
+    /// entered.
     pub fn check_data(
         &self,
         call: &Call,

@@ -1,4 +1,5 @@
-//! Quiet: when nothing is in progress, agents keep nothing of completed collectives, apart from the table of where a job's ranks listen.
+//! Quiet: when nothing is in progress, agents keep nothing of completed collectives, apart from the table of where a
+//! job's ranks listen.
 
 use crate::agents::ProcessState;
 use crate::jobs::Job;

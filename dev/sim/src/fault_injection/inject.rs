@@ -12,8 +12,8 @@ use wireup_proto::io::ExitStatus;
 use wireup_proto::launcher_io::LauncherInput;
 use wireup_wire::ids::AgentId;
 
-/// How long after the end of a wall or a stop an agent may still be lost because of it (ns). Chosen: the time of a dial, and the time that
-/// the root waits for an agent.
+/// How long after the end of a wall or a stop an agent may still be lost because of it (ns). Chosen: the time of a
+/// dial, and the time that the root waits for an agent.
 const WALL_SHOWS_NS: u64 = 20_000_000_000;
 
 impl World {
@@ -239,8 +239,8 @@ impl World {
         let Some(agent) = self.newest_at(host).filter(|_| host != 0) else { return };
         let until = self.until(for_ns);
         self.strike(host, until);
-        // Its children give up their links to it; when it continues, it takes them for lost. In a session that does not probe they notice
-        // only then, and the whole subtree may be lost with them.
+        // Its children give up their links to it; when it continues, it takes them for lost. In a session that does not
+        // probe they notice only then, and the whole subtree may be lost with them.
         let mut below = vec![agent];
         let mut next = 0;
         while let Some(&above) = below.get(next) {

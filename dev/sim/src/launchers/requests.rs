@@ -1,4 +1,5 @@
-//! What launchers ask of a session that outlives its jobs: the welcome, a revival, the end of jobs, the end of the session.
+//! What launchers ask of a session that outlives its jobs: the welcome, a revival, the end of jobs, the end of the
+//! session.
 
 use super::{LauncherState, Role};
 use crate::clock::Event;

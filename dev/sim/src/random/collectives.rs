@@ -9,7 +9,8 @@ use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 
-/// The most bytes of all values of one allgather of a world together, chosen so that one takes a fraction of a second of real time.
+/// The most bytes of all values of one allgather of a world together, chosen so that one takes a fraction of a second
+/// of real time.
 const ALLGATHER_BYTES_MAX: u64 = 2 << 20;
 /// How long a rank continues after its last collective, so that everything becomes quiet.
 const QUIET_NS: u64 = 500_000_000;
@@ -61,7 +62,8 @@ pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     }
 }
 
-/// The collective world of `seed` with faults, most of them while frames of an exchange are in flight; `calm` is the run without faults.
+/// The collective world of `seed` with faults, most of them while frames of an exchange are in flight; `calm` is the
+/// run without faults.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     strike(&mut Rng::stream(seed, "collective faults"), collective_world(seed), calm)
 }
@@ -119,8 +121,8 @@ struct Plan {
     rounds: Vec<Round>,
     /// Only collectives that text clients know, too.
     for_text: bool,
-    /// Whether all rounds put the same pairs, so that no rank may put one before all ranks have read its old value. Otherwise each round
-    /// puts new ones.
+    /// Whether all rounds put the same pairs, so that no rank may put one before all ranks have read its old value.
+    /// Otherwise each round puts new ones.
     overwrites: bool,
     quiet: bool,
 }

@@ -1,4 +1,5 @@
-//! Sessions that outlive their jobs: many launchers and jobs of all kinds, at the same time and one after another, and faults.
+//! Sessions that outlive their jobs: many launchers and jobs of all kinds, at the same time and one after another, and
+//! faults.
 
 use super::{Program, add_misbehaviour, collectives, draw_early_wireup, draw_exchange, groups, modex};
 use crate::agents::RANK_PORTS;
@@ -117,7 +118,8 @@ fn job_fault(rng: &mut Rng, spec: &WorldSpec) -> Fault {
     }
 }
 
-/// A session in which hosts lose power or cannot reach each other, and agents are started again beside older processes that still run.
+/// A session in which hosts lose power or cannot reach each other, and agents are started again beside older processes
+/// that still run.
 pub fn fierce(seed: u64) -> WorldSpec {
     let mut spec = calm(seed);
     let mut rng = Rng::stream(seed, "fierce");

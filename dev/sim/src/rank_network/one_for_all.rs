@@ -1,5 +1,6 @@
-//! The cost of an allgather or an alltoall in which all members are alike: each sends to one side in every step, and what it gets from the
-//! other side is as long as what it sends. So one member can run against its own reflection, and P results need not be in memory.
+//! The cost of an allgather or an alltoall in which all members are alike: each sends to one side in every step, and
+//! what it gets from the other side is as long as what it sends. So one member can run against its own reflection, and
+//! P results need not be in memory.
 
 use super::{Call, Cost, Trouble, algorithm};
 use wireup_group::message_len;

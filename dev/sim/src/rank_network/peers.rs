@@ -1,5 +1,5 @@
-//! Whom ranks talk to: chosen so that every process computes the same, and spread evenly over the job. The programs of the benchmarks
-//! (`lab/bench/programs/groups.c`) have the same two functions.
+//! Whom ranks talk to: chosen so that every process computes the same, and spread evenly over the job. The programs of
+//! the benchmarks (`lab/bench/programs/groups.c`) have the same two functions.
 
 /// The fractional part of the golden ratio times 2^32: its multiples modulo 1 lie far from each other.
 const GOLDEN: u32 = 2_654_435_761;
@@ -16,7 +16,8 @@ pub fn peers(count: u32, size: u32) -> Vec<u32> {
     all
 }
 
-/// How far the target of the `nth` asker is to its right. The first is one of those that are the farthest in steps of powers of two.
+/// How far the target of the `nth` asker is to its right. The first is one of those that are the farthest in steps of
+/// powers of two.
 pub fn distance(nth: u32, size: u32) -> u32 {
     if nth == 0 { size / 3 } else { spread(nth, size) }
 }

@@ -80,8 +80,8 @@ impl World {
         procs.len() == job.size() as usize && (0..).zip(procs).all(is_right)
     }
 
-    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends; or its server was
-    /// killed.
+    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends;
+    /// or its server was killed.
     fn may_be_gone(&self, node: u32, of: u32) -> bool {
         let checks = &self.job_at(node).checks;
         let has_committed = checks.modex.has_committed(of);

@@ -1,7 +1,7 @@
 //! The client side of the plain remote shell, used like `rsh` and `ssh`: `plainsh HOST COMMAND...`.
 //!
-//! The words are joined by spaces and passed to `/bin/sh -c` on the host. One thread moves standard input within the daemon's window, the
-//! main thread moves output; if standard input is `/dev/null`, there is no second thread.
+//! The words are joined by spaces and passed to `/bin/sh -c` on the host. One thread moves standard input within the
+//! daemon's window, the main thread moves output; if standard input is `/dev/null`, there is no second thread.
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! The daemon of the plain remote shell on a node: all calls in one loop, one child for each.
 //!
-//! A turn costs one `poll` over the sockets, pipes and children of all calls. Nothing blocks: what a command or a client does not take is
-//! kept, up to the window for input and up to `OUTPUT_MAX` for output.
+//! A turn costs one `poll` over the sockets, pipes and children of all calls. Nothing blocks: what a command or a
+//! client does not take is kept, up to the window for input and up to `OUTPUT_MAX` for output.
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -54,8 +54,9 @@ impl SlowFs {
         or_skip(SlowFs::mount(spec), "slow file system")
     }
 
-    /// The operations since the start or since [`SlowFs::clear`]. Each is here before it is answered. The kernel closes files and reads
-    /// ahead on its own time, so that a `release`, a `releasedir` or a `read` may come later than the call that caused it.
+    /// The operations since the start or since [`SlowFs::clear`]. Each is here before it is answered. The kernel closes
+    /// files and reads ahead on its own time, so that a `release`, a `releasedir` or a `read` may come later than the
+    /// call that caused it.
     ///
     /// # Panics
     /// If the log cannot be read.

@@ -81,7 +81,8 @@ impl Meter {
         self.totals
     }
 
-    /// Logs an operation that began at `begin` and returns when it has lasted long enough. It may be answered after that.
+    /// Logs an operation that began at `begin` and returns when it has lasted long enough. It may be answered after
+    /// that.
     ///
     /// # Panics
     /// If the log cannot be written: a test would miss operations.

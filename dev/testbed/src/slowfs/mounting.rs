@@ -24,8 +24,8 @@ fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
-/// Mounts at `point` what will be served on the returned descriptor; the file system ends when the descriptor is closed. Its source names
-/// the folder, as that of a network file system names server and export.
+/// Mounts at `point` what will be served on the returned descriptor; the file system ends when the descriptor is
+/// closed. Its source names the folder, as that of a network file system names server and export.
 pub fn attach(point: &Path, folder: &Path) -> Result<OwnedFd, StartError> {
     let device = File::options().read(true).write(true).open(DEVICE);
     let device = device.map_err(|error| unavailable(&format!("{DEVICE}: {error}")))?;

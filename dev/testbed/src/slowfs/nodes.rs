@@ -1,7 +1,7 @@
 //! The numbers by which the kernel knows files.
 //!
-//! A file that takes the place of another gets a new number, so the kernel never mistakes one for the other. Numbers are kept until the end:
-//! the memory for this is proportional to the files that were ever looked at.
+//! A file that takes the place of another gets a new number, so the kernel never mistakes one for the other. Numbers
+//! are kept until the end: the memory for this is proportional to the files that were ever looked at.
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -68,7 +68,8 @@ impl Drop for Serving {
     }
 }
 
-/// Serves until standard input ends. Says on standard output when it is ready, or why not; then answers each line with the totals.
+/// Serves until standard input ends. Says on standard output when it is ready, or why not; then answers each line with
+/// the totals.
 pub fn serve(spec: &Spec) -> i32 {
     // An interrupt is for the owner, whose end is the end of standard input.
     sys::ignore_interrupts(true);

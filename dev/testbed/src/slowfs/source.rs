@@ -1,7 +1,7 @@
 //! The folder that is served: its files by paths relative to it.
 //!
-//! No symbolic link is followed here. That is the business of the kernel above, and a link that leads into our own mount would make the
-//! server wait for itself.
+//! No symbolic link is followed here. That is the business of the kernel above, and a link that leads into our own
+//! mount would make the server wait for itself.
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -36,7 +36,8 @@ impl Source {
         Ok(rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes())
     }
 
-    /// Opens a file for reading. This never waits, not even for the writer of a pipe that has taken the place of a file.
+    /// Opens a file for reading. This never waits, not even for the writer of a pipe that has taken the place of a
+    /// file.
     pub fn file(&self, path: &Path) -> Result<File> {
         self.at(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
     }

@@ -1,7 +1,7 @@
 //! Slurm's daemons, each in the foreground as a child of its node's first process.
 //!
-//! Every node and the hub have their own munged; slurmds start when slurmctld listens, so that none has to retry. Munge's socket has the
-//! same path everywhere, so each node covers the socket's folder with its own.
+//! Every node and the hub have their own munged; slurmds start when slurmctld listens, so that none has to retry.
+//! Munge's socket has the same path everywhere, so each node covers the socket's folder with its own.
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;

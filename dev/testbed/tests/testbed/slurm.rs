@@ -83,8 +83,8 @@ fn slurm_leaves_no_process_when_dropped_or_killed() {
         };
         eventually("four ranks", || ranks() == 4);
         let (own, pids) = (testbed.pid(), members(&testbed));
-        // Each node has its first process, plainshd, munged, slurmd, the step's daemon and two ranks; n0 also has slurmctld and its child,
-        // and the hub its own process and munged.
+        // Each node has its first process, plainshd, munged, slurmd, the step's daemon and two ranks; n0 also has
+        // slurmctld and its child, and the hub its own process and munged.
         assert!(pids.len() >= 2 * 7 + 2 + 2, "{pids:?}");
         if kill {
             let killed = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("run kill");

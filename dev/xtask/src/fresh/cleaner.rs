@@ -5,8 +5,8 @@ use crate::step::Result;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// Waits until its standard input, a pipe that we hold, is closed. It ignores Ctrl-C and hang-ups. It tries several times, since processes
-/// of the namespace may take a moment to die and create files meanwhile.
+/// Waits until its standard input, a pipe that we hold, is closed. It ignores Ctrl-C and hang-ups. It tries several
+/// times, since processes of the namespace may take a moment to die and create files meanwhile.
 const SCRIPT: &str = "\
 trap '' HUP INT TERM
 cat >/dev/null

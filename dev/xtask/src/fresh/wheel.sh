@@ -1,4 +1,5 @@
-# What a user of the wheel does, on a Debian that has Python and neither Rust nor a compiler. The wheel is in this folder.
+# What a user of the wheel does, on a Debian that has Python and neither Rust nor a compiler. The wheel is in this
+# folder.
 set -eu
 
 fail() {

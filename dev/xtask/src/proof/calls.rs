@@ -1,4 +1,5 @@
-//! Every system call of a run, of a session and of a PMIx server fails once: all trials of `dev/e2e/tests/e2e/failing_calls.rs`.
+//! Every system call of a run, of a session and of a PMIx server fails once: all trials of
+//! `dev/e2e/tests/e2e/failing_calls.rs`.
 
 use super::faults;
 use crate::layout;

@@ -1,4 +1,5 @@
-//! Faults at random moments, by seed, on hosts with a remote shell and in other places: the trials of `dev/e2e/tests/e2e/faults.rs`.
+//! Faults at random moments, by seed, on hosts with a remote shell and in other places: the trials of
+//! `dev/e2e/tests/e2e/faults.rs`.
 
 use super::ledger::{Ledger, Line, Range};
 use crate::build::{self, cargo};
@@ -58,7 +59,8 @@ pub fn run_for(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("trials of these seeds failed: {broken:?}")) }
 }
 
-/// The end-to-end tests, and the programs that they run. The product is the debug build, which checks its own assertions.
+/// The end-to-end tests, and the programs that they run. The product is the debug build, which checks its own
+/// assertions.
 pub(super) fn build() -> Result<PathBuf> {
     build::programs()?;
     run(cargo().args(["build", "--quiet", "--package", "wireup"]))?;

@@ -1,4 +1,5 @@
-//! Mutated bytes for every decoder that reads bytes of another process, by libFuzzer, which needs a nightly compiler and `cargo fuzz`.
+//! Mutated bytes for every decoder that reads bytes of another process, by libFuzzer, which needs a nightly compiler
+//! and `cargo fuzz`.
 
 use super::ledger::{Ledger, Line, Range};
 use crate::layout;
@@ -50,8 +51,8 @@ fn fuzz() -> Command {
     cargo
 }
 
-/// Without a sanitizer a target runs 5 to 100 times as fast, and the decoders forbid unsafe code: they can panic, overflow, take too much
-/// memory or never end, and all of that is found without one.
+/// Without a sanitizer a target runs 5 to 100 times as fast, and the decoders forbid unsafe code: they can panic,
+/// overflow, take too much memory or never end, and all of that is found without one.
 const PLAIN: [&str; 2] = ["--sanitizer", "none"];
 
 /// One turn of a target: its executions, and what it found.

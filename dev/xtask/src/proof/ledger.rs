@@ -1,4 +1,5 @@
-//! What was run: lines of a kind, a range of numbers, a commit, and those that were broken. Committed, so that the next run goes on behind it.
+//! What was run: lines of a kind, a range of numbers, a commit, and those that were broken. Committed, so that the next
+//! run goes on behind it.
 
 use crate::layout;
 use crate::step::Result;

@@ -1,8 +1,9 @@
 //! The C libraries, and programs that call them, under the sanitizers of LLVM.
 //!
-//! rustc instruments our crates and gcc the test programs; both link the runtime that comes with rustc. Rust's own `core` and `alloc` are
-//! not compiled again: of them, only what is generic or inlined is instrumented. Checks for overflow and for broken preconditions of unsafe
-//! functions are on. `-Zsanitizer` is for nightly compilers, so `RUSTC_BOOTSTRAP` is set here; nothing that is installed is built this way.
+//! rustc instruments our crates and gcc the test programs; both link the runtime that comes with rustc. Rust's own
+//! `core` and `alloc` are not compiled again: of them, only what is generic or inlined is instrumented. Checks for
+//! overflow and for broken preconditions of unsafe functions are on. `-Zsanitizer` is for nightly compilers, so
+//! `RUSTC_BOOTSTRAP` is set here; nothing that is installed is built this way.
 
 use super::commit;
 use crate::build::rustc;
@@ -79,7 +80,8 @@ const JOBS: [(&str, i32); 32] = [
 /// Programs that run without a launcher.
 const ALONE: [&str; 5] = ["pmi1 alone", "same", "extensions", "gone", "bootstrap"];
 
-/// Runs all programs under each sanitizer, and records it. The launcher is the release build, or the program that `WIREUP_BIN` names.
+/// Runs all programs under each sanitizer, and records it. The launcher is the release build, or the program that
+/// `WIREUP_BIN` names.
 ///
 /// # Errors
 /// Something cannot be built, a sanitizer reports something, or it misses a mistake made on purpose.
@@ -239,7 +241,8 @@ mod tests {
 
     #[test]
     fn every_program_of_the_libraries_runs_or_is_named_here() {
-        // It never ends; they need a flag, a file, or a host without libfabric; a sanitizer has no second copy of itself; its ranks are children.
+        // It never ends; they need a flag, a file, or a host without libfabric; a sanitizer has no second copy of
+        // itself; its ranks are children.
         let left_out = ["endless", "instant", "unaccepted", "busy", "nofabric", "copies", "dies"];
         for file in fs::read_dir(layout::sources().join("libpmi")).unwrap() {
             let path = file.unwrap().path();

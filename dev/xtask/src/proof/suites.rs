@@ -101,8 +101,8 @@ fn show(kind: &str, entry: &Entry, report: &Report) {
     println!("{kind}: {} | {} | {:.2} s", entry.name, report.verdict, report.length.as_secs_f64());
 }
 
-/// Runs the entries of a suite that have no line yet, and whose names begin with `begin`, under its own launcher, and adds their lines.
-/// An entry that takes longer than `seconds` gets no line: it is left for a run without that limit.
+/// Runs the entries of a suite that have no line yet, and whose names begin with `begin`, under its own launcher, and
+/// adds their lines. An entry that takes longer than `seconds` gets no line: it is left for a run without that limit.
 ///
 /// # Errors
 /// It cannot be run, or has no such launcher.

@@ -1,7 +1,8 @@
 //! `cargo xtask release`: the binaries for distribution, in `target/dist`.
 //!
-//! There are two flavours of the same source, see `docs/guides/releasing.md`. Zig provides the old glibc's symbols and links; the result is split
-//! into the program and its symbols, and is then examined and run: a binary that requires more than it may stops the release.
+//! There are two flavours of the same source, see `docs/guides/releasing.md`. Zig provides the old glibc's symbols and
+//! links; the result is split into the program and its symbols, and is then examined and run: a binary that requires
+//! more than it may stops the release.
 
 mod elf;
 mod tools;
@@ -40,8 +41,8 @@ pub enum Advisories {
 /// Builds both flavours for each architecture; without any, for this machine's.
 ///
 /// # Errors
-/// A dependency has a security advisory, or that is unknown; an architecture is unknown, a tool is missing, a build fails, or a binary has
-/// other requirements than it may.
+/// A dependency has a security advisory, or that is unknown; an architecture is unknown, a tool is missing, a build
+/// fails, or a binary has other requirements than it may.
 pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     if let Some(unknown) = architectures.iter().find(|name| !ARCHITECTURES.contains(name)) {
         return Err(format!("{unknown:?} is none of {}", ARCHITECTURES.join(", ")));

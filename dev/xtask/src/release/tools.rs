@@ -35,8 +35,8 @@ impl Tools {
         Ok(Tools { at, objcopy })
     }
 
-    /// Sets variables so that cargo finds its subcommand, the subcommand finds Zig, and the embedded test programs get a compiler for the
-    /// right architecture: with musl they are a few kB each.
+    /// Sets variables so that cargo finds its subcommand, the subcommand finds Zig, and the embedded test programs get
+    /// a compiler for the right architecture: with musl they are a few kB each.
     ///
     /// # Errors
     /// The compiler's wrapper cannot be written.

@@ -6,8 +6,8 @@
 //!   wireup/                           the Python package, which finds lib/libwireup.so.0
 //! ```
 //!
-//! The libraries are linked by Zig, as the program is: this machine's own glibc would demand its own version. `wheel` packs, `auditwheel` says
-//! whether the result keeps to the platform tag; both come from PyPI.
+//! The libraries are linked by Zig, as the program is: this machine's own glibc would demand its own version. `wheel`
+//! packs, `auditwheel` says whether the result keeps to the platform tag; both come from PyPI.
 
 use super::elf::{self, Version};
 use super::tools::Tools;

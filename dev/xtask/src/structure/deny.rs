@@ -1,9 +1,10 @@
 //! `cargo deny`: licences, sources and bans as in `deny.toml`, and the security advisories of dependencies.
 //!
-//! Licences, sources and bans follow from the code, so `cargo xtask check` looks at them wherever the tool is installed. Advisories come from
-//! a database that grows every week and that only GitHub has. `cargo xtask test` must pass without GitHub, so it does not look at them;
-//! `cargo xtask release` does, and fails where the tool or the database is missing, or where the database is old. Its age is that of its
-//! newest commit: `cargo deny` itself looks at the time of the last attempt to fetch it, and only when it may not fetch.
+//! Licences, sources and bans follow from the code, so `cargo xtask check` looks at them wherever the tool is
+//! installed. Advisories come from a database that grows every week and that only GitHub has. `cargo xtask test` must
+//! pass without GitHub, so it does not look at them; `cargo xtask release` does, and fails where the tool or the
+//! database is missing, or where the database is old. Its age is that of its newest commit: `cargo deny` itself looks
+//! at the time of the last attempt to fetch it, and only when it may not fetch.
 
 use crate::build::cargo;
 use crate::step::{self, Result};

@@ -9,7 +9,8 @@ use crate::step::{self, Result};
 use spdx::{Expression, ParseMode};
 use std::collections::BTreeSet;
 
-/// Includes dependencies for other targets. `{l}` is empty if a crate names a licence file instead, which must then be examined.
+/// Includes dependencies for other targets. `{l}` is empty if a crate names a licence file instead, which must then be
+/// examined.
 const TREE: &str = "tree --workspace --prefix none --edges normal,build,dev --target all --locked --format {p}\t{l}";
 
 /// # Errors
@@ -36,7 +37,8 @@ fn refused(packages: &str, allowed: &[&str]) -> Vec<String> {
     refused.map(|(package, licence)| format!("{package}: {licence}")).collect()
 }
 
-/// Whether an SPDX expression (`A OR B`, `(A OR B) AND C`, or the old form `A/B`) can be satisfied with allowed licences.
+/// Whether an SPDX expression (`A OR B`, `(A OR B) AND C`, or the old form `A/B`) can be satisfied with allowed
+/// licences.
 fn permits(expression: &str, allowed: &[&str]) -> bool {
     let is_allowed = |licence: &spdx::LicenseReq| allowed.contains(&licence.to_string().as_str());
     Expression::parse_mode(expression, ParseMode::LAX).is_ok_and(|expression| expression.evaluate(is_allowed))

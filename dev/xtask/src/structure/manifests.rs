@@ -18,7 +18,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     ]
 }
 
-/// Dependencies that are neither of this repository nor explained by the workspace's manifest, and have no comment on their line.
+/// Dependencies that are neither of this repository nor explained by the workspace's manifest, and have no comment on
+/// their line.
 fn unexplained(manifest: &str) -> Vec<&str> {
     let mut within = false;
     let mut names = Vec::new();

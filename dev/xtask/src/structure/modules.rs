@@ -1,7 +1,8 @@
 //! The modules of a crate, one file each, and what the paths in them lead to.
 //!
-//! Only code that is compiled without `cfg(test)` counts. A name that a module has by `use` is followed to its definition, so that a file
-//! which only re-exports names does not count as their origin. Modules within a file belong to the file.
+//! Only code that is compiled without `cfg(test)` counts. A name that a module has by `use` is followed to its
+//! definition, so that a file which only re-exports names does not count as their origin. Modules within a file belong
+//! to the file.
 
 use super::source::{Path, Source};
 use super::tree::Tree;
@@ -76,7 +77,8 @@ impl Modules {
     }
 }
 
-/// The path with names relative to the crate's root, if it begins with `crate`, `self`, `super`, or a child of its module.
+/// The path with names relative to the crate's root, if it begins with `crate`, `self`, `super`, or a child of its
+/// module.
 fn from_crate(path: &Path, module: &[String], children: &[String]) -> Option<Path> {
     let (first, rest) = path.names.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let mut names = match first.as_str() {

@@ -1,7 +1,7 @@
 //! The pure crates use no clock, socket, file, process, lock, descriptor or source of randomness, and no `unsafe`.
 //!
-//! The compiler checks the last one. For the rest each crate has a `clippy.toml` with the types that it must not use; clippy runs in `cargo
-//! xtask test`.
+//! The compiler checks the last one. For the rest each crate has a `clippy.toml` with the types that it must not use;
+//! clippy runs in `cargo xtask test`.
 
 use super::Finding;
 use super::tree::Tree;

@@ -1,4 +1,5 @@
-//! `Agent` and `Job` of `proto` only route: each has one `impl` block, in the file with its name, and no other code modifies them.
+//! `Agent` and `Job` of `proto` only route: each has one `impl` block, in the file with its name, and no other code
+//! modifies them.
 
 use super::Finding;
 use super::modules::{Module, Modules};

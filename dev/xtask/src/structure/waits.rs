@@ -1,14 +1,17 @@
-//! A wait for descriptors has a limit, or a comment in front of it that says why it needs none: `// Without a limit: REASON`.
+//! A wait for descriptors has a limit, or a comment in front of it that says why it needs none: `// Without a limit:
+//! REASON`.
 //!
-//! The rule finds calls that wait for ever whatever happens, by their last argument. It does not see what variables hold.
+//! The rule finds calls that wait for ever whatever happens, by their last argument. It does not see what variables
+//! hold.
 
 use super::Finding;
 use super::source::Source;
 use super::tree::Tree;
 use crate::step::Result;
 
-/// Calls whose last argument is the limit, if that is none: of the product's own crates and `rustix`, and of the C library. (The ranks'
-/// libraries have a `wait` for requests with a limit in milliseconds, which is as endless as the caller's program wants.)
+/// Calls whose last argument is the limit, if that is none: of the product's own crates and `rustix`, and of the C
+/// library. (The ranks' libraries have a `wait` for requests with a limit in milliseconds, which is as endless as the
+/// caller's program wants.)
 const ENDLESS: [(&str, &str); 6] = [
     ("wait", "None"),
     ("poll", "None"),

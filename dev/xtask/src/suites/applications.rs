@@ -1,4 +1,5 @@
-//! Applications that Debian has linked to Open MPI: LAMMPS, HPCC and ScaLAPACK's tests, with the answers that they give.
+//! Applications that Debian has linked to Open MPI: LAMMPS, HPCC and ScaLAPACK's tests, with the answers that they
+//! give.
 
 use super::entry::{Ended, Entry};
 use super::{libraries, source};

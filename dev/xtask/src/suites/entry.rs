@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Of longer outputs only this much is read: no entry that passes prints as much.
 const OUTPUT_MAX: u64 = 1 << 20;
-/// Time limit of an entry that may reach its limit under its own launcher, too: it starts, computes, and is ended (chosen).
+/// Time limit of an entry that may reach its limit under its own launcher, too: it starts, computes, and is ended
+/// (chosen).
 const LATE: Duration = Duration::from_secs(20);
 /// How long a launcher may take to end its ranks after the time limit (s).
 const GRACE_S: u64 = 15;

@@ -1,5 +1,5 @@
-//! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what they use. On Open MPI 5
-//! only those of processes that start others and connect.
+//! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what
+//! they use. On Open MPI 5 only those of processes that start others and connect.
 
 use super::entry::{Ended, Entry};
 use super::source;
@@ -14,8 +14,8 @@ const PACKAGE: &str = "mpi4py==4.1.2";
 const RANKS: u32 = 2;
 /// Ten times what it needs on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Files of tests that run by themselves, with their limits: they start many processes, connect, and what MPICH cannot do across nodes, or not
-/// always.
+/// Files of tests that run by themselves, with their limits: they start many processes, connect, and what MPICH cannot
+/// do across nodes, or not always.
 const APART: [(&str, Duration); 4] = [
     ("test_spawn", LIMIT),
     ("test_dynproc", LIMIT),
@@ -63,7 +63,8 @@ pub(super) fn entries() -> Result<Vec<Entry>> {
     Ok(apart.chain([entry("all others", &others)]).collect())
 }
 
-/// How each rank's summary ends, `OK` or `FAILED (failures=8)`, which must agree, and the names of the tests that failed.
+/// How each rank's summary ends, `OK` or `FAILED (failures=8)`, which must agree, and the names of the tests that
+/// failed.
 fn judge(ended: &Ended) -> String {
     let is_summary = |line: &&str| ["OK", "FAILED ("].iter().any(|begin| line.starts_with(begin));
     let summaries: Vec<&str> = ended.said.lines().filter(is_summary).collect();

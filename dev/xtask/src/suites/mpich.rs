@@ -1,6 +1,7 @@
 //! MPICH's own tests (`test/mpi`) of the release that Debian's MPICH 4 is made from, in C and C++.
 //!
-//! An entry is a line of their lists; those that MPICH is known to fail (`xfail`) are left out, as MPICH's own runner does.
+//! An entry is a line of their lists; those that MPICH is known to fail (`xfail`) are left out, as MPICH's own runner
+//! does.
 
 use super::entry::{Ended, Entry};
 use super::source;

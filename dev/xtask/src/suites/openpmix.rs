@@ -1,7 +1,8 @@
-//! The `examples` and `test/simple` of OpenPMIx, in the release of Debian's library, as far as a launcher can start them.
+//! The `examples` and `test/simple` of OpenPMIx, in the release of Debian's library, as far as a launcher can start
+//! them.
 //!
-//! Their launcher is in no package, so their verdicts follow from their sources. Programs that are PMIx servers themselves, or parts of the
-//! suites' own server, are left out.
+//! Their launcher is in no package, so their verdicts follow from their sources. Programs that are PMIx servers
+//! themselves, or parts of the suites' own server, are left out.
 
 use super::entry::Entry;
 use super::{libraries, source};
@@ -77,7 +78,8 @@ fn entry(folder: &Path, group: &str, name: &str) -> Entry {
     entry
 }
 
-/// Some include headers of the library's sources, which need the results of its configure: what `dev/suites/openpmix` states.
+/// Some include headers of the library's sources, which need the results of its configure: what `dev/suites/openpmix`
+/// states.
 fn compile(sources: &Path, source: &Path, program: &Path) -> Vec<String> {
     let pmix = libraries().join("pmix2");
     let stated = layout::root().join("dev/suites/openpmix");

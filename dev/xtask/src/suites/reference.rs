@@ -1,7 +1,8 @@
 //! What a suite's entries give: `dev/suites/SUITE.txt`, a line for each, `ENTRY | VERDICT | NOTE`.
 //!
-//! `ENTRY on 2 nodes` is a line for that number of virtual nodes only. The verdict is that under the suite's own launcher, or follows from
-//! the program's source if there is no such launcher. Every verdict other than a pass has a note that explains it.
+//! `ENTRY on 2 nodes` is a line for that number of virtual nodes only. The verdict is that under the suite's own
+//! launcher, or follows from the program's source if there is no such launcher. Every verdict other than a pass has a
+//! note that explains it.
 
 use crate::layout;
 use crate::step::Result;
@@ -12,8 +13,8 @@ use std::path::PathBuf;
 
 /// Begins the note of an entry that needs what wireup does not offer: it must not give the verdict under wireup.
 const NOT_OFFERED: &str = "not offered: ";
-/// Begins the note of an entry that passes in some runs and gives this verdict, or one of several (`A or B`), in others, also under its own
-/// launcher.
+/// Begins the note of an entry that passes in some runs and gives this verdict, or one of several (`A or B`), in
+/// others, also under its own launcher.
 const VARIES: &str = "varies: ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]

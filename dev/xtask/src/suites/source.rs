@@ -1,7 +1,7 @@
 //! Sources of suites: the upstream tarballs of Debian's source packages, and of PyPI.
 //!
-//! Most machines have no `deb-src` lines. A list of its own, made from the archives that this machine is configured for, leaves the
-//! machine's configuration alone.
+//! Most machines have no `deb-src` lines. A list of its own, made from the archives that this machine is configured
+//! for, leaves the machine's configuration alone.
 
 use crate::step::{Result, output, run_quietly, step};
 use crate::{layout, peers};
@@ -61,9 +61,10 @@ pub(super) fn debian(package: &str, version: &str, into: &Path) -> Result {
 
 /// Unpacks a source package of PyPI, `NAME==VERSION`, into the folder `into/NAME-VERSION`.
 ///
-/// `pip` is the only program that follows all of the machine's configuration (index, proxy, certificates). It fetches one file; to read its
-/// metadata it also installs the tools that the package is built with, in a temporary folder. `--no-binary` with the package's name and not
-/// `:all:` lets these come as wheels: nothing is compiled, neither a compiler nor Python's headers are needed.
+/// `pip` is the only program that follows all of the machine's configuration (index, proxy, certificates). It fetches
+/// one file; to read its metadata it also installs the tools that the package is built with, in a temporary folder.
+/// `--no-binary` with the package's name and not `:all:` lets these come as wheels: nothing is compiled, neither a
+/// compiler nor Python's headers are needed.
 pub(super) fn pypi(package: &str, into: &Path) -> Result {
     let (name, _) = package.split_once("==").ok_or_else(|| format!("{package}: not NAME==VERSION"))?;
     // `pip` needs text; the target directory of a Rust project is valid text.

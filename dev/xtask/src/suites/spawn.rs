@@ -1,5 +1,5 @@
-//! MPICH's own tests of processes that start others and connect (`test/mpi/spawn`), built with MPICH 5, since Debian's MPICH 4 cannot start
-//! any, and with Open MPI 5.
+//! MPICH's own tests of processes that start others and connect (`test/mpi/spawn`), built with MPICH 5, since Debian's
+//! MPICH 4 cannot start any, and with Open MPI 5.
 
 use super::entry::Entry;
 use super::{mpich, source, testlist};

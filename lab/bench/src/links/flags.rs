@@ -74,7 +74,8 @@ impl Benchmark {
         }
     }
 
-    /// The largest size (bytes): the source's; for allgathers, where it is the size of one node's part, it is also our own limit.
+    /// The largest size (bytes): the source's; for allgathers, where it is the size of one node's part, it is also our
+    /// own limit.
     fn bytes_max(self) -> u32 {
         if self == Benchmark::P2p { 1 << 22 } else { 1 << 16 }
     }

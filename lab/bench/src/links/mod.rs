@@ -1,10 +1,10 @@
 //! `wireup bench p2p` and `coll`: the performance of the links between agents (S3, backup slides 1 and 2).
 //!
-//! `process` has the links of agents in processes of their own, between which messages are timed. Allgathers are those of the ranks of a
-//! job, one on each node. `subject` lists the transports and schemes, and what they are compared with: a bare C program over TCP,
-//! `ucx_perftest`, any other command. `measure` runs everything in interleaved rounds;
-//! `report` keeps the figures, `target` judges them, `table`, `files` and `figures` show them. `docs/explanation/link-benchmarks.md` explains how each
-//! number is made.
+//! `process` has the links of agents in processes of their own, between which messages are timed. Allgathers are those
+//! of the ranks of a job, one on each node. `subject` lists the transports and schemes, and what they are compared
+//! with: a bare C program over TCP, `ucx_perftest`, any other command. `measure` runs everything in interleaved rounds;
+//! `report` keeps the figures, `target` judges them, `table`, `files` and `figures` show them.
+//! `docs/explanation/link-benchmarks.md` explains how each number is made.
 mod figures;
 mod files;
 mod flags;

@@ -1,8 +1,9 @@
 //! One process on the path of a message between two nodes: the links of an agent, without the agent.
 //!
-//! Process 0 sends messages and times their return, the last one sends them back, and those between pass them on. With two processes the
-//! link is a direct one; with more, each is a hop of the tree. All see one folder: it has the secret of the links, and each process leaves
-//! its addresses there for the one before it, once its own link to the next one is up.
+//! Process 0 sends messages and times their return, the last one sends them back, and those between pass them on. With
+//! two processes the link is a direct one; with more, each is a hop of the tree. All see one folder: it has the secret
+//! of the links, and each process leaves its addresses there for the one before it, once its own link to the next one
+//! is up.
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -21,8 +22,8 @@ use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 /// The first argument of such a process.
 pub const WORD: &str = "link-process";
 
-/// Time for all links to come up, and for a message to arrive (chosen: as long as an agent has to start). So no process outlives the
-/// benchmark for long, whatever ended it.
+/// Time for all links to come up, and for a message to arrive (chosen: as long as an agent has to start). So no process
+/// outlives the benchmark for long, whatever ended it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks at the folder; nothing is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(5);

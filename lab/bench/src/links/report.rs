@@ -86,8 +86,8 @@ impl Series {
         if self.is_round_trip { 0.5 } else { 1.0 }
     }
 
-    /// For each round the median of its messages (seconds, one way). For consecutive allgathers it is the mean: a node that was late for
-    /// one may get the next one at once.
+    /// For each round the median of its messages (seconds, one way). For consecutive allgathers it is the mean: a node
+    /// that was late for one may get the next one at once.
     pub fn rounds_s(&self, bytes: u32) -> Vec<f64> {
         let rounds = self.by_size.get(&bytes).map_or(&[][..], Vec::as_slice);
         let middle = |one: &Measured| if self.is_gathered { one.mean_ns } else { one.median_ns };

@@ -23,8 +23,8 @@ pub enum Subject {
     All { exchange: &'static str, transport: Option<&'static str> },
     /// A bare C program over TCP.
     Bare,
-    /// UCX's own benchmark. It polls without a pause, or sleeps until something arrives; then its endpoints handle errors, as those of
-    /// agents do.
+    /// UCX's own benchmark. It polls without a pause, or sleeps until something arrives; then its endpoints handle
+    /// errors, as those of agents do.
     UcxPerftest { sleeps: bool },
     /// A command that prints its measurements.
     Peer { name: String, command: String },
@@ -190,7 +190,8 @@ fn ends(flags: &Flags) -> [String; 2] {
 fn end(flags: &Flags, node: u32, index: u32) -> String {
     let place = match flags.across.hosts.get(node as usize) {
         Some(host) => format!("{} {host}", flags.across.remote_shell),
-        // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts all ends into one group.
+        // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts all ends
+        // into one group.
         None => "setsid -w".into(),
     };
     match flags.cpus {

@@ -8,7 +8,8 @@ use crate::verdict::Verdict;
 const LATENCY_FACTOR: f64 = 1.3;
 /// The bandwidth is at least this part of a bare program's.
 const BANDWIDTH_FACTOR: f64 = 0.85;
-/// A direct link is at least this many times as fast as the tree (S3: orders of magnitude, where the tree's hops go through daemons).
+/// A direct link is at least this many times as fast as the tree (S3: orders of magnitude, where the tree's hops go
+/// through daemons).
 const DIRECT_FACTOR: f64 = 3.0;
 /// Allgathers are at least this many times as fast as peers' fences.
 const PEER_FACTOR: f64 = 3.0;

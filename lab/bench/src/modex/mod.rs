@@ -1,9 +1,10 @@
 //! `wireup bench modex`: what PMIx ranks wait for when they start (S3).
 //!
-//! There are four experiments (`plan`): the collecting fence after two fences without data, against the number of nodes, with early and
-//! late links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and of opening UCX on
-//! their own; `shmem_init` against the ranks per node. `run` starts one job for each of them in every round, in turn; `report` keeps and
-//! shows the figures. `docs/explanation/pmix-benchmarks.md` explains how each number is made.
+//! There are four experiments (`plan`): the collecting fence after two fences without data, against the number of
+//! nodes, with early and late links; the first get by direct modex, with idle ranks and with all cores busy; the cost
+//! of joining by PMIx and of opening UCX on their own; `shmem_init` against the ranks per node. `run` starts one job
+//! for each of them in every round, in turn; `report` keeps and shows the figures.
+//! `docs/explanation/pmix-benchmarks.md` explains how each number is made.
 mod flags;
 mod plan;
 mod report;

@@ -24,7 +24,8 @@ impl Cell {
         self.runs.iter().filter_map(|run| run.get(metric)).collect()
     }
 
-    /// For the fence: the mean over the rounds of the slowest rank's time, as in the source; otherwise the median round.
+    /// For the fence: the mean over the rounds of the slowest rank's time, as in the source; otherwise the median
+    /// round.
     fn figure(&self, metric: Metric) -> Option<f64> {
         let values = self.values(metric);
         match metric {

@@ -40,7 +40,8 @@ pub enum Effect {
         size: u16,
         ranks: std::ops::Range<u16>,
     },
-    /// End the processes of the job, wait for them, and add to the message's traffic what this agent has sent. Then send it on.
+    /// End the processes of the job, wait for them, and add to the message's traffic what this agent has sent. Then
+    /// send it on.
     Collect(End, Message),
 }
 
@@ -142,7 +143,8 @@ impl Agent {
         Agent { index, agents, job: None, number: 0, ahead: Vec::new() }
     }
 
-    /// Takes a message; what it does follows in order. Messages of other jobs, and those that make no sense, have no effect.
+    /// Takes a message; what it does follows in order. Messages of other jobs, and those that make no sense, have no
+    /// effect.
     pub fn take(&mut self, from: End, message: Message) -> Vec<Effect> {
         let mut effects = Vec::new();
         if from == End::Launcher {

@@ -1,8 +1,8 @@
 //! All-to-all personalised exchange in a hypercube of processes: log2 N rounds, half of what a process holds in each.
 //!
-//! In round d a process holds N values: for those who agree with it in the bits below d, from those who agree with it in the bits from d
-//! on. It sends its neighbour across bit d the half that is for the other side of that bit. After the last round it holds what is meant
-//! for it. Both sides know which values a message has, so it carries values only.
+//! In round d a process holds N values: for those who agree with it in the bits below d, from those who agree with it
+//! in the bits from d on. It sends its neighbour across bit d the half that is for the other side of that bit. After
+//! the last round it holds what is meant for it. Both sides know which values a message has, so it carries values only.
 use std::collections::BTreeMap;
 
 use super::values::{VALUE_LEN, picked};

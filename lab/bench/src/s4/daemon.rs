@@ -25,7 +25,8 @@ pub const WORD: &str = "s4-agent";
 /// What it prints once it has all of its links.
 pub const READY: &str = "ready";
 
-/// What a link is for: in the hello, with the caller's index. Links of the hypercube have the number of their bit added.
+/// What a link is for: in the hello, with the caller's index. Links of the hypercube have the number of their bit
+/// added.
 const TO_LAUNCH: u8 = 0;
 const RING: u8 = 1;
 const CUBE: u8 = 2;

@@ -1,4 +1,5 @@
-//! The launcher of one job: its clock runs from before anything is started until every process is connected to every other.
+//! The launcher of one job: its clock runs from before anything is started until every process is connected to every
+//! other.
 //!
 //! It is a process of its own, so that whatever it starts ends with it.
 use std::ffi::OsString;
@@ -30,8 +31,8 @@ pub struct Outcome {
     pub connected_s: f64,
     /// Until every process was running: had called back, or was in the fence.
     pub initiated_s: f64,
-    /// The slowest process, from its start until it had its values; for processes started one after the other it includes the wait for
-    /// the last one.
+    /// The slowest process, from its start until it had its values; for processes started one after the other it
+    /// includes the wait for the last one.
     pub exchange_max_s: f64,
     /// The slowest process, from then on.
     pub connecting_max_s: f64,

@@ -1,9 +1,10 @@
 //! `wireup bench s4`: table 1 of S4, the whole start of a job until every process is connected to every other.
 //!
-//! `scheme` lists the schemes and `traffic` their formulas. A job is real processes: a `launcher` (its clock is the measurement), the
-//! `process`es, and for two of the schemes `standing` agents (`daemon`; `agent` is their machine without I/O). They exchange `values` in
-//! `message`s, across the hypercube by `cube`, and connect the `sockets` that the values name. `report` keeps the figures. Nothing here is
-//! code of wireup's own agents. `docs/explanation/connection-benchmarks.md` explains how each number is made.
+//! `scheme` lists the schemes and `traffic` their formulas. A job is real processes: a `launcher` (its clock is the
+//! measurement), the `process`es, and for two of the schemes `standing` agents (`daemon`; `agent` is their machine
+//! without I/O). They exchange `values` in `message`s, across the hypercube by `cube`, and connect the `sockets` that
+//! the values name. `report` keeps the figures. Nothing here is code of wireup's own agents.
+//! `docs/explanation/connection-benchmarks.md` explains how each number is made.
 mod agent;
 mod cube;
 pub mod daemon;

@@ -194,7 +194,8 @@ impl Process {
         Ok(theirs)
     }
 
-    /// The ring: each row is sent on as soon as it has come. Every row fits the buffers of a socket, so sending never waits for long.
+    /// The ring: each row is sent on as soon as it has come. Every row fits the buffers of a socket, so sending never
+    /// waits for long.
     fn around(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
         let Place { rank, size, .. } = self.place;
         let [left, right] = &mut self.channel[..] else { return Err(wrong("a ring has two neighbours".into())) };

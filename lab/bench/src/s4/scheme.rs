@@ -7,11 +7,13 @@ use crate::published::Row;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
-    /// One ssh and one connection back per process, one after the other. The launcher gathers all values and sends all to each process.
+    /// One ssh and one connection back per process, one after the other. The launcher gathers all values and sends all
+    /// to each process.
     Original,
     /// The same, but each process is sent only the values that are meant for it (data reassembly).
     SshDr,
-    /// The launcher passes on only what makes a ring of the processes; the values go around that ring (bootstrap channel).
+    /// The launcher passes on only what makes a ring of the processes; the values go around that ring (bootstrap
+    /// channel).
     SshBc,
     /// Standing agents in a ring start the processes and pass on what makes the ring of the processes.
     MpdBc,

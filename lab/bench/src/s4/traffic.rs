@@ -17,10 +17,11 @@
 //!                 local     N((3 + 2L)H + 2LG + 2LV)
 //! ```
 //!
-//! The star has the launcher in its middle; the channel joins processes; hops are those from agent to agent; local is what an agent and its
-//! own processes send each other. T is the secret with which a connection begins, J the job of a launch request, G names a value. A process of a ring gets two values from
-//! other agents. A request and its answer make one round of the ring of agents, A hops; with M > 1 there are 2M of these, whose requests
-//! take MA hops in all and whose answers as many. In S4's terms W_N is (N-1)V: per process W_N in, and W_N² (Original), W_N (DR) or N
+//! The star has the launcher in its middle; the channel joins processes; hops are those from agent to agent; local is
+//! what an agent and its own processes send each other. T is the secret with which a connection begins, J the job of a
+//! launch request, G names a value. A process of a ring gets two values from other agents. A request and its answer
+//! make one round of the ring of agents, A hops; with M > 1 there are 2M of these, whose requests take MA hops in all
+//! and whose answers as many. In S4's terms W_N is (N-1)V: per process W_N in, and W_N² (Original), W_N (DR) or N
 //! messages of W_N (BC) out.
 use std::ops::{Add, AddAssign};
 

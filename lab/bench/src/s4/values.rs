@@ -1,7 +1,8 @@
 //! The values that processes exchange: for each peer the address of a socket that only this peer may use.
 //!
-//! In S4 a process creates a queue pair for each peer, and two processes are connected once each knows the number of the other's queue
-//! pair. Here it creates a socket for each peer, and a connection is accepted only from the socket that the peer has made for it.
+//! In S4 a process creates a queue pair for each peer, and two processes are connected once each knows the number of
+//! the other's queue pair. Here it creates a socket for each peer, and a connection is accepted only from the socket
+//! that the peer has made for it.
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// IPv4 address and port.

@@ -1,8 +1,10 @@
-//! `wireup bench jobs --soak N`: runs many jobs through one session, some of which fail, and checks that its agents' resources do not grow.
+//! `wireup bench jobs --soak N`: runs many jobs through one session, some of which fail, and checks that its agents'
+//! resources do not grow.
 //!
-//! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/misbehave.c` determines which of them
-//! crash, abort, or leave a process behind. `snapshot` examines the agents while nothing runs, before and after; `growth` judges the
-//! difference. Jobs of the same kinds run first, so that whatever an agent creates once and keeps exists already before.
+//! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/misbehave.c`
+//! determines which of them crash, abort, or leave a process behind. `snapshot` examines the agents while nothing runs,
+//! before and after; `growth` judges the difference. Jobs of the same kinds run first, so that whatever an agent
+//! creates once and keeps exists already before.
 mod growth;
 mod snapshot;
 

@@ -14,8 +14,8 @@ use crate::machine::field;
 use crate::memory::{self, MemoryError};
 use crate::programs::sessions_beside;
 
-/// Pause between two snapshots that must be equal; in it the agents' wake-ups are counted. Longer than any agent keeps what it may soon
-/// need again (chosen).
+/// Pause between two snapshots that must be equal; in it the agents' wake-ups are counted. Longer than any agent keeps
+/// what it may soon need again (chosen).
 const IDLE: Duration = Duration::from_secs(3);
 /// If two consecutive snapshots never are equal, the last one counts (chosen).
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,8 +56,9 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
-    /// A snapshot of the session below `roots`, whose agents run `program` and whose ranks run programs of `folder`. It is taken when two
-    /// consecutive snapshots are equal and no agent woke up in between, so that everything that is ending has ended.
+    /// A snapshot of the session below `roots`, whose agents run `program` and whose ranks run programs of `folder`. It
+    /// is taken when two consecutive snapshots are equal and no agent woke up in between, so that everything that is
+    /// ending has ended.
     pub fn when_quiet(roots: &[Pid], program: &Path, folder: &Path) -> Result<Snapshot, SnapshotError> {
         let begin = Instant::now();
         let mut last = Snapshot::look(roots, program, folder)?;

@@ -8,9 +8,10 @@
 //!  |-----ready-------|.waiting....|                  |---after----|
 //! ```
 //!
-//! The *rest* is the call without the children's own part: *last* and *after*. It is judged. A child that exists may have to wait for a cpu,
-//! since the parents poll while they wait for the call: *ready* is when the last child would have run without that. While the children load
-//! their libraries they use the launcher's PMI server, which this split cannot tell apart.
+//! The *rest* is the call without the children's own part: *last* and *after*. It is judged. A child that exists may
+//! have to wait for a cpu, since the parents poll while they wait for the call: *ready* is when the last child would
+//! have run without that. While the children load their libraries they use the launcher's PMI server, which this split
+//! cannot tell apart.
 
 use crate::stats;
 

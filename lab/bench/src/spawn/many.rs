@@ -1,7 +1,8 @@
 //! Many calls of MPI_Comm_spawn in one job: how long each takes, and whether the launcher's processes grow.
 //!
-//! The launcher's processes are all below it, and itself, that run neither the MPI program nor what starts it. Their memory is read while
-//! the job runs. A moment at which a child is being started shows more, so the least of several readings counts.
+//! The launcher's processes are all below it, and itself, that run neither the MPI program nor what starts it. Their
+//! memory is read while the job runs. A moment at which a child is being started shows more, so the least of several
+//! readings counts.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +25,8 @@ use crate::{leftovers, memory, table};
 const GROWTH_MAX: f64 = 1_048_576.0;
 /// Pause between two readings (chosen: several readings fall into every part of the job).
 const PAUSE: Duration = Duration::from_millis(50);
-/// The job is divided into this many parts: before the second one all has happened at least once, the last one shows what has grown (chosen).
+/// The job is divided into this many parts: before the second one all has happened at least once, the last one shows
+/// what has grown (chosen).
 const PARTS: usize = 10;
 
 /// The launcher's memory after so many calls.

@@ -1,7 +1,7 @@
 //! `wireup bench spawn`: MPI_Comm_spawn under wireup and under the launchers that belong to the MPIs.
 //!
-//! `contest` names the programs and launchers, `rounds` times calls in turn and splits each (`call`), `many` looks at the launcher's memory
-//! during many calls of one job. All processes must share a clock, so jobs stay on this machine.
+//! `contest` names the programs and launchers, `rounds` times calls in turn and splits each (`call`), `many` looks at
+//! the launcher's memory during many calls of one job. All processes must share a clock, so jobs stay on this machine.
 mod call;
 mod contest;
 mod flags;

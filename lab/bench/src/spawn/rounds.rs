@@ -1,4 +1,5 @@
-//! Calls of MPI_Comm_spawn, timed in turn under both launchers of every contest, and processes started without a launcher beside them.
+//! Calls of MPI_Comm_spawn, timed in turn under both launchers of every contest, and processes started without a
+//! launcher beside them.
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;

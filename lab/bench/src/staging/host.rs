@@ -1,7 +1,8 @@
-//! What the benchmark does on one host: a process that stands there, started by the remote shell, told by lines on its standard input.
+//! What the benchmark does on one host: a process that stands there, started by the remote shell, told by lines on its
+//! standard input.
 //!
-//! It owns a folder in the host's memory, starts relays that write into it, and reads the memory of agents. When its input ends, so also when
-//! the benchmark or the remote shell ends, it kills its relay and removes the folder.
+//! It owns a folder in the host's memory, starts relays that write into it, and reads the memory of agents. When its
+//! input ends, so also when the benchmark or the remote shell ends, it kills its relay and removes the folder.
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, Write};

@@ -1,8 +1,9 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
-//! A `case` is a `tree` and a contestant. On each host stands a process of the benchmark (`host`; `hosts` are all of them), which starts relays
-//! and reads the memory of agents; `session` has the contestants that are wireup, `relays` the others. `report` keeps and judges the figures.
-//! `docs/explanation/staging-benchmarks.md` explains how each number is made.
+//! A `case` is a `tree` and a contestant. On each host stands a process of the benchmark (`host`; `hosts` are all of
+//! them), which starts relays and reads the memory of agents; `session` has the contestants that are wireup, `relays`
+//! the others. `report` keeps and judges the figures. `docs/explanation/staging-benchmarks.md` explains how each number
+//! is made.
 mod case;
 mod flags;
 pub mod host;
@@ -27,7 +28,8 @@ use crate::setup::Setup;
 use crate::summary::Summary;
 use crate::turns::turn;
 
-/// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the manifest twice.
+/// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
+/// manifest twice.
 const OVERHEAD: f64 = 1.25;
 
 pub fn run(flags: &Flags) -> Result<Summary, BenchError> {

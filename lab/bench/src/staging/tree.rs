@@ -1,7 +1,7 @@
 //! The trees that are copied, and for the relays each as one file: its contents one after the other.
 //!
-//! A tree of real files takes files of this machine in an order that a fixed seed gives, until it is as large as wanted; the last one is cut.
-//! So it is the same in each run, as long as the machine's files are.
+//! A tree of real files takes files of this machine in an order that a fixed seed gives, until it is as large as
+//! wanted; the last one is cut. So it is the same in each run, as long as the machine's files are.
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,6 +1,8 @@
-//! The board: a file in shared memory in which the benchmark tells the ranks their next step and the ranks leave their clock readings.
+//! The board: a file in shared memory in which the benchmark tells the ranks their next step and the ranks leave their
+//! clock readings.
 //!
-//! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the same memory.
+//! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the
+//! same memory.
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -52,7 +54,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board for one job; `number` makes its name unique in this process. Without `/dev/shm` it is created in `otherwise`.
+    /// A board for one job; `number` makes its name unique in this process. Without `/dev/shm` it is created in
+    /// `otherwise`.
     pub fn create(job_size: u32, number: u32, otherwise: &Path) -> io::Result<Board> {
         let folder = if Path::new(SHARED_MEMORY).is_dir() { Path::new(SHARED_MEMORY) } else { otherwise };
         let path = folder.join(format!("wireup-bench-board-{}-{number}", std::process::id()));

@@ -1,8 +1,8 @@
 //! Put, fence and get-all by an unmodified client under Hydra, in turn with the same under wireup.
 //!
-//! There are as many Hydra proxies as virtual nodes of wireup: Hydra's remote shell is a script that runs the command on this machine.
-//! Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that it does not include the put, and ends
-//! with the last get.
+//! There are as many Hydra proxies as virtual nodes of wireup: Hydra's remote shell is a script that runs the command
+//! on this machine. Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that it
+//! does not include the put, and ends with the last get.
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
-//! `wireup bench init`: the initialisation of a middleware with every scheme (S1 figure 10), and of a real MPI, split into exchange and
-//! rest (S1 figure 1).
+//! `wireup bench init`: the initialisation of a middleware with every scheme (S1 figure 10), and of a real MPI, split
+//! into exchange and rest (S1 figure 1).
 //!
-//! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking scheme its
-//! initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when the application first needs a
-//! peer. The local work is a sleep: setting up a network card takes time but no cores, of which this machine has too few.
+//! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking
+//! scheme its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when
+//! the application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores, of
+//! which this machine has too few.
 use super::flags::{AUTO, Flags};
 use super::job::with_job;
 use super::mpi;

@@ -1,8 +1,8 @@
 //! A job of startup clients that keeps running and executes one step after the other.
 //!
-//! The ranks wait at the gate (`board`); rank 0 reports through a fifo that all have arrived, and the benchmark writes the next step and
-//! releases them through another fifo. So everything can be examined while no rank runs, the launch is paid only once, and schemes take
-//! turns within one job.
+//! The ranks wait at the gate (`board`); rank 0 reports through a fifo that all have arrived, and the benchmark writes
+//! the next step and releases them through another fifo. So everything can be examined while no rank runs, the launch
+//! is paid only once, and schemes take turns within one job.
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -76,8 +76,8 @@ pub struct Launch {
 impl Launch {
     /// The command line without the program.
     pub fn words(&self) -> Vec<String> {
-        // The clients load their library by dlopen, so wireup cannot see which one it is. They tell their numbers, by which their memory is
-        // read: those must be the same here.
+        // The clients load their library by dlopen, so wireup cannot see which one it is. They tell their numbers, by
+        // which their memory is read: those must be the same here.
         let mut words: Vec<String> = ["run", "--pmi", "simple", "--contain", "none", "-n"].map(String::from).into();
         words.push(self.place.job_size().to_string());
         match self.link_delay {

@@ -1,10 +1,11 @@
 //! `wireup bench exchange`, `init` and `overlap`: startup exchanges with every scheme, in real processes.
 //!
-//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` runs the
-//! schemes in turn; `times` and `agents` compute figures from what ranks and agents leave, `trace` from what agents have counted.
-//! `groups` are the exchanges of ranks among themselves. `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `target` judges them, `table`, `files` and `figures`
-//! (drawn by `chart`) show them, next to the results that the `source` has published. `docs/explanation/startup-benchmarks.md` explains how
-//! each number is made.
+//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and
+//! `rounds` runs the schemes in turn; `times` and `agents` compute figures from what ranks and agents leave, `trace`
+//! from what agents have counted. `groups` are the exchanges of ranks among themselves. `exchange`, `init` and
+//! `overlap` are the benchmarks; `report` keeps the figures, `target` judges them, `table`, `files` and `figures`
+//! (drawn by `chart`) show them, next to the results that the `source` has published.
+//! `docs/explanation/startup-benchmarks.md` explains how each number is made.
 mod agents;
 mod board;
 pub mod chart;

@@ -1,14 +1,15 @@
 //! `wireup bench overlap`: how much of an exchange is hidden behind other work (S1 figures 11 and 12).
 //!
-//! Every round has three steps, all by the same ranks: the blocking exchange; work alone, as long as that exchange has taken; the start of
-//! the same exchange, the same work, the wait. The part of the exchange that was hidden is
+//! Every round has three steps, all by the same ranks: the blocking exchange; work alone, as long as that exchange has
+//! taken; the start of the same exchange, the same work, the wait. The part of the exchange that was hidden is
 //!
 //! ```text
 //! overlap = 1 - (T(work + start + wait) - T(work)) / T(blocking)
 //! ```
 //!
-//! where T is the time that the median rank takes from its own first call to its last. Work is a sleep or a fixed amount of CPU time. The
-//! latter is used only with so few ranks that they and the agents fit on the cores or, if links are slowed down, that the ranks alone do.
+//! where T is the time that the median rank takes from its own first call to its last. Work is a sleep or a fixed
+//! amount of CPU time. The latter is used only with so few ranks that they and the agents fit on the cores or, if links
+//! are slowed down, that the ranks alone do.
 use std::time::Duration;
 
 use super::flags::{AUTO, Flags};
@@ -68,8 +69,8 @@ pub fn plan(flags: &Flags, cores: usize) -> Vec<(Place, Kind, u32)> {
     plan
 }
 
-/// Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if the links are slow, without
-/// them.
+/// Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if the
+/// links are slow, without them.
 fn spinners(flags: &Flags, cores: usize) -> u32 {
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     if flags.delay_ms > 0 { cores.max(2) } else { (cores / 2).max(2) }

@@ -26,7 +26,8 @@ pub fn default_count(job_size: u32) -> u32 {
     }
 }
 
-/// The largest number of rounds of a scheme: large numbers of gets take seconds, since every node indexes all pairs (chosen).
+/// The largest number of rounds of a scheme: large numbers of gets take seconds, since every node indexes all pairs
+/// (chosen).
 pub fn rounds_max(scheme: Scheme, job_size: u32) -> u32 {
     let is_long = match scheme.gets {
         Gets::None => false,

@@ -106,7 +106,8 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// The work of a rank besides the exchange: before a blocking exchange, or between start and wait of a non-blocking one.
+/// The work of a rank besides the exchange: before a blocking exchange, or between start and wait of a non-blocking
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     None,

@@ -1,5 +1,6 @@
-//! Results published by the source: S. Chakraborty, H. Subramoni, A. Moody, A. Venkatesh, J. Perkins, D. K. Panda, Non-blocking PMI
-//! Extensions for Fast MPI Startup (CCGrid 2015). Its machine was Stampede, with 16 processes per node and SLURM 2.6.5.
+//! Results published by the source: S. Chakraborty, H. Subramoni, A. Moody, A. Venkatesh, J. Perkins, D. K. Panda,
+//! Non-blocking PMI Extensions for Fast MPI Startup (CCGrid 2015). Its machine was Stampede, with 16 processes per node
+//! and SLURM 2.6.5.
 //!
 //! Only numbers given in its text or tables; none are read off its curves.
 

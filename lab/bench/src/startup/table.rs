@@ -140,8 +140,8 @@ fn published(cell: &Cell, job_size: u32) -> String {
     }
 }
 
-/// Gets by message of all values by all ranks, for jobs larger than the largest one that ran them, extrapolated from that job: P ranks with
-/// P gets each.
+/// Gets by message of all values by all ranks, for jobs larger than the largest one that ran them, extrapolated from
+/// that job: P ranks with P gets each.
 fn extrapolated(
     report: &Report,
     job_size: u32,

@@ -1,6 +1,7 @@
 //! Evaluates the ranks' clock readings of one step.
 //!
-//! All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one machine with virtual nodes.
+//! All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one machine
+//! with virtual nodes.
 use super::board::Slot;
 use crate::metric::{Metric, Sample};
 

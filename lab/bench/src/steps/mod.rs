@@ -1,7 +1,8 @@
 //! `wireup bench steps`: S2's closing table, real jobs on virtual nodes.
 //!
-//! `column` lists the columns and phases. Each job's processes are `rank`s, which use the engine of libwireup and time their own phases;
-//! `report` keeps and shows the figures. `docs/explanation/connection-benchmarks.md` explains how each number is made.
+//! `column` lists the columns and phases. Each job's processes are `rank`s, which use the engine of libwireup and time
+//! their own phases; `report` keeps and shows the figures. `docs/explanation/connection-benchmarks.md` explains how
+//! each number is made.
 mod column;
 mod flags;
 pub mod rank;

@@ -30,7 +30,8 @@ const WAIT_MS_MAX: i32 = 300_000;
 
 static PLACE: Place<()> = Place::new();
 
-/// Runs a rank; `args` are those after the word: its column, the clock at the start of the job, how many others it has a message for.
+/// Runs a rank; `args` are those after the word: its column, the clock at the start of the job, how many others it has
+/// a message for.
 pub fn main(args: &[OsString]) -> u8 {
     match run(args) {
         Ok(line) => {

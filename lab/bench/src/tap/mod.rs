@@ -1,6 +1,7 @@
 //! `wireup bench tap`: what `wireup tap` costs, and how right its forecast is, by one launcher and one program.
 //!
-//! In each round the program is started as it is, with the tap, and, if asked for, under wireup with the tap. Ratios are of the same round.
+//! In each round the program is started as it is, with the tap, and, if asked for, under wireup with the tap. Ratios
+//! are of the same round.
 mod flags;
 
 pub use flags::{COMMAND, Flags, read};

@@ -1,4 +1,5 @@
-//! `wireup bench s4` with few processes: every scheme connects all of them, and sends what its formula says; times are not checked.
+//! `wireup bench s4` with few processes: every scheme connects all of them, and sends what its formula says; times are
+//! not checked.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,7 +66,8 @@ fn s4_bench_connects_all_processes_by_every_scheme() {
     let words = format!("{hosts} --remote-shell {} --processes 2,4,8 --rounds 1 {}", shell.display(), results.flags());
     let outcome = bench(&words).succeed();
     results.expect(&[2, 4, 8], &outcome);
-    // Four secrets of 16 bytes, three values of 6 bytes from each, and twelve to each; eight bytes of header for each message.
+    // Four secrets of 16 bytes, three values of 6 bytes from each, and twelve to each; eight bytes of header for each
+    // message.
     let bytes = 4 * (8 + 16) + 4 * (8 + 3 * 6) + 4 * (8 + 12 * 6);
     let text = fs::read_to_string(results.0.join("out.csv")).unwrap();
     assert!(

@@ -1,4 +1,5 @@
-//! `wireup bench exchange | init | overlap` on tiny jobs: all results are present and every value is right; times are not checked.
+//! `wireup bench exchange | init | overlap` on tiny jobs: all results are present and every value is right; times are
+//! not checked.
 
 use std::fs;
 use std::path::PathBuf;
@@ -76,7 +77,8 @@ fn exchange_bench_measures_every_scheme() {
             assert!(value(&lines, &head, "time") > 0.0 && value(&lines, &head, "agent-cpu") > 0.0);
         }
     }
-    // By direct links a node receives the values of the other nodes, each with a length of one byte, and a few further bytes.
+    // By direct links a node receives the values of the other nodes, each with a length of one byte, and a few further
+    // bytes.
     for exchange in ["ring", "log"] {
         let head = format!("exchange,16,4,4,{exchange} bytes,18,9,allgather,0");
         let bytes = value(&lines, &head, "direct-in-per-value");

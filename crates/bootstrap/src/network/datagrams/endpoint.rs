@@ -5,9 +5,9 @@
 //!   none ── a hello with a code that is right, and a number that is new ──► open (its welcome is repeated until the dialler is heard)
 //! ```
 //!
-//! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might be have refused it.
-//! Datagrams name the connection by the receiver's number. Memory is kept for connections, and one number for each rank that has ever
-//! dialled this one; none for strangers.
+//! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might
+//! be have refused it. Datagrams name the connection by the receiver's number. Memory is kept for connections, and one
+//! number for each rank that has ever dialled this one; none for strangers.
 
 use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
 use super::open::{DATA, Open, header};
@@ -20,15 +20,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
-/// The pause after the first hello (ms), which doubles up to the second number. Chosen: several round trips of a slow network; and what a
-/// rank that has computed may wait for the next one, if its socket had no more room.
+/// The pause after the first hello (ms), which doubles up to the second number. Chosen: several round trips of a slow
+/// network; and what a rank that has computed may wait for the next one, if its socket had no more room.
 const HELLO_MS_MIN: u64 = 50;
 const HELLO_MS_MAX: u64 = 1_000;
 /// A goodbye's bytes in the stream.
 const GOODBYE_LEN: usize = 4;
 
-/// How much of a datagram an error has to quote. Chosen: all hosts quote more, and nobody who has not seen the datagram guesses it: it
-/// contains random bytes of a hello, or sealed ones.
+/// How much of a datagram an error has to quote. Chosen: all hosts quote more, and nobody who has not seen the datagram
+/// guesses it: it contains random bytes of a hello, or sealed ones.
 pub const QUOTE_LEN: usize = 48;
 
 /// The source of a report that no process uses a rank's port.
@@ -204,7 +204,8 @@ impl Endpoint {
         }
     }
 
-    /// Nobody is at this place, as somebody says. An error counts only if it quotes a datagram that this rank has sent lately.
+    /// Nobody is at this place, as somebody says. An error counts only if it quotes a datagram that this rank has sent
+    /// lately.
     pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: Refusal<'_>) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {

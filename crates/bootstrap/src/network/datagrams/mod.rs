@@ -6,9 +6,9 @@
 //!       └── Wire: udp, fabric
 //! ```
 //!
-//! `endpoint`, `open` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has arrived, and sends when that is
-//! due. While this process computes, nothing is read and nothing is repeated; a timer makes the descriptor of [`Carrier::epoll`] readable
-//! when something must be repeated.
+//! `endpoint`, `open` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has arrived,
+//! and sends when that is due. While this process computes, nothing is read and nothing is repeated; a timer makes the
+//! descriptor of [`Carrier::epoll`] readable when something must be repeated.
 
 pub mod endpoint;
 mod fabric;
@@ -33,7 +33,8 @@ use wireup_capi::net::{Epoll, Errno, Event, Owned, Timer, now_ms};
 /// The tokens of the wire's descriptor and of the timer.
 const WIRE: u64 = 0;
 const TIMER: u64 = 2;
-/// Datagrams that are read before anything else is done. Chosen: several windows; a flood from strangers does not keep a rank from its work.
+/// Datagrams that are read before anything else is done. Chosen: several windows; a flood from strangers does not keep
+/// a rank from its work.
 const RECEIVED_MAX: usize = 512;
 
 /// A way to send datagrams.
@@ -78,7 +79,8 @@ pub trait Wire {
         None
     }
 
-    /// A place of which an error says that nobody is there; the beginning of the datagram that it is about, as it quotes it.
+    /// A place of which an error says that nobody is there; the beginning of the datagram that it is about, as it
+    /// quotes it.
     fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place>;
 }
 

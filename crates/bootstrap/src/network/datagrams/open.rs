@@ -4,17 +4,19 @@
 //! | 3 | to u64 | counter u64 | sealed: | next u64 | seen u128 | kind u8 | segment's number u64 | its bytes |
 //! ```
 //!
-//! `to` is the number that the receiver has given to the connection. No counter is used twice: it is the seal's nonce. Each datagram tells
-//! what its sender has got (`next`, `seen`); a probe and a segment want an answer.
+//! `to` is the number that the receiver has given to the connection. No counter is used twice: it is the seal's nonce.
+//! Each datagram tells what its sender has got (`next`, `seen`); a probe and a segment want an answer.
 //!
-//! A rank that leaves says goodbye, as the last bytes of its stream. The other end answers as long as it lives itself; when the goodbye is
-//! acknowledged, the rank says so (`done`), since the other end may want to leave, too, and should not while its answer may be lost.
+//! A rank that leaves says goodbye, as the last bytes of its stream. The other end answers as long as it lives itself;
+//! when the goodbye is acknowledged, the rank says so (`done`), since the other end may want to leave, too, and should
+//! not while its answer may be lost.
 //!
-//! A rank is lost if its host says that its port is closed, which the kernel does when a process has ended; and says so again to a datagram
-//! that was sent [`REFUSED_MS`] later, unless something has come from the rank. Anyone can send such an error in the host's name (ICMP), so
-//! it counts only if it quotes the sealed bytes of one of the latest datagrams: then it is of somebody who has seen it on its way. Silence says nothing: the rank computes, or its network is
-//! bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a pause that doubles up to
-//! [`PROBE_MS_MAX`].
+//! A rank is lost if its host says that its port is closed, which the kernel does when a process has ended; and says so
+//! again to a datagram that was sent [`REFUSED_MS`] later, unless something has come from the rank. Anyone can send
+//! such an error in the host's name (ICMP), so it counts only if it quotes the sealed bytes of one of the latest
+//! datagrams: then it is of somebody who has seen it on its way. Silence says nothing: the rank computes, or its
+//! network is bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a
+//! pause that doubles up to [`PROBE_MS_MAX`].
 
 use crate::network::carrier::{Number, Word};
 use crate::network::messages::{Broken, Unframed, framed, said};
@@ -35,11 +37,12 @@ const _: () = assert!(QUOTED_LEN <= SEAL_LEN && HEADER_LEN + QUOTED_LEN <= super
 /// How much longer a datagram is than its segment.
 const EXTRA_LEN: usize = HEADER_LEN + PREFIX_LEN + 8 + SEAL_LEN;
 
-/// Pauses between probes (ms): the first soon after the last message, since a rank that waits wants to know; the longest costs the other
-/// end's socket 15 datagrams a minute while it computes.
+/// Pauses between probes (ms): the first soon after the last message, since a rank that waits wants to know; the
+/// longest costs the other end's socket 15 datagrams a minute while it computes.
 const PROBE_MS_MIN: u64 = 250;
 const PROBE_MS_MAX: u64 = 4_000;
-/// How long after its latest datagram (ms) an end that has left may still want an answer. Chosen: several of its repetitions.
+/// How long after its latest datagram (ms) an end that has left may still want an answer. Chosen: several of its
+/// repetitions.
 const LEAVING_MS: u64 = 1_000;
 /// Two refusals that are nearer to each other (ms) count once.
 const REFUSED_MS: u64 = 50;
@@ -55,8 +58,9 @@ pub struct Open {
     pub theirs: Number,
     /// Where it is.
     pub place: Vec<u8>,
-    /// The other end has dialled: it is where its latest datagram came from. The end that has dialled keeps to the place that it knows. So
-    /// a stranger who repeats datagrams from elsewhere before they arrive diverts answers, and only until the next datagram.
+    /// The other end has dialled: it is where its latest datagram came from. The end that has dialled keeps to the
+    /// place that it knows. So a stranger who repeats datagrams from elsewhere before they arrive diverts answers, and
+    /// only until the next datagram.
     follows: bool,
     seals: StatelessTransportState,
     counter: u64,
@@ -171,7 +175,8 @@ impl Open {
         if self.has_left() { 0 } else { self.sender.unacknowledged() }
     }
 
-    /// Takes a datagram, of which `plain` has room for the content; the messages that are whole now. `None`: a stranger's, or a repeated one.
+    /// Takes a datagram, of which `plain` has room for the content; the messages that are whole now. `None`: a
+    /// stranger's, or a repeated one.
     ///
     /// # Errors
     /// The other end broke the rules.
@@ -245,7 +250,8 @@ impl Open {
         self.probes.at = now + self.probes.pause;
     }
 
-    /// The next datagram, appended to `out`, which is empty; `false`: there is nothing to send. `plain` is used on the way.
+    /// The next datagram, appended to `out`, which is empty; `false`: there is nothing to send. `plain` is used on the
+    /// way.
     pub fn transmit(&mut self, now: u64, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let ack = self.receiver.ack();
         plain.clear();

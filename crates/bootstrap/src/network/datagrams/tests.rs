@@ -314,7 +314,8 @@ proptest! {
     }
 }
 
-/// Errors of strangers, who know where both ranks are, the numbers of their connections, and what they have said so far.
+/// Errors of strangers, who know where both ranks are, the numbers of their connections, and what they have said so
+/// far.
 #[test]
 fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
     let mut world = World::new(2, Weather::default(), 1);

@@ -5,9 +5,9 @@
 //!   acceptor:  Proving ── hello arrives: sends the reply ──► Confirming ── confirmation arrives: sends the acceptance ──► Open
 //! ```
 //!
-//! Confirmation and acceptance are empty units under the new key. The network hears of a connection when it is `Open`, and the acceptance
-//! is sent only if the network keeps the connection. A connection of the program's own has no acceptance: it is the program's after the
-//! confirmation.
+//! Confirmation and acceptance are empty units under the new key. The network hears of a connection when it is `Open`,
+//! and the acceptance is sent only if the network keeps the connection. A connection of the program's own has no
+//! acceptance: it is the program's after the confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
 use crate::network::carrier::Word;
@@ -183,7 +183,8 @@ impl Link {
         Some((socket.fd(), self.is_watched))
     }
 
-    /// Reads again. Returns the descriptor, whether room is to be waited for, and whether epoll does not know the descriptor.
+    /// Reads again. Returns the descriptor, whether room is to be waited for, and whether epoll does not know the
+    /// descriptor.
     pub fn resume(&mut self) -> Option<(c_int, bool, bool)> {
         let socket = self.socket.as_ref()?;
         match core::mem::replace(&mut self.reading, Reading::Yes) {
@@ -197,8 +198,8 @@ impl Link {
         self.reading != Reading::Yes
     }
 
-    /// Handles an epoll event on a paused connection, which is not watched for input. If the socket is readable all the same, the
-    /// connection is broken: returns the descriptor, which the caller must remove from the epoll set.
+    /// Handles an epoll event on a paused connection, which is not watched for input. If the socket is readable all the
+    /// same, the connection is broken: returns the descriptor, which the caller must remove from the epoll set.
     pub fn on_event_while_paused(&mut self, is_readable: bool) -> Option<c_int> {
         let socket = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused)?;
         self.reading = Reading::PausedUnwatched;
@@ -209,8 +210,8 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the other end is known to use this connection. An acceptor does not know it until something follows the dialler's
-    /// confirmation: the dialler may have given up before.
+    /// Whether the other end is known to use this connection. An acceptor does not know it until something follows the
+    /// dialler's confirmation: the dialler may have given up before.
     pub fn was_heard(&self) -> bool {
         self.was_heard
     }
@@ -299,7 +300,8 @@ impl Link {
             match net::write(socket, &self.to_send[self.sent..]) {
                 Ok(0) => break,
                 Ok(more) => self.sent += more,
-                // The other end has closed, perhaps after a goodbye that has arrived and was not read yet: reading finds the end.
+                // The other end has closed, perhaps after a goodbye that has arrived and was not read yet: reading
+                // finds the end.
                 Err(_) => (self.sent, is_cut) = (self.to_send.len(), true),
             }
         }

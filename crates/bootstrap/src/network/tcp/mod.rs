@@ -1,6 +1,7 @@
 //! Connections over TCP, one socket each.
 //!
-//! A connection that closes without a goodbye means that its other end is gone: the kernel closes the connections of a process that ended.
+//! A connection that closes without a goodbye means that its other end is gone: the kernel closes the connections of a
+//! process that ended.
 
 mod link;
 pub mod stream;
@@ -17,12 +18,14 @@ use link::{Arrived, Link, Target};
 use wireup_capi::net::{self, Epoll, Errno, Event, Owned};
 use wireup_wire::rank_address;
 
-/// Connections whose dialler has not proved itself. Chosen: twice as many as links of a graph of a billion ranks; the oldest is closed.
+/// Connections whose dialler has not proved itself. Chosen: twice as many as links of a graph of a billion ranks; the
+/// oldest is closed.
 pub const UNPROVED_MAX: usize = 128;
 /// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
 const PROOF_MS_MAX: u64 = 300_000;
 
-/// How often the kernel repeats a request for a connection where the agents may carry it instead: it gives up after 3 to 7 s.
+/// How often the kernel repeats a request for a connection where the agents may carry it instead: it gives up after 3
+/// to 7 s.
 const REPETITIONS: c_int = 2;
 
 /// Bytes in one read.

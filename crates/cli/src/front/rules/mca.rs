@@ -1,5 +1,5 @@
-//! Parameters of Open MPI, PRRTE and OpenPMIx: those of the libraries become variables of the ranks, those of the launcher do what the
-//! corresponding flag does.
+//! Parameters of Open MPI, PRRTE and OpenPMIx: those of the libraries become variables of the ranks, those of the
+//! launcher do what the corresponding flag does.
 
 use crate::flags::table as flag;
 use crate::front::error::FrontError;

@@ -1,4 +1,5 @@
-//! Flux: the environment only shows that there is an instance; `flux` prints its resources as a resource set (Flux RFC 20).
+//! Flux: the environment only shows that there is an instance; `flux` prints its resources as a resource set (Flux RFC
+//! 20).
 //!
 //! ```text
 //!   {"version": 1, "execution": {

@@ -1,4 +1,5 @@
-//! LSF: `LSB_DJOB_HOSTFILE` names one host per slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` the same as the file.
+//! LSF: `LSB_DJOB_HOSTFILE` names one host per slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` the same as
+//! the file.
 
 use super::{Allocation, AllocationError, Env, Scheduler, counted, names, pbs, wrong};
 

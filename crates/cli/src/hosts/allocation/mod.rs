@@ -8,8 +8,8 @@
 //!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, each line a host and its slots
 //! ```
 //!
-//! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information that cannot be
-//! understood is an error; it does not count as "no batch system".
+//! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information
+//! that cannot be understood is an error; it does not count as "no batch system".
 
 mod flux;
 mod grid_engine;
@@ -149,8 +149,8 @@ pub fn is_likely(env: Env) -> bool {
 }
 
 impl Allocation {
-    /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked for; otherwise as
-    /// many as there is room for.
+    /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked
+    /// for; otherwise as many as there is room for.
     pub fn entries(&self, ranks: Option<u64>) -> Vec<Entry> {
         let asked: u64 = self.nodes.iter().map(|node| u64::from(node.tasks)).sum();
         let roomy = ranks.is_some_and(|ranks| ranks > asked);

@@ -1,7 +1,7 @@
 //! Slurm: everything is in the environment of `sbatch`, of `salloc` and of each step.
 //!
-//! `SLURM_TASKS_PER_NODE` describes the allocation, except in a process of a step, where `srun` has overwritten it with the step's. There
-//! the number of ranks follows from the allocation's cpus, `SLURM_CPUS_PER_TASK` of them for a rank.
+//! `SLURM_TASKS_PER_NODE` describes the allocation, except in a process of a step, where `srun` has overwritten it with
+//! the step's. There the number of ranks follows from the allocation's cpus, `SLURM_CPUS_PER_TASK` of them for a rank.
 
 use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler, names, repeated, wrong};
 
@@ -42,7 +42,8 @@ fn numbers(env: Env, variable: &'static str, nodes: usize) -> Result<Option<Vec<
     repeated::read(value, nodes).map(Some).map_err(|problem| wrong(variable, value, problem))
 }
 
-/// Whether the step covers all nodes with several tasks, so that its task counts are those of the allocation: `srun -n 16 --pty bash`.
+/// Whether the step covers all nodes with several tasks, so that its task counts are those of the allocation: `srun -n
+/// 16 --pty bash`.
 fn speaks_of_all(env: Env, tasks: &[u32]) -> bool {
     env.get("SLURM_STEP_NUM_NODES").and_then(|nodes| nodes.parse().ok()) == Some(tasks.len())
         && tasks.iter().any(|tasks| *tasks > 1)

@@ -171,8 +171,9 @@ impl<'a> Collector<'a> {
         self.add_way(path, why, false)
     }
 
-    /// Adds what is at the end of a path and the links on the way, and returns the end. Nothing if there is no such file, or if it must not
-    /// be staged; a file that the nodes have is returned. `by_user`: it is staged even if the nodes should have it.
+    /// Adds what is at the end of a path and the links on the way, and returns the end. Nothing if there is no such
+    /// file, or if it must not be staged; a file that the nodes have is returned. `by_user`: it is staged even if the
+    /// nodes should have it.
     fn add_way(&mut self, path: &Path, why: &str, by_user: bool) -> Result<Option<PathBuf>, Error> {
         if let Some(end) = self.added.get(path).filter(|_| !by_user) {
             return Ok(end.clone());
@@ -375,7 +376,8 @@ fn kind(meta: &Metadata) -> Result<Kind, LeftOut> {
     }
 }
 
-/// Whether a path lies in one of the system's folders: `/usr` without `/usr/local`, `/lib`, `/lib64`, `/bin`, `/sbin`, `/etc`.
+/// Whether a path lies in one of the system's folders: `/usr` without `/usr/local`, `/lib`, `/lib64`, `/bin`, `/sbin`,
+/// `/etc`.
 fn is_system(path: &Path) -> bool {
     let mut names = path.iter().skip(1).map(OsStr::as_bytes);
     match names.next().unwrap_or_default() {

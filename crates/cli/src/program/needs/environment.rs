@@ -75,8 +75,8 @@ impl Collector<'_> {
         folders.map(|folder| folder.join("site-packages")).filter(|folder| folder.is_dir()).collect()
     }
 
-    /// A folder as a whole, with what the files in it need. Not a folder that the ranks start in: what they write there would stay in the
-    /// node's copy.
+    /// A folder as a whole, with what the files in it need. Not a folder that the ranks start in: what they write there
+    /// would stay in the node's copy.
     fn add_folder(&mut self, folder: &Path, why: &str) -> Result<(), Error> {
         if self.is_above_ranks(folder) {
             self.leave_out(folder, "ranks start in it, and what they write there would stay in the node's copy");

@@ -25,7 +25,8 @@ pub struct Links {
 }
 
 impl Links {
-    /// The way to `path`, which is absolute. An error if there is nothing at its end, or too many links on the way (`ELOOP`).
+    /// The way to `path`, which is absolute. An error if there is nothing at its end, or too many links on the way
+    /// (`ELOOP`).
     pub fn follow(&mut self, path: &Path) -> io::Result<Way> {
         let mut links = Vec::new();
         let mut end = PathBuf::from("/");

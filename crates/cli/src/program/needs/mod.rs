@@ -8,9 +8,10 @@
 //!   named by the user  files, folders, patterns; the libraries that libraries and programs among them need
 //! ```
 //!
-//! Files in the system's folders are not staged, because every node has its own, unless they lie on a network file system (`file_system`).
-//! Each symbolic link on the way to a file is listed too, in its canonical folder (`links`), so that the copies can be mounted over the
-//! originals. Nothing is executed to find this out, and nothing is found that a program opens by a name of its own.
+//! Files in the system's folders are not staged, because every node has its own, unless they lie on a network file
+//! system (`file_system`). Each symbolic link on the way to a file is listed too, in its canonical folder (`links`), so
+//! that the copies can be mounted over the originals. Nothing is executed to find this out, and nothing is found that a
+//! program opens by a name of its own.
 
 mod collector;
 mod environment;
@@ -108,8 +109,8 @@ impl Error {
     }
 }
 
-/// What the ranks of `app` read to start. `env` are the job's variables, `also` the paths and patterns that the user named, relative to the
-/// folder of the program.
+/// What the ranks of `app` read to start. `env` are the job's variables, `also` the paths and patterns that the user
+/// named, relative to the folder of the program.
 ///
 /// # Errors
 ///

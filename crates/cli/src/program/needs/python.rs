@@ -1,9 +1,9 @@
 //! The folders that a Python reads, found from its program as Python itself finds them.
 //!
-//! A virtual environment has the file `pyvenv.cfg` beside or above the program's folder, with the folder of the Python that it was made
-//! from (`home`). It is looked for on the path as typed, because the program in it is mostly a link. Any other Python has
-//! `../lib/pythonX.Y` at the end of all links. A Conda environment keeps libraries for its packages outside of that folder, so it counts as
-//! a whole.
+//! A virtual environment has the file `pyvenv.cfg` beside or above the program's folder, with the folder of the Python
+//! that it was made from (`home`). It is looked for on the path as typed, because the program in it is mostly a link.
+//! Any other Python has `../lib/pythonX.Y` at the end of all links. A Conda environment keeps libraries for its
+//! packages outside of that folder, so it counts as a whole.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -107,8 +107,8 @@ fn value<'a>(config: &'a [u8], key: &str) -> Option<&'a [u8]> {
     })
 }
 
-/// The script in a Python's arguments: a file, or a folder with a `__main__.py`. After `-m` it is an argument of the module and must have
-/// the name of a script: any other file may be one that the ranks write.
+/// The script in a Python's arguments: a file, or a folder with a `__main__.py`. After `-m` it is an argument of the
+/// module and must have the name of a script: any other file may be one that the ranks write.
 pub fn script(arguments: &[Vec<u8>], cwd: &Path) -> Option<PathBuf> {
     let path = |argument: &[u8]| cwd.join(OsStr::from_bytes(argument));
     let mut arguments = arguments.iter();

@@ -93,7 +93,8 @@ fn traced(program: &Path, variables: &[&str]) -> Option<BTreeSet<PathBuf>> {
     Some(lines.lines().filter_map(path).collect())
 }
 
-/// Compares the libraries of a program with the loader's. Of the copies for certain processors it takes one, and it knows no plugins.
+/// Compares the libraries of a program with the loader's. Of the copies for certain processors it takes one, and it
+/// knows no plugins.
 fn agrees_with_the_loader(program: &Path, variables: &[&str]) {
     let found = all_of(&[text(program)], variables);
     let is_in_folder =
@@ -406,8 +407,8 @@ fn what_extension_modules_need_from_outside_is_staged() {
     assert_eq!(why(&found, &folder.path("elsewhere.so")), Some((leads.as_str(), Kind::File)));
 }
 
-/// Prints what a few programs need and how long it takes to find out: `cargo test needs_of -- --ignored --nocapture`, with the programs in
-/// `WIREUP_NEEDS_OF`, separated by colons.
+/// Prints what a few programs need and how long it takes to find out: `cargo test needs_of -- --ignored --nocapture`,
+/// with the programs in `WIREUP_NEEDS_OF`, separated by colons.
 #[test]
 #[ignore = "prints a list for people"]
 fn needs_of_programs() {

@@ -1,8 +1,8 @@
 //! Nested phases, printed so that the parts of each add up to it.
 //!
-//! Phases may overlap, so their durations (`took`) do not add up. `adds` counts each moment once: it is the part of a phase that none of the
-//! rows above it, with the same parent, covers. What no row covers is the row `other`, so the `adds` of all parts sum to their parent's
-//! `took`.
+//! Phases may overlap, so their durations (`took`) do not add up. `adds` counts each moment once: it is the part of a
+//! phase that none of the rows above it, with the same parent, covers. What no row covers is the row `other`, so the
+//! `adds` of all parts sum to their parent's `took`.
 
 use std::fmt::Write as _;
 
@@ -54,7 +54,8 @@ impl Row {
         lines
     }
 
-    /// `time` is the time of this row within its parent: clocks of different nodes may put the end of a part behind the end of the whole.
+    /// `time` is the time of this row within its parent: clocks of different nodes may put the end of a part behind the
+    /// end of the whole.
     fn add_lines<'a>(&'a self, depth: usize, time: (u64, u64), adds_ns: u64, lines: &mut Vec<Line<'a>>) {
         let took_ns = time.1 - time.0;
         let (name, remark) = (&self.name, &self.remark);

@@ -1,7 +1,8 @@
 //! Ends the processes that a killed keeper leaves behind: this process is the next subreaper above it.
 //!
-//! Orphans are killed in several scans of all descendants with a pause in between: each scan catches what was forked during the one
-//! before, and a scan that finds no process is the last. Nothing else waits for that: a scan is a deadline of the driver.
+//! Orphans are killed in several scans of all descendants with a pause in between: each scan catches what was forked
+//! during the one before, and a scan that finds no process is the last. Nothing else waits for that: a scan is a
+//! deadline of the driver.
 
 use super::AgentDriver;
 use crate::agent::keeper_link::KeeperLink;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 
-/// Most scans after the loss of a keeper. Chosen: after a tenth of a second, processes that cannot be killed are given up.
+/// Most scans after the loss of a keeper. Chosen: after a tenth of a second, processes that cannot be killed are given
+/// up.
 const LOOKS_MAX: u32 = 50;
 /// Time between two scans (ns). Chosen: a killed process has ended by then.
 const PAUSE_NS: u64 = 2_000_000;
@@ -71,7 +73,8 @@ impl AgentDriver {
 
     pub(super) fn look_for_orphans(&mut self, now_ns: u64) {
         if self.orphans.deadline_ns().is_some() {
-            // A dying keeper's socket closes before its children are reparented to us: until then they are found below it.
+            // A dying keeper's socket closes before its children are reparented to us: until then they are found below
+            // it.
             let living = self.all_keepers().filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
             let living: Vec<u32> =
                 living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();

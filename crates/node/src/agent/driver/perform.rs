@@ -40,8 +40,8 @@ impl AgentDriver {
     }
 
     fn perform(&mut self, output: Output) {
-        // The ranks of the children wait longer than ours, so a fence's result is forwarded before our ranks get it, and an
-        // allgather's before it is laid out here.
+        // The ranks of the children wait longer than ours, so a fence's result is forwarded before our ranks get it,
+        // and an allgather's before it is laid out here.
         if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
             self.flush_links();
         }
@@ -119,7 +119,8 @@ impl AgentDriver {
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
                 if !plan.shares_machine {
-                    // The agent gets the same short slice as its ranks, which would otherwise preempt it just when it answers them.
+                    // The agent gets the same short slice as its ranks, which would otherwise preempt it just when it
+                    // answers them.
                     process::shorten_slice();
                 }
                 let by_step = self.agent.session().remote_shell.starter().by_step();
@@ -335,7 +336,8 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells. The first call gives them a keeper of their own: one that was forked ahead, since they are needed before ranks are.
+/// The remote shells. The first call gives them a keeper of their own: one that was forked ahead, since they are needed
+/// before ranks are.
 fn shells_of<'s>(
     shells: &'s mut Option<Shells>,
     keepers: &mut Keepers,

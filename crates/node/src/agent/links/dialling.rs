@@ -1,6 +1,7 @@
 //! Dials the parent and agents beside the tree: tries each candidate until there is a link.
 //!
-//! Transports are asked for candidates in the order of their table; the next one is asked when all candidates of the previous one have failed.
+//! Transports are asked for candidates in the order of their table; the next one is asked when all candidates of the
+//! previous one have failed.
 
 use super::{Entry, Kind, LinkSet};
 use crate::agent::transports::{Candidate, Offer, Transports, Which};

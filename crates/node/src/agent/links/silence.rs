@@ -10,7 +10,8 @@ use wireup_os::socket::Unacknowledged;
 
 /// Checks of unacknowledged bytes within `--node-timeout`.
 const LOOKS: u64 = 4;
-/// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short `--node-timeout` is.
+/// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short
+/// `--node-timeout` is.
 const SUSPECT_NS: u64 = 1_000_000_000;
 
 impl LinkSet {

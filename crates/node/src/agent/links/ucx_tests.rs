@@ -14,8 +14,8 @@ use wireup_wire::peer::{AgentTransport, Hello, PROTOCOL_VERSION, Role};
 const OPENING: u64 = u64::MAX;
 const KNOWN: Secret = Secret([7; 32]);
 
-/// The links of an agent with UCX, and the point at which it is reached; `None`: the library is not installed, and the tests may be
-/// skipped.
+/// The links of an agent with UCX, and the point at which it is reached; `None`: the library is not installed, and the
+/// tests may be skipped.
 fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(LinkEnd, Point)> {
     let mut end = LinkEnd::knowing(secret, AgentId(me), config("127.0.0.1", encrypt));
     match end.links.open_agreed(AgentTransport::Ucx, &end.reactor) {

@@ -9,7 +9,8 @@ use wireup_os::reactor::{Event, Reactor};
 use wireup_proto::io::Input;
 
 impl LinkSet {
-    /// Waits for events, at most until `until_ns`; the caller dispatches them. What links receive while they are polled goes to `inputs`.
+    /// Waits for events, at most until `until_ns`; the caller dispatches them. What links receive while they are polled
+    /// goes to `inputs`.
     ///
     /// # Errors
     /// The kernel refuses to wait.

@@ -104,7 +104,8 @@ fn is_shared(entry: &std::fs::DirEntry) -> bool {
 /// Set for the part of the next test that runs without privileges.
 const CROWDED: &str = "WIREUP_TEST_CROWDED";
 
-/// The kernel counts the descriptors in flight per user, but not for root: so this runs in another process as another user.
+/// The kernel counts the descriptors in flight per user, but not for root: so this runs in another process as another
+/// user.
 #[test]
 fn a_send_waits_while_too_many_descriptors_are_in_flight() {
     if std::env::var_os(CROWDED).is_some() {

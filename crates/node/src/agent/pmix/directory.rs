@@ -1,9 +1,9 @@
 //! The directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
 //!
-//! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however they ended. If the keeper
-//! is killed, the agent removes it. A file in it is locked (`flock`) while its agent lives. If agent and keeper are killed together, as Slurm
-//! does with the processes of a cancelled step, no process is left to remove it: the next agent on this node that starts such a server finds
-//! the directory without a lock and removes it.
+//! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however
+//! they ended. If the keeper is killed, the agent removes it. A file in it is locked (`flock`) while its agent lives.
+//! If agent and keeper are killed together, as Slurm does with the processes of a cancelled step, no process is left to
+//! remove it: the next agent on this node that starts such a server finds the directory without a lock and removes it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -108,12 +108,12 @@ fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
     rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).ok().map(|()| claim)
 }
 
-/// For shared memory. The library shares data with its clients through files, which take long to remove from a disk (20 ms at the
-/// end of a job, measured).
+/// For shared memory. The library shares data with its clients through files, which take long to remove from a disk (20
+/// ms at the end of a job, measured).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The base directory: `TMPDIR` if it is short enough and exists, else in memory, else `/tmp`. `TMPDIR` may come from another machine:
-/// remote shells and containers pass such variables on.
+/// The base directory: `TMPDIR` if it is short enough and exists, else in memory, else `/tmp`. `TMPDIR` may come from
+/// another machine: remote shells and containers pass such variables on.
 fn base(tmpdir: Option<OsString>) -> PathBuf {
     let fits = |path: &OsString| {
         path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/") && is_ours_to_use(Path::new(path))

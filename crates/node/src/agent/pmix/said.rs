@@ -1,6 +1,7 @@
 //! What a PMIx server process writes for the user, in whole lines and not without end.
 
-/// Most bytes that are passed on of one process (chosen: a hundred lines; a library that repeats a message would flood the terminal).
+/// Most bytes that are passed on of one process (chosen: a hundred lines; a library that repeats a message would flood
+/// the terminal).
 const BYTES_MAX: usize = 8 << 10;
 
 /// Told in place of what is left out.

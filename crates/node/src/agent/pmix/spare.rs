@@ -1,5 +1,5 @@
-//! A PMIx server process that is started before its job is known. Most of the time that such a process needs until ranks can start is spent
-//! on opening the library; this one has done that when the next job of the family comes.
+//! A PMIx server process that is started before its job is known. Most of the time that such a process needs until
+//! ranks can start is spent on opening the library; this one has done that when the next job of the family comes.
 //!
 //! ```text
 //!   planned ── start ──► started ── Open ──► opening ── Opened ──► a job that would have started the same one: Begin
@@ -75,7 +75,8 @@ impl SpareServer {
         sent == Some(Ok(open.len()))
     }
 
-    /// Whether a job that wants this can have it. One that has not opened its library yet may never do so. Call it once.
+    /// Whether a job that wants this can have it. One that has not opened its library yet may never do so. Call it
+    /// once.
     pub fn serves(&self, wanted: &Opening) -> bool {
         self.opening == *wanted && self.has_opened()
     }

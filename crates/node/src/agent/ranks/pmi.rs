@@ -90,8 +90,8 @@ impl JobRanks {
         self.ranks[local.index()].pmi.clear();
     }
 
-    /// Sends PMI bytes, and with them descriptors of shared memory. While a client does not read its replies, its requests are not
-    /// read either.
+    /// Sends PMI bytes, and with them descriptors of shared memory. While a client does not read its replies, its
+    /// requests are not read either.
     pub fn reply(&mut self, client: Client, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
         if self.socket(client).is_some_and(|socket| !socket.out.write_now(bytes, shares)) {
             self.flush_pmi(client, reactor);

@@ -1,9 +1,9 @@
 //! A pause in reading PMI requests after a fence has released many ranks, where ranks outnumber the CPUs.
 //!
-//! The ranks that are already awake ask for values at once, and would be served while others still wait to leave the fence. Half of
-//! the ranks need a little longer to wake than the agent has needed for its replies to all. For that time the agent does not read the
-//! PMI sockets of this job, which leaves the CPUs to the ranks; the kernel keeps their requests. Everything else is served meanwhile:
-//! other jobs, links, output, exits of ranks.
+//! The ranks that are already awake ask for values at once, and would be served while others still wait to leave the
+//! fence. Half of the ranks need a little longer to wake than the agent has needed for its replies to all. For that
+//! time the agent does not read the PMI sockets of this job, which leaves the CPUs to the ranks; the kernel keeps their
+//! requests. Everything else is served meanwhile: other jobs, links, output, exits of ranks.
 
 use super::JobRanks;
 use super::pmi::interest;

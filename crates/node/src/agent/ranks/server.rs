@@ -109,7 +109,8 @@ mod tests {
 
     const JOB: JobId = JobId(2);
 
-    /// The program of a test is no server, so the processes end by themselves; what counts is how the agent deals with them.
+    /// The program of a test is no server, so the processes end by themselves; what counts is how the agent deals with
+    /// them.
     #[test]
     fn a_job_that_wants_another_server_gets_a_new_one_and_the_waiting_one_is_ended() {
         let (mut reactor, mut keepers) = (Reactor::new().unwrap(), Keepers::default());

@@ -17,8 +17,8 @@ use wireup_wire::signal::{SENT_TO_STEPS, SIGTERM};
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
 
-/// How long a task waits for the first byte of its input. Some systems send none before all tasks have started or one of them is given
-/// up, in which case the others are ended; if the call dies, the input ends.
+/// How long a task waits for the first byte of its input. Some systems send none before all tasks have started or one
+/// of them is given up, in which case the others are ended; if the call dies, the input ends.
 pub const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 pub struct Called {
@@ -59,8 +59,8 @@ fn say(said: &Said) {
 }
 
 impl Called {
-    /// Starts to listen if the agent has children, reports that it has started, and dials the parent if that is the root, whose addresses
-    /// are `root`.
+    /// Starts to listen if the agent has children, reports that it has started, and dials the parent if that is the
+    /// root, whose addresses are `root`.
     pub fn begin(
         me: AgentId,
         new_parent: Option<AgentId>,

@@ -36,8 +36,8 @@ struct Step {
 }
 
 impl Steps {
-    /// The process to start, and its program, so that `command` runs as these agents of the session. `bootstrap`: the message that all of
-    /// them read.
+    /// The process to start, and its program, so that `command` runs as these agents of the session. `bootstrap`: the
+    /// message that all of them read.
     ///
     /// # Panics
     /// If the session's agents are not started by steps.

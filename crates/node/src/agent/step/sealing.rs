@@ -1,4 +1,5 @@
-//! A step whose bootstrap message is being sealed: munge runs as a process of the shells' keeper, so that the agent's loop goes on.
+//! A step whose bootstrap message is being sealed: munge runs as a process of the shells' keeper, so that the agent's
+//! loop goes on.
 
 use crate::agent::munge::{self, MessageKey};
 use crate::agent::tail::Stream;

@@ -1,8 +1,9 @@
 //! Slurm: `srun`, its options and variables, and its messages about the tasks of a step.
 //!
-//! `srun` reads a default for nearly every option from its environment (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`, `SLURM_LABELIO`, ...), and
-//! `sbatch`, `salloc` and an outer step leave their values there. Its tasks inherit its environment, so variables that are valid only on
-//! this machine are removed too. Its standard error names the nodes with problems:
+//! `srun` reads a default for nearly every option from its environment (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`,
+//! `SLURM_LABELIO`, ...), and `sbatch`, `salloc` and an outer step leave their values there. Its tasks inherit its
+//! environment, so variables that are valid only on this machine are removed too. Its standard error names the nodes
+//! with problems:
 //!
 //! ```text
 //!   srun: error: n[1-2]: tasks 0-1: Exited with exit code 2
@@ -16,8 +17,8 @@ use crate::hosts::{self, collapse};
 use wireup_proto::NEEDED;
 use wireup_wire::peer::{Problem, ProblemKind};
 
-/// The step shares CPUs, memory and devices with every other step, is not bound to any of them, uses no PMI, and survives the
-/// death of one of its tasks.
+/// The step shares CPUs, memory and devices with every other step, is not bound to any of them, uses no PMI, and
+/// survives the death of one of its tasks.
 const OPTIONS: [&str; 10] = [
     "--overlap",
     "--mem=0",

@@ -7,13 +7,13 @@
 //!     ◄─ confirm; frames ───────────────────────────
 //! ```
 //!
-//! Hello, answer and confirmation are those of the Noise handshake, as on TCP. The opening's tag and address, and the offered key, are
-//! bound to it: an opening that was changed, or made for another worker, is refused at the first message, before the
-//! address in it is used.
+//! Hello, answer and confirmation are those of the Noise handshake, as on TCP. The opening's tag and address, and the
+//! offered key, are bound to it: an opening that was changed, or made for another worker, is refused at the first
+//! message, before the address in it is used.
 //!
-//! Any process that can reach the worker can send to any tag. So a message is judged before a buffer is allocated for it. With the tag
-//! of openings, or on a link that is not proved yet, it must be as short as those messages are; on a proved link, it may be as long as
-//! the other side makes them; with any other tag it is discarded.
+//! Any process that can reach the worker can send to any tag. So a message is judged before a buffer is allocated for
+//! it. With the tag of openings, or on a link that is not proved yet, it must be as short as those messages are; on a
+//! proved link, it may be as long as the other side makes them; with any other tag it is discarded.
 
 mod carrier;
 pub(crate) mod inbox;
@@ -36,10 +36,11 @@ use wireup_wire::route::Point;
 
 /// The tag of openings.
 const OPENING: u64 = u64::MAX;
-/// Time for a handshake (ns); then another transport is tried. Chosen: three messages take less than a second on a busy machine.
+/// Time for a handshake (ns); then another transport is tried. Chosen: three messages take less than a second on a busy
+/// machine.
 const ANSWER_NS_MAX: u64 = 5_000_000_000;
-/// Work of one turn of the worker. Chosen: a turn takes less than a millisecond, unless its messages are long, and there is room for the
-/// guests of two turns.
+/// Work of one turn of the worker. Chosen: a turn takes less than a millisecond, unless its messages are long, and
+/// there is room for the guests of two turns.
 const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
 
 pub struct Ucx {

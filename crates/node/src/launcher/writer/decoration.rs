@@ -76,7 +76,8 @@ fn stamp(since: Duration) -> String {
     format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z ", since.subsec_millis())
 }
 
-/// The Gregorian date of a day, counted from 1970-01-01. Years begin in March here, so that a leap day is the last day of a year.
+/// The Gregorian date of a day, counted from 1970-01-01. Years begin in March here, so that a leap day is the last day
+/// of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

@@ -100,7 +100,8 @@ impl Files {
         output_file::open(path, existing, MODE).map_err(problem)
     }
 
-    /// Whether a file that exists before the first write is replaced. In a folder, those of the job's own ranks are gone (`make_folder`).
+    /// Whether a file that exists before the first write is replaced. In a folder, those of the job's own ranks are
+    /// gone (`make_folder`).
     fn replaces(&self, path: &Path) -> bool {
         match self {
             Files::None => false,

@@ -1,6 +1,7 @@
 //! Parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
 //!
-//! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used again.
+//! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used
+//! again.
 
 use std::fs::File;
 use std::io;

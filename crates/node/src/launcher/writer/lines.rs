@@ -1,8 +1,8 @@
 //! Puts lines together that agents have sent in parts, and keeps lines of different ranks apart.
 //!
-//! A line is shown when its end is there. It is shown before that if it is a prompt, if its stream has ended, if it is longer than
-//! [`LINE_BYTES_MAX`], or if there is no room for it. Whoever writes next after such a text begins a new line. If this cuts a line, both
-//! sides of the cut are marked.
+//! A line is shown when its end is there. It is shown before that if it is a prompt, if its stream has ended, if it is
+//! longer than [`LINE_BYTES_MAX`], or if there is no room for it. Whoever writes next after such a text begins a new
+//! line. If this cuts a line, both sides of the cut are marked.
 
 use super::decoration::Decoration;
 use super::held::{Held, Room};

@@ -41,7 +41,8 @@ pub unsafe extern "C" fn log(
     acknowledge(server, callback, data, code);
 }
 
-/// What a job may tell about itself: that it can be preempted, and how it makes a checkpoint. wireup does neither, so nothing follows.
+/// What a job may tell about itself: that it can be preempted, and how it makes a checkpoint. wireup does neither, so
+/// nothing follows.
 const HINTS: [&CStr; 5] = [
     key::JOB_CTRL_ID,
     key::JOB_CTRL_PREEMPTIBLE,

@@ -136,8 +136,8 @@ pub unsafe extern "C" fn group(
 const CONNECT: &str = "connect\0";
 const DISCONNECT: &str = "disconnect\0";
 
-/// All members on this node have called `PMIx_Connect`. The members of one job know each other, so it is a barrier; members of several jobs
-/// are told of the other jobs.
+/// All members on this node have called `PMIx_Connect`. The members of one job know each other, so it is a barrier;
+/// members of several jobs are told of the other jobs.
 pub unsafe extern "C" fn connect(
     procs: *const PmixProc,
     proc_count: usize,

@@ -53,8 +53,9 @@ pub unsafe extern "C" fn finalized(
     status::OPERATION_SUCCEEDED
 }
 
-/// A rank aborts the job, or some of its ranks: in both cases the whole job ends. The call does not return: a rank that left before the job
-/// ends would break its connections, and others that notice that first would be taken for the cause.
+/// A rank aborts the job, or some of its ranks: in both cases the whole job ends. The call does not return: a rank that
+/// left before the job ends would break its connections, and others that notice that first would be taken for the
+/// cause.
 pub unsafe extern "C" fn abort(
     proc: *const PmixProc,
     _: *mut c_void,

@@ -113,7 +113,8 @@ impl Callback<InfoCallback> {
     /// Lends the infos to the library until it calls `release`.
     pub fn infos(self, code: Status, infos: Infos) {
         let infos = Box::into_raw(Box::new(infos));
-        // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the list lives until then.
+        // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the list
+        // lives until then.
         unsafe {
             let (first, count) =
                 if (*infos).len() == 0 { (std::ptr::null_mut(), 0) } else { ((*infos).as_mut_ptr(), (*infos).len()) };

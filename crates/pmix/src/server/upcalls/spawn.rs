@@ -1,7 +1,7 @@
 //! Requests for new processes.
 //!
-//! The launcher reads info keys by their names in MPI, so the library's keys are translated into these. Keys that it refuses keep their
-//! names; those that only give advice are left out, unless the rank requires them.
+//! The launcher reads info keys by their names in MPI, so the library's keys are translated into these. Keys that it
+//! refuses keep their names; those that only give advice are left out, unless the rank requires them.
 
 use super::view;
 use crate::read::{Read, View, c_str, c_strs, slice};
@@ -59,8 +59,8 @@ unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<Spawn
     }
 }
 
-/// If the rank that asks gets an error, those that have called `MPI_Comm_spawn` with it wait for it in a broadcast: in version 4, which says
-/// `ompi` where version 5 says `ompi5`, for ever.
+/// If the rank that asks gets an error, those that have called `MPI_Comm_spawn` with it wait for it in a broadcast: in
+/// version 4, which says `ompi` where version 5 says `ompi5`, for ever.
 ///
 /// # Safety
 /// What the programs point to is valid for the call.

@@ -1,4 +1,5 @@
-//! A root of seven agents whose remote shells end as the test dictates: why a child is lost, or a job fails without one.
+//! A root of seven agents whose remote shells end as the test dictates: why a child is lost, or a job fails without
+//! one.
 
 use super::*;
 use crate::io::{ExitStatus, ShellId};

@@ -1,5 +1,5 @@
-//! A tree of agents with arbitrary message delays that send to each other across it: every frame arrives once and in order, whatever
-//! happens to the links of each pair, and a pair never makes more than one link.
+//! A tree of agents with arbitrary message delays that send to each other across it: every frame arrives once and in
+//! order, whatever happens to the links of each pair, and a pair never makes more than one link.
 
 use super::direct::{frame, send};
 use super::*;

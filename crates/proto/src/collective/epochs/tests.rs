@@ -266,7 +266,8 @@ fn a_departure_breaks_only_collectives_that_the_rank_has_not_entered() {
     }
 }
 
-/// An agent that knows of a departure and of another node's part knows that a rank waits in vain, also if the data uses direct links.
+/// An agent that knows of a departure and of another node's part knows that a rank waits in vain, also if the data uses
+/// direct links.
 #[test]
 fn the_root_knows_that_a_node_waits() {
     for scheme in schemes() {

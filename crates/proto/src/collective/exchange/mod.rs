@@ -5,8 +5,8 @@
 //!                                                                     scan: two values, up and down the tree
 //! ```
 //!
-//! How blocks reach all nodes, and at what cost, is the job of `wireup_coll::allgather`; frames of the tree and of rounds between nodes are
-//! its messages.
+//! How blocks reach all nodes, and at what cost, is the job of `wireup_coll::allgather`; frames of the tree and of
+//! rounds between nodes are its messages.
 
 mod blocks;
 mod scan;

@@ -174,8 +174,8 @@ fn key(rank: u32, of: &Group, round: u32) -> String {
 
 const T: Instant = Instant(1_000_000_000);
 
-/// Every rank runs through the groups that it is in, `rounds` times, with at most `ahead` barriers outstanding and occasional long waits;
-/// then all depart.
+/// Every rank runs through the groups that it is in, `rounds` times, with at most `ahead` barriers outstanding and
+/// occasional long waits; then all depart.
 fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
     let mut net = Net::new(slots, fanout);
     let size = net.topology.mapping.job_size();

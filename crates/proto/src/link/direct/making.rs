@@ -230,7 +230,8 @@ mod tests {
     use super::*;
     use wireup_wire::peer::AgentTransport;
 
-    /// The peer sends its endpoint again when the path through the tree has changed. If both dialled then, each might close the other's link.
+    /// The peer sends its endpoint again when the path through the tree has changed. If both dialled then, each might
+    /// close the other's link.
     #[test]
     fn after_a_dial_in_vain_only_the_peer_dials() {
         let endpoint = || Endpoint { addresses: vec!["there".into()], ..Endpoint::default() };

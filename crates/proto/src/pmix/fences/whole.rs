@@ -58,8 +58,9 @@ impl Whole {
 
     /// The epoch that the local ranks are about to enter.
     ///
-    /// A fence without a timeout cannot be one that was given up, if all ranks make the same calls: the library has already ended that
-    /// fence here for the ranks that had entered, without a request from its server. So such epochs are skipped.
+    /// A fence without a timeout cannot be one that was given up, if all ranks make the same calls: the library has
+    /// already ended that fence here for the ranks that had entered, without a request from its server. So such epochs
+    /// are skipped.
     pub fn begin(&mut self, view: &View<'_>, is_impatient: bool) -> Epoch {
         while !is_impatient && self.is_given_up(self.next()) {
             self.pass(view);
@@ -140,7 +141,8 @@ impl Whole {
         self.exchanges.on_departed(departed)
     }
 
-    /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it is not reported.
+    /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it
+    /// is not reported.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
         self.exchanges.broken().filter(|(_, epoch, _)| !self.with_timeout.contains(epoch))
     }

@@ -1,4 +1,5 @@
-//! Direct modex: the data that a rank of another node has committed is requested from its agent when it is first needed (S3).
+//! Direct modex: the data that a rank of another node has committed is requested from its agent when it is first needed
+//! (S3).
 //!
 //! ```text
 //!   server here      agent here               agent there        server there
@@ -9,14 +10,15 @@
 //!                      ── Want { 4, 6 } ───────►
 //! ```
 //!
-//! Data that is requested while a `Want` is in transit goes into the next one; what several ranks request is requested only once, on both
-//! sides. A request names a key; the owner's server answers it when the rank has committed that key, with all data of the rank. Nothing is cached here: the library caches what it was given for all ranks of its node, and asks again only for data that
-//! may have been committed since, which only its owner knows.
+//! Data that is requested while a `Want` is in transit goes into the next one; what several ranks request is requested
+//! only once, on both sides. A request names a key; the owner's server answers it when the rank has committed that key,
+//! with all data of the rank. Nothing is cached here: the library caches what it was given for all ranks of its node,
+//! and asks again only for data that may have been committed since, which only its owner knows.
 //!
-//! A rank that has finalized or ended commits nothing more. Its data is still requested from its server, which answers at once; if the
-//! server does not answer, the result is that the rank has gone. Before a node's server exits, because all ranks there have ended, it is
-//! asked for the data of all of them; the agent keeps that until the job has ended everywhere or, in a session of one run, the next job
-//! starts.
+//! A rank that has finalized or ended commits nothing more. Its data is still requested from its server, which answers
+//! at once; if the server does not answer, the result is that the rank has gone. Before a node's server exits, because
+//! all ranks there have ended, it is asked for the data of all of them; the agent keeps that until the job has ended
+//! everywhere or, in a session of one run, the next job starts.
 //!
 //! `wants` is the requesting side, `offers` the other.
 //!
@@ -127,7 +129,8 @@ impl Modex {
         self.offers.on_unserved(now);
     }
 
-    /// All local ranks have ended, and other nodes may still need their data: fetches it. Returns `false` if there is none.
+    /// All local ranks have ended, and other nodes may still need their data: fetches it. Returns `false` if there is
+    /// none.
     pub fn keep_all(&mut self, view: &View<'_>, steps: &mut Steps) -> bool {
         if view.ranks.len() == view.facts.job_size as usize {
             return false;

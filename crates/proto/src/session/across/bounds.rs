@@ -7,7 +7,8 @@ use wireup_wire::limits::{ACROSS_ANSWERS_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::peer;
 use wireup_wire::pmix::Set;
 
-/// What a message needs besides data and descriptions (bytes), and each piece of data. Chosen: more than the encoding adds.
+/// What a message needs besides data and descriptions (bytes), and each piece of data. Chosen: more than the encoding
+/// adds.
 const MESSAGE_BYTES: usize = 4096;
 const PIECE_BYTES: usize = 16;
 

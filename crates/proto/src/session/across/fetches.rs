@@ -1,7 +1,8 @@
-//! Requests for what a rank of another job has committed. They wait as long as the rank's node lets them, or until its job is over.
+//! Requests for what a rank of another job has committed. They wait as long as the rank's node lets them, or until its
+//! job is over.
 //!
-//! What several nodes request is requested from the rank's node once. Its answer is awaited even if nobody waits for it any more: then the
-//! next request for the same needs no other.
+//! What several nodes request is requested from the rank's node once. Its answer is awaited even if nobody waits for it
+//! any more: then the next request for the same needs no other.
 
 use super::members::{agent_of, job_named};
 use super::place::{Place, answer, order};

@@ -1,8 +1,9 @@
 //! Where ranks of several jobs meet, by PMIx: at the root, which knows all jobs of the session.
 //!
-//! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the job concerned.
-//! `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a rank of another job, `members`
-//! checks what agents say and finds the agents concerned, `told` is who was told of which job, `bounds` how much the root stores.
+//! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the
+//! job concerned. `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a
+//! rank of another job, `members` checks what agents say and finds the agents concerned, `told` is who was told of
+//! which job, `bounds` how much the root stores.
 //!
 //! ```text
 //!   job A, node 0 ── Join ─►┐                                  job A, node 0 ── Fetch ─► root ── Give ─► job B, node 1

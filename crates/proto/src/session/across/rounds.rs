@@ -91,7 +91,8 @@ impl Rounds {
         self.give_up_lonely(view, &key, fx);
     }
 
-    /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has ended.
+    /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has
+    /// ended.
     fn complete(&mut self, view: &View<'_>, told: &mut Told, key: &Key, fx: &mut Effects) -> bool {
         let Some(round) = self.open.get(key).and_then(VecDeque::front) else { return false };
         if !agents(view, &key.1).iter().all(|place| round.entered.contains_key(place)) {

@@ -1,4 +1,5 @@
-//! Jobs 1 (agents 0, 1) and 2 (agents 1, 2), with two ranks on each node, and what the root makes of what their agents say.
+//! Jobs 1 (agents 0, 1) and 2 (agents 1, 2), with two ranks on each node, and what the root makes of what their agents
+//! say.
 
 use super::*;
 use crate::job::JobInput;

@@ -1,5 +1,5 @@
-//! Launchers' requests for nodes and jobs. A request is a few bytes and its answer a few bytes per node or job, so the requests of one read
-//! are answered together.
+//! Launchers' requests for nodes and jobs. A request is a few bytes and its answer a few bytes per node or job, so the
+//! requests of one read are answered together.
 
 use super::Launchers;
 use super::attached::Asks;

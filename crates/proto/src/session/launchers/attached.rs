@@ -1,4 +1,5 @@
-//! Launchers that are attached to the root: the answers that each waits for, and the links to which frames of jobs are sent.
+//! Launchers that are attached to the root: the answers that each waits for, and the links to which frames of jobs are
+//! sent.
 
 use crate::io::LinkId;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,8 +10,8 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
 use wireup_wire::peer::Control;
 
-/// How long it waits before its launcher is told for which nodes (ns). Chosen: agents start in milliseconds on one machine, within a second
-/// by ssh.
+/// How long it waits before its launcher is told for which nodes (ns). Chosen: agents start in milliseconds on one
+/// machine, within a second by ssh.
 const UNTOLD_NS: u64 = 2_000_000_000;
 
 /// Maximum standard input to keep. Chosen: a launcher has credit for less, and frames of one byte have headers.

@@ -1,7 +1,7 @@
 //! Jobs that wait for nodes that are starting.
 //!
-//! An agent that does not link may be started again, and only one of the two incarnations stays linked. So no agent is sent a job before
-//! all of the job's agents are up.
+//! An agent that does not link may be started again, and only one of the two incarnations stays linked. So no agent is
+//! sent a job before all of the job's agents are up.
 
 use super::asks::jobs_entry;
 use super::deferred::{DeferredJob, are_up};
@@ -49,8 +49,8 @@ impl Launchers {
         }
     }
 
-    /// A message for a waiting job, which has no ranks: one that would end ranks ends the job, others wait as well. Returns whether the job
-    /// is waiting.
+    /// A message for a waiting job, which has no ranks: one that would end ranks ends the job, others wait as well.
+    /// Returns whether the job is waiting.
     pub(super) fn tell_held(&mut self, job: JobId, message: &Control, fx: &mut Effects) -> bool {
         let Some(deferred) = self.deferred.get_mut(&job) else { return false };
         match message {

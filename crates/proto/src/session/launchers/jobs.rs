@@ -1,7 +1,7 @@
 //! Jobs of launchers: starting them down the session's tree, and cleaning up after them.
 //!
-//! `Start` is forwarded towards the job's nodes, also by agents outside the job, which keep nothing. It lists the live jobs, so that agents
-//! can distinguish frames that are too late from frames that are too early.
+//! `Start` is forwarded towards the job's nodes, also by agents outside the job, which keep nothing. It lists the live
+//! jobs, so that agents can distinguish frames that are too late from frames that are too early.
 
 use super::deferred::are_up;
 use super::{Launchers, refuse_launch, start_frame};

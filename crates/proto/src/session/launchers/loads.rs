@@ -1,8 +1,8 @@
 //! How many ranks each node of a session has, and which nodes the next job gets: at the root, where all jobs are known.
 //!
-//! A launcher that does not name nodes asks for them. The ranks count from the answer on: a hundred launchers that ask at once get different
-//! nodes. The job's own description, once it is launched, takes the place of what was answered. Choosing k of N nodes takes
-//! O(N + k log k) steps, and the answer is O(k) bytes.
+//! A launcher that does not name nodes asks for them. The ranks count from the answer on: a hundred launchers that ask
+//! at once get different nodes. The job's own description, once it is launched, takes the place of what was answered.
+//! Choosing k of N nodes takes O(N + k log k) steps, and the answer is O(k) bytes.
 
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;

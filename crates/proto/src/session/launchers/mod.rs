@@ -1,11 +1,11 @@
 //! Requests of the launchers that are attached to the root.
 //!
-//! Each link has a job number; a launcher's messages about other jobs are refused, except for requests to end them, since all launchers
-//! belong to the same user. When a launcher detaches, its job ends, but no other. `jobs` starts the jobs down the session's tree and ends
-//! them there.
+//! Each link has a job number; a launcher's messages about other jobs are refused, except for requests to end them,
+//! since all launchers belong to the same user. When a launcher detaches, its job ends, but no other. `jobs` starts the
+//! jobs down the session's tree and ends them there.
 //!
-//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both, `spawns` passes requests of
-//! ranks for processes to the launcher of their job.
+//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both,
+//! `spawns` passes requests of ranks for processes to the launcher of their job.
 
 mod asks;
 mod attached;

@@ -1,8 +1,9 @@
 //! Which job has which of the ports that agents have reserved for ranks: at the root.
 //!
-//! A job gets a contiguous share on each of its nodes, the lowest that fits. On each node the share is free again when the agent says so:
-//! the job has ended everywhere, so nobody connects for it any more, and the ports listen for others. If one of its nodes has no such share
-//! the job gets none, and its agents find ports as in a session without reserved ones.
+//! A job gets a contiguous share on each of its nodes, the lowest that fits. On each node the share is free again when
+//! the agent says so: the job has ended everywhere, so nobody connects for it any more, and the ports listen for
+//! others. If one of its nodes has no such share the job gets none, and its agents find ports as in a session without
+//! reserved ones.
 
 use crate::session::membership::Nodes;
 use bytes::Bytes;

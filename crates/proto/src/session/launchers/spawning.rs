@@ -1,4 +1,5 @@
-//! Requests of ranks for processes: the root gives each a number for a new job, and offers it to the launcher of the rank's job.
+//! Requests of ranks for processes: the root gives each a number for a new job, and offers it to the launcher of the
+//! rank's job.
 
 use super::Launchers;
 use super::spawns::Request;

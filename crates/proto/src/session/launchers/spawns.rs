@@ -7,8 +7,9 @@
 //!                                     └─────────► Launched ──────────────────┘
 //! ```
 //!
-//! The root only numbers the jobs. The launcher knows the environment, the nodes and what else runs on them: it makes a job of the request
-//! and launches it as any other. If the launcher exits, its jobs end, and nobody waits for an answer.
+//! The root only numbers the jobs. The launcher knows the environment, the nodes and what else runs on them: it makes a
+//! job of the request and launches it as any other. If the launcher exits, its jobs end, and nobody waits for an
+//! answer.
 
 use crate::io::LinkId;
 use crate::job::JobInput;

@@ -5,8 +5,9 @@
 //!                                            the job neither waits nor runs ──► Release: Lost ↓ to all; the numbers are free again
 //! ```
 //!
-//! An added agent is a child of the root, without children. It serves one job, and leaves with it (`launchers/jobs`). In a
-//! session of one run it is started with its job, as all others are, without a log; so its number is not used again.
+//! An added agent is a child of the root, without children. It serves one job, and leaves with it (`launchers/jobs`).
+//! In a session of one run it is started with its job, as all others are, without a log; so its number is not used
+//! again.
 
 use super::{LiveOf, Membership, lease_ns};
 use crate::io::LinkId;

@@ -8,9 +8,10 @@
 //!      └─ not started, or its starter is lost ───────────────────────────┘ second case: Starting again at once
 //! ```
 //!
-//! An agent whose parent is lost has a lease: it must dial the root before the lease ends. If an agent dials while its parent is not lost,
-//! either their link broke or the loss has not been reported yet; it is told to try again, and it is lost if its parent is still not lost
-//! when its lease ends. An awaited agent is not up: jobs wait until it is up or lost.
+//! An agent whose parent is lost has a lease: it must dial the root before the lease ends. If an agent dials while its
+//! parent is not lost, either their link broke or the loss has not been reported yet; it is told to try again, and it
+//! is lost if its parent is still not lost when its lease ends. An awaited agent is not up: jobs wait until it is up or
+//! lost.
 
 use super::{LiveOf, Membership};
 use super::{REJOIN_NS_MAX, lease_ns};
@@ -33,8 +34,8 @@ impl Membership {
         self.tell_nodes(fx);
     }
 
-    /// Decides about agents that are reported as gone. A report counts if its sender can know: the parent or, while the agent is starting,
-    /// any ancestor.
+    /// Decides about agents that are reported as gone. A report counts if its sender can know: the parent or, while the
+    /// agent is starting, any ancestor.
     pub(super) fn judge(&mut self, view: &View<'_>, live: LiveOf<'_>, gone: Vec<Gone>, fx: &mut Effects) {
         let Some(writer) = &self.writer else { return };
         let roster = &self.routes.roster;
@@ -47,8 +48,8 @@ impl Membership {
         self.lose(view, live, missing, lease_ns(view), fx);
     }
 
-    /// These agents are lost. Agents below them that are up get a lease of `lease_ns`; the others, whose starter is lost, are started
-    /// again.
+    /// These agents are lost. Agents below them that are up get a lease of `lease_ns`; the others, whose starter is
+    /// lost, are started again.
     pub(super) fn lose(
         &mut self,
         view: &View<'_>,
@@ -189,9 +190,9 @@ impl Membership {
             return dismiss(link, missed, fx);
         }
         if roster.parent(agent) != Some(view.me) {
-            // Its parent is not known to be lost: it may try again. If the parent is itself awaited, it is most likely gone: otherwise it
-            // would usually have dialled by now. This guess is wrong only if the parent has lost its child but cannot know that it has lost
-            // its own parent, which takes two faults at once.
+            // Its parent is not known to be lost: it may try again. If the parent is itself awaited, it is most likely
+            // gone: otherwise it would usually have dialled by now. This guess is wrong only if the parent has lost its
+            // child but cannot know that it has lost its own parent, which takes two faults at once.
             writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
             let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(view.me));
             if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {

@@ -1,8 +1,8 @@
 //! How each agent carries out the root's decisions, in order.
 //!
-//! A decision is forwarded to the children before anything else is done about it: so a child always knows at least as much as the sender of
-//! any frame that reaches it through this agent. And everything that follows from one decision is done before the next: so nothing meant
-//! for one incarnation reaches a later one.
+//! A decision is forwarded to the children before anything else is done about it: so a child always knows at least as
+//! much as the sender of any frame that reaches it through this agent. And everything that follows from one decision is
+//! done before the next: so nothing meant for one incarnation reaches a later one.
 
 use super::Membership;
 use crate::job::JobInput;

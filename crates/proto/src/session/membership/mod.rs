@@ -1,7 +1,7 @@
 //! The membership of the session.
 //!
-//! Only the root decides about it. Its decisions are a log of `Entry`: agents are lost, or are started again. Each agent folds the prefix
-//! of the log that has reached it into a tree (`Roster`); so there is nothing to merge.
+//! Only the root decides about it. Its decisions are a log of `Entry`: agents are lost, or are started again. Each
+//! agent folds the prefix of the log that has reached it into a tree (`Roster`); so there is nothing to merge.
 //!
 //! ```text
 //!   an agent links      Here ↑ ──────────────► the root: it is up
@@ -10,14 +10,14 @@
 //!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts it as a new incarnation
 //! ```
 //!
-//! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow` carries out
-//! decisions on each agent; `search` is an agent that has lost its parent (`Seeking`); `nodes` is the state of nodes for launchers; `added`
-//! hosts that jobs add to them.
+//! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow`
+//! carries out decisions on each agent; `search` is an agent that has lost its parent (`Seeking`); `nodes` is the state
+//! of nodes for launchers; `added` hosts that jobs add to them.
 //!
 //! In a session of one run no agent is lost here: a loss is reported to the jobs, which end.
 //!
-//! Cost: for each agent one message up per level above it, once; for each loss one message up, one to every agent, and one dial per child
-//! of the lost agent, or more if the root has not noticed the loss yet.
+//! Cost: for each agent one message up per level above it, once; for each loss one message up, one to every agent, and
+//! one dial per child of the lost agent, or more if the root has not noticed the loss yet.
 
 mod added;
 mod decide;
@@ -43,15 +43,16 @@ use wireup_wire::session::{Entry, SessionSnapshot};
 
 /// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
-/// An attempt may take as long again, and only then do the agents below notice that they too have lost their parent (ns).
+/// An attempt may take as long again, and only then do the agents below notice that they too have lost their parent
+/// (ns).
 const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
-/// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns of most losses
-/// within the first.
+/// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns
+/// of most losses within the first.
 const PAUSE_NS: u64 = 100_000_000;
 const PAUSE_NS_MAX: u64 = 1_600_000_000;
 
-/// Number of entries kept for agents that rejoin. Chosen: more losses, and jobs that add hosts, than occur in any session
-/// during one lease.
+/// Number of entries kept for agents that rejoin. Chosen: more losses, and jobs that add hosts, than occur in any
+/// session during one lease.
 const KEPT_MAX: usize = 4096;
 
 /// The newest job's number, and the jobs that may still send frames.
@@ -160,8 +161,8 @@ impl Membership {
     }
 }
 
-/// How long the root waits for an agent without a parent (ns): the agent may notice late that its parent is gone, after the parent has
-/// tried in vain to reach the root, and then needs several attempts itself.
+/// How long the root waits for an agent without a parent (ns): the agent may notice late that its parent is gone, after
+/// the parent has tried in vain to reach the root, and then needs several attempts itself.
 pub fn lease_ns(view: &View<'_>) -> u64 {
     view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
@@ -224,7 +225,8 @@ impl Writer {
         self.nodes.is_up(agent) || self.leases.contains_key(&agent)
     }
 
-    /// The root is an agent's new parent, and the agent must dial it by this time. Until then it is not up: no job starts there.
+    /// The root is an agent's new parent, and the agent must dial it by this time. Until then it is not up: no job
+    /// starts there.
     pub fn await_rejoin(&mut self, agent: AgentId, until: Instant) {
         self.nodes.on_return(agent);
         self.leases.insert(agent, until);

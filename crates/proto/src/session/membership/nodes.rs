@@ -1,4 +1,5 @@
-//! The root's table of all nodes: which are up, starting or lost, and why. Those of the session come first, then hosts that jobs have added.
+//! The root's table of all nodes: which are up, starting or lost, and why. Those of the session come first, then hosts
+//! that jobs have added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId};

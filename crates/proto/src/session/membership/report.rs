@@ -1,7 +1,8 @@
 //! Reports of an agent about its subtree, up to the root: which agents are linked, which are gone.
 //!
-//! Each hop keeps what it has forwarded until the root has decided, and repeats it to a new parent, because reports that the previous
-//! parent had not forwarded are lost with it. Every report contains an incarnation, so it never affects a later one.
+//! Each hop keeps what it has forwarded until the root has decided, and repeats it to a new parent, because reports
+//! that the previous parent had not forwarded are lost with it. Every report contains an incarnation, so it never
+//! affects a later one.
 
 use super::{LiveOf, Membership};
 use crate::session::inputs::{agreement, membership, starter};

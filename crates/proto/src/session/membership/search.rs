@@ -8,8 +8,8 @@
 //!                                    └── told to leave, or the root is unreachable for too long: it leaves
 //! ```
 //!
-//! Only the root decides whether an agent is lost. An agent that reaches the root leaves when the root says so. One that cannot reach it
-//! for some seconds leaves by itself, long before the root stops waiting for the agents below it.
+//! Only the root decides whether an agent is lost. An agent that reaches the root leaves when the root says so. One
+//! that cannot reach it for some seconds leaves by itself, long before the root stops waiting for the agents below it.
 
 use super::{Membership, REJOIN_NS_MAX, Seeking};
 use crate::io::{LinkId, Output};
@@ -18,7 +18,8 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Rejoin;
 
 impl Membership {
-    /// In a session of one run the agent leaves, and its keeper ends what it started. A child of the root that has lost its link is lost.
+    /// In a session of one run the agent leaves, and its keeper ends what it started. A child of the root that has lost
+    /// its link is lost.
     pub(super) fn on_parent_lost(&mut self, view: &View<'_>, fx: &mut Effects) {
         let was_roots = self.seeking.is_none() && self.linked_to == AgentId(0);
         if !view.policy.survives_losses() || view.is_leaving || was_roots {

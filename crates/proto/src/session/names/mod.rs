@@ -1,7 +1,7 @@
 //! The names that the ranks of all jobs of the session have published: at the root.
 //!
-//! Requests come up a job's tree (`job/names`), from PMI and PMIx alike; answers go back to the same job. A name ends with its publisher's
-//! job.
+//! Requests come up a job's tree (`job/names`), from PMI and PMIx alike; answers go back to the same job. A name ends
+//! with its publisher's job.
 
 mod room;
 mod store;

@@ -1,7 +1,7 @@
 //! The published names, and the look-ups that wait for them.
 //!
-//! A name exists once in each scope: of a node, of a job, of the session. Look-ups that wait are answered as soon as enough of their names
-//! exist, in order of arrival.
+//! A name exists once in each scope: of a node, of a job, of the session. Look-ups that wait are answered as soon as
+//! enough of their names exist, in order of arrival.
 
 use super::room::Room;
 use super::waiting::{LookUp, Place, Waiting};

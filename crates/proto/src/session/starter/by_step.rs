@@ -8,11 +8,12 @@
 //!   the parents' addresses, through the step's input ─► all
 //! ```
 //!
-//! Only the root calls anything: the other agents expect their children, which start independently. The root forwards what the step reports
-//! about an agent to that agent's parent. If no node has the program, further steps look for it and then send it; once one agent has
-//! started, its ranks run, and no other step is called for the same agents.
+//! Only the root calls anything: the other agents expect their children, which start independently. The root forwards
+//! what the step reports about an agent to that agent's parent. If no node has the program, further steps look for it
+//! and then send it; once one agent has started, its ranks run, and no other step is called for the same agents.
 //!
-//! Cost: one line from each agent, and from the root one line per agent with children, which the step sends to all tasks.
+//! Cost: one line from each agent, and from the root one line per agent with children, which the step sends to all
+//! tasks.
 
 use super::steps::{FailedTask, Step};
 use super::{SnapshotOf, Starter, next};
@@ -110,8 +111,8 @@ impl Starter {
         fx.push(next(Next::TasksLost(tasks)));
     }
 
-    /// Tasks will not start their agents, or have ended. Jobs are told immediately of all agents that never started: the agents between
-    /// them and the root may be missing too, and cannot report it.
+    /// Tasks will not start their agents, or have ended. Jobs are told immediately of all agents that never started:
+    /// the agents between them and the root may be missing too, and cannot report it.
     pub(super) fn on_tasks_lost(&mut self, view: &View<'_>, tasks: Vec<FailedTask>, fx: &mut Effects) {
         let jobs = view.jobs.iter().filter(|_| !view.policy.survives_losses());
         for (id, job) in jobs {

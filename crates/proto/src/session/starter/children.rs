@@ -1,4 +1,5 @@
-//! The child agents of one agent: which were started, which linked in time, and what is known about the agents below one that did not.
+//! The child agents of one agent: which were started, which linked in time, and what is known about the agents below
+//! one that did not.
 
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +75,8 @@ impl Children {
         self.children.insert(agent, child);
     }
 
-    /// The child has linked and may send this many notes. Returns when it was started, and whether another agent had to start it.
+    /// The child has linked and may send this many notes. Returns when it was started, and whether another agent had to
+    /// start it.
     pub fn on_agent_up(&mut self, agent: AgentId, notes_max: u32) -> Option<(Instant, bool)> {
         let child = self.children.get_mut(&agent)?;
         let before = std::mem::replace(&mut child.state, State::Up);

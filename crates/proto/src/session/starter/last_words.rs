@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Problem;
 
-/// How long to wait for a lost child's shell (ns). Chosen: a remote shell needs one round trip, and a delay of a fifth of a second in a
-/// failure report does not matter.
+/// How long to wait for a lost child's shell (ns). Chosen: a remote shell needs one round trip, and a delay of a fifth
+/// of a second in a failure report does not matter.
 const LAST_WORDS_NS_MAX: u64 = 200_000_000;
 
 #[derive(Default)]
@@ -36,7 +36,8 @@ impl LastWords {
         waited
     }
 
-    /// Stores a batch system's message about an agent that has linked; the message that all agents were killed may follow.
+    /// Stores a batch system's message about an agent that has linked; the message that all agents were killed may
+    /// follow.
     pub fn keep(&mut self, child: AgentId, words: Problem) {
         self.said.insert(child, words);
     }

@@ -1,11 +1,13 @@
-//! How an agent starts its children: by its own remote shell, otherwise by the nearest ancestor that can; otherwise they are missing.
+//! How an agent starts its children: by its own remote shell, otherwise by the nearest ancestor that can; otherwise
+//! they are missing.
 //!
-//! Missing agents are reported immediately, and the agents below them are probed, so that one message names all problems. A child that
-//! takes half of its start time is treated as missing in this respect: the agents below it are probed in the meantime.
+//! Missing agents are reported immediately, and the agents below them are probed, so that one message names all
+//! problems. A child that takes half of its start time is treated as missing in this respect: the agents below it are
+//! probed in the meantime.
 //!
-//! `children` has the state of each child, `elsewhere` what agents do for each other, `probes` checks hosts, `missing` reports agents that
-//! do not link, `losses` why a child was lost (`last_words`), `by_step` handles agents that a batch system starts (`steps`, `unheard`),
-//! `ends` gives up.
+//! `children` has the state of each child, `elsewhere` what agents do for each other, `probes` checks hosts, `missing`
+//! reports agents that do not link, `losses` why a child was lost (`last_words`), `by_step` handles agents that a batch
+//! system starts (`steps`, `unheard`), `ends` gives up.
 
 mod by_step;
 mod children;
@@ -35,12 +37,12 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::session::SessionSnapshot;
 
-/// A child whose start took longer than this is told how much of the start time is left, since it counts from its own start (ns). Chosen: a
-/// smaller error does no harm, and quick launches need no message.
+/// A child whose start took longer than this is told how much of the start time is left, since it counts from its own
+/// start (ns). Chosen: a smaller error does no harm, and quick launches need no message.
 const LONG_START_NS: u64 = 500_000_000;
 
-/// Number of notes that are forwarded per agent of a child's subtree. An agent that is refused at every level and retried causes ten notes
-/// per level.
+/// Number of notes that are forwarded per agent of a child's subtree. An agent that is refused at every level and
+/// retried causes ten notes per level.
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
 /// The state that a new agent receives about the session.

@@ -16,7 +16,8 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, Problem};
 
 impl Starter {
-    /// Asks about these agents, which are below a missing or slow child. Removes those about which nothing more can be learned.
+    /// Asks about these agents, which are below a missing or slow child. Removes those about which nothing more can be
+    /// learned.
     pub(super) fn ask_step(&mut self, view: &View<'_>, below: &mut BTreeSet<AgentId>, fx: &mut Effects) {
         if view.is_root() {
             below.retain(|agent| self.steps.is_unheard(*agent));
@@ -43,7 +44,8 @@ impl Starter {
         }
     }
 
-    /// Answers the agents that asked about `agent` that they need not report it: it has started, or its jobs know that it is missing.
+    /// Answers the agents that asked about `agent` that they need not report it: it has started, or its jobs know that
+    /// it is missing.
     pub(super) fn on_task_known(&mut self, view: &View<'_>, agent: AgentId, fx: &mut Effects) {
         self.answer_asked(view, |asked| asked == agent, None, fx);
     }

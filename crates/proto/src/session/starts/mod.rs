@@ -1,7 +1,7 @@
 //! The remote shells of one agent: a limited number in progress at once, called again if that may help.
 //!
-//! A wish is an agent to be started, as this agent's child or on behalf of an agent below, or a host to be probed. `verdict` interprets the
-//! end of a shell, and the messages of a batch system about a step:
+//! A wish is an agent to be started, as this agent's child or on behalf of an agent below, or a host to be probed.
+//! `verdict` interprets the end of a shell, and the messages of a batch system about a step:
 //!
 //! ```text
 //!   queued ──► running ──► linked                     the shell stays as long as its agent; its end has no meaning
@@ -147,8 +147,8 @@ impl Starts {
         self.calls.values().filter(|(_, state)| *state == State::Running).map(|(call, _)| call)
     }
 
-    /// An agent has linked, here or to the parent that it was to dial: its shell frees its slot, and the agent is not called again. Returns
-    /// whether it was called here.
+    /// An agent has linked, here or to the parent that it was to dial: its shell frees its slot, and the agent is not
+    /// called again. Returns whether it was called here.
     pub fn on_linked(&mut self, agent: AgentId) -> bool {
         let starts = |call: &Call| call.wish.agent == agent && !call.wish.purpose.is_probe();
         self.queue.retain(|call| !starts(call));
@@ -230,8 +230,8 @@ impl Starts {
         }
     }
 
-    /// The pause doubles with each attempt, and varies between agents by up to a half, so that agents which were refused together do not
-    /// retry together.
+    /// The pause doubles with each attempt, and varies between agents by up to a half, so that agents which were
+    /// refused together do not retry together.
     fn pause_ns(&self, agent: AgentId, attempt: u32) -> u64 {
         let pause = (PAUSE_NS << attempt.min(20)).min(PAUSE_NS_MAX);
         let mut mixed = u64::from(agent.0) << 32 | u64::from(self.me.0) << 8 | u64::from(attempt);
@@ -241,7 +241,8 @@ impl Starts {
         pause / 2 + (mixed ^ (mixed >> 31)) % (pause / 2 + 1)
     }
 
-    /// Gives up all calls for which `which` holds and whose agents have not linked; returns their wishes and the shells to be killed.
+    /// Gives up all calls for which `which` holds and whose agents have not linked; returns their wishes and the shells
+    /// to be killed.
     pub fn give_up(&mut self, which: impl Fn(&Wish) -> bool) -> (Vec<Wish>, Vec<ShellId>) {
         let mut wishes = self.give_up_uncalled(&which);
         let mut shells = Vec::new();

@@ -1,5 +1,5 @@
-//! Interprets the end of a remote shell, by exit codes and messages of `ssh`; and a batch system's messages about a step as a whole, which
-//! are recognised by the texts in its row of the table.
+//! Interprets the end of a remote shell, by exit codes and messages of `ssh`; and a batch system's messages about a
+//! step as a whole, which are recognised by the texts in its row of the table.
 
 use crate::io::{ExitStatus, How};
 use wireup_wire::peer::{Batch, Problem, ProblemKind};
@@ -23,8 +23,8 @@ const SHELL_KILLED: &str = "Killed";
 /// `ssh` itself failed.
 const SSH_FAILED: u8 = 255;
 
-/// Messages of `ssh` when `sshd` drops a connection before log-in: there are too many at once (`MaxStartups`, `PerSourceMaxStartups`), or
-/// its queue is full.
+/// Messages of `ssh` when `sshd` drops a connection before log-in: there are too many at once (`MaxStartups`,
+/// `PerSourceMaxStartups`), or its queue is full.
 const BUSY: [&str; 6] = [
     "kex_exchange_identification",
     "ssh_exchange_identification",
@@ -33,8 +33,8 @@ const BUSY: [&str; 6] = [
     "Connection reset by",
     "Not allowed at this time",
 ];
-/// Messages that may occur together with these but are permanent errors. A jump host that cannot reach its target prints its own reason
-/// first.
+/// Messages that may occur together with these but are permanent errors. A jump host that cannot reach its target
+/// prints its own reason first.
 const NOT_BUSY: [&str; 9] = [
     "Connection refused",
     "Permission denied",
@@ -141,8 +141,8 @@ fn shown(stderr: &str) -> String {
     (if telling.is_empty() { lines } else { telling }).join("; ")
 }
 
-/// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed, `ssh` only reports
-/// that it failed.
+/// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed,
+/// `ssh` only reports that it failed.
 pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
     let who = who(remote);
     let kind = match status {

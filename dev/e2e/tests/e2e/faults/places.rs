@@ -1,5 +1,6 @@
-//! Faults at random moments in other places than hosts with a remote shell: virtual nodes, sessions of them, a Slurm allocation; with PMI-1, PMI-2
-//! and PMIx. Processes are killed, one or all at once, or stopped; descriptors, shared memory or the disk run out.
+//! Faults at random moments in other places than hosts with a remote shell: virtual nodes, sessions of them, a Slurm
+//! allocation; with PMI-1, PMI-2 and PMIx. Processes are killed, one or all at once, or stopped; descriptors, shared
+//! memory or the disk run out.
 //!
 //! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` as for the trials on hosts.
 
@@ -86,8 +87,8 @@ fn faults_in_every_place_end_the_job_cleanly() {
     for trial in 0..trials {
         let mut dice = Dice::of(seed, trial);
         let (place, fault) = (*dice.one_of(&PLACES), *dice.one_of(&FAULTS));
-        // Between hosts Open MPI tries interfaces that lead nowhere. When all have been killed, nobody removes the directories of PMIx
-        // servers: the next job with PMIx does.
+        // Between hosts Open MPI tries interfaces that lead nowhere. When all have been killed, nobody removes the
+        // directories of PMIx servers: the next job with PMIx does.
         let fit = if place == Place::Slurm || fault == Fault::KillAll { &works[..OF_ANY_PLACE] } else { &works[..] };
         let work = dice.one_of(fit);
         let work = &Work {

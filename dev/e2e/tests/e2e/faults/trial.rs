@@ -45,7 +45,8 @@ enum Fault {
     Cut,
     /// A node is cut off from the network for a moment.
     Blink,
-    /// An agent dies while its node is cut off from the network, so that no other agent notices; then the network returns.
+    /// An agent dies while its node is cut off from the network, so that no other agent notices; then the network
+    /// returns.
     HalfOpen,
     /// A node loses power.
     PowerOff,

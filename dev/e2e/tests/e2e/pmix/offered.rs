@@ -38,7 +38,8 @@ fn linked_libraries_determine_the_offered_pmi() {
     }
 }
 
-/// Programs that load the wheel's own library are served by it; it is found through their libraries or beside an interpreter.
+/// Programs that load the wheel's own library are served by it; it is found through their libraries or beside an
+/// interpreter.
 #[test]
 fn the_pmix_server_uses_the_programs_own_library() {
     if let Some(why) = Flavour::OpenMpi5.missing() {

@@ -52,7 +52,8 @@ fn limits_of_one_job_do_not_apply_to_the_next() {
     session.down("");
 }
 
-/// The number of the session's processes, of the descriptors of the root and the agents, and of the files in the session's directory.
+/// The number of the session's processes, of the descriptors of the root and the agents, and of the files in the
+/// session's directory.
 fn account(session: &Session) -> (usize, usize, usize) {
     let processes = session.processes();
     let open = |process: &wireup_e2e::run_processes::Process| {

@@ -1,6 +1,7 @@
 //! PMIx server processes that are started before the children that they serve.
 //!
-//! The ranks are started by a script that shows the directory of their server: a server that was started ahead has one of another name.
+//! The ranks are started by a script that shows the directory of their server: a server that was started ahead has one
+//! of another name.
 
 use rustix::process::{Signal, kill_process};
 use std::fs;

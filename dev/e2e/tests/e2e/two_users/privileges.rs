@@ -32,7 +32,8 @@ fn child_of(parent: Pid, name: &str) -> Option<Pid> {
     Pid::from_raw(children.split_whitespace().find(is_it)?.parse().ok()?)
 }
 
-/// The kernel does not tell a set-user-ID program of its parent's death, so the agent ends such a rank when its keeper was killed.
+/// The kernel does not tell a set-user-ID program of its parent's death, so the agent ends such a rank when its keeper
+/// was killed.
 #[test]
 fn a_set_user_id_rank_does_not_outlive_a_killed_keeper() {
     if !can_be_stranger() {

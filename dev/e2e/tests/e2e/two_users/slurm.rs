@@ -1,6 +1,8 @@
-//! The bootstrap message of a Slurm step, which srun carries in the clear: what another user puts in its place, or has signed.
+//! The bootstrap message of a Slurm step, which srun carries in the clear: what another user puts in its place, or has
+//! signed.
 //!
-//! A folder in front of the launcher's `PATH`, which only the launcher's host sees, has programs that do what a stranger on the way does.
+//! A folder in front of the launcher's `PATH`, which only the launcher's host sees, has programs that do what a
+//! stranger on the way does.
 
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::machines::{self, Machines};
@@ -91,7 +93,8 @@ fn a_changed_or_repeated_message_is_refused_and_nothing_in_it_can_be_read() {
     outcome.expect_err_line(&["sealed with munge: it was changed on its way"]);
 }
 
-/// Any user can keep munge from answering for a while: a message is not sent in the clear for that, unless the user permits it.
+/// Any user can keep munge from answering for a while: a message is not sent in the clear for that, unless the user
+/// permits it.
 #[test]
 fn a_job_whose_munge_fails_does_not_send_its_secret_in_the_clear() {
     let Some(way) = Way::new("failing") else { return };

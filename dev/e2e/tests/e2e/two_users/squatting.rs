@@ -7,7 +7,8 @@ use wireup_e2e::wireup;
 /// What a stranger can put at a name: a command of the shell, for which `$name` is the name.
 const SQUATS: [&str; 6] =
     ["mkdir $name", "mkdir -m 777 $name", "touch $name", "ln -s /root $name", "ln -s /nowhere $name", MOUNTED];
-/// With a file system on it that says that the directory belongs to the user, as a FUSE file system of a stranger can; here it is a tmpfs.
+/// With a file system on it that says that the directory belongs to the user, as a FUSE file system of a stranger can;
+/// here it is a tmpfs.
 const MOUNTED: &str = "mkdir $name # mounted";
 
 /// A host of its own, since the names are those of a whole machine.

@@ -6,8 +6,8 @@
 //!    +--client's end------+--client's end: SIGHUP to the process group, then SIGKILL---------+
 //! ```
 //!
-//! In `Farewell` the sending side is shut down and what still arrives is discarded: closing with unread input would reset the connection
-//! and lose the end of the output.
+//! In `Farewell` the sending side is shut down and what still arrives is discarded: closing with unread input would
+//! reset the connection and lose the end of the output.
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

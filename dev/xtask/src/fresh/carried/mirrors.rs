@@ -31,8 +31,8 @@ pub fn read(apt: &Path) -> Vec<Source> {
     files.iter().flat_map(parse).collect()
 }
 
-/// The mirror of Debian 12; a machine with another Debian uses a mirror that has this release too. Other projects publish for this suite as
-/// well, but by custom only the path of Debian's own archive ends with its name.
+/// The mirror of Debian 12; a machine with another Debian uses a mirror that has this release too. Other projects
+/// publish for this suite as well, but by custom only the path of Debian's own archive ends with its name.
 pub fn packages(sources: &[Source]) -> String {
     let is_debian = |source: &&Source| source.uri.ends_with("/debian");
     let found = sources.iter().filter(is_debian).find(|source| source.has("bookworm"));

@@ -1,5 +1,5 @@
-//! Every scheme of groups: real ranks, whose times and counts are taken and whose counts are compared with simulated ones; then the
-//! simulator alone, for jobs that no machine of this size can run.
+//! Every scheme of groups: real ranks, whose times and counts are taken and whose counts are compared with simulated
+//! ones; then the simulator alone, for jobs that no machine of this size can run.
 use wireup_sim::rank_network::{Call, Cost, RankNetwork, Trouble, one_for_all};
 
 use super::super::flags::Flags;

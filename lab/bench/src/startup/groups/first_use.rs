@@ -1,7 +1,7 @@
 //! Whole jobs that use their group once, as early as they can: how soon after the start of the ranks.
 //!
-//! Every contestant is a program that appends a line to a file when its first use is over; `programs/from_exec.c` runs it and notes when.
-//! All are started by wireup on virtual nodes, in turns: A B C, C B A, …
+//! Every contestant is a program that appends a line to a file when its first use is over; `programs/from_exec.c` runs
+//! it and notes when. All are started by wireup on virtual nodes, in turns: A B C, C B A, …
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ pub const NODE_PLACE: Place = Place { node_count: 4, ppn: 16 };
 /// A byte from rank 0 to the last rank and back.
 const BYTE_PLACE: Place = Place { node_count: 4, ppn: 4 };
 
-/// Its cases: 16 ranks on 4 nodes; and as many ranks as the machine has cores, each on a node of its own, so that none waits for a core.
+/// Its cases: 16 ranks on 4 nodes; and as many ranks as the machine has cores, each on a node of its own, so that none
+/// waits for a core.
 pub fn byte_cases() -> Vec<(Place, &'static str)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let apart = Place { node_count: u32::try_from(cores.min(64)).unwrap_or(1), ppn: 1 };

@@ -1,7 +1,7 @@
 //! Connections, addresses and memory of ranks that talk to log2 P others, beside those of ranks that talk to all.
 //!
-//! Each job does one of the two, once, because connections stay. What a rank that talks to all must hold in a simulated job needs no
-//! simulation: P - 1 of each.
+//! Each job does one of the two, once, because connections stay. What a rank that talks to all must hold in a simulated
+//! job needs no simulation: P - 1 of each.
 use wireup_sim::rank_network::{Held, RankNetwork};
 
 use super::super::board::Network;
@@ -101,8 +101,9 @@ fn of_held(held: &[Held], place: Place) -> Sample {
     ])
 }
 
-/// How many connections a rank may hold that talks to log2 P others, of which the square matters: the graph on both sides, those that it talks to and that talk to it, and those that
-/// were asked on the way to the former and asked for the latter.
+/// How many connections a rank may hold that talks to log2 P others, of which the square matters: the graph on both
+/// sides, those that it talks to and that talk to it, and those that were asked on the way to the former and asked for
+/// the latter.
 pub fn connections_max(size: u32) -> f64 {
     let log = f64::from(powers(size));
     let most = 2.0 * log + 2.0 * log * (1.0 + (log / 2.0).ceil());

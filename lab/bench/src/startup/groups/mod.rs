@@ -1,9 +1,8 @@
 //! Groups of ranks and address exchange, as parts of `wireup bench exchange`.
 //!
-//! `counted` runs every `scheme` with real ranks and in the simulator, and compares their `counts`; `held` has the table of connections,
-//! addresses and memory; `beside` times libwireup in turns with what it replaces, `first_use` whole jobs from the start of their ranks, `spinning`
-//! ranks that compute.
-//! `target` judges, `table` shows.
+//! `counted` runs every `scheme` with real ranks and in the simulator, and compares their `counts`; `held` has the
+//! table of connections, addresses and memory; `beside` times libwireup in turns with what it replaces, `first_use`
+//! whole jobs from the start of their ranks, `spinning` ranks that compute. `target` judges, `table` shows.
 mod beside;
 mod counted;
 mod counts;

@@ -1,4 +1,5 @@
-//! The first connection to a rank that computes on all cores, with the library's thread and without: whole jobs in turns.
+//! The first connection to a rank that computes on all cores, with the library's thread and without: whole jobs in
+//! turns.
 use std::fs;
 
 use super::super::flags::{AUTO, Flags};

@@ -1,4 +1,5 @@
-//! Carries the bytes of one link in UCX messages: small pieces are joined into one message, large ones get their own, without a copy.
+//! Carries the bytes of one link in UCX messages: small pieces are joined into one message, large ones get their own,
+//! without a copy.
 
 use super::inbox::Inbox;
 use super::{OPENING, Shared, opening, random};
@@ -12,7 +13,8 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::{Endpoint, Worker};
 use wireup_wire::route::Point;
 
-/// Longest message; a longer piece is split. Chosen: the pieces of all but the largest exchanges fit, and arrive without a copy.
+/// Longest message; a longer piece is split. Chosen: the pieces of all but the largest exchanges fit, and arrive
+/// without a copy.
 pub const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// Pieces are joined into messages up to this size. Chosen: below this a copy costs less than a separate message.
 const SMALL_BYTES_MAX: usize = 8 << 10;

@@ -54,7 +54,8 @@ impl Sessions {
         Some(roster)
     }
 
-    /// The final state: the agents that are not lost form one tree, each knows its whole subtree, and no other copy exists.
+    /// The final state: the agents that are not lost form one tree, each knows its whole subtree, and no other copy
+    /// exists.
     pub(super) fn is_settled(&self, world: &World) -> bool {
         let root = &world.copies[&ROOT];
         let roster = &root.members.routes.roster;

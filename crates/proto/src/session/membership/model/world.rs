@@ -17,7 +17,8 @@ impl Copy {
         self.members.seeking.as_ref().and_then(|seeking| seeking.link)
     }
 
-    /// Time may pass at any moment, so clock values are not part of a state. Messages for people are not part of it either.
+    /// Time may pass at any moment, so clock values are not part of a state. Messages for people are not part of it
+    /// either.
     pub(super) fn forget_details(&mut self) {
         if let Some(seeking) = &mut self.members.seeking {
             let (link, again_at) = (seeking.link, seeking.again_at.map(|_| T));
