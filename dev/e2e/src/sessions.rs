@@ -47,7 +47,7 @@ impl Session {
     pub fn on_some(machines: &Machines, line: &str, code: i32) -> Session {
         let mut session = Session::nowhere();
         session.testbed = Some(machines.testbed());
-        session.again(&format!("{} {line}", machines.flags())).expect_code(code);
+        session.again(line).expect_code(code);
         session
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const HEAD: &str = "\
 # Entries of foreign test suites that were run: suite and virtual nodes, entries (the first, and the one behind the last; the list begins
 # again when it ends), commit, and which of them did not end as dev/suites/SUITE.txt says.
-# `cargo xtask proof suites --hours H [SUITE]` goes on with what was run least.
+# `cargo xtask night suites --hours H [SUITE]` goes on with what was run least.
 ";
 
 /// A suite on a number of nodes.

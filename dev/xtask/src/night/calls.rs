@@ -15,7 +15,7 @@ const TESTS: [&str; 3] = [
 const HEAD: &str = "\
 # System calls that were made to fail, each in a run of its own: the test, how many of the failures that were counted before were reached,
 # and the commit. No run hung, left something behind or kept silent, but for the exceptions that dev/e2e/tests/e2e/failing_calls.rs
-# lists with their reasons. `cargo xtask proof calls` does it.
+# lists with their reasons. `cargo xtask night calls` does it.
 ";
 
 /// Tries all failures and records how many they were.

@@ -17,7 +17,7 @@ use std::{env, fs};
 
 const HEAD: &str = "\
 # The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the sanitizers, the runs (program,
-# arguments), and commit and compiler. `cargo xtask proof sanitizers` does it.
+# arguments), and commit and compiler. `cargo xtask night sanitizers` does it.
 ";
 
 /// A sanitizer as rustc, gcc, and the file with its runtime call it, and mistakes that it must report.

@@ -12,7 +12,7 @@ use std::time::Instant;
 const TURN_S: u32 = 60;
 const HEAD: &str = "\
 # Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number where its turn
-# began). `cargo xtask proof fuzz --hours H` gives each the same time, the least run one first; dev/fuzz/README.md says what to do with findings.
+# began). `cargo xtask night fuzz --hours H` gives each the same time, the least run one first; dev/fuzz/README.md says what to do with findings.
 ";
 
 /// Runs the targets in turns, for this many hours.
@@ -47,7 +47,7 @@ pub fn run_for(hours: &str) -> Result {
 
 fn fuzz() -> Command {
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(layout::root().join("fuzz")).args(["+nightly", "fuzz"]);
+    cargo.current_dir(layout::root().join("dev/fuzz")).args(["+nightly", "fuzz"]);
     cargo
 }
 
