@@ -33,9 +33,14 @@ fn is_ours(process: &Process) -> bool {
 /// None of them can do anything about the death of another.
 fn kill_at_once(processes: &[Process]) {
     println!("killed at once: {}", run_processes::list(processes));
-    for signal in [Signal::STOP, Signal::KILL] {
-        for process in processes {
-            kill_process(process.pid, signal).expect("it runs");
+    for process in processes {
+        kill_process(process.pid, Signal::STOP).expect("it runs");
+    }
+    for process in processes {
+        match kill_process(process.pid, Signal::KILL) {
+            // The kernel has killed it with the first process of its namespace.
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => panic!("{}: {error}", process.pid.as_raw_nonzero()),
         }
     }
 }

@@ -299,13 +299,17 @@ fn a_family_in_a_session_is_shown_as_a_tree() {
 
 fn in_a_session(program: &Path) {
     let session = Session::up("--virtual-nodes 2");
-    let mut run = session.job("-n 2").arg(program).arg("late").start();
+    let allowed = wireup_e2e::programs::scratch().join(format!("family-{}", std::process::id()));
+    let _ = fs::remove_file(&allowed);
+    let mut run = session.job("-n 2").arg(program).arg("late").env("FAMILY_UNTIL", &allowed).start();
     let mut shown = String::new();
     run.await_that("the children in the list of jobs", |_| {
         shown = session.wireup("jobs").succeed().out();
         shown.contains("\n  ")
     });
+    fs::write(&allowed, "").expect("the children may end");
     let outcome = run.finish().expect_code(0);
+    fs::remove_file(&allowed).expect("the file is there");
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
     // Or what Open MPI 5 makes of it, as above.
