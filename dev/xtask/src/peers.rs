@@ -67,6 +67,9 @@ pub fn install(purpose: Purpose) -> Result {
     installed(&layout::numpy(), &[NUMPY])?;
     installed(&layout::snakemake(), &[SNAKEMAKE])?;
     installed(&layout::openmpi5(), &[OPEN_MPI, MPI4PY])?;
+    let requirements = layout::root().join("lab/report/requirements.txt");
+    let packages = fs::read_to_string(&requirements).map_err(|e| format!("read {}: {e}", requirements.display()))?;
+    installed(&layout::report(), &packages.split_whitespace().collect::<Vec<_>>())?;
     environment(&layout::intel(), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
         take(at, INTEL_WITH_LIBFABRIC, TAKE_LIBFABRIC)

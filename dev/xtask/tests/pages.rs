@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use xtask::debian::{Purpose, packages};
 use xtask::layout::root;
 
-/// README and its like, and all of `docs` with its shelves.
+/// README and its like, all of `docs` with its shelves, and the pages of the benchmarks.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/guides", "docs/reference", "docs/explanation"].map(|folder| root().join(folder));
+    let folders = ["", "docs", "docs/guides", "docs/reference", "docs/explanation", "lab/data", "lab/report"]
+        .map(|folder| root().join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder of ours"));
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let pages: Vec<_> = paths.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
