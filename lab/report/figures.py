@@ -80,8 +80,9 @@ def bars(results, spec):
             reach = values[at] if pandas.isna(high) else high / scale
             if not pandas.isna(low):
                 axis.plot([low / scale, reach], [at, at], color="#333333", linewidth=1)
-            axis.annotate(digits(values[at]), (reach, at), xytext=(3, 0), textcoords="offset points", va="center",
-                          fontsize=8)
+            axis.annotate(
+                digits(values[at]), (reach, at), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
+            )
         axis.invert_yaxis()
         axis.set_xlim(0, 1.28 * max([*values, *(frame.high.dropna() / scale)]))
         axis.xaxis.set_major_locator(ticker.MaxNLocator(4))
@@ -99,7 +100,9 @@ def lines(results, spec):
     scale = UNITS[spec["unit"]]
     ticks = set()
     for at, series in enumerate(spec["series"]):
-        frame = chosen(results, {"contestant": series["contestant"], "quantity": spec["quantity"]} | spec.get("where", {}))
+        frame = chosen(
+            results, {"contestant": series["contestant"], "quantity": spec["quantity"]} | spec.get("where", {})
+        )
         if frame[across].duplicated().any():
             raise BadSpec(f"{series['contestant']}: several values for one {across}; name more fields in where")
         frame = frame.sort_values(across)
@@ -107,9 +110,18 @@ def lines(results, spec):
         values, sizes = frame["median"].astype(float) / scale, frame[across].astype(float)
         ticks |= set(frame[across])
         spread = None if frame.low.isna().all() else [values - frame.low / scale, frame.high / scale - values]
-        axis.errorbar(sizes, values, yerr=spread, label=series.get("label", series["contestant"]),
-                      color=COLOURS[at % len(COLOURS)] if style == "measured" else "#777777",
-                      marker=MARKERS[at % len(MARKERS)], markersize=4.5, linestyle=LINES[style], linewidth=1.4, capsize=2)
+        axis.errorbar(
+            sizes,
+            values,
+            yerr=spread,
+            label=series.get("label", series["contestant"]),
+            color=COLOURS[at % len(COLOURS)] if style == "measured" else "#777777",
+            marker=MARKERS[at % len(MARKERS)],
+            markersize=4.5,
+            linestyle=LINES[style],
+            linewidth=1.4,
+            capsize=2,
+        )
     axis.set(xscale="log", yscale="log", xlabel=spec.get("xlabel", across), ylabel=f"{spec['ylabel']} [{spec['unit']}]")
     axis.set_xticks(sorted(ticks), labels=[f"{tick:,}" for tick in sorted(ticks)])
     axis.xaxis.set_minor_locator(ticker.NullLocator())

@@ -1,7 +1,7 @@
 """Reads the JSON lines of benchmarks and computes medians and ratios.
 
-A file holds runs: a line `run`, then its lines `sample`, `failed` and `absent`. Samples of one benchmark, case, quantity
-and round were measured side by side, so a ratio is taken in each round and the median of these ratios counts: a
+A file holds runs: a line `run`, then its lines `sample`, `failed` and `absent`. Samples of one benchmark, case,
+quantity and round were measured side by side, so a ratio is taken in each round and the median of these ratios counts: a
 disturbance that lasts longer than a round changes both sides. Files with older figures have lines `summary` and `ratio`
 in place of samples: what a page printed, of samples that were not kept.
 """
@@ -49,7 +49,8 @@ class Results:
 
     def ratio(self, contestant, reference, benchmark, case, quantity):
         """How many times as large the values of `contestant` are as those of `reference`: the median of the rounds'
-        ratios, and the ratio of the medians. Each is None if it is not known; a pair (low, high) is a printed range."""
+        ratios, and the ratio of the medians. Each is None if it is not known; a tuple has a printed number or range."""
+
         def of(frame, who):
             rows = frame[(frame.benchmark == benchmark) & (frame.case == case) & (frame.quantity == quantity)]
             return rows[rows.contestant == who]
@@ -69,55 +70,53 @@ class Results:
         return by_round, of_medians
 
 
+# The fields that a line of each kind must have.
+FIELDS = {
+    "run": ["schema", "benchmark", "date", "machine", "words"],
+    "sample": [*SERIES, "round", "value"],
+    "failed": ["benchmark", "contestant", "case", "why"],
+    "absent": ["contestant", "why"],
+    "summary": [*SERIES, "median"],
+    "ratio": ["benchmark", "case", "quantity", "contestant", "reference", "median"],
+}
+
+
 def load(paths):
     """Reads files of JSON lines.
 
-    Raises BadLine if a line is no JSON object, is of a newer schema, or lacks a field.
+    Raises BadLine if a line is no JSON object, is of another schema, or lacks a field.
     """
-    samples, summaries, ratios, runs, failed, absent, cases = [], [], [], [], [], [], {}
+    lines = {kind: [] for kind in FIELDS}
+    cases = {}
     for path in paths:
-        run = None
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
                 try:
                     record = json.loads(line)
                     kind = record.pop("record")
+                    missing = [name for name in FIELDS[kind] if name not in record]
+                    if missing:
+                        raise BadLine(f"{kind} without {', '.join(missing)}")
+                    if kind == "run" and record["schema"] != SCHEMA:
+                        raise BadLine(f"schema {record['schema']}; this report reads {SCHEMA}")
                     if "case" in record:
                         key = case_key(record["case"])
                         cases[key], record["case"] = record["case"], key
-                    if kind == "run":
-                        if record["schema"] != SCHEMA:
-                            raise BadLine(f"{path}:{number}: schema {record['schema']}; this report reads {SCHEMA}")
-                        run = len(runs)
-                        runs.append(record)
-                    elif kind == "sample":
-                        row = {name: record[name] for name in [*SERIES, "round", "value"]}
-                        samples.append(row | {"run": run, "order": len(samples)})
-                    elif kind == "summary":
-                        row = {name: record[name] for name in SERIES}
-                        row |= {name: record.get(name) for name in STATISTICS}
-                        summaries.append(row | {"digits": record.get("digits", DIGITS)})
-                    elif kind == "ratio":
-                        row = {name: record[name] for name in ["benchmark", "case", "quantity", "contestant", "reference"]}
-                        ratios.append(row | {name: record.get(name) for name in STATISTICS})
-                    elif kind == "failed":
-                        failed.append(record)
-                    elif kind == "absent":
-                        absent.append(record)
-                    else:
-                        raise BadLine(f"{path}:{number}: unknown record {kind!r}")
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                except (BadLine, ValueError, KeyError, TypeError, AttributeError) as error:
                     raise BadLine(f"{path}:{number}: {type(error).__name__}: {error}") from error
-    sampled = pandas.DataFrame(samples, columns=[*SERIES, "round", "value", "run", "order"])
-    values = [summarize(sampled), pandas.DataFrame(summaries, columns=[*SERIES, *STATISTICS, "digits"])]
-    values = [frame for frame in values if len(frame)] or values[:1]
+                lines[kind].append(record if kind == "run" else record | {"run": len(lines["run"])})
+    samples = pandas.DataFrame(lines["sample"], columns=[*FIELDS["sample"], "run"])
+    summaries = pandas.DataFrame(lines["summary"], columns=[*SERIES, *STATISTICS, "digits"])
+    summaries["digits"] = summaries["digits"].fillna(DIGITS)
+    values = [frame for frame in (summarize(samples), summaries) if len(frame)]
     return Results(
-        pandas.concat(values, ignore_index=True),
-        sampled,
-        pandas.DataFrame(ratios, columns=["benchmark", "case", "quantity", "contestant", "reference", *STATISTICS]),
-        cases, runs, failed, absent,
+        pandas.concat(values, ignore_index=True) if values else summaries,
+        samples,
+        pandas.DataFrame(lines["ratio"], columns=[*FIELDS["ratio"], "low", "high", "mad", "rounds"]),
+        cases,
+        lines["run"],
+        lines["failed"],
+        lines["absent"],
     )
 
 
@@ -133,7 +132,7 @@ def summarize(samples):
 
 
 def warnings(results):
-    """Sentences that a reader of the figures needs: failures, contestants that were not there, outliers, wide spreads."""
+    """Sentences that a reader of the values needs: failures, absent contestants, outliers, wide spreads."""
     lines = []
     for (who, case), group in pandas.DataFrame(results.failed, columns=["contestant", "case", "why"]).groupby(
         ["contestant", "case"], sort=False
@@ -149,11 +148,15 @@ def warnings(results):
         bound = max(OUTLIER_DEVIATIONS * MAD_TO_DEVIATION * mad, abs(median) * 1e-6)
         outliers = int(((value - median).abs() > bound).sum())
         if outliers:
-            lines.append(f"{who}, {case}: {quantity}: {outliers} of {len(value)} rounds are outliers "
-                         f"(up to {show(value.max(), unit)}): others may have used the machine")
+            lines.append(
+                f"{who}, {case}: {quantity}: {outliers} of {len(value)} rounds are outliers "
+                f"(up to {show(value.max(), unit)}): others may have used the machine"
+            )
         if mad > SPREAD_WIDE * median > 0:
-            lines.append(f"{who}, {case}: {quantity}: wide spread, half of the rounds are off by "
-                         f"{100 * mad / median:.0f} % or more")
+            lines.append(
+                f"{who}, {case}: {quantity}: wide spread, half of the rounds are off by "
+                f"{100 * mad / median:.0f} % or more"
+            )
     return lines
 
 

@@ -51,9 +51,17 @@ def compare(old, new):
         apart = row.low_x > row.high_y or row.low_y > row.high_x
         known = not pandas.isna([row.low_x, row.high_x, row.low_y, row.high_y]).any()
         ratio = row.median_y / row.median_x if row.median_x else None
-        rows.append([f"{row.benchmark}: {row.case}", row.quantity, row.contestant, show(row.median_x, row.unit, row.digits_x),
-                     show(row.median_y, row.unit, row.digits_y), show_ratio(None if pandas.isna(ratio) else ratio),
-                     "unknown" if not known else "apart" if apart else "meet"])
+        rows.append(
+            [
+                f"{row.benchmark}: {row.case}",
+                row.quantity,
+                row.contestant,
+                show(row.median_x, row.unit, row.digits_x),
+                show(row.median_y, row.unit, row.digits_y),
+                show_ratio(None if pandas.isna(ratio) else ratio),
+                "unknown" if not known else "apart" if apart else "meet",
+            ]
+        )
     alone = [len(side.values) - len(both) for side in (old, new)]
     return f"{aligned(rows, left=3)}\nonly in the old data: {alone[0]} series; only in the new data: {alone[1]} series"
 
@@ -61,9 +69,13 @@ def compare(old, new):
 def aligned(rows, left):
     """Rows as lines; the first `left` columns and the last are flush left, the others flush right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+
     def line(row):
-        cells = [cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths))]
+        cells = [
+            cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths))
+        ]
         return "  ".join(["", *cells]).rstrip()
+
     return "\n".join(line(row) for row in rows)
 
 
@@ -106,13 +118,17 @@ def markdown(results, spec):
         raise BadSpec(f"unknown words {unknown}")
     frame = chosen(results, spec.get("where", {}))
     heads, rows, columns = spec.get("heads", {}), spec["rows"], spec["columns"]
+
     def word(value):
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         return heads.get(text, text)
+
     if isinstance(columns, list):
         head = [*map(word, rows), *(HEADS[name] for name in columns)]
-        body = [[*(word(row[name]) for name in rows), *(statistic(row, name) for name in columns)]
-                for _, row in frame.iterrows()]
+        body = [
+            [*(word(row[name]) for name in rows), *(statistic(row, name) for name in columns)]
+            for _, row in frame.iterrows()
+        ]
         return piped(head, body)
     order = spec.get("order") or list(dict.fromkeys(frame[columns]))
     absent = [name for name in order if name not in set(frame[columns])]
