@@ -1,7 +1,7 @@
 """Reads the JSON lines of benchmarks and computes medians and ratios.
 
-A file holds runs: a line `run`, then its lines `sample`, `failed` and `absent`. Samples of one benchmark, case,
-quantity and round were measured side by side, so a ratio is taken in each round and the median of these ratios counts: a
+A file holds runs: a line `run`, then its lines `sample`, `failed` and `absent`. Samples of one benchmark, case and
+round were measured side by side, so a ratio is taken in each round and the median of these ratios counts: a
 disturbance that lasts longer than a round changes both sides. Files with older figures have lines `summary` and `ratio`
 in place of samples: what a page printed, of samples that were not kept.
 """
@@ -91,9 +91,13 @@ def load(paths):
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
                 try:
                     record = json.loads(line)
-                    kind = record.pop("record")
+                    kind = record.pop("record", None)
+                    if kind not in FIELDS:
+                        raise BadLine(f"unknown record {kind!r}")
                     missing = [name for name in FIELDS[kind] if name not in record]
                     if missing:
                         raise BadLine(f"{kind} without {', '.join(missing)}")
@@ -102,8 +106,8 @@ def load(paths):
                     if "case" in record:
                         key = case_key(record["case"])
                         cases[key], record["case"] = record["case"], key
-                except (BadLine, ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise BadLine(f"{path}:{number}: {type(error).__name__}: {error}") from error
+                except (BadLine, ValueError, TypeError, AttributeError) as error:
+                    raise BadLine(f"{path}:{number}: {error}") from error
                 lines[kind].append(record if kind == "run" else record | {"run": len(lines["run"])})
     samples = pandas.DataFrame(lines["sample"], columns=[*FIELDS["sample"], "run"])
     summaries = pandas.DataFrame(lines["summary"], columns=[*SERIES, *STATISTICS, "digits"])

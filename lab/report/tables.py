@@ -124,7 +124,7 @@ def markdown(results, spec):
         return heads.get(text, text)
 
     if isinstance(columns, list):
-        head = [*map(word, rows), *(HEADS[name] for name in columns)]
+        head = [*map(word, rows), *(word(HEADS[name]) for name in columns)]
         body = [
             [*(word(row[name]) for name in rows), *(statistic(row, name) for name in columns)]
             for _, row in frame.iterrows()

@@ -120,7 +120,7 @@ class Values(unittest.TestCase):
 
     def test_lines_that_are_no_records_are_refused_with_their_place(self):
         for line, why in [
-            ({"record": "other"}, "KeyError: 'other'"),
+            ({"record": "other"}, "unknown record 'other'"),
             (RUN | {"schema": 2}, "schema 2"),
             ({"record": "sample"}, "sample without benchmark"),
         ]:
