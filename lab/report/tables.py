@@ -171,7 +171,7 @@ def ratios(results, spec):
     """A table of the ratios that were printed: contestant, reference, case, ratio with its range, rounds."""
     frame = results.ratios
     for name, wanted in spec.get("where", {}).items():
-        frame = frame[frame[name] == wanted]
+        frame = frame[frame[name].isin(wanted if isinstance(wanted, list) else [wanted])]
     body = []
     for _, row in frame.iterrows():
         spread = "" if pandas.isna(row["low"]) else show_ratio((row["low"], row["high"]))

@@ -1,4 +1,5 @@
-//! The MPI implementations that ranks and comparisons need, in virtual environments below the target directory.
+//! The MPI implementations that ranks and comparisons need, and the packages of the report of benchmarks, in virtual
+//! environments below the target directory.
 //!
 //! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on
 //! a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken
