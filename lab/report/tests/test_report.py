@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -209,6 +211,33 @@ class Pages(unittest.TestCase):
         self.assertEqual(pages.filled(made), made)
         with self.assertRaisesRegex(tables.BadSpec, "no program"):
             pages.filled(text.replace("polling", "other"))
+
+    def test_changed_missing_and_undrawn_files_are_found(self):
+        page = pages.ROOT / "docs/benchmarks.md"
+        drawn = {path: path.read_text(encoding="utf-8") for path in pages.FIGURES.glob("*.svg")}
+        same = {page: page.read_text(encoding="utf-8")} | drawn
+        self.assertEqual(pages.differing(same), [])
+        self.assertEqual(
+            pages.differing(same | {page: "other", pages.DATA / "none.md": ""}), [page, pages.DATA / "none.md"]
+        )
+        figure = pages.FIGURES / "launch.svg"
+        self.assertEqual(pages.differing({path: text for path, text in same.items() if path != figure}), [figure])
+
+    def test_the_command_line_prints_tables_and_draws_figures(self):
+        def printed(*words):
+            return subprocess.run(
+                [sys.executable, "-m", "report", *words], cwd=pages.ROOT / "lab", capture_output=True, text=True
+            )
+
+        table = printed("table", "data/launch.jsonl", "--to", "hydra-5.0.2").stdout
+        self.assertIn("launch: program=true nodes=1 ranks=4; ratios to hydra-5.0.2\n", table)
+        self.assertRegex(table, r"wall +wireup +4\.57 ms +3\.67 ms +8\.22 ms +370 us +40 +0\.564 +0\.585\n")
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(printed("figure", "launch", "--to", folder).returncode, 0)
+            drawn = (Path(folder) / "launch.svg").read_text(encoding="utf-8")
+        self.assertEqual(drawn, (pages.FIGURES / "launch.svg").read_text(encoding="utf-8"))
+        failed = printed("figure", "other")
+        self.assertEqual((failed.returncode, failed.stderr.split(";")[0]), (1, "report: no figure other"))
 
     def test_the_same_data_give_the_same_bytes_of_a_figure_without_fonts_or_dates(self):
         spec = figures.specs()["launch"]
