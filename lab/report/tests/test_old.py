@@ -7,13 +7,14 @@ import json
 import re
 import unittest
 from pathlib import Path
+from statistics import median
 
 from report.results import MULTIPLES, load, show
 from report.tests.test_report import RUN, loaded
 
 OLD = Path(__file__).parent / "old"
 SIZES = {name: size for multiples in MULTIPLES.values() for _, size, name in multiples}
-UNITS = {"job-rate": "1/s"}
+UNITS = {"job-rate": "1/s", "growth": "B"}
 
 
 def samples(benchmark, contestant, case, rounds):
@@ -35,9 +36,30 @@ def converted(old):
         if "scheme" in series:
             runs = series["runs"]
             yield from samples(benchmark, series["scheme"], {"ranks": series["ranks"]}, runs[1:] or runs)
+        elif "variant" in series:
+            case = {"part": series["part"], "nodes": series["nodes"], "ppn": series["ppn"]}
+            yield from samples(benchmark, series["variant"], case, series["runs"])
+        elif "column" in series:
+            rounds = [
+                {f"{phase}, {of}": value for phase, values in one["phases"].items() for of, value in values.items()}
+                | {"total": one["total_s"]}
+                for one in series["rounds"]
+            ]
+            yield from samples(benchmark, series["column"], {"ranks": series["ranks"]}, rounds)
+        elif "tree" in series:
+            names = {"seconds": "time", "again_s": "again", "growth_bytes": "growth"}
+            rounds = [{names[name]: value for name, value in one.items() if value} for one in series["rounds"]]
+            yield from samples(benchmark, series["contestant"], {"tree": series["tree"]}, rounds)
         for size in series.get("sizes", []):
             rounds = [{"latency": seconds} for seconds in size["rounds_median_s"]]
             yield from samples(benchmark, series["name"], {"bytes": size["bytes"]}, rounds)
+    jobs = {}
+    for call in old.get("call", []):
+        jobs.setdefault((call["launcher"], call["mpi"]), {}).setdefault(call["round"], []).append(call["seconds"])
+    for (launcher, mpi), rounds in jobs.items():
+        # A round is a job; its value is the median of its calls.
+        values = [{name: median(call[name] for call in calls) for name in calls[0]} for calls in rounds.values()]
+        yield from samples(benchmark, launcher, {"mpi": mpi}, values)
 
 
 class Old(unittest.TestCase):
@@ -110,6 +132,54 @@ class Old(unittest.TestCase):
                         row = self.value(results, f"bytes={line[0].split()[0]}", "latency", contestant)
                         self.equal(row["median"], printed, "us")
                 self.assertEqual(self.compared, count)
+
+    def test_ranks_of_pmix(self):
+        results, (_, *lines) = self.read("modex")
+        for job, quantity, *statistics, rounds in lines:
+            part, variant, nodes, ppn = re.match(r"(\w+) (.*), (\d+)x(\d+)$", job).groups()
+            row = self.value(results, f"part={part} nodes={nodes} ppn={ppn}", quantity, variant)
+            for statistic, printed in zip(["median", "low", "high"], statistics, strict=True):
+                self.equal(row[statistic], printed)
+            self.assertEqual(row["rounds"], int(rounds))
+        self.assertEqual(self.compared, 57)
+
+    def test_phases_of_a_start(self):
+        results, lines = self.read("steps")
+        for line in lines:
+            if len(line) == 1:
+                case = f"ranks={line[0].split()[0]}"
+            elif line[0] == "baseline":
+                columns = line
+            else:
+                phase = line[0].lower().replace(" ", "-")
+                for column, printed in zip(columns, line[1:], strict=True):
+                    shown = [] if printed == "-" else printed.split(" / ")
+                    quantities = [phase] if phase == "total" else [f"{phase}, median", f"{phase}, max"]
+                    for quantity, number in zip(quantities, shown):
+                        self.equal(self.value(results, case, quantity, column)["median"], number, "ms")
+        self.assertEqual(self.compared, 90)
+
+    def test_calls_of_spawn(self):
+        results, (_, *lines) = self.read("spawn")
+        for mpi, quantity, *medians, low, high, other_low, other_high, ratio in lines:
+            ranges = [(low, high), (other_low, other_high)]
+            for contestant, middle, (least, most) in zip(["wireup", "hydra-5.0.2"], medians, ranges, strict=True):
+                row = self.value(results, f"mpi={mpi}", quantity, contestant)
+                for statistic, printed in [("median", middle), ("low", least), ("high", most)]:
+                    self.equal(row[statistic], printed)
+            self.equal(results.ratio("wireup", "hydra-5.0.2", "spawn", f"mpi={mpi}", quantity)[0], ratio)
+        self.assertEqual(self.compared, 49)
+
+    def test_copies_of_files(self):
+        results, (_, *lines) = self.read("stage")
+        for tree, contestant, _speed, *seconds, _ratio, again, growth in lines:
+            row = self.value(results, f"tree={tree}", "time", contestant)
+            for statistic, printed in zip(["median", "low", "high"], seconds, strict=True):
+                self.equal(row[statistic], printed, "s")
+            if again != "-":
+                self.equal(self.value(results, f"tree={tree}", "again", contestant)["median"], again, "ms")
+                self.equal(self.value(results, f"tree={tree}", "growth", contestant)["high"], growth)
+        self.assertEqual(self.compared, 48)
 
     def test_the_page_shows_what_the_old_pages_showed(self):
         """Values with three digits are shown as they were printed."""
