@@ -30,8 +30,8 @@ class BadLine(Exception):
 
 
 def case_key(case):
-    """The case as a text that is equal for equal cases, in the order in which the program wrote it."""
-    return " ".join(f"{key}={value}" for key, value in case.items())
+    """The case as a text that is equal for equal cases."""
+    return " ".join(f"{key}={value}" for key, value in sorted(case.items()))
 
 
 @dataclass
@@ -178,7 +178,7 @@ def show(value, unit, known=DIGITS):
     if value is None or pandas.isna(value):
         return "-"
     if unit == "count":
-        return f"{value:,.0f}"
+        return f"{value:,.0f}" if value == int(value) else digits(value, known)
     if unit == "share":
         return f"{100 * value:.1f} %"
     if value == 0:

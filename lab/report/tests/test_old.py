@@ -137,7 +137,7 @@ class Old(unittest.TestCase):
         results, (_, *lines) = self.read("modex")
         for job, quantity, *statistics, rounds in lines:
             part, variant, nodes, ppn = re.match(r"(\w+) (.*), (\d+)x(\d+)$", job).groups()
-            row = self.value(results, f"part={part} nodes={nodes} ppn={ppn}", quantity, variant)
+            row = self.value(results, f"nodes={nodes} part={part} ppn={ppn}", quantity, variant)
             for statistic, printed in zip(["median", "low", "high"], statistics, strict=True):
                 self.equal(row[statistic], printed)
             self.assertEqual(row["rounds"], int(rounds))
@@ -184,7 +184,7 @@ class Old(unittest.TestCase):
     def test_the_page_shows_what_the_old_pages_showed(self):
         """Values with three digits are shown as they were printed."""
         results = load([OLD.parents[2] / "data/launch.jsonl"])
-        row = self.value(results, "program=true nodes=1 ranks=4", "wall", "intel-2021.19.0")
+        row = self.value(results, "nodes=1 program=true ranks=4", "wall", "intel-2021.19.0")
         shown = [show(row[name], "s") for name in ["median", "low", "high", "mad"]]
         self.assertEqual(shown, ["62.4 ms", "57.0 ms", "78.1 ms", "2.23 ms"])
 

@@ -74,6 +74,12 @@ class Values(unittest.TestCase):
         by_round, of_medians = results.ratio("b", "a", "launch", "program=true", "wall")
         self.assertEqual((by_round, of_medians), (2.0, 1.5))
 
+    def test_the_order_of_a_cases_fields_does_not_matter(self):
+        results = loaded(
+            [RUN, sample("a", 0, 1.0, ranks=4), sample("b", 0, 2.0) | {"case": {"ranks": 4, "program": "true"}}]
+        )
+        self.assertEqual(results.ratio("b", "a", "launch", "program=true ranks=4", "wall"), (2.0, 2.0))
+
     def test_ratios_stay_within_a_run(self):
         results = loaded(
             [RUN, sample("a", 0, 1.0), sample("b", 0, 2.0)], [RUN, sample("a", 0, 10.0), sample("b", 0, 40.0)]
@@ -112,11 +118,24 @@ class Values(unittest.TestCase):
                 (68, "B"),
                 (2359296, "count"),
                 (1.001, "share"),
+                (0.994, "count"),
             ]
         ]
         self.assertEqual(
             shown,
-            ["7.70 s", "123 ms", "2.34 ms", "12.3 us", "0", "3.25 MiB", "172 KiB", "68 B", "2,359,296", "100.1 %"],
+            [
+                "7.70 s",
+                "123 ms",
+                "2.34 ms",
+                "12.3 us",
+                "0",
+                "3.25 MiB",
+                "172 KiB",
+                "68 B",
+                "2,359,296",
+                "100.1 %",
+                "0.994",
+            ],
         )
         self.assertEqual([show(0.04, "s", 2), show(0.0078, "s", 2), show(3.0, "s", 1)], ["40 ms", "7.8 ms", "3 s"])
 
@@ -230,7 +249,7 @@ class Pages(unittest.TestCase):
             )
 
         table = printed("table", "data/launch.jsonl", "--to", "hydra-5.0.2").stdout
-        self.assertIn("launch: program=true nodes=1 ranks=4; ratios to hydra-5.0.2\n", table)
+        self.assertIn("launch: nodes=1 program=true ranks=4; ratios to hydra-5.0.2\n", table)
         self.assertRegex(table, r"wall +wireup +4\.57 ms +3\.67 ms +8\.22 ms +370 us +40 +0\.564 +0\.585\n")
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(printed("figure", "launch", "--to", folder).returncode, 0)
@@ -259,14 +278,14 @@ class Pages(unittest.TestCase):
 
         def open_mpi(version, nodes):
             return ratio(
-                "pmix", f"program=openmpi{version} nodes={nodes} ranks=16", "overhead", "wireup", f"open-mpi-{version}"
+                "pmix", f"nodes={nodes} program=openmpi{version} ranks=16", "overhead", "wireup", f"open-mpi-{version}"
             )
 
-        exchange, wide = "program=exchange nodes=1 ranks=64", f"program=true nodes=64 ranks=256 {allocation}"
-        jobs = "program=true nodes={} in_flight=16"
+        exchange, wide = "nodes=1 program=exchange ranks=64", f"nodes=64 {allocation} program=true ranks=256"
+        jobs = "in_flight=16 nodes={} program=true"
         wanted = [
-            ratio("launch", "program=true nodes=1 ranks=4", "wall", "wireup", "hydra-5.0.2"),
-            ratio("launch", "program=mpi-init nodes=1 ranks=64", "wall", "wireup", "hydra-5.0.2"),
+            ratio("launch", "nodes=1 program=true ranks=4", "wall", "wireup", "hydra-5.0.2"),
+            ratio("launch", "nodes=1 program=mpi-init ranks=64", "wall", "wireup", "hydra-5.0.2"),
             ratio("launch", exchange, "fence", "wireup", "hydra-5.0.2"),
             ratio("launch", exchange, "get-all", "wireup", "hydra-5.0.2"),
             *(
@@ -274,8 +293,8 @@ class Pages(unittest.TestCase):
                 for who in ("wireup", "session")
                 for other in ("hydra-5.0.2", "srun-22.05")
             ),
-            ratio("launch", f"program=mpi-init nodes=4 ranks=16 {hosts}", "wall", "wireup", "hydra-5.0.2"),
-            ratio("sessions", f"program=mpi-init nodes=4 ranks=16 {allocation}", "wall", "wireup", "srun-22.05"),
+            ratio("launch", f"nodes=4 {hosts} program=mpi-init ranks=16", "wall", "wireup", "hydra-5.0.2"),
+            ratio("sessions", f"nodes=4 {allocation} program=mpi-init ranks=16", "wall", "wireup", "srun-22.05"),
             *(open_mpi(version, nodes) for nodes in (1, 4) for version in (4, 5)),
             # Jobs a second: a time is the reciprocal.
             ratio("sessions", jobs.format(4), "job-rate", "hydra-5.0.2", "session", "jobs"),
