@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   launcher                                             each node
-//!   set: names, contents, digests ── send ─► a stream ─► receive ─► store: contents by digest, and an image or a tree
-//!        ▲ needed to send               ◄─ answer: what is missing ─┘                     │          for each set
-//!   digests, known: files that have not changed          view: the files of a set over the originals, for a job's ranks
+//!   set: names, contents, digests ── send ─► a stream ─► receive ─► store: contents by digest, an image or a tree
+//!        ▲ needed to send               ◄─ answer: what is missing ─┘                     │      for each set
+//!   digests, known: files that have not changed         view: the files of a set over the originals, for a job's ranks
 //! ```
 //!
 //! Nothing here knows agents: a stream is bytes, answers are lines. `image` makes a set a file system that the kernel
