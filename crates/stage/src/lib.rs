@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!   launcher                                                   each node
-//!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, an image or a tree for each set
-//!        ▲ needed to send                  ◄── answer: what is missing ──┘                          │
-//!   digests, known: files that have not changed                              view: its files over the originals, for the ranks of a job
+//!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, and an image or a
+//!        ▲ needed to send                  ◄── answer: what is missing ──┘      │   tree for each set
+//!   digests, known: files that have not changed                              view: its files over the originals, for
+//!                                                                                   the ranks of a job
 //! ```
 //!
 //! Nothing here knows agents: a stream is bytes, answers are lines.
