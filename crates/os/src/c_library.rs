@@ -1,4 +1,5 @@
-//! The C library that this program runs with: its version, how it keeps memory, its patterns.
+//! Asks for the version of the C library that this program runs with, makes it keep freed memory, and matches names by
+//! its patterns.
 
 use std::ffi::CStr;
 

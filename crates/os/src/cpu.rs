@@ -1,4 +1,4 @@
-//! What this machine's processor can do.
+//! Asks for properties of this machine's processor.
 
 /// Whether it has instructions for AES and for the products of GCM.
 pub fn has_aes_gcm() -> bool {

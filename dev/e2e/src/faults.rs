@@ -18,16 +18,9 @@ use wireup_testbed::{Process, Spec, Testbed};
 const KEPT_BYTES_MAX: usize = 16 << 10;
 const LOOK_STEP: Duration = Duration::from_millis(5);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shell {
-    Plain,
-    Ssh,
-}
-
-/// Some nodes, and the remote shell that reaches them.
+/// Some nodes.
 pub struct FaultSite {
     pub testbed: Testbed,
-    pub shell: Shell,
     /// Names in the nodes' own `/tmp` and `/dev/shm` at the beginning: mount points of shares.
     given: Vec<OsString>,
 }
@@ -35,9 +28,9 @@ pub struct FaultSite {
 impl FaultSite {
     /// Returns `None`, after printing a message, if this machine cannot run a testbed. The nodes see `shares` wherever
     /// they are.
-    pub fn start(nodes: u16, shell: Shell, shares: &[PathBuf]) -> Option<FaultSite> {
-        let spec = Spec { ssh: shell == Shell::Ssh, shares: shares.to_vec(), ..Spec::new(programs::testbed(), nodes) };
-        let mut site = FaultSite { testbed: Testbed::start_or_skip(&spec)?, shell, given: Vec::new() };
+    pub fn start(nodes: u16, shares: &[PathBuf]) -> Option<FaultSite> {
+        let spec = Spec { shares: shares.to_vec(), ..Spec::new(programs::testbed(), nodes) };
+        let mut site = FaultSite { testbed: Testbed::start_or_skip(&spec)?, given: Vec::new() };
         site.given = site.files_left(&[0]).into_iter().filter_map(|path| Some(path.file_name()?.to_owned())).collect();
         Some(site)
     }
@@ -66,8 +59,7 @@ impl FaultSite {
     }
 
     fn words<'a>(&self, line: &'a str, words: &[&'a str]) -> Vec<&'a str> {
-        let shell: &[&str] = if self.shell == Shell::Plain { &["--remote-shell", "plainsh"] } else { &[] };
-        ["run"].iter().chain(shell).copied().chain(line.split_whitespace()).chain(words.iter().copied()).collect()
+        ["run"].into_iter().chain(line.split_whitespace()).chain(words.iter().copied()).collect()
     }
 
     /// Processes on the nodes `on` that are not part of the testbed itself.

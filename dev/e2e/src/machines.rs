@@ -1,8 +1,7 @@
 //! Hosts for the tests across machines: name spaces of this machine, with remote shells.
 //!
-//! Most tests share three testbeds, one test at a time on each: four hosts with sshd, sixteen with only the plain
-//! remote shell, four with Slurm. A test that damages its hosts makes its own testbed. Testbeds start when they are
-//! first needed and end with the test process.
+//! Most tests take a testbed of a pool, one test at a time on each: four hosts, sixteen, or four with Slurm. A pool makes another testbed when all are taken, up to a few. A test that damages its
+//! hosts makes its own. Testbeds end with the test process.
 
 use super::{Run, executables, programs};
 use std::fs;
@@ -10,7 +9,7 @@ use std::io::Write;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wireup_testbed::{Spec, StartError, Testbed};
 use xtask::layout;
@@ -18,80 +17,118 @@ use xtask::layout;
 /// A testbed, reserved for one test while it holds this value.
 pub struct Machines {
     testbed: Arc<Testbed>,
-    /// Flags for every run on it.
-    flags: &'static str,
-    _turn: Option<MutexGuard<'static, ()>>,
+    pool: Option<&'static Pool>,
 }
 
-/// One testbed for many tests.
-struct Shared {
-    testbed: OnceLock<Result<Arc<Testbed>, String>>,
-    turn: Mutex<()>,
+/// Testbeds of one kind for many tests.
+struct Pool {
+    state: Mutex<PoolState>,
+    returned: Condvar,
+    /// The most testbeds of the pool.
+    size_max: usize,
 }
 
-static BY_SSH: Shared = Shared::new();
-static PLAIN: Shared = Shared::new();
-static WITH_SLURM: Shared = Shared::new();
+struct PoolState {
+    free: Vec<Arc<Testbed>>,
+    /// Testbeds that have been started, free or taken.
+    size: usize,
+    /// Why this machine cannot run such a testbed.
+    unavailable: Option<String>,
+}
+
+// As many as tests run at a time, except with Slurm, whose daemons take a second of processor time to start on each host.
+static FOUR: Pool = Pool::new(4);
+static SIXTEEN: Pool = Pool::new(4);
+static WITH_SLURM: Pool = Pool::new(2);
 
 /// Far longer than the end of a Slurm job takes.
 const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
-const PLAIN_FLAGS: &str = "--remote-shell plainsh";
-
-/// `n0` to `n3`, by ssh.
-pub fn by_ssh() -> Option<Machines> {
-    BY_SSH.take(4, |spec| spec.ssh = true, "")
+/// `n0` to `n3`.
+pub fn four() -> Option<Machines> {
+    FOUR.take(4, |_| ())
 }
 
-/// `n0` to `n15`, by the plain remote shell.
-pub fn plain() -> Option<Machines> {
-    PLAIN.take(16, |_| (), PLAIN_FLAGS)
+/// `n0` to `n15`.
+pub fn sixteen() -> Option<Machines> {
+    SIXTEEN.take(16, |_| ())
 }
 
-/// `n0` to `n3`, by the plain remote shell and by Slurm.
+/// `n0` to `n3`, with Slurm.
 pub fn with_slurm() -> Option<Machines> {
-    let machines = WITH_SLURM.take(4, |spec| spec.slurm = true, PLAIN_FLAGS)?;
+    let machines = WITH_SLURM.take(4, |spec| spec.slurm = true)?;
     // Jobs that a failed test has left.
     machines.cancel("--user=root");
     Some(machines)
 }
 
-/// Hosts for this test alone; with ssh if `adjust` asks for it.
+/// Hosts for this test alone.
 pub fn own(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
-    let mut flags = "";
-    let adjust = |spec: &mut Spec| {
-        adjust(spec);
-        flags = if spec.ssh { "" } else { PLAIN_FLAGS };
+    let testbed = match start(nodes, adjust) {
+        Ok(testbed) => testbed,
+        Err(StartError::Unavailable(why)) => return skip(&why),
+        Err(failed) => panic!("{failed}"),
     };
-    let testbed = start(nodes, adjust).map_or_else(|why| skip(&why), Some)?;
-    Some(Machines { testbed, flags, _turn: None })
+    Some(Machines { testbed, pool: None })
 }
 
-impl Shared {
-    const fn new() -> Self {
-        Shared { testbed: OnceLock::new(), turn: Mutex::new(()) }
+impl Pool {
+    const fn new(size_max: usize) -> Self {
+        let state = PoolState { free: Vec::new(), size: 0, unavailable: None };
+        Pool { state: Mutex::new(state), returned: Condvar::new(), size_max }
     }
 
-    fn take(&'static self, nodes: u16, adjust: impl FnOnce(&mut Spec), flags: &'static str) -> Option<Machines> {
-        // A test that failed has ended its processes, so a poisoned lock does not matter.
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.testbed.get_or_init(|| start(nodes, adjust)) {
-            Ok(testbed) => Some(Machines { testbed: Arc::clone(testbed), flags, _turn: Some(turn) }),
-            Err(why) => skip(why),
+    fn take(&'static self, nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
+        let mut state = self.lock();
+        let testbed = loop {
+            if let Some(why) = &state.unavailable {
+                return skip(why);
+            }
+            if let Some(testbed) = state.free.pop() {
+                break testbed;
+            }
+            if state.size < self.size_max {
+                state.size += 1;
+                drop(state);
+                match start(nodes, adjust) {
+                    Ok(testbed) => break testbed,
+                    Err(StartError::Unavailable(why)) => {
+                        self.lock().unavailable = Some(why.clone());
+                        self.returned.notify_all();
+                        return skip(&why);
+                    }
+                    Err(failed) => {
+                        self.lock().size -= 1;
+                        self.returned.notify_one();
+                        panic!("{failed}");
+                    }
+                }
+            }
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        Some(Machines { testbed, pool: Some(self) })
+    }
+
+    /// A test that failed has ended its processes, so a poisoned lock does not matter.
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool {
+            pool.lock().free.push(Arc::clone(&self.testbed));
+            pool.returned.notify_one();
         }
     }
 }
 
-/// The error is the reason why this machine cannot run a testbed.
-fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, String> {
+fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, StartError> {
     let mut spec = Spec::new(programs::testbed(), nodes);
     spec.shares = shares();
     adjust(&mut spec);
-    match Testbed::start(&spec) {
-        Ok(testbed) => Ok(Arc::new(testbed)),
-        Err(StartError::Unavailable(why)) => Err(why),
-        Err(failed) => panic!("{failed}"),
-    }
+    Testbed::start(&spec).map(Arc::new)
 }
 
 /// Folders that hosts must see even if they are inside one of which each host has its own.
@@ -126,27 +163,19 @@ impl Machines {
         Arc::clone(&self.testbed)
     }
 
-    /// The flags by which its hosts are reached.
-    pub fn flags(&self) -> &'static str {
-        self.flags
-    }
-
     /// `wireup run FLAGS`, called on the hub.
     pub fn job(&self, line: &str) -> Run {
-        self.on_hub(Run::job(self.flags)).args(line.split_whitespace())
+        self.on_hub(Run::job(line))
     }
 
     /// Like [`Self::job`], with another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
-        self.on_hub(Run::of(Command::new(wireup)))
-            .arg("run")
-            .args(self.flags.split_whitespace())
-            .args(line.split_whitespace())
+        self.on_hub(Run::of(Command::new(wireup))).arg("run").args(line.split_whitespace())
     }
 
     /// `wireup run FLAGS`, called on host `i`.
     pub fn job_from(&self, i: u16, line: &str) -> Run {
-        let run = Run::of(self.in_node(i, programs::wireup())).arg("run").args(self.flags.split_whitespace());
+        let run = Run::of(self.in_node(i, programs::wireup())).arg("run");
         run.cwd(Path::new("/")).looking_at(&self.testbed).args(line.split_whitespace())
     }
 

@@ -1,14 +1,13 @@
-//! Chooses what the program does by its name and first word.
+//! Chooses what the program does by its first word.
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType};
 
-use crate::plainsh::client;
 use crate::testbed::{StartError, Testbed};
 use crate::{Spec, hub, slowfs, sys};
 
@@ -20,15 +19,14 @@ const HELP: &str = "\
 wireup-testbed: several hosts on one machine, as network name spaces (needs root)
 
   wireup-testbed run -n N [FLAGS] [--] COMMAND...   make N nodes, run COMMAND on their hub, take them down
-  wireup-testbed plainsh HOST COMMAND...            inside: run COMMAND by /bin/sh on HOST, without cryptography
   wireup-testbed slowfs FLAGS [--] COMMAND...       run COMMAND beside a slow read-only view of a folder
 
-COMMAND finds the nodes' names, n0,n1,..., in WIREUP_TESTBED_HOSTS, and plainsh on its PATH; its exit code is ours.
+Every node has an sshd. COMMAND finds the nodes' names, n0,n1,..., in WIREUP_TESTBED_HOSTS, and on its PATH an ssh that
+has the keys; its exit code is ours.
 Addresses: 10.77.0.1 (n0), ...; by IPv6 n0-v6 is fd77::1; the hub is 10.77.0.254 and fd77::fe.
 Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and home directory; the rest is shared.
 
   -n, --nodes N              1 to 128
-  --ssh                      sshd on every node, and an ssh on the PATH that has the keys
   --sshd-option [nI:]A=B     an option for sshd of node I, or of all: --sshd-option n2:MaxStartups=2:50:4
   --slurm                    Slurm over all nodes, slurmctld on n0: srun, sbatch and so on work on hub and nodes
   --slurm-cpus N             processors that Slurm takes every node to have (16)
@@ -38,8 +36,8 @@ Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and hom
   --keep-home                nodes see this machine's home directory
   --share DIR                nodes see DIR though it is below /tmp, /run, /dev/shm or the home directory
 
-  wireup-testbed run -n 4 -- sh -c 'for host in n0 n1 n2 n3; do plainsh $host hostname; done'
-  wireup-testbed run -n 16 --ssh -- bash
+  wireup-testbed run -n 4 -- sh -c 'for host in n0 n1 n2 n3; do ssh $host hostname; done'
+  wireup-testbed run -n 16 -- bash
   wireup-testbed run -n 4 --slurm -- srun -N 4 -n 16 hostname
 
 slowfs mounts a folder as one busy file server would serve it, by FUSE, and unmounts it after COMMAND. Needs no nodes.
@@ -57,24 +55,18 @@ slowfs mounts a folder as one busy file server would serve it, by FUSE, and unmo
 
 pub fn main(words: Vec<OsString>) -> u8 {
     let mut words = words.into_iter();
-    let own = words.next().unwrap_or_default();
-    let mut words: Vec<OsString> = words.collect();
-    let code = if Path::new(&own).file_name() == Some(OsStr::new("plainsh")) {
-        client::main(words)
-    } else {
-        let verb = if words.is_empty() { OsString::from("--help") } else { words.remove(0) };
-        let asks = words.first().is_some_and(|word| word == "--help" || word == "-h");
-        match verb.to_str().unwrap_or_default() {
-            "run" | "slowfs" if asks => help(),
-            "run" => run(words),
-            "serve" => serve(words),
-            "inside" => inside(&words),
-            "slowfs" => run_beside_slowfs(words),
-            "slowfs-serve" => serve_slowfs(words),
-            "plainsh" => client::main(words),
-            "--help" | "-h" | "help" => help(),
-            other => fail(&format!("{other}: no such command; see wireup-testbed --help"), FAILED),
-        }
+    let verb = words.nth(1).unwrap_or_else(|| "--help".into());
+    let words: Vec<OsString> = words.collect();
+    let asks = words.first().is_some_and(|word| word == "--help" || word == "-h");
+    let code = match verb.to_str().unwrap_or_default() {
+        "run" | "slowfs" if asks => help(),
+        "run" => run(words),
+        "serve" => serve(words),
+        "inside" => inside(&words),
+        "slowfs" => run_beside_slowfs(words),
+        "slowfs-serve" => serve_slowfs(words),
+        "--help" | "-h" | "help" => help(),
+        other => fail(&format!("{other}: no such command; see wireup-testbed --help"), FAILED),
     };
     u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -89,9 +89,7 @@ impl Hub {
         mounts::enter_hub(&hosts_file(spec.nodes), &spec.program).map_err(failed("private mounts of the hub"))?;
         rustix::system::sethostname(HUB.as_bytes()).map_err(|error| failed("host name of the hub")(error.into()))?;
         let netlink = open_network(spec).map_err(failed("network of the hub"))?;
-        if spec.ssh {
-            ssh::prepare().map_err(failed("keys and configuration of ssh"))?;
-        }
+        ssh::prepare().map_err(failed("keys and configuration of ssh"))?;
         if spec.slurm {
             slurm::prepare(spec).map_err(failed("key and configuration of Slurm"))?;
             slurm::start_on_hub().map_err(failed(HUB))?;
@@ -179,8 +177,7 @@ fn check(spec: &Spec) -> Result<(), String> {
             return Err(format!("this kernel has no {space} name spaces"));
         }
     }
-    let missing = [(spec.ssh, ssh::missing as fn() -> _), (spec.slurm, slurm::missing)];
-    let missing = missing.into_iter().find_map(|(wanted, missing)| if wanted { missing() } else { None });
+    let missing = ssh::missing().or_else(|| slurm::missing().filter(|_| spec.slurm));
     missing.map_or(Ok(()), Err)
 }
 

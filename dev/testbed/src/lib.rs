@@ -2,15 +2,15 @@
 //!
 //! A *hub* with a bridge, where the launcher under test runs, and nodes `n0`, `n1`, ... with their own interfaces, host
 //! names, process numbers, `/tmp`, `/run`, `/dev/shm` and home directories. They reach each other by name; on request
-//! their monotonic clocks differ. On the `PATH` of the hub and the nodes is `plainsh`, a remote shell without
-//! cryptography, and with [`Spec::ssh`] an `ssh` that is configured for the nodes. With [`Spec::slurm`] the nodes run a
+//! their monotonic clocks differ. Every node runs an sshd, and on the `PATH` is an `ssh` that is configured for
+//! the nodes. With [`Spec::slurm`] the nodes run a
 //! Slurm. A node can be cut off silently or lose power.
 //!
 //! ```no_run
 //! # use std::process::Command;
 //! # use wireup_testbed::{Spec, Testbed};
 //! let Some(testbed) = Testbed::start_or_skip(&Spec::new("target/debug/wireup-testbed", 4)) else { return };
-//! let mut command = Command::new("plainsh");
+//! let mut command = Command::new("ssh");
 //! testbed.enter(command.args(["n3", "hostname"]));
 //! assert_eq!(command.output().unwrap().stdout, b"n3\n");
 //! testbed.cut(3).unwrap();
@@ -18,17 +18,15 @@
 //!
 //! All of it belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also when the
 //! test or the child itself is killed. Nothing outside of its name spaces is changed, except for an empty folder,
-//! `/run/wireup-testbed`. It needs root, OpenSSH for ssh, munge and Slurm for Slurm, and no other programs.
+//! `/run/wireup-testbed`. It needs root, OpenSSH, munge and Slurm for Slurm, and no other programs.
 //!
 //! Apart from hosts there is [`slowfs`], a slow shared file system.
-mod account;
 mod daemon;
 pub mod failing_calls;
 mod hub;
 mod mounts;
 mod netlink;
 mod node;
-pub mod plainsh;
 mod processes;
 mod served;
 pub mod slowfs;

@@ -5,16 +5,13 @@
 //! kernel does that at the latest when the testbed's process is gone.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::UnshareFlags;
 
-use crate::account::Account;
 use crate::netlink::{End, LOOPBACK, Netlink};
-use crate::plainsh::{self, daemon::Surroundings};
 use crate::spec::{Spec, TRAP_ADDRESS, TRAP_INTERFACE, addresses, mac, name};
 use crate::{mounts, slurm, ssh, sys};
 
@@ -60,8 +57,8 @@ fn make(spec: &Spec, i: u16) -> io::Result<()> {
     let own = UnshareFlags::NEWNET | UnshareFlags::NEWNS | UnshareFlags::NEWUTS | UnshareFlags::NEWIPC;
     sys::unshare(own)?;
     rustix::system::sethostname(name(i).as_bytes())?;
-    let account = Account::root();
-    mounts::enter_node(Some(&*account.home).filter(|_| spec.private_home), &spec.shares)?;
+    let home = root_home(&fs::read_to_string("/etc/passwd")?);
+    mounts::enter_node(Some(home.as_path()).filter(|_| spec.private_home), &spec.shares)?;
     std::env::set_current_dir("/")?;
     quieten()?;
     Netlink::open()?.up(LOOPBACK)
@@ -84,12 +81,8 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     if spec.trap_interfaces {
         add_trap(&netlink)?;
     }
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, plainsh::PORT))?;
-    let mut daemons = vec![start_plainshd(&listener)?];
-    if spec.ssh {
-        let options = spec.sshd_options.iter().filter(|(node, _)| node.is_none_or(|node| node == i));
-        daemons.push(ssh::start_daemon(&options.map(|(_, option)| option.clone()).collect::<Vec<_>>())?);
-    }
+    let options = spec.sshd_options.iter().filter(|(node, _)| node.is_none_or(|node| node == i));
+    let mut daemons = vec![ssh::start_daemon(&options.map(|(_, option)| option.clone()).collect::<Vec<_>>())?];
     if spec.slurm {
         daemons.extend(slurm::start_on_node(i)?);
     }
@@ -115,15 +108,22 @@ pub fn add_neighbours(netlink: &Netlink, spec: &Spec, own: Option<u16>, index: u
     netlink.add_neighbours(index, others.flat_map(|other| addresses(other).map(|(address, _)| (address, mac(other)))))
 }
 
-fn start_plainshd(listener: &TcpListener) -> io::Result<u32> {
-    if let Some(pid) = sys::fork()? {
-        return Ok(pid.as_raw_pid().cast_unsigned());
+/// The home directory of the first account with number 0, under which everything runs on the nodes.
+fn root_home(passwd: &str) -> PathBuf {
+    let home = passwd.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
+        [_, _, "0", _, _, home, _] => Some(home),
+        _ => None,
+    });
+    home.unwrap_or("/root").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_the_first_account_with_number_0() {
+        assert_eq!(root_home("a:x:1:0::/a:/bin/a\nr:x:0:0:root:/r:/bin/r\ns:x:0:0::/s:/bin/s\n"), Path::new("/r"));
+        assert_eq!(root_home(""), Path::new("/root"));
     }
-    let account = Account::root();
-    let surroundings = Surroundings { variables: account.variables() };
-    let _ = rustix::thread::set_name(c"plainshd");
-    let _ = rustix::process::setsid();
-    let _ = std::env::set_current_dir(&account.home);
-    let _ = plainsh::daemon::serve(listener, &surroundings);
-    sys::leave(1)
 }

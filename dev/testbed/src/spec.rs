@@ -23,8 +23,6 @@ pub struct Spec {
     /// The `wireup-testbed` binary.
     pub program: PathBuf,
     pub nodes: u16,
-    /// A real sshd on every node, besides the plain remote shell.
-    pub ssh: bool,
     /// Options for sshd, `NAME=VALUE`: for one node, or for all.
     pub sshd_options: Vec<(Option<u16>, String)>,
     /// A real Slurm over all nodes.
@@ -48,7 +46,6 @@ impl Spec {
         Spec {
             program: program.into(),
             nodes,
-            ssh: false,
             sshd_options: Vec::new(),
             slurm: false,
             slurm_cpus: SLURM_CPUS,
@@ -68,7 +65,6 @@ impl Spec {
     pub fn arguments(&self) -> Vec<OsString> {
         let mut list: Vec<OsString> = vec!["--nodes".into(), self.nodes.to_string().into()];
         let switches = [
-            (self.ssh, "--ssh"),
             (self.slurm, "--slurm"),
             (self.clock_offsets, "--clock-offsets"),
             (!self.trap_interfaces, "--no-trap"),
@@ -113,7 +109,6 @@ impl Spec {
                 let text = value(flag, words)?;
                 self.nodes = text.parse().map_err(|_| format!("-n {text}: not a number of nodes"))?;
             }
-            "--ssh" => self.ssh = true,
             "--slurm" => self.slurm = true,
             "--slurm-cpus" => {
                 let text = value(flag, words)?;
@@ -191,7 +186,6 @@ mod tests {
     #[test]
     fn a_specification_round_trips_through_arguments() {
         let mut spec = Spec::new("/bin/x", 3);
-        spec.ssh = true;
         spec.private_home = false;
         spec.sshd_options = vec![(Some(2), "MaxStartups=1".into()), (None, "LogLevel=ERROR".into())];
         spec.shares = vec!["/tmp/a b".into()];

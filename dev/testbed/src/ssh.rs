@@ -1,4 +1,4 @@
-//! A real sshd on every node, with the testbed's own keys and configuration.
+//! An sshd on every node, with the testbed's own keys and configuration.
 //!
 //! One host key and one user key serve all nodes. `ssh` on the testbed's PATH is the system's, with only the testbed's
 //! configuration; neither the user's nor the machine's is read.
@@ -8,13 +8,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::account::SYSTEM_PATH;
 use crate::daemon::{self, listens};
 use crate::mounts::{OWN, PROGRAMS};
 
 const SSHD: &str = "/usr/sbin/sshd";
 const SSH: &str = "/usr/bin/ssh";
 const KEYGEN: &str = "/usr/bin/ssh-keygen";
+/// The `PATH` of commands on the hub and the nodes, after the testbed's own folder.
+pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const PORT: u16 = 22;
 const LOG: &str = "/run/sshd.log";
 

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::ThreadNameSpaceType;
 
-use crate::account::SYSTEM_PATH;
 use crate::mounts::PROGRAMS;
 use crate::processes::{self, Process};
 use crate::served::{Served, or_skip};
 use crate::spec::{Spec, name};
+use crate::ssh::SYSTEM_PATH;
 use crate::traffic::Traffic;
 use crate::{slurm, sys};
 
@@ -94,7 +94,7 @@ impl Testbed {
         self.served.child().id()
     }
 
-    /// Makes `command` run on the hub, with `plainsh` (and `ssh`) first on its PATH.
+    /// Makes `command` run on the hub, with the testbed's `ssh` first on its PATH.
     pub fn enter<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let own = ThreadNameSpaceType::NETWORK
             | ThreadNameSpaceType::MOUNT
@@ -171,7 +171,7 @@ impl Testbed {
         self.nodes.iter().map(of).collect()
     }
 
-    /// Pids, as numbered on this machine, of node `i`'s daemons: `plainshd`, sshd if there is one, Slurm's.
+    /// Pids, as numbered on this machine, of node `i`'s daemons: sshd, then Slurm's.
     pub fn daemons(&self, i: u16) -> Vec<u32> {
         let node = self.node(i);
         let own = processes::all_with("net").into_iter().filter(|(_, space)| *space == node.network);

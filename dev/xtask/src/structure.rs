@@ -2,7 +2,7 @@
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
 //! files of a crate and what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests`
-//! `purity` `licences` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
+//! `purity` `licences` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
 //!
 //! In addition, if they are installed: `cargo deny`, and the compiler for musl, with which releases are built.
 
@@ -15,6 +15,7 @@ mod musl;
 mod purity;
 mod routers;
 mod source;
+mod text;
 mod tree;
 mod waits;
 
@@ -29,8 +30,8 @@ struct Finding {
     broken: Vec<String>,
 }
 
-/// Rules that the code does not keep yet. A rule that it keeps must be removed from this list.
-const NOT_YET: [&str; 0] = [];
+/// Rules that the code does not keep everywhere yet, and how often each is broken. The numbers only fall.
+const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 393), ("a doc comment is understood alone", 441)];
 
 /// Checks all rules, and reports where each broken one is broken.
 ///
@@ -43,6 +44,7 @@ pub fn run() -> Result {
     findings.push(imports::check(&proto));
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
+    findings.extend(text::check(&tree));
     findings.push(licences::check(&tree)?);
     findings.push(waits::check(&tree)?);
     let failed = findings.iter().filter(|finding| !report(finding)).count();
@@ -54,15 +56,16 @@ pub fn run() -> Result {
 /// Prints the result of a rule; returns whether it is acceptable.
 fn report(finding: &Finding) -> bool {
     let Finding { rule, broken } = finding;
-    match (broken.is_empty(), NOT_YET.contains(&rule.as_str())) {
-        (true, false) => println!("    {rule}"),
-        (true, true) => println!("    {rule}: kept now, take it out of NOT_YET"),
-        (false, true) => println!("    {rule}: not yet kept, {} times", broken.len()),
-        (false, false) => {
-            println!("    {rule}: BROKEN");
-            broken.iter().for_each(|line| println!("        {line}"));
-            return false;
-        }
+    let allowed = NOT_YET.iter().find(|(name, _)| name == rule).map_or(0, |(_, count)| *count);
+    if broken.len() > allowed {
+        println!("    {rule}: BROKEN, {} times; {allowed} were known", broken.len());
+        broken.iter().for_each(|line| println!("        {line}"));
+        return false;
+    }
+    match broken.len() {
+        0 => println!("    {rule}"),
+        count if count < allowed => println!("    {rule}: {count} times; write that number into NOT_YET"),
+        count => println!("    {rule}: not yet, {count} times"),
     }
     true
 }

@@ -1,7 +1,7 @@
 //! Test suites of others, run under wireup: each entry must end as `dev/suites/SUITE.txt` says, which was made under
 //! the suite's own launcher.
 //!
-//! `cargo xtask proof suites` runs all of them, the end-to-end tests (`suites`) a selection. Sources come from Debian's
+//! `cargo xtask night suites` runs all of them, the end-to-end tests (`suites`) a selection. Sources come from Debian's
 //! source packages and from PyPI, into `target/suites`; programs are built when they are first needed.
 
 mod applications;

@@ -185,7 +185,7 @@ const SHELLS: &[Shell] = &[
 /// The doctor finds what a run meets, and nothing else.
 #[test]
 fn faults_of_a_log_in_shell_are_found_by_runs_and_by_the_doctor() {
-    let Some(hosts) = machines::own(2, |spec| spec.ssh = true) else { return };
+    let Some(hosts) = machines::own(2, |_| ()) else { return };
     for Shell { bashrc, run, doctor } in SHELLS {
         hosts.ask(0, &format!("echo '{bashrc}' >~/.bashrc"));
         let outcome = hosts.job("--hosts n0,n1").arg("/bin/true").finish();
@@ -203,7 +203,7 @@ fn faults_of_a_log_in_shell_are_found_by_runs_and_by_the_doctor() {
 /// Neither runs a command; the first says so where a run does not see it.
 #[test]
 fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
-    let Some(hosts) = machines::own(3, |spec| spec.ssh = true) else { return };
+    let Some(hosts) = machines::own(3, |_| ()) else { return };
     let passwd = std::fs::read_to_string("/etc/passwd").expect("this machine has users");
     for (host, shell) in [(0, "/usr/sbin/nologin"), (1, "/bin/false")] {
         let (first, rest) = passwd.split_once('\n').expect("a line for root");
@@ -223,7 +223,7 @@ fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
 /// Each of three hosts that cannot store the program has a reason of its own.
 #[test]
 fn a_program_that_cannot_be_stored_was_not_sent() {
-    let Some(hosts) = machines::own(3, |spec| spec.ssh = true) else { return };
+    let Some(hosts) = machines::own(3, |_| ()) else { return };
     let hidden = HiddenCopy::new("unstorable");
     hosts.ask(0, "mkdir -p ~/.cache && mount -t tmpfs -o size=16k none ~/.cache");
     hosts.ask(1, "mkdir -p ~/.cache && mount -t tmpfs -o ro none ~/.cache");

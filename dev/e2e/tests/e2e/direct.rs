@@ -12,7 +12,7 @@ fn exchange() -> [OsString; 4] {
 
 #[test]
 fn hosts_exchange_over_direct_links() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     for line in [
         "--hosts n[0-7] --fanout 2 --exchange ring",
         "--hosts n[0-7] --fanout 2 --exchange log",
@@ -80,7 +80,7 @@ fn a_firewall_in_both_directions_leaves_only_the_tree() {
 
 #[test]
 fn exchanges_succeed_with_every_agent_transport() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     for transport in ["auto", "tree", "tcp"] {
         for early in ["yes", "no"] {
             let line = format!(

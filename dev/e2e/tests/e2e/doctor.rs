@@ -13,7 +13,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Hosts `n0` to `n4` with sshd, which see the product.
 fn machines() -> Option<Testbed> {
     let mut spec = Spec::new(wireup_e2e::programs::testbed(), 5);
-    spec.ssh = true;
     let folder = wireup_e2e::wireup().canonicalize().expect("the product is there");
     spec.shares = vec![folder.parent().expect("a program lies in a folder").to_owned()];
     Testbed::start_or_skip(&spec)
@@ -48,7 +47,7 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     let said = doctor(&testbed, "--hosts n[0-3]", 0, &["n0  ok ", "eth0 10.77.0.4", "ms back", "4 hosts: 4 ok\n"]);
     assert_eq!(said.lines().count(), 5, "{said}");
     doctor(&testbed, "--hosts hub,n0", 0, &["br0 10.77.0.254, this machine", "2 hosts: 2 ok"]);
-    doctor(&testbed, "--remote-shell plainsh --hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
+    doctor(&testbed, "--hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
     // The interface exists on the hub, but the hosts have no interface of that name.
@@ -62,7 +61,7 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     let onward = ["remark   n1: it cannot reach n2 by ssh (forbidden here)", "3 hosts: 2 ok, 1 with remarks"];
     doctor(&testbed, "--hosts n[0-2]", 0, &onward);
 
-    let sshd = testbed.daemons(2)[1].to_string();
+    let sshd = testbed.daemons(2)[0].to_string();
     let limited = Command::new("prlimit").args(["--pid", &sshd, "--nofile=300:300"]).status();
     assert!(limited.expect("util-linux has prlimit").success());
     let limit =
@@ -74,7 +73,7 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
 fn hosts_that_do_not_answer_are_all_named_in_one_run() {
     let Some(testbed) = machines() else { return };
     testbed.cut(3).expect("cut a node off");
-    let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[1] as i32).expect("a pid");
+    let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[0] as i32).expect("a pid");
     rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("send the signal");
     let parts = [
         "n0  ok ",

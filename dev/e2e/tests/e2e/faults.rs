@@ -18,12 +18,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trial::{Report, trial, typical_lengths};
-use wireup_e2e::faults::{FaultSite, Shell};
+use wireup_e2e::faults::FaultSite;
 
 const TRIALS: u64 = 72;
-/// Sites of each kind that run in parallel.
-const PLAIN_SITES: usize = 3;
-const SSH_SITES: usize = 2;
+/// Sites that run in parallel.
+const SITES: usize = 5;
 pub const NODES: u16 = 6;
 /// A third of the time after which a silent node counts as lost: if the machine stands still for longer, a trial that
 /// went wrong says nothing.
@@ -34,11 +33,10 @@ fn faults_at_random_moments_end_the_job_cleanly() {
     let (trials, seed) = (number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS), seed());
     println!("again with WIREUP_FAULT_SEED={seed} WIREUP_FAULT_TRIALS={trials}");
     let (next, all, stood) = (AtomicU64::new(0), Mutex::new(Vec::new()), AtomicU64::new(0));
-    let shells = [Shell::Plain].repeat(PLAIN_SITES).into_iter().chain([Shell::Ssh].repeat(SSH_SITES));
     thread::scope(|scope| {
-        for shell in shells {
+        for _ in 0..SITES {
             let (next, all, stood) = (&next, &all, &stood);
-            scope.spawn(move || at_one_site(shell, seed, trials, next, all, stood));
+            scope.spawn(move || at_one_site(seed, trials, next, all, stood));
         }
     });
     let stood = stood.into_inner();
@@ -51,8 +49,8 @@ fn faults_at_random_moments_end_the_job_cleanly() {
 }
 
 /// `stood`: trials that went wrong while this machine stood still.
-fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<Report>>, stood: &AtomicU64) {
-    let fresh = || FaultSite::start(NODES, shell, &[FaultSite::share()]);
+fn at_one_site(seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<Report>>, stood: &AtomicU64) {
+    let fresh = || FaultSite::start(NODES, &[FaultSite::share()]);
     let Some(mut site) = fresh() else { return };
     let lengths = typical_lengths(&site);
     loop {

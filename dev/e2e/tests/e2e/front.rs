@@ -246,7 +246,7 @@ fn rankfiles_place_ranks_on_hosts_and_cores() {
 
 #[test]
 fn rankfiles_and_sequences_name_other_hosts() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let links = Links::new("hosts");
     let file = links.0.join("ranks");
     fs::write(&file, "rank 0=+n1 slot=0\nrank 1=+n0 slot=0\nrank 2=+n1 slot=0\n").expect("a file");

@@ -20,7 +20,7 @@ fn first(count: usize) -> String {
 
 #[test]
 fn ranks_are_placed_right_in_trees_of_every_depth() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     // One level, two levels, three levels, and a chain.
     for (hosts, flags) in
         [(16, "--start ssh-flat"), (16, ""), (16, "--fanout 4"), (13, "--fanout 2"), (5, "--fanout 1"), (1, "")]
@@ -33,7 +33,7 @@ fn ranks_are_placed_right_in_trees_of_every_depth() {
 
 #[test]
 fn the_launchers_machine_may_be_one_of_the_hosts() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     for (hosts, expected) in [
         ("hub,n0,n1", ["0 0 hub", "1 1 n0", "2 2 n1"]),
         ("n1,hub,n0", ["0 0 n1", "1 1 hub", "2 2 n0"]),
@@ -49,7 +49,7 @@ fn the_launchers_machine_may_be_one_of_the_hosts() {
 
 #[test]
 fn serial_ssh_places_ranks_on_their_hosts() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let outcome =
         machines.job("--hosts n0,n1 --ppn 2 --start serial-ssh").sh("echo $WIREUP_RANK $(hostname)").succeed();
     assert_eq!(outcome.sorted_lines(), ["0 n0", "1 n0", "2 n1", "3 n1"], "{outcome}");
@@ -57,7 +57,7 @@ fn serial_ssh_places_ranks_on_their_hosts() {
 
 #[test]
 fn slots_come_from_the_host_list() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let outcome = machines.job("--hosts n2,n0:3,n2").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n0", "n0", "n2", "n2"]);
     machines.job("-n 6 --hosts n2,n0:3,n2").sh("hostname").finish().expect_code(125).expect_err_line(&["6", "5"]);
@@ -66,8 +66,8 @@ fn slots_come_from_the_host_list() {
 
 #[test]
 fn host_files_of_common_dialects_are_read() {
-    let Some(machines) = machines::plain() else { return };
-    let script = "printf '%b' \"$TEXT\" >$TMPDIR/hosts; $WIREUP run --remote-shell plainsh --hostfile $TMPDIR/hosts \
+    let Some(machines) = machines::sixteen() else { return };
+    let script = "printf '%b' \"$TEXT\" >$TMPDIR/hosts; $WIREUP run --hostfile $TMPDIR/hosts \
         hostname; code=$?; rm $TMPDIR/hosts; exit $code";
     let run = |text: &str| machines.shell(script).env("TEXT", text).finish();
     let good = run("# all\\nn0:2\\n\\nn1 slots=1 # half\\n  n[2-3]\\nn4 slots=2 max_slots=2\\n").expect_code(0);
@@ -78,7 +78,7 @@ fn host_files_of_common_dialects_are_read() {
 
 #[test]
 fn output_arrives_from_every_host() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let line = format!("--hosts {} --fanout 2 --label", first(7));
     let outcome = machines.job(&line).sh("echo out; echo err >&2; seq 1000 | tail -n 1").succeed();
     for rank in 0..7 {
@@ -93,8 +93,8 @@ fn output_arrives_from_every_host() {
 
 #[test]
 fn output_files_are_written_on_the_launchers_machine() {
-    let Some(machines) = machines::plain() else { return };
-    let script = "$WIREUP run --remote-shell plainsh --hosts n[0-2] --output-dir $TMPDIR/out sh -c \
+    let Some(machines) = machines::sixteen() else { return };
+    let script = "$WIREUP run --hosts n[0-2] --output-dir $TMPDIR/out sh -c \
         'echo out $(hostname); echo err $(hostname) >&2' && grep -r . $TMPDIR/out; rm -r $TMPDIR/out";
     let outcome = machines.shell(script).succeed();
     for host in 0..3 {
@@ -105,7 +105,7 @@ fn output_files_are_written_on_the_launchers_machine() {
 
 #[test]
 fn input_reaches_a_remote_rank_or_all_ranks() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let text = "line\n".repeat(100_000);
     for (flags, expected) in [("", [1, 0, 0, 0]), ("--stdin 3", [0, 0, 0, 1]), ("--stdin all", [1, 1, 1, 1])] {
         let line = format!("--hosts n[0-3] --fanout 2 {flags}");
@@ -117,7 +117,7 @@ fn input_reaches_a_remote_rank_or_all_ranks() {
 
 #[test]
 fn a_remote_rank_gets_a_terminal() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let script = "test -t 0 && test -t 1 && echo terminal of $WIREUP_RANK on $(hostname); true";
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --pty 3").sh(script).succeed();
     assert_eq!(outcome.out().replace('\r', ""), "terminal of 3 on n3\n", "{outcome}");
@@ -130,7 +130,7 @@ fn deep(machines: &Machines) -> Run {
 
 #[test]
 fn signals_reach_every_host() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     for (name, signal) in [("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1), ("QUIT", Signal::QUIT)]
     {
         let script = format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.02; done");
@@ -148,7 +148,7 @@ fn signals_reach_every_host() {
 
 #[test]
 fn a_stopped_job_stops_on_every_host_and_continues() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let mut running = deep(&machines).sh("echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 5);
     let ranks_in = |running: &wireup_e2e::Running, state: char| {
@@ -173,7 +173,7 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
 /// takes.
 #[test]
 fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let line = "--hosts n[0-2] --start ssh-flat --node-timeout 1 --label";
     let mut running = machines.job(line).sh("seq -f '%0100.0f' 60000").start();
     running.await_out("[0]", 100);
@@ -187,7 +187,7 @@ fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
 /// A program that does something before it is stopped gets the time for it.
 #[test]
 fn a_sigtstp_handler_runs_although_the_rank_is_stopped() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let script = "trap 'echo tidied' TSTP; echo ready; while :; do sleep 0.01; done";
     let mut running = machines.job("--hosts n[0-1] --start ssh-flat").sh(script).start();
     running.await_out("ready\n", 2);
@@ -204,7 +204,7 @@ fn a_sigtstp_handler_runs_although_the_rank_is_stopped() {
 
 #[test]
 fn a_failed_rank_is_named_with_its_host() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let at_3 = |what: &str| format!("test $WIREUP_RANK = 3 && {what}; exec sleep 1000");
     deep(&machines).sh(&at_3("exit 7")).finish().expect_code(7).expect_err_line(&["rank 3", "n3", "7"]);
     let killed = deep(&machines).sh(&at_3("kill -KILL $$")).finish().expect_code(137);
@@ -217,7 +217,7 @@ fn a_failed_rank_is_named_with_its_host() {
 
 #[test]
 fn a_time_limit_ends_the_ranks_on_every_host() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let outcome = machines.job("--hosts n[0-4] --fanout 1 --timeout 1 --kill-grace 0.2").sh("trap '' TERM; sleep 1000");
     outcome.finish().expect_code(124).expect_err_line(&["time limit"]);
 }

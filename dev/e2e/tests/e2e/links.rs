@@ -12,7 +12,7 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Every host has a docker0 with the same address, and so has the hub.
 #[test]
 fn link_addresses_are_reported_and_never_a_container_bridge() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for (line, address) in [
         ("--hosts n[0-3] --start ssh-flat", "10.77.0.254"),
         ("--hosts n[0-3]-v6 --start ssh-flat", "fd77::fe"),
@@ -29,7 +29,7 @@ fn link_addresses_are_reported_and_never_a_container_bridge() {
 
 #[test]
 fn an_unknown_interface_is_reported_with_the_existing_addresses() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for which in ["ib7", "10.99.0.0/16", "172.17.0.0/16"] {
         let outcome = machines.job(&format!("--hosts n[0-3] --fanout 1 --interface {which} hostname")).finish();
         outcome.expect_code(125).expect_err_line(&[which, "10.77.0."]);
@@ -76,14 +76,14 @@ fn readable_packets(machines: &Machines, flags: &str) -> usize {
 
 #[test]
 fn encrypted_links_hide_the_jobs_data() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     assert_ne!(readable_packets(&machines, "--plain-links"), 0, "no packets were captured");
     assert_eq!(readable_packets(&machines, ""), 0);
 }
 
 #[test]
 fn encrypted_links_carry_input_output_and_failures() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let outcome = machines.job("--hosts n[0-7] --fanout 2").sh("wc -c; head -c 3000000 /dev/zero; exit 0");
     let outcome = outcome.stdin(vec![b'x'; 1 << 20]).succeed();
     assert_eq!(outcome.stdout.iter().filter(|byte| **byte == 0).count(), 8 * 3_000_000);

@@ -209,7 +209,7 @@ fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, placement: &str) 
 
 #[test]
 fn mpich_5_runs_on_hosts() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for (placement, name, expected) in [
         ("--hosts n[0-3] --ppn 2 --fanout 1", "ring", "ring of 8: token 28, expected 28\n"),
         ("--hosts n[0-3] --ppn 2 --plain-links", "allreduce", "allreduce over 8 ranks: 4096 sums are right\n"),
@@ -226,7 +226,7 @@ fn mpich_5_runs_on_hosts() {
 
 #[test]
 fn intel_mpi_runs_on_hosts() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let placement = "--hosts n[0-1] --ppn 2 --fanout 1";
     let Some(outcome) = on_hosts(&machines, Flavour::Intel, "allreduce", placement) else { return };
     assert_eq!(outcome.out(), "allreduce over 4 ranks: 4096 sums are right\n", "{outcome}");
@@ -236,7 +236,7 @@ fn intel_mpi_runs_on_hosts() {
 /// own rank order.
 #[test]
 fn every_mpi_runs_with_every_mapping() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for flavour in MPI {
         for (ranks, mapping) in [(4, ""), (4, "--ppn 1"), (5, "--map-by node"), (8, "--ppn 2"), (4, "--rank-map 1,0")] {
             let Some(program) = program(flavour, "allreduce") else { continue };
@@ -256,7 +256,7 @@ fn every_mpi_runs_with_every_mapping() {
 #[test]
 fn mpi4py_runs_on_hosts() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let script = layout::sources().join("python/allreduce.py");
     let sum = machines.job("--hosts n[0-1] --ppn 2").arg(&python).arg(script).succeed();
     assert_eq!(sum.out(), "allreduce over 4 ranks: right\n");

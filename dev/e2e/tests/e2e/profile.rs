@@ -6,7 +6,7 @@ use wireup_e2e::machines;
 #[test]
 fn clock_offsets_of_hosts_are_corrected_in_the_trace() {
     let Some(machines) = machines::own(4, |spec| spec.clock_offsets = true) else { return };
-    let script = "$WIREUP run --remote-shell plainsh --hosts n[0-3] --fanout 1 --profile $TMPDIR/trace true && \
+    let script = "$WIREUP run --hosts n[0-3] --fanout 1 --profile $TMPDIR/trace true && \
         cat $TMPDIR/trace && rm $TMPDIR/trace";
     let outcome = machines.shell(script).succeed();
     let trace: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("a trace is JSON");
@@ -24,9 +24,9 @@ fn clock_offsets_of_hosts_are_corrected_in_the_trace() {
 
 #[test]
 fn staged_and_gathered_files_are_phases_with_times_of_each_node() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let script = "mkdir -p /run/apps; head -c 300000 /dev/urandom > /run/apps/data; \
-        $WIREUP run --remote-shell plainsh --hosts n[0-2] --ppn 1 --pmi none --profile $TMPDIR/trace --stage --stage-also /run/apps/data \
+        $WIREUP run --hosts n[0-2] --ppn 1 --pmi none --profile $TMPDIR/trace --stage --stage-also /run/apps/data \
         --stage-out \"/run/made/out=>$TMPDIR/got/{node}\" sh -c 'mkdir -p /run/made; echo x > /run/made/out' && \
         cat $TMPDIR/trace && ls $TMPDIR/got >&2 && rm -r $TMPDIR/trace $TMPDIR/got; code=$?; rm -r /run/apps; exit $code";
     for node in 0..3 {

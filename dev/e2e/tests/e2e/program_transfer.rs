@@ -5,7 +5,7 @@ use wireup_e2e::machines::{self, HiddenCopy, Machines};
 
 /// The shared hosts with empty caches.
 fn fresh() -> Option<Machines> {
-    let machines = machines::by_ssh()?;
+    let machines = machines::four()?;
     forget(&machines);
     Some(machines)
 }
@@ -52,7 +52,7 @@ fn several_names_of_one_host_share_one_sent_program() {
 
 #[test]
 fn a_full_disk_on_a_host_is_named() {
-    let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
+    let Some(machines) = machines::own(2, |_| ()) else { return };
     let home = machines.ask(1, "echo ~");
     machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("mount a small disk");
     let hidden = HiddenCopy::new("full");
@@ -103,7 +103,7 @@ fn a_cache_writable_by_others_is_refused() {
 /// The program in the way is an older release, or an unrelated program with the same name.
 #[test]
 fn another_program_named_wireup_is_not_used() {
-    let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
+    let Some(machines) = machines::own(2, |_| ()) else { return };
     let hidden = HiddenCopy::new("another");
     let place = machines.path_in_node(0, "/run/wireup-testbed/bin/wireup");
     for fake in [

@@ -7,7 +7,7 @@ use wireup_e2e::peers::plain;
 
 #[test]
 fn remote_ranks_have_the_users_directory_umask_and_limits() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let script = format!(
         "cd /usr/lib; umask 027; ulimit -Sc 0; ulimit -Sn 321; ulimit -Ss 4096; $WIREUP run --hosts n[0-3] --fanout 1 \
          sh -c 'echo $(pwd) $(umask) $(ulimit -Sc) $(ulimit -Sn) $(ulimit -Ss); exec {}'",
@@ -20,7 +20,7 @@ fn remote_ranks_have_the_users_directory_umask_and_limits() {
 
 #[test]
 fn remote_ranks_have_the_users_variables() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let script = "printf 'A=file\\n# no\\nB=\"quoted words\"\\n' >$TMPDIR/vars; FROM_HERE=here $WIREUP run --hosts n0,n1 \
         --fanout 1 --env-file $TMPDIR/vars -x GIVEN='two words' -x FROM_HERE sh -c 'echo \"$A.$B.$GIVEN.$FROM_HERE\"'; \
         code=$?; rm $TMPDIR/vars; exit $code";
@@ -30,7 +30,7 @@ fn remote_ranks_have_the_users_variables() {
 
 #[test]
 fn odd_variable_values_and_arguments_arrive_unchanged() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let value: String = (1..=127u8).map(char::from).collect();
     let run = machines.job("--hosts n0,n1").env("ODD", value.clone());
     let outcome = run.args(["sh", "-c", "printf '%s\\n.' \"$ODD$1\"", "0", "it's \"$HOME\" \\!"]).succeed();
@@ -40,7 +40,7 @@ fn odd_variable_values_and_arguments_arrive_unchanged() {
 /// Ranks do not see the variables of the log-in that started their agent.
 #[test]
 fn remote_ranks_do_not_see_the_agents_ssh_variables() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let outcome = machines.job("--hosts n0,n1 --fanout 1 env").env("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22").succeed();
     for name in ["SSH_CONNECTION=", "SSH_CLIENT=", "SSH_TTY=", "1.2.3.4"] {
         assert!(!outcome.out().contains(name), "{name}: {outcome}");
@@ -62,7 +62,7 @@ fn seen_by_others(machines: &machines::Machines) -> BTreeSet<String> {
 
 #[test]
 fn neither_secret_nor_job_is_in_a_command_line() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let run = machines.job("--hosts n[0-3] --fanout 1").env("JOBS_OWN_VARIABLE", "jobs-own-value");
     // The rank clears its own environment, so that the texts can only be found in agents and remote shells.
     let script = "echo ready; read line; : jobs-own-argument; exit 0";

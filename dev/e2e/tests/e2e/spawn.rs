@@ -299,13 +299,17 @@ fn a_family_in_a_session_is_shown_as_a_tree() {
 
 fn in_a_session(program: &Path) {
     let session = Session::up("--virtual-nodes 2");
-    let mut run = session.job("-n 2").arg(program).arg("late").start();
+    let allowed = wireup_e2e::programs::scratch().join(format!("family-{}", std::process::id()));
+    let _ = fs::remove_file(&allowed);
+    let mut run = session.job("-n 2").arg(program).arg("late").env("FAMILY_UNTIL", &allowed).start();
     let mut shown = String::new();
     run.await_that("the children in the list of jobs", |_| {
         shown = session.wireup("jobs").succeed().out();
         shown.contains("\n  ")
     });
+    fs::write(&allowed, "").expect("the children may end");
     let outcome = run.finish().expect_code(0);
+    fs::remove_file(&allowed).expect("the file is there");
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
     // Or what Open MPI 5 makes of it, as above.
@@ -318,7 +322,7 @@ fn in_a_session(program: &Path) {
 
 #[test]
 fn children_run_on_hosts() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         // The first job leaves hosts free: their agents start with the children.
@@ -341,7 +345,7 @@ fn children_run_on_hosts_by_any_name_of_theirs() {
             assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{placement} {host}: {outcome}");
         }
     }
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
         for words in ["spawn 2 host 10.77.0.2", "spawn 2 add-host 10.77.0.2"] {
             let outcome = on_hosts(&machines, "--hosts n[0-1] -n 1 --verbose", (flavour, &program), words).succeed();
@@ -366,7 +370,7 @@ fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
 /// Hosts that the run does not have.
 #[test]
 fn children_run_on_hosts_that_are_added() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let file = wireup_e2e::programs::scratch().join(format!("hosts-{}", std::process::id()));
     fs::write(&file, "# of one\nn2 slots=2\n").unwrap();
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
@@ -382,7 +386,7 @@ fn children_run_on_hosts_that_are_added() {
 #[test]
 fn added_hosts_are_released_when_their_job_has_ended() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
     let mut run = machines.job("--hosts n0 -n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
@@ -395,7 +399,7 @@ fn added_hosts_are_released_when_their_job_has_ended() {
 
 #[test]
 fn hosts_are_added_to_a_session_for_one_job() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let session = Session::on(&machines, "--hosts n[0-1]");
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
@@ -421,7 +425,7 @@ fn hosts_are_added_to_a_session_for_one_job() {
 #[test]
 fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let session = Session::on(&machines, "--hosts n[0-1]");
     let stays = wireup_e2e::programs::scratch().join(format!("stays-{}", std::process::id()));
@@ -458,7 +462,7 @@ fn a_host_that_cannot_be_added_is_an_error_of_the_request() {
     let session = Session::up("--virtual-nodes 2");
     refused(session.job("-n 1"), &["moon cannot be added", "wireup up --hosts"]);
     session.down("");
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     refused(machines.job("--hosts n0 -n 1"), &["job 1", "cannot start", "moon"]);
 }
 
@@ -484,7 +488,7 @@ fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
 #[test]
 fn a_host_that_cannot_be_reached_is_an_error_of_the_request() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let run = machines.job("--hosts n0,moon -n 1").arg(&program).args(["missing", "hostname", "host", "moon"]);
     let outcome = run.succeed();
     assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");

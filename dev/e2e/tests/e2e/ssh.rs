@@ -15,7 +15,7 @@ const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
 
 #[test]
 fn ssh_starts_trees_of_every_depth() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for flags in ["--start ssh-flat", "", "--fanout 2", "--fanout 1"] {
         let outcome = machines.job(&format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
         assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
@@ -25,7 +25,7 @@ fn ssh_starts_trees_of_every_depth() {
 
 #[test]
 fn the_launcher_may_run_on_a_host_of_the_job() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     // Its temporary folder is on another machine than this test's.
     for flags in ["--fanout 2", "--fanout 1 --interface eth0 --verbose", "--pmi pmix", "--pmi auto"] {
         let outcome = machines.job_from(2, &format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
@@ -37,7 +37,7 @@ fn the_launcher_may_run_on_a_host_of_the_job() {
 fn children_of_a_host_that_cannot_use_ssh_are_started_from_above() {
     // Log-ins are accepted only from the hub.
     let rule = (None, "AllowUsers=root@10.77.0.254".to_owned());
-    let Some(machines) = machines::own(4, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
+    let Some(machines) = machines::own(4, |spec| spec.sshd_options = vec![rule]) else { return };
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
     assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
     for (agent, parent) in [("n1", "n0"), ("n2", "n1"), ("n3", "n2")] {
@@ -51,7 +51,7 @@ fn children_of_a_host_that_cannot_use_ssh_are_started_from_above() {
 
 #[test]
 fn children_of_a_host_without_keys_are_started_by_its_parent() {
-    let Some(machines) = machines::own(4, |spec| spec.ssh = true) else { return };
+    let Some(machines) = machines::own(4, |_| ()) else { return };
     machines.shadow(1, "/run/wireup-testbed/ssh/user", "", 0o600).expect("a key is hidden");
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
     assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
@@ -83,7 +83,6 @@ impl Drop for OtherKey {
 /// Hosts with one fault each: n1 refuses, n2 is cut off, n3 has another key, n4 denies, n5 is another kind of machine.
 fn broken(key: &OtherKey) -> Option<Machines> {
     let machines = machines::own(7, |spec| {
-        spec.ssh = true;
         spec.sshd_options.push((Some(3), format!("HostKey={}/key", key.0.display())));
         spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
     })?;
@@ -96,7 +95,7 @@ fn broken(key: &OtherKey) -> Option<Machines> {
 }
 
 fn signal_sshd(machines: &Machines, host: u16, signal: Signal) {
-    let pid = Pid::from_raw(machines.daemons(host)[1].cast_signed()).expect("a pid");
+    let pid = Pid::from_raw(machines.daemons(host)[0].cast_signed()).expect("a pid");
     kill_process(pid, signal).expect("send the signal");
 }
 
@@ -134,7 +133,7 @@ fn all_unreachable_hosts_are_named_in_one_message() {
 /// The missing host is a child of the launcher, or of another host, which then has started long before.
 #[test]
 fn a_job_with_a_missing_host_runs_no_rank() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     for line in ["--hosts n[0-2],nowhere", "--hosts n[0-2],nowhere --fanout 1", "--hosts nowhere,n[0-2] --pmi pmix"] {
         let outcome = machines.job(line).sh(WHERE).finish().expect_code(125);
         assert_eq!(outcome.out(), "", "{line}: {outcome}");
@@ -146,7 +145,7 @@ fn a_job_with_a_missing_host_runs_no_rank() {
 
 #[test]
 fn an_interrupt_ends_a_job_that_waits_for_a_host() {
-    let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
+    let Some(machines) = machines::own(2, |_| ()) else { return };
     signal_sshd(&machines, 1, Signal::STOP);
     let mut running = machines.job("--hosts n[0-1] --verbose").sh(WHERE).start();
     running.await_that("an agent is up", |running| running.processes().iter().any(|process| process.name == "ssh"));
@@ -159,7 +158,7 @@ fn an_interrupt_ends_a_job_that_waits_for_a_host() {
 /// It accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_after_the_start_timeout() {
-    let Some(machines) = machines::own(4, |spec| spec.ssh = true) else { return };
+    let Some(machines) = machines::own(4, |_| ()) else { return };
     signal_sshd(&machines, 1, Signal::STOP);
     signal_sshd(&machines, 3, Signal::STOP);
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --start-timeout 4").sh("exec sleep 1000").finish();
@@ -176,7 +175,7 @@ fn hosts_that_hang_are_given_up_after_the_start_timeout() {
 #[test]
 fn a_throttled_sshd_is_retried() {
     let rule = (None, "MaxStartups=2:100:2".to_owned());
-    let Some(machines) = machines::own(1, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
+    let Some(machines) = machines::own(1, |spec| spec.sshd_options = vec![rule]) else { return };
     let names = "n0,root@n0,10.77.0.1,root@10.77.0.1,n0-v6,root@n0-v6,[fd77::1],root@[fd77::1]";
     let outcome = machines.job(&format!("--hosts {names}")).sh("hostname").succeed();
     assert_eq!(outcome.out(), "n0\n".repeat(8), "{outcome}");
@@ -185,7 +184,7 @@ fn a_throttled_sshd_is_retried() {
 
 #[test]
 fn a_failure_deep_in_the_tree_gives_the_jobs_exit_code() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let script = "test $WIREUP_RANK = 3 && kill -SEGV $$; exec sleep 1000";
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(script).finish().expect_code(128 + 11);
     outcome.expect_err_line(&["rank 3", "n3", "SIGSEGV"]);

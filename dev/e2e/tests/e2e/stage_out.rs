@@ -51,7 +51,7 @@ fn clear(machines: &Machines) {
 
 #[test]
 fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     for (line, code) in [("exit 0", 0), ("test $WIREUP_RANK = 5 && exit 3; sleep 100", 3)] {
         let folder = Folder::new();
         let script = format!(
@@ -79,7 +79,7 @@ fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
 
 #[test]
 fn files_are_gathered_by_ssh_after_a_timeout() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let folder = Folder::new();
     for node in 0..4 {
         machines.ask(node, "mkdir -p /run/made");

@@ -271,12 +271,12 @@ fn a_dry_run_lists_what_would_travel_and_why() {
 /// The program is on no node but the launcher's, nor is its folder.
 #[test]
 fn a_program_that_nodes_do_not_have_is_brought_to_them() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let run = "--ppn 2 --pmi simple -verbose --stage --stage-also /run/apps/app/data ./program";
-    let (flags, hosts) = (machines.flags(), "--hosts n0,n1,n2");
-    let alone = format!("\"$WIREUP\" run {flags} {hosts} {run}");
+    let hosts = "--hosts n0,n1,n2";
+    let alone = format!("\"$WIREUP\" run {hosts} {run}");
     let in_session = format!(
-        "\"$WIREUP\" up {flags} {hosts} --session places && \"$WIREUP\" run --session places {run} && \"$WIREUP\" down --session places"
+        "\"$WIREUP\" up {hosts} --session places && \"$WIREUP\" run --session places {run} && \"$WIREUP\" down --session places"
     );
     for line in [alone, in_session] {
         let script = format!(

@@ -1,4 +1,4 @@
-//! A selection of foreign test suites, compared with their reference files; `cargo xtask proof suites` runs all of
+//! A selection of foreign test suites, compared with their reference files; `cargo xtask night suites` runs all of
 //! them.
 //!
 //! The entries take seconds and use different parts of PMI. Some have more threads than there are processors.

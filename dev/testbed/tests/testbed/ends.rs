@@ -26,7 +26,7 @@ fn children(pid: u32) -> Vec<u32> {
 fn dropping_a_testbed_leaves_no_process() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
     let stubborn = "trap '' HUP TERM; setsid sleep 1000 >/dev/null 2>&1 </dev/null &";
-    text(&mut on_hub(&testbed, "plainsh", &["n1", stubborn]));
+    text(&mut on_hub(&testbed, "ssh", &["n1", stubborn]));
     let mut on_hub = on_hub(&testbed, "sleep", &["1000"]).spawn().expect("start sleep");
     let pids = members(&testbed);
     // The testbed's process, three first processes, three daemons, sleep.
@@ -39,7 +39,7 @@ fn dropping_a_testbed_leaves_no_process() {
 #[test]
 fn killing_the_testbeds_process_leaves_no_process() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
-    text(&mut on_hub(&testbed, "plainsh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
+    text(&mut on_hub(&testbed, "ssh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
     let (own, pids) = (testbed.pid(), members(&testbed));
     let kill = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("run kill");
     assert!(kill.success());
@@ -55,7 +55,7 @@ fn killing_the_program_that_runs_a_testbed_leaves_no_process() {
         return;
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_wireup-testbed"));
-    command.args(["run", "-n", "2", "--", "plainsh", "n1", "echo up; sleep 1000"]);
+    command.args(["run", "-n", "2", "--", "ssh", "n1", "echo up; sleep 1000"]);
     let mut user = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("start the program");
     let mut line = String::new();
     BufReader::new(user.stdout.take().expect("piped")).read_line(&mut line).expect("read a line");
@@ -63,7 +63,7 @@ fn killing_the_program_that_runs_a_testbed_leaves_no_process() {
     let below: Vec<u32> = pids.iter().flat_map(|pid| children(*pid)).collect();
     pids.extend(below.iter().flat_map(|pid| children(*pid)));
     pids.extend(below);
-    // The testbed's process, its user's plainsh, two first processes, two daemons.
+    // The testbed's process, its user's ssh, two first processes, two daemons.
     assert_eq!(pids.len(), 6);
     user.kill().expect("kill the child");
     user.wait().expect("wait for the child");

@@ -8,8 +8,8 @@ use super::{LIMIT, SILENCE, eventually, exists, on_hub, output, spec, text};
 
 /// A call that has printed "up" and then echoes its input.
 fn echo(testbed: &Testbed, host: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut command = on_hub(testbed, "plainsh", &[host, "echo up; cat"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start plainsh");
+    let mut command = on_hub(testbed, "ssh", &[host, "echo up; cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start ssh");
     let mut answers = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
     answers.read_line(&mut line).expect("read a line");
@@ -27,9 +27,9 @@ fn a_cut_node_is_silent_until_it_is_healed() {
     std::thread::sleep(SILENCE);
     assert!(child.try_wait().expect("wait for the child").is_none(), "the cut was noticed");
     assert_eq!(text(testbed.in_node(1, "cat").arg("/sys/class/net/lo/carrier")), "1");
-    let node_ping = "timeout 0.3 plainsh n0 true";
+    let node_ping = "timeout 0.3 ssh n0 true";
     assert_eq!(testbed.in_node(1, "sh").args(["-c", node_ping]).status().expect("run sh").code(), Some(124));
-    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n0", "hostname"])), "n0", "the other node does not work");
+    assert_eq!(text(&mut on_hub(&testbed, "ssh", &["n0", "hostname"])), "n0", "the other node does not work");
     testbed.heal(1).expect("reconnect the node");
     let mut byte = [0];
     answers.read_exact(&mut byte).expect("read the echo");
@@ -51,7 +51,7 @@ fn a_powered_off_node_sends_nothing_and_has_no_processes() {
     assert!(child.try_wait().expect("wait for the child").is_none(), "the end was noticed");
     child.kill().expect("kill the child");
     child.wait().expect("wait for the child");
-    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n0", "hostname"])), "n0", "the other node does not work");
+    assert_eq!(text(&mut on_hub(&testbed, "ssh", &["n0", "hostname"])), "n0", "the other node does not work");
     assert!(testbed.cut(1).expect_err("the node is off").to_string().contains("n1 is off"));
 }
 
@@ -59,7 +59,7 @@ fn a_powered_off_node_sends_nothing_and_has_no_processes() {
 fn processes_left_on_a_node_are_listed() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     assert!(testbed.await_idle(LIMIT));
-    text(&mut on_hub(&testbed, "plainsh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
+    text(&mut on_hub(&testbed, "ssh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
     assert!(!testbed.await_idle(SILENCE));
     let left = testbed.processes(1);
     assert_eq!(left.iter().map(|process| &*process.command).collect::<Vec<_>>(), ["sleep 1000"]);
@@ -73,11 +73,11 @@ fn files_and_disks_of_one_node_can_be_replaced() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let uname = text(&mut on_hub(&testbed, "sh", &["-c", "command -v uname"]));
     testbed.shadow(1, &uname, "#!/bin/sh\necho other\n", 0o755).expect("replace a file");
-    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n1", "uname", "-m"])), "other");
-    assert_ne!(text(&mut on_hub(&testbed, "plainsh", &["n0", "uname", "-m"])), "other");
+    assert_eq!(text(&mut on_hub(&testbed, "ssh", &["n1", "uname", "-m"])), "other");
+    assert_ne!(text(&mut on_hub(&testbed, "ssh", &["n0", "uname", "-m"])), "other");
     testbed.small_disk(1, "/tmp/small", 8192).expect("mount a small disk");
     let fill = "head -c 100000 /dev/zero >/tmp/small/file";
-    let full = output(&mut on_hub(&testbed, "plainsh", &["n1", fill]));
+    let full = output(&mut on_hub(&testbed, "ssh", &["n1", fill]));
     assert!(String::from_utf8_lossy(&full.stderr).contains("No space left"), "{full:?}");
     assert!(testbed.shadow(1, "/no/such/file", "", 0o644).is_err());
 }

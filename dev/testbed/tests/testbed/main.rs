@@ -7,7 +7,6 @@ use wireup_testbed::{Spec, Testbed};
 mod ends;
 mod faults;
 mod network;
-mod plainsh;
 mod slowfs;
 mod slurm;
 mod ssh;

@@ -9,9 +9,9 @@ fn nodes_reach_each_other_by_name_over_ipv4_and_ipv6() {
     assert_eq!(testbed.hosts(), "n0,n1,n2");
     for suffix in ["", "-v6"] {
         for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 1)] {
-            let inner = format!("plainsh n{to}{suffix} hostname");
+            let inner = format!("ssh n{to}{suffix} hostname");
             let host = format!("n{from}{suffix}");
-            assert_eq!(text(&mut on_hub(&testbed, "plainsh", &[&host, &inner])), format!("n{to}"));
+            assert_eq!(text(&mut on_hub(&testbed, "ssh", &[&host, &inner])), format!("n{to}"));
         }
     }
 }
@@ -19,9 +19,9 @@ fn nodes_reach_each_other_by_name_over_ipv4_and_ipv6() {
 #[test]
 fn nodes_reach_all_others_in_a_testbed_of_forty() {
     let Some(testbed) = Testbed::start_or_skip(&spec(40)) else { return };
-    let all = "for i in 0 1 2 3 4 5 6 7 8 9; do for j in '' 1 2 3; do plainsh n$j$i hostname || exit 1; done; done";
+    let all = "for i in 0 1 2 3 4 5 6 7 8 9; do for j in '' 1 2 3; do ssh n$j$i hostname || exit 1; done; done";
     for from in ["n0", "n39"] {
-        let words = text(&mut on_hub(&testbed, "plainsh", &[from, all]));
+        let words = text(&mut on_hub(&testbed, "ssh", &[from, all]));
         assert_eq!(words.lines().count(), 40, "{words}");
     }
 }
@@ -47,8 +47,7 @@ fn shared_folders_are_visible_on_nodes() {
     let mut spec = spec(1);
     spec.shares.push(folder.clone());
     if let Some(testbed) = Testbed::start_or_skip(&spec) {
-        let words =
-            text(&mut on_hub(&testbed, "plainsh", &["n0", "cat", folder.join("file").to_str().expect("UTF-8")]));
+        let words = text(&mut on_hub(&testbed, "ssh", &["n0", "cat", folder.join("file").to_str().expect("UTF-8")]));
         assert_eq!(words, "seen");
     }
     std::fs::remove_dir_all(&folder).expect("temporary folder");
@@ -73,7 +72,7 @@ fn clocks_differ_by_the_specified_offsets() {
     let seconds = |words: String| words.split('.').next().and_then(|word| word.parse::<i64>().ok()).expect("uptime");
     for i in 0..2 {
         let here = seconds(std::fs::read_to_string("/proc/uptime").expect("uptime"));
-        let there = seconds(text(&mut on_hub(&testbed, "plainsh", &[&format!("n{i}"), "cat /proc/uptime"])));
+        let there = seconds(text(&mut on_hub(&testbed, "ssh", &[&format!("n{i}"), "cat /proc/uptime"])));
         let inside = seconds(text(testbed.in_node(i, "cat").arg("/proc/uptime")));
         let offset = spec.clock_offset(i).as_secs() as i64;
         assert!((there - here - offset).abs() < 50, "n{i}: {here} {there}");
@@ -85,7 +84,7 @@ fn clocks_differ_by_the_specified_offsets() {
 fn traffic_between_nodes_is_counted() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let before = testbed.traffic().expect("counters");
-    text(&mut on_hub(&testbed, "plainsh", &["n0", "plainsh n1 head -c 1000000 /dev/zero | wc -c"]));
+    text(&mut on_hub(&testbed, "ssh", &["n0", "ssh n1 head -c 1000000 /dev/zero | wc -c"]));
     let traffic = testbed.traffic().expect("counters") - before;
     assert!((1_000_000..1_200_000).contains(&traffic.sent()), "{traffic:?}");
     assert!(traffic.on_cables() > 2_000_000, "{traffic:?}");

@@ -34,7 +34,7 @@ fn srun_and_sbatch_work_on_hub_and_nodes() {
     wanted.sort();
     assert_eq!(sorted(&text(&mut on_hub(&testbed, "srun", &step))), wanted);
     assert_eq!(sorted(&on_node(&testbed, 0, "srun -N4 -n16 sh -c 'echo $(hostname) $SLURM_PROCID'")), wanted);
-    let batch = "sbatch --wait -N2 --output=/tmp/out --wrap 'srun hostname' >/dev/null && plainsh n0 cat /tmp/out";
+    let batch = "sbatch --wait -N2 --output=/tmp/out --wrap 'srun hostname' >/dev/null && ssh n0 cat /tmp/out";
     assert_eq!(sorted(&on_node(&testbed, 3, batch)), ["n0", "n1"]);
     let allocated = "salloc -N2 sh -c 'echo $SLURM_JOB_NODELIST $SLURM_JOB_CPUS_PER_NODE' 2>/dev/null";
     assert_eq!(on_node(&testbed, 0, allocated), "n[0-1] 16(x2)");
@@ -83,7 +83,7 @@ fn slurm_leaves_no_process_when_dropped_or_killed() {
         };
         eventually("four ranks", || ranks() == 4);
         let (own, pids) = (testbed.pid(), members(&testbed));
-        // Each node has its first process, plainshd, munged, slurmd, the step's daemon and two ranks; n0 also has
+        // Each node has its first process, sshd, munged, slurmd, the step's daemon and two ranks; n0 also has
         // slurmctld and its child, and the hub its own process and munged.
         assert!(pids.len() >= 2 * 7 + 2 + 2, "{pids:?}");
         if kill {

@@ -78,7 +78,7 @@ fn s4_bench_connects_all_processes_by_every_scheme() {
 
 #[test]
 fn s4_bench_uses_real_ssh() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let results = Results::of("ssh");
     let words = format!("--hosts n0,n1,n2,n3 --processes 4 --rounds 1 {}", results.flags());
     let outcome = machines.shell(&format!("\"$WIREUP\" bench s4 {words}")).succeed();

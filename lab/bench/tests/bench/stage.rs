@@ -47,9 +47,9 @@ fn expect_empty_memory(machines: &Machines, results: &Results) {
 
 #[test]
 fn stage_bench_measures_every_figure() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let results = Results::of("all");
-    let words = format!("--hosts n0,n1,n2 --remote-shell plainsh --memory-mib 3 {}", results.flags());
+    let words = format!("--hosts n0,n1,n2 --memory-mib 3 {}", results.flags());
     let outcome = machines.shell(&format!("\"$WIREUP\" bench stage {words}")).succeed();
     let text = fs::read_to_string(results.0.join("out.csv")).unwrap();
     let lines: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
@@ -77,9 +77,9 @@ fn stage_bench_measures_every_figure() {
 
 #[test]
 fn stage_bench_leaves_nothing_when_it_is_interrupted() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let results = Results::of("interrupted");
-    let words = format!("--hosts n0,n1,n2 --remote-shell plainsh {} --rounds 1000", results.flags());
+    let words = format!("--hosts n0,n1,n2 {} --rounds 1000", results.flags());
     let script = format!("\"$WIREUP\" bench stage {words} & sleep 4; kill -TERM $!; wait $!");
     let outcome = machines.shell(&script).finish();
     assert_eq!(outcome.code(), 130, "{outcome}");

@@ -142,7 +142,7 @@ impl Launchers {
             }
             // It comes from the launcher of a single run, or is handled above.
             Input::Spawned { .. } | Input::ReleaseAdded => {}
-            Input::EndSession { reason } => self.end(view, reason, fx),
+            Input::EndSession { reason } => self.end(view, None, reason, fx),
             Input::EndIfIdle => {
                 if self.ending.is_some() && view.jobs.is_empty() {
                     fx.push(Effect::Shutdown);
@@ -278,18 +278,16 @@ impl Launchers {
             return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
         }
         fx.answer(link, &Control::Granted);
-        // Who ends the session launches nothing more.
-        if let Some(attached) = self.attached.get_mut(&link) {
-            attached.has_launched = true;
-        }
-        self.end(view, "it was ended by wireup down".into(), fx);
+        self.end(view, Some(link), "it was ended by wireup down".into(), fx);
     }
 
-    fn end(&mut self, view: &View<'_>, reason: String, fx: &mut Effects) {
+    /// Ends the session; `asker` is the launcher that asked for it, which has no launch on its way.
+    fn end(&mut self, view: &View<'_>, asker: Option<LinkId>, reason: String, fx: &mut Effects) {
         self.ending.get_or_insert_with(|| reason.clone());
         let cause = Cause::SessionEnded { reason };
         // A launch that is on its way may not be read any more.
-        for (link, attached) in self.attached.iter_mut().filter(|(_, attached)| !attached.has_launched) {
+        let may_launch = |(link, attached): &(&LinkId, &mut Attached)| Some(**link) != asker && !attached.has_launched;
+        for (link, attached) in self.attached.iter_mut().filter(may_launch) {
             attached.has_launched = true;
             refuse_launch(*link, attached.job, String::new(), cause.clone(), fx);
         }

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
-use wireup_e2e::faults::{Ended, FaultSite, Shell, Started, is_sshd, kill, short_name, until};
+use wireup_e2e::faults::{Ended, FaultSite, Started, is_sshd, kill, short_name, until};
 use wireup_e2e::{executables, wireup};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ fn expect_clean(site: &FaultSite) {
 /// When the agents are linked, `ssh`, `sshd`'s sessions and `sshd` itself are no longer needed.
 #[test]
 fn a_running_job_needs_no_ssh() {
-    let Some(site) = FaultSite::start(4, Shell::Ssh, &[FaultSite::share()]) else { return };
+    let Some(site) = FaultSite::start(4, &[FaultSite::share()]) else { return };
     let line = format!("--hosts {} -n 8 --fanout 2", site.testbed.hosts());
     let mut job = Started::of(site.job(&line, &["sh", "-c", "echo ready; sleep 1; echo over"]));
     job.await_out("ready", 8);
@@ -33,7 +33,7 @@ fn a_running_job_needs_no_ssh() {
     let on_hub = job.on_hub(&site).into_iter().filter(|process| process.name == "ssh");
     let on_hub: Vec<u32> = on_hub.map(|process| process.pid.as_raw_nonzero().get().cast_unsigned()).collect();
     assert!(on_hub.len() == 2 && on_nodes.len() >= 4, "{on_hub:?} {on_nodes:?}");
-    let daemons = (0..4).filter_map(|i| site.testbed.daemons(i).get(1).copied());
+    let daemons = (0..4).filter_map(|i| site.testbed.daemons(i).first().copied());
     for pid in on_hub.into_iter().chain(on_nodes).chain(daemons) {
         kill(pid, Signal::KILL);
     }
@@ -44,7 +44,7 @@ fn a_running_job_needs_no_ssh() {
 
 #[test]
 fn a_full_disk_for_output_files_ends_the_job() {
-    let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
+    let Some(site) = FaultSite::start(3, &[FaultSite::share()]) else { return };
     site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("mount a small disk");
     let line = "--hosts n1,n2 -n 4 --output-dir /tmp/full/out";
     let ended = finish(&site, site.job_from(0, line, &["sh", "-c", "head -c 400000 /dev/zero; sleep 50"]));
@@ -56,7 +56,7 @@ fn a_full_disk_for_output_files_ends_the_job() {
 /// A recording is for debugging: the job is more important.
 #[test]
 fn a_full_disk_for_recordings_does_not_end_the_job() {
-    let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
+    let Some(site) = FaultSite::start(3, &[FaultSite::share()]) else { return };
     site.testbed.small_disk(1, "/tmp/rec", 4 << 10).expect("mount a small disk");
     let program = wireup().display().to_string();
     let words = [&*program, "pmi", "exchange", "--rounds", "3", "--value-len", "500"];
@@ -68,7 +68,7 @@ fn a_full_disk_for_recordings_does_not_end_the_job() {
 
 #[test]
 fn a_node_too_full_for_the_program_is_named_and_keeps_no_part() {
-    let Some(site) = FaultSite::start(3, Shell::Plain, &[]) else { return };
+    let Some(site) = FaultSite::start(3, &[]) else { return };
     let folder = std::env::temp_dir().join(format!("end-to-end-full-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder that nodes do not see");
     let program = folder.join("wireup");

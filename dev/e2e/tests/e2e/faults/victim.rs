@@ -53,11 +53,11 @@ fn is(victim: Victim, pid: u32, command: &str, sshd: bool) -> bool {
         Victim::Launcher => false,
         Victim::Keeper => keeper,
         Victim::Agent => name == "wireup" && command.contains("wireup agent "),
-        Victim::Shell => matches!(name.as_str(), "ssh" | "plainsh"),
+        Victim::Shell => name == "ssh",
         Victim::Session => sshd,
         Victim::Rank => {
             let of_keeper = parent_of(pid).is_some_and(|parent| short_name(parent) == "wireup-keeper");
-            of_keeper && !keeper && !matches!(name.as_str(), "ssh" | "plainsh")
+            of_keeper && !keeper && name != "ssh"
         }
     }
 }

@@ -32,7 +32,7 @@ fn each_rank_finds_where_all_ranks_listen() {
 
 #[test]
 fn the_addresses_are_those_of_the_hosts() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let Some(program) = program(Flavour::Pmix, "endpoints") else { return };
     let outcome = machines.job("--hosts n[0-2] --ppn 2 --instant-on").arg(program).succeed();
     all_connected(outcome, 6);

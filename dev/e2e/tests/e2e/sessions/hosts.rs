@@ -7,7 +7,7 @@ use xtask::programs::Flavour;
 
 #[test]
 fn a_session_on_ssh_hosts_runs_many_jobs() {
-    let Some(machines) = machines::by_ssh() else { return };
+    let Some(machines) = machines::four() else { return };
     let session = Session::on(&machines, "--hosts n[0-3]");
     for _ in 0..5 {
         let outcome = session.job("-n 8").sh("hostname").succeed();
@@ -26,12 +26,12 @@ fn a_session_on_ssh_hosts_runs_many_jobs() {
 
 #[test]
 fn jobs_use_the_slots_of_the_session() {
-    let Some(machines) = machines::plain() else { return };
+    let Some(machines) = machines::sixteen() else { return };
     let session = Session::on(&machines, "--hosts n0:2,n1:3");
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n0", "n1", "n1", "n1"]);
     session.job("-n 6 true").finish().expect_code(125).expect_err_line(&["5 slots"]);
-    let outcome = session.job("--hosts n5 --remote-shell plainsh").sh("hostname").succeed();
+    let outcome = session.job("--hosts n5").sh("hostname").succeed();
     assert_eq!(outcome.out(), "n5\n");
     session.down("");
 }

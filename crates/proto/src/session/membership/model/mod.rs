@@ -468,7 +468,7 @@ fn small_sessions_keep_the_rules_whatever_happens() {
 }
 
 #[test]
-#[ignore = "takes half an hour: cargo xtask proof model"]
+#[ignore = "takes half an hour: cargo xtask night model"]
 fn larger_sessions_keep_the_rules_whatever_happens() {
     let three = Budget { faults: 3, haste: 0, revivals: 1, jobs: 0 };
     let hasty = Budget { faults: 2, haste: 1, ..three };

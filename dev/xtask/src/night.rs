@@ -1,0 +1,121 @@
+//! Checks that take longer than a test may. What was run is recorded in `proof/`, which is committed.
+//!
+//! `cargo xtask night seeds|faults|fuzz|suites --hours H`: simulated sessions, faults on real hosts, mutated bytes for
+//! every decoder, test suites of others: for as long as requested, and the next run continues after the last one.
+//!
+//! `cargo xtask night calls`: every system call of a run fails once.
+//!
+//! `cargo xtask night model`: every order of events in sessions of four and five agents.
+//!
+//! `cargo xtask night sanitizers`: the C libraries and programs that call them, with instructions that find wrong
+//! accesses.
+
+pub mod calls;
+pub mod faults;
+pub mod fuzz;
+mod ledger;
+pub mod sanitizers;
+pub mod seeds;
+pub mod suites;
+
+use crate::layout;
+use crate::step::{Result, output, run, step};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const MODEL_HEAD: &str = "\
+# Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask night model` does it.
+";
+
+/// Explores the model and records its size.
+///
+/// # Errors
+/// The model cannot be built, or a rule is broken.
+pub fn model() -> Result {
+    let commit = commit()?;
+    let model = step("build the model", || build(&["--package", "wireup-proto", "--lib"]))?;
+    let test = "session::membership::model::larger_sessions_keep_the_rules_whatever_happens";
+    let said = step("explore it", || output(Command::new(model).args(["--ignored", "--exact", test, "--nocapture"])))?;
+    let lines: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("explored ")).collect();
+    if lines.is_empty() {
+        return Err(format!("there is no test {test}"));
+    }
+    let text: String = lines.iter().map(|line| format!("{line}, {commit}\n")).collect();
+    eprint!("{text}");
+    let path = layout::root().join("proof/model.txt");
+    fs::write(&path, format!("{MODEL_HEAD}{text}")).map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+/// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites for
+/// a quarter of the time each. What fails does not keep the rest from running.
+///
+/// # Errors
+/// One of them has failed; the message names all that have.
+pub fn all(hours: &str) -> Result {
+    let quarter = (length(hours)?.as_secs_f64() / 3600.0 / 4.0).to_string();
+    let done = [
+        ("model", model()),
+        ("sanitizers", sanitizers::run()),
+        ("calls", calls::run()),
+        ("large", large()),
+        ("seeds", seeds::run(&quarter)),
+        ("faults", faults::run_for(&quarter)),
+        ("fuzz", fuzz::run_for(&quarter)),
+        ("suites", suites::run_for(&quarter, None)),
+    ];
+    let failed: Vec<String> =
+        done.into_iter().filter_map(|(name, done)| Some(format!("{name}: {}", done.err()?))).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+const LARGE_HEAD: &str = "\
+# Tests with sizes too large for a test run, and the commit. `cargo xtask night large` does it.
+";
+
+/// Runs the simulator's large staging job, and the end-to-end tests with `WIREUP_LARGE`.
+///
+/// # Errors
+/// A program cannot be built, or a test fails.
+pub fn large() -> Result {
+    let commit = commit()?;
+    let staging = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "staging"]))?;
+    step("staging at large sizes", || run(Command::new(staging).arg("--ignored")))?;
+    let trials = step("build the end-to-end tests", faults::build)?;
+    let names = ["stdio::", "pmix::", "spawn::", "sessions::isolation", "allocation::"];
+    let mut tests = Command::new(trials);
+    tests.args(names).env("WIREUP_LARGE", "1").env("WIREUP_BIN", layout::debug_wireup());
+    step("end to end at large sizes", || run(&mut tests))?;
+    let path = layout::root().join("proof/large.txt");
+    let text = format!("{LARGE_HEAD}staging, {}: {commit}\n", names.join(", "));
+    fs::write(&path, text).map_err(|error| format!("write {}: {error}", path.display()))
+}
+
+/// Builds a test program once, so that edits made during a run do not affect what the ledger records.
+fn build(which: &[&str]) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(layout::root()).args(["test", "--profile", "proof"]).args(which);
+    let said = output(cargo.args(["--no-run", "--message-format", "json"]))?;
+    executable(&said)
+}
+
+/// The last program that cargo says it has built.
+fn executable(said: &str) -> Result<PathBuf> {
+    let built = said.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
+}
+
+/// For how long to run.
+fn length(hours: &str) -> Result<Duration> {
+    let number: f64 = hours.parse().map_err(|_| format!("--hours {hours}: not a number"))?;
+    Duration::try_from_secs_f64(number * 3600.0).map_err(|e| format!("--hours {hours}: {e}"))
+}
+
+/// The commit that is run, with a mark if there are uncommitted changes.
+fn commit() -> Result<String> {
+    let git = |args: &[&str]| output(Command::new("git").current_dir(layout::root()).args(args));
+    let commit = git(&["rev-parse", "--short=7", "HEAD"])?;
+    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!proof"])?.is_empty();
+    Ok(if is_changed { commit + "+changes" } else { commit })
+}

@@ -1,0 +1,254 @@
+//! The C libraries, and programs that call them, under the sanitizers of LLVM.
+//!
+//! rustc instruments our crates and gcc the test programs; both link the runtime that comes with rustc. Rust's own
+//! `core` and `alloc` are not compiled again: of them, only what is generic or inlined is instrumented. Checks for
+//! overflow and for broken preconditions of unsafe functions are on. `-Zsanitizer` is for nightly compilers, so
+//! `RUSTC_BOOTSTRAP` is set here; nothing that is installed is built this way.
+
+use super::commit;
+use crate::build::rustc;
+use crate::libraries::{NAMES, links, map, static_libraries};
+use crate::step::{Result, output, run_quietly, show, step};
+use crate::{build, layout};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+const HEAD: &str = "\
+# The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the sanitizers, the runs (program,
+# arguments), and commit and compiler. `cargo xtask night sanitizers` does it.
+";
+
+/// A sanitizer as rustc, gcc, and the file with its runtime call it, and mistakes that it must report.
+struct Sanitizer {
+    rustc: &'static str,
+    gcc: &'static str,
+    runtime: &'static str,
+    reports: &'static [(&'static str, &'static str)],
+}
+
+const SANITIZERS: [Sanitizer; 2] = [
+    Sanitizer {
+        rustc: "address",
+        gcc: "address,undefined",
+        runtime: "asan",
+        reports: &[
+            ("overflow", "AddressSanitizer: heap-buffer-overflow"),
+            ("undefined", "runtime error: signed integer"),
+        ],
+    },
+    Sanitizer { rustc: "thread", gcc: "thread", runtime: "tsan", reports: &[("race", "ThreadSanitizer: data race")] },
+];
+
+/// Program and arguments, and the exit code of the job.
+const JOBS: [(&str, i32); 32] = [
+    ("named", 0),
+    ("threads pmi", 0),
+    ("threads pmi2", 0),
+    ("threads pmi abort", 9),
+    ("threads pmi2 abort", 1),
+    ("forks pmi", 0),
+    ("forks pmi2", 0),
+    ("stop pmi", 9),
+    ("stop pmi2", 1),
+    ("again pmi", 0),
+    ("again pmi2", 0),
+    ("pmi1 plain", 0),
+    ("groups", 0),
+    ("left", 1),
+    ("same refused", 0),
+    ("extensions", 0),
+    ("outstanding", 0),
+    ("store", 0),
+    ("lengths", 0),
+    ("rounds", 0),
+    ("sealed", 0),
+    ("traffic", 0),
+    ("bootstrap agents", 0),
+    ("bootstrap peers", 0),
+    ("bootstrap named", 0),
+    ("libraries", 0),
+    ("lost", 0),
+    ("old", 0),
+    ("apart", 0),
+    ("leaves", 0),
+    ("few 1 2", 0),
+    ("names publish a b publish a c lookup a unpublish a unpublish a", 0),
+];
+
+/// Programs that run without a launcher.
+const ALONE: [&str; 5] = ["pmi1 alone", "same", "extensions", "gone", "bootstrap"];
+
+/// Runs all programs under each sanitizer, and records it. The launcher is the release build, or the program that
+/// `WIREUP_BIN` names.
+///
+/// # Errors
+/// Something cannot be built, a sanitizer reports something, or it misses a mistake made on purpose.
+pub fn run() -> Result {
+    let wireup = match env::var_os("WIREUP_BIN") {
+        Some(path) => path.into(),
+        None => build::programs().map(|()| layout::wireup())?,
+    };
+    let by = format!("{}, rustc {}", commit()?, version()?);
+    let mut text = HEAD.to_owned();
+    for sanitizer in &SANITIZERS {
+        let built = step(format!("build with -fsanitize={}", sanitizer.gcc), || Built::new(sanitizer))?;
+        step("mistakes made on purpose", || {
+            sanitizer.reports.iter().try_for_each(|(mistake, report)| built.expect_report(mistake, report))
+        })?;
+        step(format!("{} jobs", JOBS.len()), || {
+            JOBS.iter().try_for_each(|(line, code)| built.expect_silence(Some(&wireup), line, *code))
+        })?;
+        step(format!("{} programs without a launcher", ALONE.len()), || {
+            ALONE.iter().try_for_each(|line| built.expect_silence(None, line, 0))
+        })?;
+        let jobs = JOBS.iter().map(|(line, _)| (*line).to_owned());
+        let runs: Vec<String> = jobs.chain(ALONE.iter().map(|line| format!("{line} (no launcher)"))).collect();
+        text += &format!("{}: {}: {by}\n", sanitizer.gcc, runs.join(", "));
+    }
+    let path = layout::root().join("proof/sanitizers.txt");
+    fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+/// The folder with the instrumented libraries and programs.
+struct Built(PathBuf);
+
+impl Built {
+    fn new(sanitizer: &Sanitizer) -> Result<Built> {
+        let (host, runtime) = (rustc("host-tuple")?, runtime(sanitizer)?);
+        let target = layout::target().join("sanitizers").join(sanitizer.rustc);
+        let flags = format!(
+            "-Zsanitizer={} -Cunsafe-allow-abi-mismatch=sanitizer -Cforce-frame-pointers=yes -Cdebug-assertions=yes \
+             -Coverflow-checks=yes -Cdebuginfo=1",
+            sanitizer.rustc
+        );
+        let mut build = static_libraries();
+        // With a target, what runs at compile time is not instrumented.
+        build.arg("--target").arg(&host).arg("--target-dir").arg(&target);
+        run_quietly(build.env("RUSTFLAGS", flags).env("RUSTC_BOOTSTRAP", "1"))?;
+        let built = Built(target.join("programs"));
+        fs::create_dir_all(&built.0).map_err(|e| format!("create {}: {e}", built.0.display()))?;
+        for name in NAMES {
+            built.link(name, &target.join(&host).join("capi"))?;
+        }
+        let mut programs: Vec<&str> = JOBS.iter().map(|(line, _)| *line).chain(ALONE).map(program).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let sources = layout::sources();
+        for name in programs {
+            built.compile(sanitizer, &runtime, &sources.join("libpmi").join(name))?;
+        }
+        built.compile(sanitizer, &runtime, &sources.join("sanitizers/planted"))?;
+        Ok(built)
+    }
+
+    /// Links a shared library; the program brings the runtime.
+    fn link(&self, name: &str, archives: &Path) -> Result {
+        let [soname, plain] = links(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-o"]).arg(self.0.join(&soname));
+        cc.arg("-Wl,--whole-archive").arg(archives.join(format!("libwireup_{name}.a"))).arg("-Wl,--no-whole-archive");
+        cc.arg(format!("-Wl,--gc-sections,-soname,{soname},--version-script={}", map(name).display()));
+        run_quietly(&mut cc)?;
+        // It is there already unless this is the first time.
+        let _ = symlink(soname, self.0.join(plain));
+        Ok(())
+    }
+
+    fn compile(&self, sanitizer: &Sanitizer, runtime: &Path, source: &Path) -> Result {
+        let name = source.file_name().unwrap_or_default();
+        let object = self.0.join(name).with_extension("o");
+        let mut cc = Command::new("cc");
+        cc.args(["-c", "-g", "-O1", "-Wall", "-pthread", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]);
+        cc.arg(format!("-fsanitize={}", sanitizer.gcc))
+            .args(["-DOWN_HEADERS", "-I"])
+            .arg(layout::root().join("include"));
+        run_quietly(cc.arg("-o").arg(&object).arg(source.with_extension("c")))?;
+        let mut cc = Command::new("cc");
+        cc.arg("-o").arg(self.0.join(name)).arg(object);
+        cc.arg("-Wl,--whole-archive").arg(runtime).args(["-Wl,--no-whole-archive,--export-dynamic", "-L"]).arg(&self.0);
+        run_quietly(cc.args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup", "-pthread", "-ldl", "-lm", "-lrt"]))
+    }
+
+    /// A program and its arguments, as a job or without a launcher; its exit code and all that it printed.
+    fn run(&self, wireup: Option<&Path>, line: &str) -> Result<(Option<i32>, String)> {
+        let mut run = Command::new("timeout");
+        run.arg("120");
+        if let Some(wireup) = wireup {
+            // `rounds` looks at its agent, which is outside a PID namespace of the ranks.
+            run.arg(wireup).args(["run", "-n", "4", "--virtual-nodes", "2", "--contain", "none"]);
+        }
+        run.arg(self.0.join(program(line))).args(line.split(' ').skip(1));
+        run.env("LD_LIBRARY_PATH", &self.0).env("WIREUP_RUNTIME_DIR", layout::target().join("no-session"));
+        for variable in ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"] {
+            run.env_remove(variable);
+        }
+        let done = run.stdin(Stdio::null()).output().map_err(|e| format!("{}: {e}", show(&run)))?;
+        let said = [done.stdout, done.stderr].concat();
+        Ok((done.status.code(), String::from_utf8_lossy(&said).into_owned()))
+    }
+
+    fn expect_silence(&self, wireup: Option<&Path>, line: &str, wanted: i32) -> Result {
+        let (code, said) = self.run(wireup, line)?;
+        if code == Some(wanted) && !is_report(&said) {
+            return Ok(());
+        }
+        eprint!("{said}");
+        Err(format!("{line}: exit code {code:?} (right: {wanted})"))
+    }
+
+    fn expect_report(&self, mistake: &str, report: &str) -> Result {
+        let (_, said) = self.run(None, &format!("planted {mistake}"))?;
+        if said.contains(report) { Ok(()) } else { Err(format!("not reported: {mistake}; it says {said:?}")) }
+    }
+}
+
+fn program(line: &str) -> &str {
+    line.split(' ').next().unwrap_or(line)
+}
+
+fn is_report(said: &str) -> bool {
+    ["Sanitizer", "runtime error:"].iter().any(|sign| said.contains(sign))
+}
+
+/// The library that rustc links to instrumented programs.
+fn runtime(sanitizer: &Sanitizer) -> Result<PathBuf> {
+    let folder = PathBuf::from(rustc("target-libdir")?);
+    let end = format!("_rt.{}.a", sanitizer.runtime);
+    let files = fs::read_dir(&folder).map_err(|e| format!("read {}: {e}", folder.display()))?;
+    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let found = paths.find(|path| path.to_string_lossy().ends_with(&end));
+    found.ok_or_else(|| format!("this rustc has no runtime for -Zsanitizer={}", sanitizer.rustc))
+}
+
+fn version() -> Result<String> {
+    let said = output(build::compiler().arg("--version"))?;
+    Ok(said.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_recognised() {
+        assert!(is_report("==1==ERROR: AddressSanitizer: heap-buffer-overflow"));
+        assert!(is_report("WARNING: ThreadSanitizer: data race (pid=1)"));
+        assert!(is_report("a.c:3:5: runtime error: signed integer overflow"));
+        assert!(!is_report("0: all right\n"));
+    }
+
+    #[test]
+    fn every_program_of_the_libraries_runs_or_is_named_here() {
+        // It never ends; they need a flag, a file, or a host without libfabric; a sanitizer has no second copy of
+        // itself; its ranks are children.
+        let left_out = ["endless", "instant", "unaccepted", "busy", "nofabric", "copies", "dies"];
+        for file in fs::read_dir(layout::sources().join("libpmi")).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            let runs = JOBS.iter().map(|(line, _)| *line).chain(ALONE).any(|line| program(line) == name);
+            assert!(runs || left_out.contains(&name) || path.extension().unwrap() == "h", "{name}");
+        }
+    }
+}
