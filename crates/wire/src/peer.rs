@@ -35,9 +35,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use zeroize::Zeroize;
 
-/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex`
-/// or `names`.
-pub const PROTOCOL_VERSION: u16 = 30;
+/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex`,
+/// `names`, or of the stream of gathered files.
+pub const PROTOCOL_VERSION: u16 = 31;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.
