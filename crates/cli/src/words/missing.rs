@@ -160,8 +160,16 @@ fn kind(problem: &Problem, setting: &Setting) -> Kind {
         ProblemKind::NothingStarted => Kind::NothingStarted,
         ProblemKind::Killed | ProblemKind::TaskKilled => Kind::Killed,
         ProblemKind::System(errno) if remedy(errno).is_some() => Kind::System(errno),
-        ProblemKind::System(_) | ProblemKind::Silent | ProblemKind::StepCancelled | ProblemKind::Other => {
-            if setting.local { Kind::Other } else { kind_of_text(problem) }
+        ProblemKind::System(_)
+        | ProblemKind::Silent
+        | ProblemKind::StepCancelled
+        | ProblemKind::NotInstalled
+        | ProblemKind::Other => {
+            if setting.local {
+                Kind::Other
+            } else {
+                kind_of_text(problem)
+            }
         }
     }
 }
@@ -216,8 +224,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
         Kind::NotLinked => format!(
-            "if {host} answers \"{by_hand}\" at once, check for a firewall between it and its parent; --interface \
-             chooses another network"
+            "is the node up? Try \"{by_hand}\"; if {host} answers at once, check for a firewall between it and its parent; \
+             --interface chooses another network"
         ),
         Kind::Busy => {
             "its sshd, or that of a jump host, refuses more simultaneous log-ins; raise MaxStartups in its sshd_config"
@@ -308,7 +316,10 @@ mod tests {
             ("Host key verification failed.", "ssh-keyscan n5 >> ~/.ssh/known_hosts"),
             ("ssh: Could not resolve hostname n5: Name or service not known", "\"getent hosts n5\" must find it"),
             ("ssh: connect to host n5 port 22: No route to host", "is the node up?"),
-            ("its agent did not connect to its parent within 60 s", "if n5 answers \"ssh root@n5 true\" at once"),
+            (
+                "its agent did not connect to its parent within 60 s",
+                "is the node up? Try \"ssh root@n5 true\"; if n5 answers at once",
+            ),
             ("its remote shell did not start an agent within 60 s", "--interface chooses another network"),
             (
                 "its remote shell did not start an agent within 60 s: root@n5: Permission denied (publickey).",

@@ -161,7 +161,6 @@ impl LinkSet {
         };
         let late: Vec<(LinkId, u64)> = self.links.iter().filter_map(late).collect();
         for (id, limit_ns) in late {
-            let limit_ns = limit_ns.min(self.config.start_timeout_ns);
             self.fail(id, LinkError::Late(Duration::from_nanos(limit_ns)), turn.reactor, turn.inputs);
         }
         if self.look_ns.is_some_and(|at| at <= now_ns) {

@@ -1,8 +1,8 @@
 //! Agents started by steps of a batch system, from the viewpoint of the root and of one of them.
 
 use super::*;
+use crate::NEEDED;
 use crate::io::{How, ShellId};
-use crate::starts::NEEDED;
 use wireup_wire::peer::Note;
 use wireup_wire::session::Entry;
 

@@ -93,7 +93,8 @@ pub fn verdict(
                  on its PATH"
             ))),
             _ if is_probe => Verdict::Reached,
-            _ if how == How::Send => Verdict::Lost(said().into()),
+            // The host was only asked whether it lacks the program.
+            _ if how == How::Send => Verdict::Lost(ProblemKind::NotInstalled.with(said())),
             _ => Verdict::Other(How::Send),
         },
         // Another program of that name, or a copy of ours that this machine cannot run.
@@ -112,6 +113,18 @@ pub fn verdict(
             ProblemKind::NothingStarted.with(joined("its remote shell ended without starting an agent", stderr)),
         ),
         _ => Verdict::Lost(kind(status).with(said())),
+    }
+}
+
+/// The result of a call of the remote shell that only asked whether the host answers (`How::Look`, with an empty
+/// bootstrap message).
+///
+/// # Errors
+/// Why it does not.
+pub fn probe_result(status: ExitStatus, stderr: &str, arch: &str) -> Result<(), Problem> {
+    match verdict(How::Look, status, stderr, true, true, Some(arch)) {
+        Verdict::Lost(problem) => Err(problem),
+        Verdict::Reached | Verdict::Other(_) | Verdict::Busy(_) => Ok(()),
     }
 }
 
