@@ -131,7 +131,7 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
     let node = starters::own_node();
     let silence_max = if starters::is_in_step() { step::SILENCE_MAX } else { SILENCE_MAX };
-    let begun = read_bootstrap(ReadTimeout::with(io::stdin(), silence_max), is_sealed);
+    let begun = read_bootstrap(ReadTimeout::new(io::stdin(), silence_max), is_sealed);
     let ended = begun.and_then(|bootstrap| match bootstrap {
         Some(bootstrap) => begin(bootstrap, node.as_deref(), Born { process_ns, bootstrap_ns: monotonic_ns() }),
         None => Ok(()),
