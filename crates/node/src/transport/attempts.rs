@@ -64,6 +64,11 @@ impl<W: Display> Attempts<W> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
 
+    /// Whether any candidate was tried.
+    pub fn has_tried(&self) -> bool {
+        !self.tried.is_empty()
+    }
+
     /// Whether all candidates have failed.
     pub fn is_over(&self) -> bool {
         self.under_way == 0 && self.waiting.is_empty()

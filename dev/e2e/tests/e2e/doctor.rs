@@ -51,7 +51,12 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
     // The interface exists on the hub, but the hosts have no interface of that name.
-    let named = ["n[0-1]: no address there matches --interface br0", "fix: name an interface", "2 with problems"];
+    let named = [
+        "problem  n[0-1]: wireup agent: cannot connect to the parent agent: ",
+        "no address of this machine matches --interface br0; it has ",
+        "name an interface that all hosts have",
+        "2 with problems",
+    ];
     doctor(&testbed, "--hosts n[0-1] --interface br0", 1, &named);
     let directory = ["n[0-1]: working directory /no/such: does not exist", "fix: run with --wdir"];
     doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);

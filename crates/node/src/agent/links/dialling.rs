@@ -106,6 +106,7 @@ impl LinkSet {
                 }
             }
             let Some(problem) = dial.attempts.over() else { return true };
+            self.was_dialled_in_vain |= dial.attempts.has_tried();
             self.on_dialled_in_vain(target, dial.role, problem, inputs);
             false
         });

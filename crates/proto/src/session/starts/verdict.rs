@@ -284,6 +284,12 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_is_asked_in_place_of_being_sent_the_program_says_that_it_needs_it() {
+        let asked = exited(How::Send, NEEDED, "wireup-needed x86_64");
+        assert!(matches!(asked, Verdict::Lost(problem) if problem.kind == ProblemKind::NotInstalled));
+    }
+
+    #[test]
     fn the_end_of_a_shell_is_described_by_what_is_known() {
         assert_eq!(last_words(ExitStatus::Exited(255), "", true), "");
         assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), ProblemKind::Killed.with("Killed"));
