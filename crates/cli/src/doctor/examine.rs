@@ -17,7 +17,7 @@ use wireup_node::launcher::{Next, Program};
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{NodeSpec, StdinTarget};
-use wireup_wire::peer::{Containment, Note, Problem, SessionSpec};
+use wireup_wire::peer::{Containment, Control, Note, Problem, ProblemKind, SessionSpec};
 use wireup_wire::session::Presence;
 
 /// Time of the job in addition to that for the remote shells between hosts (ns): it starts and collects ranks, which
@@ -101,7 +101,6 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
     let nodes = up::await_nodes(&mut attached, &session.name, spec.start_timeout_ns, &mut |note| {
         on_note(&mut seen, note);
     })?;
-    drop(attached);
     let mut up = Vec::new();
     for (index, seen) in seen.iter_mut().enumerate() {
         match nodes.get(agent_of(index).index()).map(|node| &node.presence) {
@@ -111,6 +110,16 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
         }
     }
     let interrupted = ask_nodes(&spec, parsed.interface.as_deref(), plan, up, &mut seen)?;
+    // The notes of the last agents come after the answer that all nodes are known, and before what their ranks report.
+    // Without them only the time to connect is not shown.
+    let _ = attached.ask(&Control::AskNodes, None, |message| match message {
+        Control::Nodes(_) => Some(()),
+        Control::Note(note) => {
+            on_note(&mut seen, note);
+            None
+        }
+        _ => None,
+    });
     Ok(interrupted.map_or(Examined::Seen(seen), Examined::Interrupted))
 }
 
@@ -196,7 +205,7 @@ fn ask_nodes(
         let failed = failure.and_then(|(node, words)| Some((hosts.get(node.index()).copied()?, words)));
         let Some((host, words)) = failed.filter(|(host, _)| seen[*host].facts.is_none()) else { break };
         let words = words.trim_end();
-        seen[host].problem = Some(words.strip_prefix("wireup: ").unwrap_or(words).into());
+        seen[host].problem = Some(ProblemKind::Advised.with(words.strip_prefix("wireup: ").unwrap_or(words)));
         hosts.retain(|other| *other != host);
     }
     Ok(None)

@@ -139,11 +139,12 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
     replaced + rest
 }
 
-/// The text with `ADDRESS` in place of each IP address.
+/// The text with `ADDRESS` in place of each IP address, also of one with the length of its network's prefix.
 fn without_addresses(text: &str) -> String {
     let is_around = |letter: char| !letter.is_ascii_hexdigit();
     let part = |word: &str| {
         let address = word.trim_matches(is_around);
+        let address = address.split_once('/').map_or(address, |(address, _)| address);
         if address.parse::<IpAddr>().is_ok() { word.replace(address, "ADDRESS") } else { word.to_owned() }
     };
     text.split(' ').map(part).collect::<Vec<_>>().join(" ")
@@ -257,6 +258,12 @@ mod tests {
         assert_eq!(replace_word("c: code of c", "c", "HOST"), "HOST: code of HOST");
         assert_eq!(replace_word("n1 and n10, n1", "n1", "HOST"), "HOST and n10, HOST");
         assert_eq!(replace_word("aa", "a", "HOST"), "aa");
+    }
+
+    #[test]
+    fn addresses_are_replaced_with_and_without_a_prefix() {
+        let text = "it has eth0 10.77.0.1/16, eth0 fe80::1/64 (down), not 10.77.0.2";
+        assert_eq!(without_addresses(text), "it has eth0 ADDRESS/16, eth0 ADDRESS/64 (down), not ADDRESS");
     }
 
     fn setting() -> Setting {
