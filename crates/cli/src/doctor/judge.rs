@@ -7,10 +7,10 @@ use wireup_node::doctor::{Facts, LimitsOf};
 use wireup_wire::peer::{Problem, ProblemKind};
 
 /// With fewer descriptors an agent on a node with many ranks runs out. Chosen: five per rank, with a margin.
-const OPEN_FILES_MIN: u64 = 1024;
+pub const OPEN_FILES_MIN: u64 = 1024;
 /// MPI libraries fail with less shared memory. Chosen: the containers' default, times a few ranks.
-const SHM_MIN: u64 = 128 << 20;
-const MEMORY_MIN: u64 = 256 << 20;
+pub const SHM_MIN: u64 = 128 << 20;
+pub const MEMORY_MIN: u64 = 256 << 20;
 /// A smaller difference between clocks does not matter for file dates.
 const SKEW_NS: u64 = 1_000_000_000;
 
