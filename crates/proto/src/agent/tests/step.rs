@@ -119,6 +119,7 @@ fn a_step_is_repeated_to_look_for_the_program_and_to_send_it() {
 fn where_the_program_is_not_to_be_sent_a_step_says_that_it_is_not_installed() {
     let mut root = TestAgent::new(0, SessionSpec { installed_only: true, ..by_step(session(7)) });
     let mut shell = steps(&root.receive_launch(UP, job(1)).outputs())[0].0;
+    root.rank_started(1);
     for how in [How::Look, How::Send] {
         let called = steps(&root.shell_ended(shell, NEEDED, "").outputs());
         assert_eq!(called[0].2, how);
