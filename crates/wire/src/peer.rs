@@ -85,8 +85,10 @@ pub struct SessionSpec {
     pub encrypt: bool,
     /// Links use addresses of this interface only: a name, an address or a network as `10.1.0.0/16`.
     pub interface: Option<String>,
-    /// Agents report which address their children dialled.
+    /// Agents report which address their children dialled, and how they reached their parents.
     pub verbose: bool,
+    /// This program is not sent to hosts that lack it: no agent starts there.
+    pub installed_only: bool,
     /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have
     /// been started.
     pub hold_ranks: bool,
@@ -177,6 +179,9 @@ pub struct MissingAgent {
 pub enum Note {
     /// A child dialled this address of its parent.
     Linked { agent: AgentId, parent: AgentId, address: String },
+    /// An agent has reached its parent at this address (`ip:port`), `took_ns` after its first attempt. `failed`: the
+    /// addresses that it has tried in vain, each with its problem; empty: none.
+    Dialled { agent: AgentId, address: String, took_ns: u64, failed: String },
     /// `parent` should have started `agent` but could not reach it; `starter` started it instead.
     StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
     /// wireup was missing on the agent's host or had another version, so it was copied there.
@@ -207,7 +212,8 @@ impl Note {
     /// The agent whose start this is about.
     pub fn starts(&self) -> Option<AgentId> {
         match self {
-            Note::Linked { agent, .. } | Note::StartedFor { agent, .. } => Some(*agent),
+            Note::Linked { agent, .. } | Note::Dialled { agent, .. } => Some(*agent),
+            Note::StartedFor { agent, .. } => Some(*agent),
             Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,

@@ -38,6 +38,7 @@ pub fn of_job(
         encrypt: !parsed.plain_links,
         interface: parsed.interface.clone(),
         verbose: parsed.verbose,
+        installed_only: false,
         hold_ranks: false,
         start_together: reach.is_uncertain() && !parsed.early_start,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),

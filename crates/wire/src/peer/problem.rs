@@ -30,6 +30,8 @@ pub enum ProblemKind {
     StepCancelled,
     /// The words say what to do, too: those of an agent that could not begin.
     Advised,
+    /// The host runs commands, but this program is missing there or has another version, and is not to be sent.
+    NotInstalled,
     /// The remote shell ended without an error and without having started the agent.
     NothingStarted,
     /// A system call failed with this `errno`.
