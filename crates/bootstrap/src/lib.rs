@@ -17,15 +17,18 @@ mod agents;
 mod agreement;
 mod answers;
 mod context;
+mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod network;
 mod operation;
+mod pairs;
 mod parts;
 mod start;
 mod view;
 
-pub use context::{Context, Counts, Engine, Error, Group};
+pub use context::{Context, Counts, Engine, Group};
+pub use error::Error;
 pub use network::Transport;
 pub use operation::{Operation, Request};
 pub use start::{Phases, Start};

@@ -1,8 +1,8 @@
 //! What the two C libraries share: the connection to the PMI server and the C side of every function.
 //!
 //! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket`
-//! and maps the memory that the server shares (`mapping`); `place` is the process's place in its job, the state of a
-//! library behind a `lock`; `thread` is one of the C library; `text` reads and writes C strings; `codes` are the return
+//! and maps the memory that the server shares (`mapping`); `job_slot` holds the job that a library has joined,
+//! behind a `lock`; `secondary_client` joins an agent beside the library that has the inherited socket; `thread` is one of the C library; `text` reads and writes C strings; `codes` are the return
 //! values.
 //!
 //! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used.
@@ -18,15 +18,15 @@ mod memory;
 pub mod clique;
 pub mod codes;
 pub mod fork;
-pub mod further;
 pub mod ints;
 pub mod job;
+pub mod job_slot;
 pub mod lock;
 pub mod mapping;
 pub mod net;
-pub mod place;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
+pub mod secondary_client;
 pub mod server;
 pub mod socket;
 pub mod start;

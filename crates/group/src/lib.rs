@@ -33,6 +33,7 @@ pub mod in_memory;
 mod mail;
 mod message;
 pub mod reduce;
+mod request;
 mod rows;
 pub mod shape;
 mod tagged;
@@ -40,6 +41,7 @@ mod tagged;
 mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
-pub use groups::{Awaited, Context, Counts, Done, Failure, Groups, KEPT_BYTES_MAX, Output, Request, WORLD, derived};
+pub use groups::{Awaited, Counts, Groups, KEPT_BYTES_MAX, Output};
 pub use message::{Malformed, message_len};
+pub use request::{Context, Done, Failure, Request, WORLD, derived};
 pub use shape::{Link, Peer, Shape, Side};

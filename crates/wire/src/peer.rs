@@ -5,11 +5,11 @@
 
 mod bootstrap;
 mod failure;
-mod problem;
+pub(crate) mod problem;
 mod stall;
 mod starter;
 mod trace;
-mod transport;
+pub(crate) mod transport;
 
 pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,

@@ -20,7 +20,7 @@ pub mod tcp;
 mod upkeep;
 mod waits;
 
-use crate::context::Error;
+use crate::error::Error;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

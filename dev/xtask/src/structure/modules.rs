@@ -31,14 +31,25 @@ impl Modules {
     /// # Errors
     /// A file is not valid Rust.
     pub fn of(tree: &Tree, folder: &str) -> Result<Modules> {
+        Modules::from_root(tree, &format!("{folder}/src/lib.rs"))
+    }
+
+    /// The modules of the crate whose root is this file.
+    ///
+    /// # Errors
+    /// A file is not valid Rust.
+    pub fn from_root(tree: &Tree, root: &str) -> Result<Modules> {
         let mut modules = BTreeMap::new();
-        let mut next = vec![(Vec::new(), format!("{folder}/src/lib.rs"))];
+        let mut next = vec![(Vec::new(), root.to_owned())];
         while let Some((path, file)) = next.pop() {
             let source = Source::parse(tree.get(&file).unwrap_or(""))
                 .map_err(|e| format!("{file}:{}: {e}", e.span().start().line))?;
             let children: Vec<String> = source.file.items.iter().filter_map(declared).collect();
             for child in &children {
-                next.extend(file_of(tree, &file, child).map(|file| ([&path[..], from_ref(child)].concat(), file)));
+                next.extend(
+                    file_of(tree, &file, path.is_empty(), child)
+                        .map(|file| ([&path[..], from_ref(child)].concat(), file)),
+                );
             }
             let mentions = source.paths.iter().filter_map(|mention| from_crate(mention, &path, &children)).collect();
             let items = source.file.items.iter().filter_map(defined).map(Ident::to_string).collect();
@@ -106,12 +117,9 @@ fn declared(item: &Item) -> Option<String> {
     }
 }
 
-fn file_of(tree: &Tree, parent: &str, name: &str) -> Option<String> {
+fn file_of(tree: &Tree, parent: &str, is_root: bool, name: &str) -> Option<String> {
     let (folder, file) = parent.rsplit_once('/')?;
-    let folder = match file {
-        "lib.rs" | "mod.rs" => folder,
-        _ => parent.trim_end_matches(".rs"),
-    };
+    let folder = if is_root || file == "mod.rs" { folder } else { parent.trim_end_matches(".rs") };
     let places = [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
     places.into_iter().find(|path| tree.get(path).is_some())
 }

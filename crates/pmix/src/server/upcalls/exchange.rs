@@ -7,8 +7,8 @@ use crate::sys::constants::{group as operation, key, rank, status};
 use crate::sys::types::{InfoCallback, ModexCallback, OpCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use wireup_wire::across::{Fetch, Joint, Purpose};
 use wireup_wire::ids::Rank;
+use wireup_wire::inter_job::{Fetch, Joint, Purpose};
 use wireup_wire::limits::PMIX_KEY_LEN_MAX;
 use wireup_wire::pmix::{Ask, Set, Wanted};
 

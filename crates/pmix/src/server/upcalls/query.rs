@@ -6,21 +6,11 @@
 use super::view;
 use crate::infos::{Infos, ProcLine};
 use crate::read::{Read, c_strs, slice};
-use crate::server::state::{Callback, Job, Server, Waiting, server};
+use crate::server::state::{Callback, Job, Query, Server, Waiting, server};
 use crate::sys::constants::{key, state, status};
 use crate::sys::types::{InfoCallback, PmixProc, PmixQuery, Status};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use wireup_wire::pmix::{Answer, Ask, Proc, ProcState};
-
-/// A query in progress.
-pub struct Query {
-    callback: Callback<InfoCallback>,
-    /// Keys not answered yet; the last one is next.
-    open: Vec<CString>,
-    found: Infos,
-    /// Some key was unknown.
-    missed: bool,
-}
 
 pub unsafe extern "C" fn query(
     _: *mut PmixProc,
