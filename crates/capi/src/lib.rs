@@ -1,9 +1,12 @@
-//! What the two C libraries share: the connection to the PMI server and the C side of every function.
+//! What the C libraries share: the connection to the PMI server and the C side of every function.
+//!
+//! A crate of its own, because `libpmi` and `libpmi2` are linked from it and `client` alone: no group, no cipher and no
+//! thread gets into them. It has all the calls into the C library, so the crates above it need no `unsafe` for those.
 //!
 //! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket`
-//! and maps the memory that the server shares (`mapping`); `job_slot` holds the job that a library has joined,
-//! behind a `lock`; `secondary_client` joins an agent beside the library that has the inherited socket; `thread` is one of the C library; `text` reads and writes C strings; `codes` are the return
-//! values.
+//! and maps the memory that the server shares (`mapping`); `job_slot` holds the job that a library has joined, behind a
+//! `lock`; `secondary_client` joins an agent beside the library that has the inherited socket; `thread` is one of the C
+//! library; `text` reads and writes C strings; `codes` are the return values.
 //!
 //! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used.
 //! The libraries are built with it. Without it, these crates are ordinary crates, for checks and tests.

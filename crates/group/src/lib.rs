@@ -1,5 +1,8 @@
 //! The ranks' own network: groups of processes that exchange messages among themselves, without the agents.
 //!
+//! A crate of its own, because the simulator and the fuzz targets carry its messages in memory, and `libwireup` over
+//! sockets: it forbids `unsafe`, has no standard library, and depends on no other crate of wireup, not even on PMI.
+//!
 //! ```text
 //!   two neighbours ──► build: a binomial graph ──► collectives: barrier, scan, allreduce, allgather, bcast, alltoall, shift
 //!                                              ├─► split: sort, scan, sort ──► two neighbours in a new group

@@ -136,7 +136,11 @@ interposed! {
             return returned(plan.call(&start, Command { path, words, env }, real_execve));
         }
         call_real!(execveat(
-            folder => c_int, path.as_ptr() => *const c_char, words.as_ptr() => List, env.as_ptr() => List, flags => c_int
+            folder => c_int,
+            path.as_ptr() => *const c_char,
+            words.as_ptr() => List,
+            env.as_ptr() => List,
+            flags => c_int,
         ) -> c_int, fail)
     }
 }

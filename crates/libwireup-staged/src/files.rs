@@ -87,7 +87,9 @@ impl Bits<'_> {
 /// folder where that begins, and whether a link is followed.
 macro_rules! looks {
     ($(fn $name:ident(
-        $($before:ident: $before_type:ty,)* [$path:ident, $folder:expr, $follows:expr] $(, $after:ident: $after_type:ty)*
+        $($before:ident: $before_type:ty,)*
+        [$path:ident, $folder:expr, $follows:expr]
+        $(, $after:ident: $after_type:ty)*
     ), $form:ident($into:ident);)*) => {$(
         interposed! {
             fn $name($($before: $before_type,)* $path: CText<'_> $(, $after: $after_type)*) -> c_int {
@@ -164,7 +166,8 @@ looks_open! {
 /// Replaces a function that asks what is permitted. A copy may not be written, whatever its bits say.
 macro_rules! asks {
     ($(fn $name:ident(
-        $($folder:ident: c_int,)? [$path:ident, $begins:expr, $follows:expr], $mode:ident: c_int $(, $flags:ident: c_int)?
+        $($folder:ident: c_int,)? [$path:ident, $begins:expr, $follows:expr],
+        $mode:ident: c_int $(, $flags:ident: c_int)?
     );)*) => {$(
         interposed! {
             fn $name($($folder: c_int,)? $path: CText<'_>, $mode: c_int $(, $flags: c_int)?) -> c_int {
@@ -191,6 +194,13 @@ asks! {
     fn faccessat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], mode: c_int, flags: c_int);
 }
 
+/// A type for a parameter that may be missing.
+macro_rules! only {
+    ($name:ident, $type:ty) => {
+        $type
+    };
+}
+
 /// Replaces a function that opens a file.
 macro_rules! opens {
     ($(fn $name:ident(
@@ -208,7 +218,7 @@ macro_rules! opens {
                 let mut mode: Mode = 0;
                 $(mode = $mode;)?
                 let real = real!($name: unsafe extern "C" fn(
-                    $($crate::files::only!($folder, c_int),)? *const c_char, c_int $(, $crate::files::only!($mode, Mode))?
+                    $(only!($folder, c_int),)? *const c_char, c_int $(, only!($mode, Mode))?
                 ) -> c_int);
                 match real.known() {
                     // SAFETY: as in [`call_real`].
@@ -220,14 +230,6 @@ macro_rules! opens {
         }
     )*};
 }
-
-/// A type for a parameter that may be missing.
-macro_rules! only {
-    ($name:ident, $type:ty) => {
-        $type
-    };
-}
-use only;
 
 opens! {
     fn open([path, HERE], flags: c_int, mode: Mode);

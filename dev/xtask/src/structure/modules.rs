@@ -39,22 +39,26 @@ impl Modules {
     /// # Errors
     /// A file is not valid Rust.
     pub fn from_root(tree: &Tree, root: &str) -> Result<Modules> {
-        let mut modules = BTreeMap::new();
+        let (mut modules, mut elsewhere) = (BTreeMap::new(), BTreeSet::new());
         let mut next = vec![(Vec::new(), root.to_owned())];
         while let Some((path, file)) = next.pop() {
             let source = Source::parse(tree.get(&file).unwrap_or(""))
                 .map_err(|e| format!("{file}:{}: {e}", e.span().start().line))?;
             let children: Vec<String> = source.file.items.iter().filter_map(declared).collect();
             for child in &children {
-                next.extend(
-                    file_of(tree, &file, path.is_empty(), child)
-                        .map(|file| ([&path[..], from_ref(child)].concat(), file)),
-                );
+                let of_child = [&path[..], from_ref(child)].concat();
+                match file_of(tree, &file, path.is_empty(), child) {
+                    Some(file) => next.push((of_child, file)),
+                    None => drop(elsewhere.insert(of_child)),
+                }
             }
             let mentions = source.paths.iter().filter_map(|mention| from_crate(mention, &path, &children)).collect();
             let items = source.file.items.iter().filter_map(defined).map(Ident::to_string).collect();
             modules.insert(path, Module { file, source, mentions, items });
         }
+        // What lies at another path (`#[path]`) is no file of this crate.
+        let is_here = |mention: &Path| !(1..=mention.names.len()).any(|len| elsewhere.contains(&mention.names[..len]));
+        modules.values_mut().for_each(|module: &mut Module| module.mentions.retain(is_here));
         Ok(Modules(modules))
     }
 

@@ -1,6 +1,6 @@
 //! Fences, direct modex, groups and connections.
 
-use super::{timeout_in, view};
+use super::common::{timeout_in, view};
 use crate::read::{Read, View, c_str, slice, text_in};
 use crate::server::state::{Callback, Members, Server, Waiting, server};
 use crate::sys::constants::{group as operation, key, rank, status};

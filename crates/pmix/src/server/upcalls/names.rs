@@ -1,6 +1,6 @@
 //! Published pairs: stored by the agents, looked up from any node.
 
-use super::{timeout_in, view};
+use super::common::{timeout_in, view};
 use crate::packing::pack_value;
 use crate::read::{Read, View, c_strs};
 use crate::server::state::{Callback, Waiting, server};

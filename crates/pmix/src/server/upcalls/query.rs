@@ -3,7 +3,7 @@
 //! A query is a list of keys. Those that the agent must answer are sent to it one after the other, and the answers are
 //! collected until none is left.
 
-use super::view;
+use super::common::view;
 use crate::infos::{Infos, ProcLine};
 use crate::read::{Read, c_strs, slice};
 use crate::server::state::{Callback, Job, Query, Server, Waiting, server};
