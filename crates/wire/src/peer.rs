@@ -5,17 +5,17 @@
 
 mod bootstrap;
 mod failure;
-mod problem;
+pub(crate) mod problem;
 mod stall;
 mod starter;
 mod trace;
-mod transport;
+pub(crate) mod transport;
 
 pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
 };
 pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
-pub use problem::{PmixFault, PmixProblem, Problem, ProblemKind};
+pub use problem::{MissingAgent, PmixFault, PmixProblem, Problem, ProblemKind};
 pub use stall::{GroupStall, InitStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
@@ -164,13 +164,6 @@ pub struct Gone {
     pub agent: AgentId,
     /// The incarnation that is gone.
     pub incarnation: u32,
-    pub problem: Problem,
-}
-
-/// A missing agent: it could not be started, or did not link.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MissingAgent {
-    pub agent: AgentId,
     pub problem: Problem,
 }
 

@@ -1,6 +1,6 @@
 //! A job, as the PMIx servers of other jobs need to know it.
 
-use wireup_wire::across::{OtherJob, Parent};
+use wireup_wire::inter_job::{OtherJob, Parent};
 use wireup_wire::job::{AppSpec, JobSpec};
 use wireup_wire::pmix::App;
 

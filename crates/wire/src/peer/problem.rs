@@ -1,5 +1,6 @@
 //! Why an agent is missing or lost: in words for the user, and as far as it decides what to advise.
 
+use crate::ids::AgentId;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
@@ -101,4 +102,11 @@ impl<K> fmt::Display for Problem<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
+}
+
+/// A missing agent: it could not be started, or did not link.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingAgent {
+    pub agent: AgentId,
+    pub problem: Problem,
 }
