@@ -1,5 +1,7 @@
 //! The description of a command: what it is for, its words and its flags.
 
+use crate::value::Value;
+
 /// A command of `wireup`.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
@@ -73,6 +75,11 @@ impl Flag {
 
     pub fn name(&self) -> &'static str {
         self.names[0]
+    }
+
+    /// The default in the form of a typed value.
+    pub fn default_value(&self) -> Option<Value> {
+        self.default.map(|default| Value { flag: self.name().to_owned(), word: default.into() })
     }
 
     pub fn is_hidden(&self) -> bool {

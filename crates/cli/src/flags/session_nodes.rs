@@ -68,7 +68,7 @@ impl SessionNodes {
             true => None,
             false => chosen::chosen(parsed, surroundings)?.map(|chosen| chosen.hosts),
         };
-        let is_left_out = |agent: usize| parsed.no_local && agent == 0 && !welcome.shared;
+        let is_left_out = |agent: usize| parsed.excludes_local() && agent == 0 && !welcome.shared;
         let own = |agent: usize| welcome.nodes[agent].slots > 0 && !is_left_out(agent);
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
         let count = welcome.nodes.iter().filter(|node| node.slots > 0).count();

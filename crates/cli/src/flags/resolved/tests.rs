@@ -7,6 +7,8 @@ use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
 use wireup_wire::peer::{Containment, RemoteShell};
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 fn surroundings() -> Surroundings {
     Surroundings::example()
 }
