@@ -2,7 +2,7 @@
 
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
-use crate::flags::parsed::{self, Parsed, Stage, Stdin, Wish};
+use crate::flags::parsed::{self, Parsed, Stage, Stdin};
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
@@ -38,11 +38,11 @@ use wireup_wire::peer::Containment;
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match parsed::parse(args) {
-        Ok(Wish::Help) => {
+        Ok(None) => {
             out::print(&RUN.help());
             0
         }
-        Ok(Wish::Run(parsed)) => start_parsed(*parsed, process_ns),
+        Ok(Some(parsed)) => start_parsed(parsed, process_ns),
         Err(error) => out::fail(&error.to_string()),
     }
 }

@@ -236,14 +236,13 @@ fn containment(resolved: &Resolved) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
     use crate::flags::resolved::resolve;
     use crate::surroundings::Surroundings;
 
     fn resolved_of(line: &str) -> (Resolved, Mapping) {
         let surroundings = Surroundings { machine: Machine::of_cores(8), ..Surroundings::example() };
-        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        let resolved = Resolved { isolates: true, ..resolve(*parsed, surroundings).expect(line) };
+        let resolved = Resolved { isolates: true, ..resolve(parsed_words(line.split(' ')), surroundings).expect(line) };
         let mapping =
             Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
         (resolved, mapping)

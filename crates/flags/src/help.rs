@@ -35,12 +35,10 @@ impl Flag {
         format!("{}{value}", names.join(", "))
     }
 
-    /// The help with the default, which stands before the full stop.
+    /// The help with the default.
     pub fn explanation(&self) -> String {
-        match self.default {
-            Some(default) => format!("{} (default: {default}).", self.help.trim_end_matches('.')),
-            None => self.help.to_owned(),
-        }
+        let default = self.default.map(|default| format!(" Default: {default}."));
+        format!("{}{}", self.help, default.unwrap_or_default())
     }
 }
 
@@ -100,7 +98,7 @@ mod tests {
             end: "\nEnd.\n",
         };
         let expected = "wireup try: try it.\n\n  wireup try\n\nFlags:\n  -l, --label             Label lines.\n  \
-                        --rounds N              Rounds (default: 5).\n  --pty [RANK]            A terminal.\n\nEnd.\n";
+                        --rounds N              Rounds. Default: 5.\n  --pty [RANK]            A terminal.\n\nEnd.\n";
         assert_eq!(command.help(), expected);
     }
 }

@@ -106,3 +106,50 @@ macro_rules! flag_table {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::on;
+    use crate::{Command, Flag, Value, Words};
+
+    flag_table! {
+        #[derive(PartialEq, Debug, Default)]
+        pub struct Values {
+            pair: [u32; 2],
+        }
+
+        [FLAGS: "Flags"]
+
+        COUNT = Flag::value(&["--count"], "N", "A number.").or("3") => count: u32 = Value::number;
+        NAME = Flag::value(&["--name"], "NAME", "A name.") => name: Option<String> = Value::text;
+        HOST = Flag::value(&["--host"], "HOST", "A host.") => hosts: Vec<String> = Value::text;
+        LOUD = Flag::switch(&["--loud"], "More.") => loud: bool = on;
+        SECOND = Flag::value(&["--second"], "N", "A part.") => pair[1] = |value| value.number_in(1, 9);
+        IGNORED = Flag::switch(&["--ignored"], "");
+    }
+
+    const TRY: Command =
+        Command { name: "try", purpose: "", intro: "", words: Words::Named(&[]), sections: SECTIONS, end: "" };
+
+    fn values(line: &str) -> Result<Values, String> {
+        let line = TRY.parse(line.split_whitespace().map(Into::into)).map_err(|error| error.to_string())?;
+        Values::read(&line.expect("no help")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_row_writes_into_its_field() {
+        let without = Values { count: 3, ..Values::default() };
+        assert_eq!(values("--ignored"), Ok(without));
+        let all = values("--host a --name x --loud --host b --second 4 --name y --count 5").expect("valid");
+        let hosts = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(all, Values { pair: [0, 4], count: 5, name: Some("y".into()), hosts, loud: true });
+        assert_eq!(values("--second 10 --second 2"), Err("--second 10: give a whole number from 1 to 9".into()));
+    }
+
+    #[test]
+    fn given_flags_are_known_by_their_fields() {
+        let values = values("--loud --host a").expect("valid");
+        assert_eq!(values.first_given(&[NAME, LOUD, HOST]), Some(LOUD));
+        assert_eq!(values.first_given(&[NAME, SECOND]), None);
+    }
+}

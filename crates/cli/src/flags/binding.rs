@@ -52,11 +52,10 @@ fn over(parsed: &Parsed) -> Option<Over> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
 
     fn bound(line: &str) -> Result<Binding, String> {
-        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        binding(&parsed).map_err(|error| error.to_string())
+        binding(&parsed_words(line.split(' '))).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -79,7 +78,7 @@ mod tests {
 
     #[test]
     fn ranks_per_object_are_counted_on_this_machine() {
-        let Ok(Wish::Run(parsed)) = parse(["--map-by", "ppr:2:numa", "./a"].map(Into::into)) else { panic!("valid") };
+        let parsed = parsed_words(["--map-by", "ppr:2:numa", "./a"]);
         assert_eq!(counted(&parsed, &Machine::described("counted", 8, false, 2)), Ok(Some(MapBy::Ppr(4))));
     }
 }

@@ -10,24 +10,19 @@ pub use super::values::{EnvList, Stage, Start, Stdin, Variable};
 use std::ffi::OsString;
 use wireup_flags::Line;
 
-/// The request on a command line of `wireup run`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wish {
-    Help,
-    Run(Box<Parsed>),
-}
-
-/// Parses the words after `wireup run`.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
+/// Parses the words after `wireup run`; `None`: they ask for help.
+///
+/// # Errors
+/// The words are no command line of `wireup run`.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>, FlagError> {
     let all: Vec<OsString> = args.into_iter().collect();
     let mut words = all.iter().cloned().peekable();
     let mut lines = Vec::new();
     loop {
-        let Some(line) = RUN.parse_program(&mut words)? else { return Ok(Wish::Help) };
+        let Some(line) = RUN.parse_program(&mut words)? else { return Ok(None) };
         lines.push(line);
         if words.next().is_none() {
-            let parsed = Parsed::of_lines(lines).map_err(|error| error.with_words(&all))?;
-            return Ok(Wish::Run(Box::new(parsed)));
+            return Parsed::of_lines(lines).map(Some).map_err(|error| error.with_words(&all));
         }
     }
 }
@@ -53,6 +48,12 @@ impl Parsed {
         }
         Ok(Parsed { programs, ..Parsed::read(&whole)? })
     }
+}
+
+/// The command line of a test, which is valid.
+#[cfg(test)]
+pub fn parsed_words<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Parsed {
+    parse(words.into_iter().map(Into::into)).expect("a valid command line").expect("no request for help")
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ fn ppr(parsed: &Parsed) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
     use crate::hosts::{Names, list};
 
     const HERE: Places = Places::ThisMachine { nodes: 4, cpus: 6 };
@@ -271,10 +271,7 @@ mod tests {
     }
 
     fn parsed(line: &str) -> Parsed {
-        match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
-            Wish::Run(parsed) => *parsed,
-            Wish::Help => panic!("help was requested"),
-        }
+        parsed_words(line.split(' '))
     }
 
     fn placed(line: &str, nodes: u32) -> Result<Vec<(u32, u32, u32)>, String> {

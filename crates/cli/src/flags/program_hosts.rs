@@ -76,12 +76,12 @@ fn place(nodes: &[u32], places: &[Block], ranks: u32, blocks: &mut Vec<Block>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parsed::{Wish, parse};
+    use super::super::parsed::parsed_words;
     use super::*;
     use crate::hosts::Names;
 
     fn placed(line: &str) -> Result<Vec<(u32, u32)>, String> {
-        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
+        let parsed = parsed_words(line.split(' '));
         assert!(are_apart(&parsed), "{line}");
         let entries = hosts::list(&parsed.hosts.join(",")).expect(line);
         let names = Names::new("launcher", Vec::new(), &entries);

@@ -4,7 +4,7 @@ use super::hydra::VARIABLES;
 use super::open_mpi::PARAMETERS;
 use super::row::{Effect, Make, Row, Rule, Takes};
 use super::*;
-use crate::flags::parsed::{Wish, parse};
+use crate::flags::parsed::parsed_words;
 use help::TABLES;
 use std::fs;
 use wireup_flags::Flag;
@@ -31,11 +31,7 @@ fn parsed(line: &str) -> Result<Parsed, String> {
 
 /// What a command line of `wireup run` asks for.
 fn run(line: &str) -> Parsed {
-    match parse(words(line)) {
-        Ok(Wish::Run(parsed)) => *parsed,
-        Ok(Wish::Help) => panic!("{line}: help"),
-        Err(error) => panic!("{line}: {error}"),
-    }
+    parsed_words(words(line))
 }
 
 fn refused(line: &str) -> String {
@@ -330,7 +326,7 @@ fn help_and_version_are_shown_before_anything_is_checked() {
     let on = |topic: &str| help::on(topic, Vendor::OpenMpi);
     assert_eq!(on("--bynode"), Some("-bynode\n  as `--map-by node`\n".into()));
     assert!(on("HYDRA_IFACE").is_some_and(|text| text.contains("--interface")));
-    assert!(on("-ppr").is_some_and(|text| text.contains("example: mpirun --ppr 2:l3cache")) && on("all").is_none());
+    assert!(on("--output").is_some_and(|text| text.contains("example: mpirun --output tag")) && on("all").is_none());
     let long = help::text("mpiexec");
     assert!(long.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{long}");
 }
