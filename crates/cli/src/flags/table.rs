@@ -123,7 +123,7 @@ flag_table! {
     BIND_TO = Flag::value(&["--bind-to"], "WHAT", "even: a node's cores divided among its ranks, 2 or more each; with \
         fewer, a NUMA domain each; with one domain, not bound (default, but with an OBJECT in --map-by that object, \
         and with pe=K K cores); none; an OBJECT (as for --map-by), or OBJECT:N for N of them; user:LIST: cpus of each \
-        local rank (0-1,4+6); behind a colon: overload-allowed. Virtual nodes share the machine unbound.")
+        local rank (0-1,4+6); behind a colon: overload-allowed; virtual nodes share the machine unbound.")
         => bind: Bind = mapping::bind_to;
     CPU_SET = Flag::value(&["--cpu-set"], "LIST",
         "Bind ranks to these cpus of each node only: 0-7,16-23, as taskset numbers them.")
@@ -147,7 +147,7 @@ flag_table! {
     HOSTS = Flag::value(&["--hosts", "-H", "--host"], "LIST", "Run on these: \
         n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]; behind a colon: slots, without a limit unless slots are \
         stated, by a number or by naming a host more than once; then a host without a number has one for each time it \
-        is named, or --slots. If a later program names hosts too, each runs on its own.")
+        is named, or --slots; if a later program names hosts too, each runs on its own.")
         => hosts: Vec<String> = Value::text;
     HOST_FILE = Flag::value(&["--hostfile", "-f", "--machinefile"], "FILE",
         "Run on the hosts in FILE, a host or a range a line: n0, n0:4, n0 slots=4 max_slots=8; # begins a comment.")
