@@ -13,7 +13,7 @@ pub struct Command {
     pub intro: &'static str,
     pub words: Words,
     pub sections: &'static [Section],
-    /// What follows the flags; the same.
+    /// What follows the flags; whole lines, after an empty one.
     pub end: &'static str,
 }
 
@@ -68,7 +68,7 @@ impl Flag {
         Flag { names, takes: Takes::Word(value), help, default: None }
     }
 
-    /// The same flag with a default, which is read like a typed value.
+    /// This flag with a default, which is read like a typed value.
     pub const fn or(self, default: &'static str) -> Flag {
         Flag { default: Some(default), ..self }
     }

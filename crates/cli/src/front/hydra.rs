@@ -127,8 +127,8 @@ pub static VARIABLES: &[Row] = &[
     no_effect(&["HYDRA_PROXY_RETRY_COUNT", "HYDRA_LAUNCHER_SSH_LIMIT", "HYDRA_LAUNCHER_SSH_LIMIT_TIME",
         "HYDRA_LAUNCHER_SSH_ENABLE_WARNINGS"], VALUE, "remote shells are retried as wireup decides"),
     no_effect(&["HYDRA_USE_VALGRIND", "HYDRA_USE_STRACE", "HYDRA_USE_DDD"], VALUE, WRAPPED),
-    no_effect(&["HYDRA_USE_LOCALHOST", "HYDRA_TOPO_DEBUG", "HYDRA_DEMUX", "HYDRA_LAUNCH_END"], VALUE, "there is nothing \
-        to choose"),
+    no_effect(&["HYDRA_USE_LOCALHOST", "HYDRA_TOPO_DEBUG", "HYDRA_DEMUX", "HYDRA_LAUNCH_END"], VALUE, "there is \
+        nothing to choose"),
     no_effect(&["I_MPI_HYDRA_NAMESERVER"], VALUE, "the jobs of a session (wireup up) share what they publish"),
     no_effect(&["I_MPI_HYDRA_TREE_LEVEL", "I_MPI_HYDRA_LAUNCH_TYPE", "I_MPI_HYDRA_PROXY_WAIT",
         "I_MPI_HYDRA_UNIQUE_PROXIES"], VALUE, "it concerns Intel MPI's own launcher"),

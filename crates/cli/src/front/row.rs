@@ -28,7 +28,7 @@ pub enum Takes {
 
 #[derive(Clone, Copy)]
 pub enum Effect {
-    /// That of a flag of `wireup run`, with a value made from the option's.
+    /// As a flag of `wireup run`, with a value made from the option's.
     Gives(&'static Flag, Make),
     /// Something that needs an explanation.
     Does(&'static Rule),
