@@ -80,8 +80,9 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell = remote_shell(parsed.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &surroundings)
-        .map_err(|error| error.to_string())?;
+    let remote_shell =
+        remote_shell(parsed.remote_shell.as_deref(), Reach::choose(true, step, Start::Tree), &surroundings)
+            .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.is_local).map(|host| host.name.clone()).collect(),
         cwd: cwd.clone().into_os_string().into_vec(),

@@ -237,7 +237,7 @@ pub fn await_nodes(
 
 /// The ports that each node reserves for the ranks of jobs.
 fn rank_ports(line: &Line, parsed: &Parsed) -> Result<Option<PortsPerNode>, String> {
-    let Some(range) = parsed.rank_ports.map(|ports| ports.range) else { return Ok(None) };
+    let Some(range) = parsed.rank_ports().map(|ports| ports.range) else { return Ok(None) };
     let given = line.last(INSTANT_ON, |value| value.number_in(0, u16::MAX.into()))?;
     let count = given.filter(|count| *count > 0).map_or(RANK_PORTS, |count| count as u16);
     let PortRange { low, high } = range;
