@@ -20,7 +20,7 @@ pub enum Sink {
 
 #[derive(Default)]
 pub struct InputSpread {
-    /// Bytes that each sink has taken since the start.
+    /// Bytes that each sink has taken since the job's start.
     sinks: BTreeMap<Sink, u64>,
     passed: u64,
     credited: u64,
@@ -33,7 +33,7 @@ impl InputSpread {
         InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
     }
 
-    /// The same; without a sink, credit is returned for what arrives.
+    /// A spread that returns credit for all input that arrives while there is no sink.
     pub fn draining(sinks: impl IntoIterator<Item = Sink>) -> Self {
         InputSpread { drains: true, ..InputSpread::new(sinks) }
     }

@@ -16,9 +16,9 @@ pub struct ShareId(pub u32);
 /// The contents of a piece of memory.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
-    /// These bytes, which never change.
+    /// Bytes that never change.
     Bytes(Bytes),
-    /// The values of an allgather, which never change.
+    /// Values of an allgather, which never change.
     Array(Array),
     /// Space for [`ARENA_SLOTS`] arrays of at most `slot_len` bytes, which are rewritten repeatedly.
     Slots { slot_len: usize },

@@ -16,7 +16,7 @@ fn three() -> TestAgent {
     with_job(TestAgent::new(3, session(7)))
 }
 
-/// The same, before the agent knows its own listening address.
+/// Agent 3 with a job, linked to its parent, before it knows its own listening address.
 fn three_without_address() -> TestAgent {
     with_job(TestAgent::linked(3, session(7)))
 }

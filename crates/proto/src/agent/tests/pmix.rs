@@ -37,7 +37,7 @@ fn begun(pmi: PmiFlavour) -> TestAgent {
     agent
 }
 
-/// The same, whose ranks get listening sockets, which are not bound yet; the server is not ready.
+/// A root whose ranks get listening sockets. The sockets are not bound yet, and the PMIx server is not ready.
 fn with_sockets(pmi: PmiFlavour) -> TestAgent {
     let mut agent = TestAgent::new(0, session(7));
     let mut spec = job_on(1, [0], 2);
