@@ -104,7 +104,7 @@ impl Turn<'_, '_> {
             Request::PublishName { name, port } => return self.on_publish(envelope, name, port),
             Request::UnpublishName { name } => return self.on_unpublish(envelope, name),
             Request::LookupName { name } => return self.on_look_up(envelope, name),
-            // Handled above; it has no answer.
+            // An abort was handled above and has no answer.
             Request::Abort { .. } => {}
             Request::JobConnect { .. }
             | Request::JobDisconnect { .. }

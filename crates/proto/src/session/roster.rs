@@ -21,17 +21,17 @@ pub struct Roster {
     tree: Tree,
     /// Number of log entries applied.
     at: u32,
-    /// Agents whose position or incarnation differs from the original tree.
+    /// Position and incarnation of each agent that differs from the original tree.
     places: BTreeMap<AgentId, Place>,
 }
 
 impl Roster {
-    /// With the state given to a new agent.
+    /// The tree of a new agent, from the state that it was given.
     pub fn new(tree: Tree, snapshot: &SessionSnapshot) -> Roster {
         Roster { tree, at: snapshot.at, places: snapshot.places.iter().copied().collect() }
     }
 
-    /// The length of the log, as far as known here.
+    /// Number of log entries that this agent knows.
     pub fn at(&self) -> u32 {
         self.at
     }
@@ -64,7 +64,7 @@ impl Roster {
         (agent != ROOT).then(|| self.place(agent).parent)
     }
 
-    /// Whether its parent is not the one under which it was started.
+    /// Whether an agent's parent is not the one under which it was started.
     pub fn is_adopted(&self, agent: AgentId) -> bool {
         self.place(agent).is_adopted
     }

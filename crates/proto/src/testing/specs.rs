@@ -90,7 +90,7 @@ impl Facts {
         Facts::for_test_of(nodes, ppn, me, PmiFlavour::default())
     }
 
-    /// The same, with this interface for its ranks.
+    /// A job on this many nodes of one tree with fan-out 2, as known to agent `me`; `pmi`: the interface for its ranks.
     pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
         let mut spec = job_on(1, 0..nodes, ppn);
         spec.options.pmi = pmi;

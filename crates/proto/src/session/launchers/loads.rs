@@ -20,9 +20,9 @@ pub struct Loads {
 /// The ranks of one job.
 #[derive(Default)]
 struct Load {
-    /// On each of its nodes.
+    /// Number of the job's ranks on each of its nodes.
     ranks: Vec<(AgentId, u32)>,
-    /// How its nodes were chosen, unless its launcher named them.
+    /// The order in which its nodes were chosen; `None`: its launcher named them.
     by: Option<SeatOrder>,
 }
 
@@ -31,7 +31,7 @@ impl Loads {
         self.jobs.len()
     }
 
-    /// How the nodes of a job were chosen, unless its launcher named them.
+    /// The order in which the nodes of a job were chosen; `None`: its launcher named them.
     pub fn order_of(&self, job: JobId) -> Option<SeatOrder> {
         self.jobs.get(&job)?.by
     }

@@ -43,8 +43,8 @@ use wireup_wire::session::{Entry, SessionSnapshot};
 
 /// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
-/// An attempt may take as long again, and only then do the agents below notice that they too have lost their parent
-/// (ns).
+/// Longest time that an agent searches for the root (ns): an attempt may take as long again as `REJOIN_NS_MAX`, and
+/// only then do the agents below notice that they too have lost their parent.
 const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
 /// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns
 /// of most losses within the first.
@@ -67,16 +67,17 @@ pub struct Membership {
     reported: BTreeMap<AgentId, Gone>,
     /// The root's addresses, best first.
     root: Vec<String>,
-    /// The agent at the other end of the current or last link up; the log may since have assigned another parent.
+    /// The agent at the other end of the current or last link to a parent; the log may since have assigned another
+    /// parent.
     linked_to: AgentId,
-    /// Set while this agent has no parent.
+    /// The search for the root, while this agent has no parent.
     seeking: Option<Seeking>,
-    /// Set at the root.
+    /// The log and the leases, at the root.
     writer: Option<Writer>,
 }
 
 impl Membership {
-    /// With the state given to a new agent. `parent`: the parent's addresses.
+    /// The state of a new agent. `parent`: the parent's addresses.
     pub fn new(
         me: AgentId,
         tree: Tree,
@@ -105,7 +106,7 @@ impl Membership {
         self.writer.as_ref().map(|writer| &writer.nodes)
     }
 
-    /// The agent at the other end of the current or last link up.
+    /// The agent at the other end of the current or last link to a parent.
     pub fn linked_to(&self) -> AgentId {
         self.linked_to
     }
@@ -167,7 +168,7 @@ pub fn lease_ns(view: &View<'_>) -> u64 {
     view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
 
-/// An agent without a parent tries to reach the root.
+/// The search of an agent without a parent for the root.
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Seeking {
     /// When the agent last heard from the root, or lost its parent.
@@ -179,7 +180,7 @@ pub struct Seeking {
 }
 
 impl Seeking {
-    /// The parent is lost.
+    /// Begins the search when the parent is lost.
     pub fn new(now: Instant) -> Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
@@ -188,7 +189,7 @@ impl Seeking {
         self.again_at
     }
 
-    /// The root is linked. If it sends nothing it is dialled again.
+    /// The root is linked. If it sends nothing, the agent dials it again.
     pub fn on_reached(&mut self, now: Instant, link: LinkId) {
         self.heard = now;
         self.link = Some(link);

@@ -26,7 +26,7 @@ impl Membership {
             return fx.push(Effect::Leave);
         }
         match &mut self.seeking {
-            // The root has told it to try again.
+            // The root has told this agent to try again.
             Some(seeking) => {
                 seeking.heard = view.now;
                 seeking.link = None;

@@ -263,7 +263,8 @@ fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
     assert!(!agent.part.is_seeking() && leaves(&agent.input(Input::ParentLost)), "it is now a child of the root");
 }
 
-/// It has learned of the loss from the lost parent, which was still linked: frames sent again then went nowhere.
+/// The agent has learned of the loss from the lost parent, which was still linked: frames sent again at that time were
+/// lost.
 #[test]
 fn an_adopted_agent_and_those_below_it_send_frames_again() {
     let mut agent = bench(3);

@@ -50,7 +50,7 @@ impl Starter {
         self.answer_asked(view, |asked| asked == agent, None, fx);
     }
 
-    /// They have not started in time.
+    /// Reports the agents that have not started in time to the agents that asked about them.
     pub(super) fn name_unheard(&mut self, view: &View<'_>, fx: &mut Effects) {
         let problem = too_late(view, NOT_BEGUN);
         self.answer_asked(view, |_| true, Some(problem.into()), fx);
