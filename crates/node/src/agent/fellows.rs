@@ -28,14 +28,15 @@ const GUESTS_MAX: usize = 64;
 
 /// What an agent finds on its machine.
 pub enum Fellows {
-    /// It is the first agent of the run here, and may be asked.
+    /// This agent is the first agent of the run on this machine. Later agents ask at this socket.
     First(OwnedFd),
-    /// This process is the first one of the namespace for all ranks here.
+    /// The process number, as seen here, of the first process of the PID namespace that all ranks of this machine
+    /// share.
     Of(u32),
 }
 
 impl Fellows {
-    /// `None`: nothing is known of others.
+    /// Finds the other agents of the run on this machine; `None`: whether there are others could not be found out.
     pub fn meet(secret: &Secret, reactor: &Reactor) -> Option<Fellows> {
         let name = name(secret);
         match local::listen_abstract(&name) {
@@ -56,7 +57,7 @@ impl Fellows {
             if is_fellow(&guest)
                 && let Some(process) = process()
             {
-                // So few bytes always fit into a new connection's buffer.
+                // A few bytes always fit into a new connection's buffer.
                 let _ = socket::send(&guest, &process.to_ne_bytes(), &[]);
             }
         }

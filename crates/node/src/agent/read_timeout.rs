@@ -18,7 +18,7 @@ impl<F: AsFd> ReadTimeout<F> {
         ReadTimeout::with(input, SILENCE_MAX)
     }
 
-    /// For a process that a remote shell did not call.
+    /// A reader for a process that no remote shell has called.
     pub fn with(input: F, silence_max: Duration) -> Self {
         ReadTimeout { input, silence_max }
     }

@@ -10,7 +10,7 @@ use wireup_wire::ids::{Client, LocalRank};
 
 const SLOT_MAX: u32 = 0xff_ffff;
 
-/// The short number of a job with ranks here, for as long as it has any.
+/// The short number of a job with ranks on this node, valid as long as the job has any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct JobSlot(pub u32);
 

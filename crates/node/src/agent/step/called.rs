@@ -17,15 +17,15 @@ use wireup_wire::signal::{SENT_TO_STEPS, SIGTERM};
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
 
-/// How long a task waits for the first byte of its input. Some systems send none before all tasks have started or one
-/// of them is given up, in which case the others are ended; if the call dies, the input ends.
+/// Longest wait of a task for the first byte of its input. Some systems send none before all tasks have started, or
+/// before one task is given up, which ends the others. If the call dies, the input ends.
 pub const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 pub struct Called {
     parent: AgentId,
     signals: SignalFd,
     lines: Lines,
-    /// The parent's addresses are awaited until then (ns).
+    /// Time until which the parent's addresses are awaited (ns).
     waiting_until: Option<u64>,
     problem: Option<BeginError>,
 }
@@ -53,7 +53,7 @@ pub fn announce_problem(node: &str, problem: &str) {
 }
 
 fn say(said: &Said) {
-    // If this fails, the agent's exit code still shows that it has failed.
+    // If this write fails, the agent's exit code still shows that it has failed.
     let mut out = io::stdout();
     let _ = out.write_all(said.write().as_bytes()).and_then(|()| out.flush());
 }
