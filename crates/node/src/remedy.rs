@@ -1,11 +1,11 @@
-//! What to do about errors, in the messages of agents and launchers.
+//! Adds advice to error messages of agents and launchers.
 
 use std::fmt;
 use std::io;
 use wireup_os::interfaces;
 use wireup_wire::peer::remedy;
 
-/// An error, with what to do if something has run out.
+/// An error, with advice if a resource has run out.
 pub struct Advised<'e>(pub &'e io::Error);
 
 impl fmt::Display for Advised<'_> {
@@ -18,7 +18,7 @@ impl fmt::Display for Advised<'_> {
     }
 }
 
-/// What to do about an agent that cannot connect to its parent. `same_machine`: the parent is on this machine, and is
+/// Advice about an agent that cannot connect to its parent. `same_machine`: the parent is on this machine, and is
 /// reached through the loopback interface.
 pub fn of_dialling(same_machine: bool) -> &'static str {
     let has_loopback =

@@ -4,8 +4,8 @@ use rustix::process::Resource as Kernels;
 use wireup_os::spawn::Limits;
 use wireup_wire::job::{Limit, Resource};
 
-/// Limits for the processes of a batch. The keeper's own do not change: it also starts processes of other jobs, and
-/// those that serve the ranks.
+/// Limits for the processes of a batch. The keeper's own limits do not change, because it also starts processes of
+/// other jobs, and server processes.
 pub fn of_children(limits: &[Limit]) -> Limits {
     Limits::new(limits.iter().map(|limit| (kernels(limit.resource), limit.soft)))
 }
