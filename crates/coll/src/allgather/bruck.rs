@@ -26,11 +26,13 @@ use super::{Message, Refused, Rounds, Step};
 pub struct Bruck {
     me: u32,
     n: u32,
-    /// This peer's own block, then the messages of rounds `0..joined`; empty before the start and after the end.
+    /// Blocks held: this peer's own block, then the messages of rounds `0..joined`. Empty before the start and after
+    /// the end of the allgather.
     parts: Vec<Rope>,
     started: bool,
+    /// Number of rounds whose message is in `parts`.
     joined: usize,
-    /// By round: messages that arrived before those of earlier rounds.
+    /// Messages, by round, that arrived before the message of an earlier round.
     kept: Vec<Option<Rope>>,
 }
 

@@ -78,7 +78,7 @@ impl Ring {
         let mut step = Step::default();
         if round < self.n - 1 {
             let to = (self.me + 1) % self.n;
-            // Fits: `new` has limited the number of rounds.
+            // `Ring::new` has limited the number of rounds, so that each of them fits into 16 bits.
             step.sends.push(Message { to, round: round as u16, payload: block.clone() });
         }
         self.parts.push(block);

@@ -63,7 +63,7 @@ pub trait Rounds: Send {
 
 /// A line of the table [`DIRECT`].
 pub struct Direct {
-    /// Its name for `--exchange`.
+    /// The algorithm's name as a value of `--exchange`.
     pub name: &'static str,
     pub algorithm: Algorithm,
     pub new: fn(me: u32, n: u32) -> Box<dyn Rounds>,

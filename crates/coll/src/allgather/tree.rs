@@ -19,9 +19,9 @@ use super::Refused;
 /// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Its blocks.
+    /// The blocks of the subtree.
     Data(Rope),
-    /// The number of bytes of its blocks.
+    /// The number of bytes of the subtree's blocks.
     Size(u64),
 }
 
