@@ -42,7 +42,7 @@ pub struct Mapping {
     /// The number of ranks that one pass over the blocks places.
     round_ranks: u64,
     job_size: u32,
-    /// No node is in two blocks.
+    /// Whether no node is in two blocks.
     disjoint: bool,
 }
 

@@ -159,7 +159,7 @@ impl Testbed {
         self.all_processes().swap_remove(usize::from(i))
     }
 
-    /// The same as [`Testbed::processes`] for every node, read at once.
+    /// The processes on every node without its first process and its daemons, read at once.
     pub fn all_processes(&self) -> Vec<Vec<Process>> {
         let all = processes::all_with("net");
         let of = |node: &Node| {

@@ -92,7 +92,7 @@ fn package_name(manifest: &str) -> Option<&str> {
     Some(line.trim_matches('"'))
 }
 
-/// These packages and all packages of the workspace that depend on them.
+/// The given packages and all packages of the workspace that depend on them.
 fn with_dependents(changed: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for name in changed {

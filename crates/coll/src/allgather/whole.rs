@@ -39,7 +39,7 @@ pub struct Allgather {
     /// This peer's block, until it goes over direct links.
     own: Option<Bytes>,
     gathered: bool,
-    /// The parent has sent the outcome or an algorithm.
+    /// Whether the parent has sent the outcome or an algorithm.
     told: bool,
     route: Route,
 }
@@ -47,7 +47,7 @@ pub struct Allgather {
 /// How the blocks reach this peer.
 enum Route {
     Open,
-    /// Peers that are ahead may start the rounds before this one does.
+    /// Direct links. Peers that are ahead may start the rounds before this peer does.
     Direct {
         algorithm: Algorithm,
         rounds: Box<dyn Rounds>,
@@ -105,7 +105,7 @@ impl Allgather {
         self.gathered
     }
 
-    /// For an agent that is not in the set: the message from above has been forwarded, or none will arrive.
+    /// For an agent that is not in the set: whether the parent's message has been forwarded, or none will arrive.
     pub fn is_passed_on(&self) -> bool {
         matches!(self.rules.scheme, ExchangeScheme::Direct(_)) || matches!(self.route, Route::Done)
     }
@@ -162,7 +162,7 @@ impl Allgather {
         Ok(())
     }
 
-    /// All blocks, or the algorithm to use, from the parent.
+    /// Handles the parent's message: all blocks, or the algorithm to use.
     fn on_parent_frame(&mut self, form: Form, payload: Rope, progress: &mut Progress) -> Result<(), Refused> {
         if !self.gathered || core::mem::replace(&mut self.told, true) {
             return Err(Refused::EarlyOutcome);
@@ -181,7 +181,7 @@ impl Allgather {
         self.finish(vec![blocks], progress);
     }
 
-    /// Tells the children to exchange over direct links, and does so here.
+    /// Tells the children to exchange over direct links, and starts that here.
     fn tell(&mut self, algorithm: Algorithm, progress: &mut Progress) -> Result<(), Refused> {
         self.send_down(Form::Go(algorithm), Rope::default(), progress);
         if self.peers.me.is_some() {

@@ -1,4 +1,4 @@
-//! The levels of a machine's processors, as Linux describes them in `/sys`: which cpus form a core, share a cache, a
+//! The levels of a machine's processors, as Linux describes them in `/sys`: which CPUs form a core, share a cache, a
 //! NUMA domain, a socket.
 //!
 //! Nothing more is needed to map and bind ranks, so no library (hwloc) is opened for it.
@@ -8,7 +8,7 @@ use std::fs::read_to_string;
 use std::io;
 use std::path::PathBuf;
 
-/// From the smallest to the largest.
+/// Levels of objects in a machine, from the smallest to the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
     Thread,
@@ -22,7 +22,7 @@ pub enum Level {
 }
 
 impl Machine {
-    /// This machine with these cpus only.
+    /// This machine with only these CPUs.
     pub fn limited(&self, cpus: &CpuSet) -> Machine {
         Machine { allowed: self.allowed.intersection(cpus), ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! What several children share: path, arguments, directory, environment.
+//! Properties that several children share: path, arguments, directory, environment.
 
 use super::child::SHELL;
 use libc::c_char;
@@ -95,7 +95,7 @@ impl Environment {
 /// C strings in one block, with the null-terminated array of pointers that `exec` needs.
 #[derive(Default)]
 struct Strings {
-    /// Owns the bytes that `pointers` point to.
+    /// The bytes that `pointers` point to.
     _bytes: Box<[u8]>,
     pointers: Vec<*const c_char>,
 }
@@ -123,7 +123,7 @@ impl Strings {
     }
 }
 
-/// `NAME` of `NAME=VALUE`.
+/// The part `NAME` of `NAME=VALUE`.
 fn name(variable: &[u8]) -> &[u8] {
     let end = variable.iter().position(|&byte| byte == b'=').unwrap_or(variable.len());
     &variable[..end]

@@ -34,17 +34,17 @@ const OPEN_MAX: usize = wireup_wire::limits::PMIX_ASKS_MAX;
 /// Open requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// By a number of our own, which the library passes back as a pointer.
+    /// Open requests by a number of this process, which the library passes back as a pointer.
     open: HashMap<usize, Ticket>,
     next: usize,
-    /// Requests that wait for a key, by the time until which they do.
+    /// Requests that wait for a key, each with the time until which it waits.
     late: BTreeSet<(Instant, usize)>,
     /// Ranks of this node that will not commit any more.
     left: HashSet<Rank>,
 }
 
 struct Ticket {
-    /// The agent's number.
+    /// The agent's number for the request.
     request: u64,
     wanted: Wanted,
     state: State,
@@ -52,11 +52,11 @@ struct Ticket {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The library answers when the rank has committed anything.
+    /// The rank has not committed anything; the library answers when it has.
     Held,
-    /// The rank has committed, but not the key.
+    /// The rank has committed something, but not the wanted key.
     Late { until: Instant },
-    /// Whatever the library answers is the answer.
+    /// The library is asked for the data: whatever it answers is the answer.
     Fetched,
 }
 
@@ -109,7 +109,7 @@ impl Server {
             requests.insert(Ticket { request, wanted, state })
         };
         self.fetch(number, rank);
-        // It has left before, or just now. If `has_left` answers the request too, the first answer counts.
+        // The rank has left before, or just now. If `has_left` answers the request too, the first answer counts.
         if self.requests().left.contains(&rank) {
             self.settle(vec![number]);
         }

@@ -155,7 +155,7 @@ impl Filesystem for Server {
         let path = turn.line.path.clone();
         let found = turn.state.look_up(&path);
         match turn.end(found) {
-            // The number 0 means that there is no such file, for as long as the time-out.
+            // The number 0 means that there is no such file, until the time-out.
             Ok(found) => reply.entry(&self.timeout, &found.unwrap_or_else(absent), Generation(0)),
             Err(error) => reply.error(error),
         }
@@ -295,7 +295,7 @@ fn not_open() -> io::Error {
     rustix::io::Errno::BADF.into()
 }
 
-/// For a file that the kernel has known. Told that its knowledge is stale, the kernel looks the path up again.
+/// The error for a file that the kernel has known. With this error the kernel looks the path up again.
 fn stale_if_gone(error: rustix::io::Errno) -> io::Error {
     use rustix::io::Errno;
     match error {
@@ -324,7 +324,7 @@ fn attributes(number: INodeNo, stat: &Stat) -> FileAttr {
     }
 }
 
-/// What stands for a file that does not exist.
+/// The attributes that stand for a file that does not exist.
 fn absent() -> FileAttr {
     let epoch = SystemTime::UNIX_EPOCH;
     FileAttr {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Trials of one seed.
 const TRIALS: u64 = 72;
-/// What is tried, and the test that does.
+/// What is tried, and the test that tries it.
 const KINDS: [(&str, &str); 2] = [
     ("hosts", "faults::faults_at_random_moments_end_the_job_cleanly"),
     ("places", "faults::places::faults_in_every_place_end_the_job_cleanly"),

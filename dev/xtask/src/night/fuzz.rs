@@ -8,7 +8,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-/// How long each target runs before the next one has its turn (s).
+/// Time that each target runs before the next one has its turn (s).
 const TURN_S: u32 = 60;
 const HEAD: &str = "\
 # Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number where its turn

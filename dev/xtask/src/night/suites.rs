@@ -24,7 +24,7 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// What the ledger calls it.
+    /// The name of the kind in the ledger.
     fn kind(&self) -> String {
         if self.nodes == 1 { self.suite.name.to_owned() } else { format!("{}/{}", self.suite.name, self.nodes) }
     }
