@@ -24,13 +24,13 @@ pub struct Machines {
 struct Pool {
     state: Mutex<PoolState>,
     returned: Condvar,
-    /// The most testbeds of the pool.
+    /// Most testbeds of the pool.
     size_max: usize,
 }
 
 struct PoolState {
     free: Vec<Arc<Testbed>>,
-    /// Testbeds that have been started, free or taken.
+    /// Number of testbeds that have been started, free or taken.
     size: usize,
     /// Why this machine cannot run such a testbed.
     unavailable: Option<String>,
@@ -41,7 +41,7 @@ static FOUR: Pool = Pool::new(4);
 static SIXTEEN: Pool = Pool::new(4);
 static WITH_SLURM: Pool = Pool::new(2);
 
-/// Far longer than the end of a Slurm job takes.
+/// Longest time for the end of a Slurm job, far longer than it takes.
 const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
 /// `n0` to `n3`.
@@ -168,7 +168,7 @@ impl Machines {
         self.on_hub(Run::job(line))
     }
 
-    /// Like [`Self::job`], with another copy of the product.
+    /// `wireup run FLAGS`, called on the hub, with another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
         self.on_hub(Run::of(Command::new(wireup))).arg("run").args(line.split_whitespace())
     }

@@ -46,7 +46,7 @@ impl World {
         agent
     }
 
-    /// It exits by itself; its ranks end with it.
+    /// An agent exits by itself; its ranks end with it.
     pub(crate) fn agent_leaves(&mut self, agent: u32) {
         if self.spec.is_standing {
             self.check_leaves(agent);

@@ -108,7 +108,7 @@ impl World {
                     self.blame_rank(id, true);
                 } else if (done.contains(&Step::Init) || done.contains(&Step::Pmix(PmixStep::Init))) && !proc.finalized
                 {
-                    // Blamed, unless the job ends for another reason first or the rank is alone.
+                    // The rank is blamed, unless the job ends for another reason first or the rank is alone.
                     self.blame_rank(id, false);
                 }
                 self.end_rank(id, ExitStatus::Exited(code));
@@ -182,7 +182,7 @@ impl World {
     fn put(&mut self, id: u32, key: &str, value: &str) {
         self.procs[id as usize].collecting.on_put();
         if self.is_own(id) {
-            // It is sent with the next request.
+            // The pair is sent with the next request.
             self.ask_and_go_on(id, Op::Put { key, value });
         } else {
             self.ask(id, Op::Put { key, value });
@@ -275,7 +275,7 @@ impl World {
                 self.on_ring_answer(id, position, &left, &right)?;
                 self.step_done(id);
             }
-            // Repeats the step, with what is mapped now.
+            // The step is repeated, with the segments that are mapped now.
             (Step::LookUp { .. }, Answer::Mapped) => self.next_step(id),
             (Step::GetMissing, Answer::Get(None)) => {
                 self.on_get_answer(id)?;

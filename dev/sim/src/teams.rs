@@ -10,7 +10,7 @@ use crate::world::World;
 struct Group {
     /// The text of the member's request.
     text: String,
-    /// Unique among all groups.
+    /// Name of the group, unique among all groups.
     name: String,
     members: Vec<u32>,
 }

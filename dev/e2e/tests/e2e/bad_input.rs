@@ -315,7 +315,7 @@ fn a_client_that_sends_less_than_it_announced_ends_the_job() {
     }
 }
 
-/// It had entered the fence, so the others may pass; it made no mistake before it left.
+/// The client had entered the fence, so the others may pass; it made no mistake before it left.
 #[test]
 fn a_client_that_closes_in_a_fence_does_not_hang_the_job() {
     for placement in PLACEMENTS {

@@ -33,7 +33,7 @@ impl Links {
         Run::tool(&self.path(name), words.split_whitespace())
     }
 
-    /// The same with `sh -c SCRIPT` as the program.
+    /// Runs the launcher with `sh -c SCRIPT` as the program; the first word of `line` names the launcher.
     fn script(&self, line: &str, script: &str) -> Outcome {
         self.run(line).args(["--pmi", "simple", "sh", "-c", script]).succeed()
     }

@@ -27,7 +27,7 @@ fn family((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str)
     run.env("I_MPI_FABRICS", "shm:ofi")
 }
 
-/// The same on hosts. All of them have the address of a bridge, which Open MPI must not use.
+/// A run of the program on hosts with these words. All hosts have the address of a bridge, which Open MPI must not use.
 fn on_hosts(machines: &Machines, line: &str, (flavour, program): (Flavour, &Path), words: &str) -> Run {
     let run = machines.job(line).arg(program).args(words.split(' ')).envs(environment(flavour));
     run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16")
@@ -276,7 +276,7 @@ fn files_of_output_are_apart_for_each_job() {
     std::fs::remove_dir_all(&folder).expect("remove the folder");
 }
 
-/// Also one after the other: nothing of a job stays when it has ended.
+/// Children that are started one after the other: nothing of a job stays when it has ended.
 #[test]
 fn many_children_come_one_after_the_other() {
     let large = std::env::var_os("WIREUP_LARGE").is_some();

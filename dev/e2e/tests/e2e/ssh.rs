@@ -155,7 +155,7 @@ fn an_interrupt_ends_a_job_that_waits_for_a_host() {
     signal_sshd(&machines, 1, Signal::CONT);
 }
 
-/// It accepts the connection and then says nothing; so does the host below it in the tree.
+/// A host accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_after_the_start_timeout() {
     let Some(machines) = machines::own(4, |_| ()) else { return };

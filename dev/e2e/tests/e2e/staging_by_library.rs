@@ -147,7 +147,7 @@ fn without_the_switch_ranks_use_the_originals() {
     outcome.expect_err_line(&["--stage-library: libwireup-staged.so.0.0.0 is neither in", "wireup install"]);
 }
 
-/// The same for a user who is not root: here the kernel, too, keeps programs from changing the copies.
+/// For a user who is not root, the kernel, too, keeps programs from changing the copies.
 #[test]
 fn a_user_without_rights_sees_copies_that_nothing_can_change() {
     if !rustix::process::geteuid().is_root() {

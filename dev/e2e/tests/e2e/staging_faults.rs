@@ -42,7 +42,7 @@ fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run 
     job.args([&store, how, "--stage-room", "100", "--stage-also"]).arg(folder).sh(&words)
 }
 
-/// Its receiver reads no more, and the others need far more than what fits into a window.
+/// The receiver on the node without room reads no more, and the others need far more than what fits into a window.
 #[test]
 fn a_node_without_room_does_not_stop_the_others() {
     let Some(machines) = machines::own(3, |_| ()) else { return };

@@ -21,7 +21,7 @@ struct Peer {
 const AS_ROOT: &str = "--allow-run-as-root --oversubscribe";
 
 impl Peer {
-    /// Those that are installed.
+    /// The launchers that are installed.
     fn all() -> Vec<Peer> {
         let peers = [
             (Flavour::Mpich4, PathBuf::from("/usr/bin/mpiexec.mpich"), "", "Hydra", "PMI-1"),

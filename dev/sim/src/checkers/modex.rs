@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A fence or a group, identical at all of its members.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Call {
-    /// Unique among all calls.
+    /// Name of the call, unique among all calls.
     pub name: String,
-    /// In ascending order.
+    /// Members of the call, in ascending order.
     pub members: Vec<u32>,
     pub collect: bool,
-    /// The group's own name, if it is a group.
+    /// Name of the group; `None`: the call is a fence.
     pub group: Option<String>,
 }
 

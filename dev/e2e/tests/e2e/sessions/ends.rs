@@ -97,7 +97,7 @@ fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
     session.down("");
 }
 
-/// Its links look healthy; it is detected only because it does nothing.
+/// The links of a stopped agent look healthy; the agent is detected only because it does nothing.
 #[test]
 fn a_stopped_agent_is_lost_and_exits_when_continued() {
     let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
@@ -266,7 +266,7 @@ fn sigterm_ends_the_session_and_its_jobs() {
     session.expect_gone();
 }
 
-/// It does not stay behind, where nobody could use it.
+/// A session that cannot answer must not stay behind, where nobody could use it.
 #[test]
 fn a_session_that_has_too_few_descriptors_to_answer_is_ended_again() {
     for limit in [17, 18] {
