@@ -27,7 +27,8 @@ pub fn of_dialling(same_machine: bool) -> &'static str {
         () if !same_machine => "check for a firewall between it and its parent; --interface chooses another network",
         () if !has_loopback() => "the loopback interface of this machine is down; bring it up: ip link set lo up",
         () => {
-            "is its parent stopped or short of open files (raise ulimit -n), or does a firewall forbid connections to 127.0.0.1?"
+            "is its parent stopped or short of open files (raise ulimit -n), or does a firewall forbid connections to \
+             127.0.0.1?"
         }
     }
 }

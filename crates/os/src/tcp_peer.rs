@@ -387,7 +387,8 @@ mod tests {
         if cfg!(target_endian = "big") {
             return;
         }
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout \
+            inode\n   \
             0: 0100007F:1F90 0100007F:C001 06 00000000:00000000 03:00000E8A 00000000     0        0 0 3 0\n   \
             1: 0100007F:1F90 0100007F:C001 01 00000000:00000000 00:00000000 00000000  1000        0 77 1 0\n   \
             2: 0000000000000000FFFF00000100007F:1F91 0000000000000000FFFF00000100007F:C001 01 0:0 0:0 0  1001 0 78\n";

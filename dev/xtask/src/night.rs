@@ -26,7 +26,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const MODEL_HEAD: &str = "\
-# Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask night model` does it.
+# Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask \
+night model` does it.
 ";
 
 /// Explores the model and records its size.

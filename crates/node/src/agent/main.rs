@@ -23,12 +23,13 @@ pub enum AgentError {
     #[error("cannot read the start message on standard input: {}", Advised(.0))]
     Read(io::Error),
     #[error(
-        "the start message on standard input is not whole: something there has read from it, or has closed it; start-up files of the \
-         shell such as ~/.bashrc must leave standard input alone (their commands get </dev/null)"
+        "the start message on standard input is not whole: something there has read from it, or has closed it; \
+         start-up files of the shell such as ~/.bashrc must leave standard input alone (their commands get </dev/null)"
     )]
     NotWhole,
     #[error(
-        "the start message on standard input did not arrive in time; is the network to this node slow, or its caller stopped?"
+        "the start message on standard input did not arrive in time; is the network to this node slow, or its caller \
+         stopped?"
     )]
     NoMessage,
     #[error("cannot find its own program: {}", Advised(.0))]
@@ -36,8 +37,8 @@ pub enum AgentError {
     #[error("{0}")]
     Place(String),
     #[error(
-        "this process was to be a task of a Slurm step, but its environment does not say on which node; does a wrapper of srun clear \
-         the variables that begin with SLURM?"
+        "this process was to be a task of a Slurm step, but its environment does not say on which node; does a wrapper \
+         of srun clear the variables that begin with SLURM?"
     )]
     NotInStep,
     #[error("{0}")]
@@ -49,8 +50,8 @@ pub enum AgentError {
     #[error("cannot open the start message, which the launcher's node has sealed with munge: {0}")]
     Sealed(#[from] Unsealable),
     #[error(
-        "the start message is not sealed, although the launcher's node has sealed it with munge: something between srun and this node has \
-         replaced it; call wireup run again, and tell the administrators if that repeats"
+        "the start message is not sealed, although the launcher's node has sealed it with munge: something between \
+         srun and this node has replaced it; call wireup run again, and tell the administrators if that repeats"
     )]
     NotSealed,
     #[error("cannot wait for events: {}", Advised(.0))]

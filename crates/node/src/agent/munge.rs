@@ -91,12 +91,13 @@ pub enum Unsealable {
     )]
     Munge(String),
     #[error(
-        "munge's credential was made by user {maker}, not by user {user}, whose job this is: something between srun and this node has \
-         replaced it; tell the administrators"
+        "munge's credential was made by user {maker}, not by user {user}, whose job this is: something between srun \
+         and this node has replaced it; tell the administrators"
     )]
     OtherUser { maker: u32, user: u32 },
     #[error(
-        "the munge credential was not made by wireup: something between srun and this node has replaced it; tell the administrators"
+        "the munge credential was not made by wireup: something between srun and this node has replaced it; tell the \
+         administrators"
     )]
     NoKey,
     #[error("it was changed on its way; call wireup run again, and tell the administrators if that repeats")]

@@ -105,7 +105,8 @@ fn look(program: &str, build: &str, asked: &str) -> String {
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
         "{CACHE}; d=\"$h\"/{build}; p=\"$d\"/wireup; \
-         [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; }}; \
+         [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent \
+         {asked}; }}; \
          for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
@@ -116,7 +117,8 @@ fn send(build: &str, digest: &str) -> String {
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
          umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
-         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; mkdir -p \"$d\" && [ -O \"$h\" ] && \
+         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; \
+         mkdir -p \"$d\" && [ -O \"$h\" ] && \
          chmod 700 \"$h\" \"$d\" && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )

@@ -121,8 +121,8 @@ impl Shells {
             }
             Some(NotSealed::Failed(problem)) => {
                 let what = format!(
-                    "the session's secret cannot be sealed for srun, which would carry it in the clear: {problem}; see that \"munge -n\" \
-                     works on this host, or run with --plain-links"
+                    "the session's secret cannot be sealed for srun, which would carry it in the clear: {problem}; see \
+                     that \"munge -n\" works on this host, or run with --plain-links"
                 );
                 let error = SpawnError { step: SpawnStep::Stdio, what, errno: 0 };
                 return inputs.push(Input::ShellFailed { shell, error });
@@ -165,8 +165,8 @@ impl Shells {
             None => Ok(()),
             Some(_) => Err(SpawnError {
                 step: SpawnStep::Fork,
-                what: "the process that calls the remote shells has ended; raise its limit of open files (ulimit -n), or see dmesg for \
-                       an out-of-memory kill"
+                what: "the process that calls the remote shells has ended; raise its limit of open files (ulimit -n), \
+                       or see dmesg for an out-of-memory kill"
                     .into(),
                 errno: 0,
             }),

@@ -99,7 +99,8 @@ impl Forker {
     fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<io::Result<(u32, OwnedFd)>> {
         let gone = || {
             io::Error::other(
-                "wireup-forker, which creates processes for this one, was killed; run again, and see dmesg for an out-of-memory kill",
+                "wireup-forker, which creates processes for this one, was killed; run again, and see dmesg for an \
+                 out-of-memory kill",
             )
         };
         let (kind, fds) = describe(namespace);

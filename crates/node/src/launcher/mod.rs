@@ -79,13 +79,14 @@ pub enum RunError {
     #[error("cannot create the output directory {path}: {}", Advised(.error))]
     OutputDir { path: PathBuf, error: io::Error },
     #[error(
-        "{path} has the output of an earlier run ({first}{}); name another folder, or add --overwrite, which replaces the files of this \
-         job's ranks and keeps all others",
+        "{path} has the output of an earlier run ({first}{}); name another folder, or add --overwrite, which replaces \
+         the files of this job's ranks and keeps all others",
         others(*.count)
     )]
     OutputTaken { path: PathBuf, count: usize, first: String },
     #[error(
-        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), or start fewer ranks per node"
+        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), \
+         or start fewer ranks per node"
     )]
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }

@@ -46,8 +46,8 @@ const FULL: &str =
     "wireup: the output of this detached job exceeds 32 MiB and the rest is dropped; --output-dir keeps everything\n";
 
 /// The message in place of output for which other jobs' output has left no room.
-const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's is dropped; \
-    wireup attach shows and removes what finished jobs have left, --output-dir keeps everything\n";
+const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's \
+    is dropped; wireup attach shows and removes what finished jobs have left, --output-dir keeps everything\n";
 
 /// The writing end of a spool.
 pub struct Spool {

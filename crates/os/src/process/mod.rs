@@ -192,8 +192,8 @@ fn expect_one_thread() -> io::Result<()> {
         }
         if looks == LOOKS {
             return Err(io::Error::other(format!(
-                "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has started them, run wireup \
-                 without it"
+                "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has \
+                 started them, run wireup without it"
             )));
         }
         looks += 1;

@@ -254,7 +254,8 @@ pub unsafe extern "C" fn accept4(
         }
         Verdict::Refused(None) => {}
         Verdict::Refused(Some(why)) => report(&format!(
-            "refused a connection to this node's PMIx server: {why}; the job goes on, and further refusals are not reported"
+            "refused a connection to this node's PMIx server: {why}; the job goes on, and further refusals are not \
+             reported"
         )),
     }
     drop(connection);
@@ -339,8 +340,8 @@ impl Handshake {
         if sockopt::socket_cookie(&own) == Ok(self.cookie) && blocks() {
             let seconds = HANDSHAKE_MAX.as_secs();
             report(&format!(
-                "ended a connection of a process of this user to this node's PMIx server, whose ranks it held up: its first message was not \
-                 complete after {seconds} s"
+                "ended a connection of a process of this user to this node's PMIx server, whose ranks it held up: its \
+                 first message was not complete after {seconds} s"
             ));
             // The connection may have been closed just now.
             let _ = net::shutdown(&own, Shutdown::Both);

@@ -22,7 +22,8 @@ pub struct Place {
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum NoSeats {
     #[error(
-        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key add-host"
+        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key \
+         add-host"
     )]
     UnknownHost { host: String },
     #[error("{host} cannot be added to the nodes of this run, {reason}")]

@@ -288,7 +288,8 @@ fn every_call_of_a_session_may_fail() {
     every_call_may_fail(&Scenario {
         run: Box::new(|| {
             Run::shell(
-                "$WIREUP up --session calls && $WIREUP run --session calls -n 2 --pmi simple echo here; code=$?; $WIREUP down --session calls || $WIREUP down --session calls; exit $code",
+                "$WIREUP up --session calls && $WIREUP run --session calls -n 2 --pmi simple echo here; code=$?; \
+                 $WIREUP down --session calls || $WIREUP down --session calls; exit $code",
             )
         }),
         works: |outcome| outcome.out() == "here\nhere\n",

@@ -309,7 +309,8 @@ find_package(MPI REQUIRED COMPONENTS C)
 enable_testing()
 add_executable(hello hello.c)
 target_link_libraries(hello MPI::MPI_C)
-add_test(NAME hello COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:hello> ${MPIEXEC_POSTFLAGS})
+add_test(NAME hello COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:hello> \
+${MPIEXEC_POSTFLAGS})
 ";
 
 /// CMake finds `mpiexec` by its name and runs it with the options that `FindMPI` knows.
@@ -323,7 +324,8 @@ fn a_project_with_findmpi_and_ctest_uses_it() {
     let hello = xtask::layout::root().join("dev/programs/mpi/hello.c");
     fs::copy(hello, source.join("hello.c")).expect("the program");
     let script = format!(
-        "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest --output-on-failure",
+        "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest \
+         --output-on-failure",
         links.0.display(),
         cmake.display(),
         source.display(),
@@ -374,7 +376,8 @@ fn mpichs_own_runner_is_content_with_it() {
     let links = Links::new("runner");
     let folder = links.0.display();
     let script = format!(
-        "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd {folder}/build/group && \
+        "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd \
+         {folder}/build/group && \
          {perl} ../runtests -srcdir={folder}/mpich-4.0.2/test/mpi/group -tests=testlist -mpiexec={folder}/mpiexec",
         suite = suite.display(),
         perl = perl.display(),

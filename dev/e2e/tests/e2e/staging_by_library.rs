@@ -98,7 +98,8 @@ impl Staged {
 
     /// Names, bits, times and contents of what the node keeps.
     fn kept(&self) -> String {
-        let script = "cd $0/sets/*/tree && find . -printf '%P %m %s %T@ %y\\n' | sort && find . -type f | sort | xargs cat | cksum";
+        let script = "cd $0/sets/*/tree && find . -printf '%P %m %s %T@ %y\\n' | sort && find . -type f | sort | xargs \
+            cat | cksum";
         let listed = Command::new("sh").args(["-c", script]).arg(self.folder.at("store")).output().expect("a listing");
         String::from_utf8_lossy(&listed.stdout).into_owned()
     }

@@ -165,8 +165,10 @@ fn links_out_of_a_folder_holes_and_names_arrive() {
     symlink("nowhere", tree.join("broken")).expect("a link");
     let sparse = fs::File::create(tree.join("sparse")).expect("a file");
     sparse.write_all_at(b"end", 40 << 20).expect("its end");
-    let script = "cd \"$0\"; cat inside not*; echo; readlink relative absolute system broken; cat system >/dev/null && echo system; \
-                  cat relative 2>&1 | head -c 100; tail -c 3 sparse; echo; find . -name sparse -size -100k -printf 'blocks %b\\n'";
+    let script = "cd \"$0\"; cat inside not*; echo; readlink relative absolute system broken; cat system >/dev/null && \
+        echo system; \
+                  cat relative 2>&1 | head -c 100; tail -c 3 sparse; echo; find . -name sparse -size -100k -printf \
+                  'blocks %b\\n'";
     let outcome = machines
         .job("--hosts n0 --ppn 1 --pmi none --stage --stage-also")
         .arg(&tree)
@@ -190,7 +192,8 @@ fn a_library_that_is_missing_is_named_by_the_run() {
     let folder = Folder::shared();
     let (library, program) = (folder.at("libgone.so"), folder.at("program"));
     let make = format!(
-        "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return gone(); }}' > main.c; \
+        "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return \
+         gone(); }}' > main.c; \
          gcc -shared -fPIC -o libgone.so gone.c && gcc -o program main.c ./libgone.so -Wl,-rpath,{0}",
         folder.0.display()
     );

@@ -170,7 +170,8 @@ fn mpi_programs_ask_for_nothing(
     let script = format!(
         "cd /; (while [ \"$(grep -c ready {out} 2>/dev/null)\" != 4 ]; do sleep 0.05; done; sleep 1.2; \
          wc -l < {log} > {before}; : > {gate}) & \
-         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> {err}; \
+         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> \
+         {err}; \
          code=$?; wait; cat {out} {err}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
         out = folder_at("out"),
         err = folder_at("err"),

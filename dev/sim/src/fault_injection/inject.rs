@@ -282,7 +282,8 @@ impl World {
         let jobs = self.jobs.iter().filter(|job| !job.checks.is_over());
         let collectives: Vec<_> = jobs.map(|job| &job.checks.collectives).take(4).collect();
         format!(
-            "launchers {launchers:?}, agents {running:?}, calls {}, ranks {ranks:?}, collectives {collectives:?}, servers {:?}",
+            "launchers {launchers:?}, agents {running:?}, calls {}, ranks {ranks:?}, collectives {collectives:?}, \
+             servers {:?}",
             self.calls.count(),
             self.servers_wait()
         )

@@ -17,8 +17,10 @@ const KINDS: [(&str, &str); 2] = [
     ("places", "faults::places::faults_in_every_place_end_the_job_cleanly"),
 ];
 const HEAD: &str = "\
-# Faults that were tried, on hosts with a remote shell and in other places (virtual nodes, sessions, Slurm): kind, seeds (the first, and
-# the one behind the last; 72 trials each), commit, and which of them failed. `cargo xtask night faults --hours H` goes on;
+# Faults that were tried, on hosts with a remote shell and in other places (virtual nodes, sessions, Slurm): kind, \
+seeds (the first, and
+# the one behind the last; 72 trials each), commit, and which of them failed. `cargo xtask night faults --hours H` \
+goes on;
 # `WIREUP_FAULT_SEED=S WIREUP_FAULT_TRIALS=72` (dev/e2e/tests/e2e/faults.rs) repeats one.
 ";
 

@@ -11,8 +11,10 @@ use std::time::Instant;
 /// Time that each target runs before the next one has its turn (s).
 const TURN_S: u32 = 60;
 const HEAD: &str = "\
-# Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number where its turn
-# began). `cargo xtask night fuzz --hours H` gives each the same time, the least run one first; dev/fuzz/README.md says what to do with findings.
+# Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number \
+where its turn
+# began). `cargo xtask night fuzz --hours H` gives each the same time, the least run one first; dev/fuzz/README.md \
+says what to do with findings.
 ";
 
 /// Runs the targets in turns, for this many hours.

@@ -16,7 +16,8 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 const HEAD: &str = "\
-# The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the sanitizers, the runs (program,
+# The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the \
+sanitizers, the runs (program,
 # arguments), and commit and compiler. `cargo xtask night sanitizers` does it.
 ";
 

@@ -90,8 +90,8 @@ fn is_recent(database: &Path, committed: u64, now: u64) -> Result {
     }
     let path = database.display();
     Err(format!(
-        "the security advisories in {path} are {days} days old, of at most {AGE_DAYS_MAX}: run `cargo deny fetch db` where GitHub \
-         can be reached; remove that folder if no version of cargo deny updates it"
+        "the security advisories in {path} are {days} days old, of at most {AGE_DAYS_MAX}: run `cargo deny fetch db` \
+         where GitHub can be reached; remove that folder if no version of cargo deny updates it"
     ))
 }
 

@@ -36,7 +36,12 @@ pub struct Called {
 /// There is none in the session.
 pub fn find_self(name: &str, session: &SessionSpec) -> Result<AgentId, String> {
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
-    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not a node of this run; call wireup run with the hosts of this allocation, or without --hosts"))
+    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| {
+        format!(
+            "node {name} is not a node of this run; call wireup run with the hosts of this allocation, or without \
+             --hosts"
+        )
+    })
 }
 
 fn unreachable(problem: &str) -> BeginError {

@@ -156,8 +156,8 @@ impl Exchange {
                 if known != max_len {
                     let epoch = self.epoch;
                     let problem = format!(
-                        "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other ranks and \
-                         {max_len} for rank {rank}"
+                        "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other \
+                         ranks and {max_len} for rank {rank}"
                     );
                     return out.push(Action::Fail { problem });
                 }

@@ -254,8 +254,8 @@ mod tests {
 
     #[test]
     fn a_changed_host_key_is_reported_in_one_sentence() {
-        let page = "@@@@@@@\n@ WARNING @\n@@@@@@@\nSomeone could be eavesdropping\nHost key for n3 has changed.\nHost key \
-            verification failed.\n";
+        let page = "@@@@@@@\n@ WARNING @\n@@@@@@@\nSomeone could be eavesdropping\nHost key for n3 has changed.\nHost \
+            key verification failed.\n";
         let told = "Host key for n3 has changed.; Host key verification failed.";
         assert_eq!(exited(How::Look, 255, page), Verdict::Lost(told.into()));
     }

@@ -99,7 +99,8 @@ impl Display for Report {
             [self.moment, self.ended_after, self.clean_after].map(|time| time.as_secs_f64() * 1e3);
         write!(
             f,
-            "{:>4} {:<26} at {moment:>6.0} ms, hit {}; code {:?} after {ended:.0} ms, clean after {clean:.0} ms: {} <{}>",
+            "{:>4} {:<26} at {moment:>6.0} ms, hit {}; code {:?} after {ended:.0} ms, clean after {clean:.0} ms: {} \
+             <{}>",
             self.number,
             self.kind(),
             self.hit,

@@ -133,7 +133,8 @@ impl World {
             let leases = writer.as_ref().map(|writer| (&writer.leases, &writer.nodes));
             let (seeks, neighbours, dials) = (seeking.is_some(), &copy.neighbours, copy.starter);
             format!(
-                "copy {number} is agent {}: {known:?}, up {up:?}, reported {reported:?}, seeks {seeks}, {leases:?}, {neighbours:?}, {dials:?}\n",
+                "copy {number} is agent {}: {known:?}, up {up:?}, reported {reported:?}, seeks {seeks}, {leases:?}, \
+                 {neighbours:?}, {dials:?}\n",
                 copy.agent
             )
         };
