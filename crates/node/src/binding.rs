@@ -1,9 +1,9 @@
-//! The cpus of each rank of a node.
+//! Determines the CPUs of each rank of a node.
 //!
 //! ```text
 //!   even            the node's cores divided (os/bind/even)
-//!   an object       ranks go to the objects of --map-by in turn; within one, each takes the next ones of the objects that it is bound to,
-//!                   starting over when all are taken
+//!   an object       ranks go to the objects of --map-by in turn; within one, each rank takes the next
+//!                   objects of the kind that it is bound to, starting over when all are taken
 //!   a larger object the one around the object of --map-by
 //!   lists, slots    as written
 //! ```

@@ -1,7 +1,8 @@
 //! Hosts for the tests across machines: name spaces of this machine, with remote shells.
 //!
-//! Most tests take a testbed of a pool, one test at a time on each: four hosts, sixteen, or four with Slurm. A pool makes another testbed when all are taken, up to a few. A test that damages its
-//! hosts makes its own. Testbeds end with the test process.
+//! Most tests take a testbed of a pool, one test at a time on each: four hosts, sixteen, or four with Slurm. A pool
+//! makes another testbed when all are taken, up to a few. A test that damages its hosts makes its own. Testbeds end
+//! with the test process.
 
 use super::{Run, executables, programs};
 use std::fs;
@@ -36,7 +37,8 @@ struct PoolState {
     unavailable: Option<String>,
 }
 
-// As many as tests run at a time, except with Slurm, whose daemons take a second of processor time to start on each host.
+// As many as tests run at a time, except with Slurm, whose daemons take a second of processor time to start on each
+// host.
 static FOUR: Pool = Pool::new(4);
 static SIXTEEN: Pool = Pool::new(4);
 static WITH_SLURM: Pool = Pool::new(2);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   ring ──► new: binomial graph ──► run(call): the cost of each rank   (exact, up to 73,728 ranks)
-//!                                └─► one_for_all(call): allgather and alltoall of large jobs, whose results do not fit in memory P times
+//!                                └─► one_for_all(call): allgather and alltoall of large jobs, whose results do
+//!                                    not fit in memory P times
 //! ```
 //!
 //! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real

@@ -49,8 +49,8 @@ pub fn model() -> Result {
     fs::write(&path, format!("{MODEL_HEAD}{text}")).map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites for
-/// a quarter of the time each. What fails does not keep the rest from running.
+/// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites
+/// for a quarter of the time each. A failure does not keep the rest from running.
 ///
 /// # Errors
 /// One of them has failed; the message names all that have.

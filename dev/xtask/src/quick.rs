@@ -1,5 +1,5 @@
-//! `cargo xtask quick`: what a change can break, without starting the product: format, structure, lints and tests of the
-//! changed crates and of the crates that depend on them.
+//! `cargo xtask quick` checks what a change can break, without starting the product: format, structure, lints and tests
+//! of the changed crates and of the crates that depend on them.
 //!
 //! Changed are the files that differ from the last commit, or those of the last commit if none does.
 

@@ -2,14 +2,15 @@
 //! virtual nodes do, since libraries take them for processes of one host.
 //!
 //! ```text
-//!   first agent     listens at a name that only agents of this run can make ── asked ──► keeps the first process of a namespace
-//!   later agents    find the name taken, and ask ◄── the number of that process ──┘
+//!   first agent     listens at a name that only agents of this run can make;
+//!                   when it is asked, it starts the first process of a namespace and keeps it
+//!   later agents    find the name taken, ask, and get the number of that process
 //! ```
 //!
 //! Abstract names exist once in a network namespace. The name is a digest of the run's secret, so that nobody else can
-//! take it first. Once it is there others can read it, so both ends ask the kernel whose process is at the other end,
-//! and whether its PID namespace is this one: only then does the number mean the same process here. Cost where an agent
-//! has its machine to itself: one socket.
+//! take it first. Once the name exists, other users can read it, so both ends ask the kernel whose process is at the
+//! other end, and whether its PID namespace is this one: only then does the number mean the same process here. Cost
+//! where an agent has its machine to itself: one socket.
 
 use super::token::Token;
 use blake2::{Blake2s256, Digest};

@@ -1,9 +1,10 @@
 //! The command given to a remote shell: how a node finds wireup's program, or receives it.
 //!
 //! ```text
-//!   plain   PROGRAM agent VERSION                 the path of the launcher's program; a path that needs quotes: as look
-//!   look    exec /bin/sh -c '…'                   in the user's cache, at that path, on the PATH; else 89, "wireup-needed ARCH"
-//!   send    exec /bin/sh -c '…' < program         into the cache: private, verified, renamed into place
+//!   plain   PROGRAM agent VERSION           the path of the launcher's program; a path that needs quotes: as look
+//!   look    exec /bin/sh -c '…'             in the user's cache, at that path, on the PATH;
+//!                                           else exit code 89 and "wireup-needed ARCH"
+//!   send    exec /bin/sh -c '…' < program   into the cache: private, verified, renamed into place
 //! ```
 //!
 //! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;

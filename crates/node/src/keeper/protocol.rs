@@ -184,8 +184,8 @@ pub enum KeeperEvent {
     Renewed,
 }
 
-/// A [`KeeperEvent`] without its descriptors. `present`: one bit for each descriptor that comes with it, in the order of
-/// [`ProcessFds`].
+/// A [`KeeperEvent`] without its descriptors. `present`: one bit for each descriptor that comes with it, in the order
+/// of [`ProcessFds`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     Started { slot: u32, pid: u32, spawn_ns: u64, exec_ns: u64, present: u8 },

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
-//!                                     its outcome ──► a table in shared memory ──► the ranks that have asked, and that will
+//!   outcome of the allgather ──► a table in shared memory ──► the ranks that ask for it
 //!   or the job has brought the table: the ports were reserved before (session/rank_ports)
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   every agent   checks for its library ──┐
-//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: all agents have it, or some do not
+//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: does every agent have it?
 //!                                              UseTransport to all; one note names an agent that lacks it
 //! ```
 //!

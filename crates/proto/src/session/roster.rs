@@ -2,8 +2,9 @@
 //! tree.
 //!
 //! ```text
-//!   original tree ── Lost ──► the root adopts its children ── Return ──► a new incarnation, below its original parent if that
-//!                                                                        returns too, else below the root
+//!   original tree ── Lost ──► the root adopts its children ── Return ──► a new incarnation, below its original
+//!                                                                        parent if that returns too, else below
+//!                                                                        the root
 //! ```
 //!
 //! Only agents that differ from the original tree are stored. A parent is always an ancestor of its child in the

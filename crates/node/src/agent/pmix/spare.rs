@@ -1,12 +1,12 @@
 //! A PMIx server process that is started before its job is known. Most of the time that such a process needs until
-//! ranks can start is spent on opening the library; this one has done that when the next job of the family comes.
+//! ranks can start is spent on opening the library, which this process has done when the next job of the family comes.
 //!
 //! ```text
 //!   planned ── start ──► started ── Open ──► opening ── Opened ──► a job that would have started the same one: Begin
-//!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills what is left of it
+//!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills the rest
 //! ```
 //!
-//! It belongs to a keeper without a job. What it says is not read before a job could use it.
+//! The process belongs to a keeper without a job. Its messages are not read before a job could use it.
 
 use super::directory::Directory;
 use super::opening::Opening;

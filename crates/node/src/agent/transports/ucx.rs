@@ -3,7 +3,7 @@
 //! ```text
 //!   offers its worker's address and a key            dials: chooses a tag
 //!     ◄─ opening: tag, own address, hello ──────────   with the tag of openings
-//!     ── answer ────────────────────────────────────►  with the link's tag, like everything that follows in both directions
+//!     ── answer ────────────────────────────────────►  with the link's tag, like all that follows
 //!     ◄─ confirm; frames ───────────────────────────
 //! ```
 //!

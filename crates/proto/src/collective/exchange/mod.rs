@@ -1,8 +1,8 @@
 //! One collective: the local ranks' parts, their combination, and the exchange with other nodes.
 //!
 //! ```text
-//!   local ranks: (values arrive) ── all have entered ──► own part ──► blocks: an allgather among nodes      ──► outcome
-//!                                                                     scan: two values, up and down the tree
+//!   local ranks ── all have entered ──► own part ──► blocks: an allgather among nodes
+//!   (values arrive)                                  scan: two values, up and down the tree ──► outcome
 //! ```
 //!
 //! How blocks reach all nodes, and at what cost, is the job of `wireup_coll::allgather`; frames of the tree and of

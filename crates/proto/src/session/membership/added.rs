@@ -1,8 +1,9 @@
-//! Hosts that jobs add to those of the session: at the root.
+//! Adds hosts to those of the session for a job, and releases them after it: at the root.
 //!
 //! ```text
-//!   Launch names hosts to add ──► Number ──► the job waits ──► StartAdded: Return ↓ to all ──► its agents are up: the job begins
-//!                                            the job neither waits nor runs ──► Release: Lost ↓ to all; the numbers are free again
+//!   Launch names hosts to add ──► Number ──► the job waits ──► StartAdded: Return ↓ to all
+//!   the agents are up ──► the job begins
+//!   the job neither waits nor runs ──► Release: Lost ↓ to all; the numbers are free again
 //! ```
 //!
 //! An added agent is a child of the root, without children. It serves one job, and leaves with it (`launchers/jobs`).

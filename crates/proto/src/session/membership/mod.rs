@@ -1,13 +1,14 @@
-//! The membership of the session.
+//! The membership of the session: which agents belong to its tree.
 //!
-//! Only the root decides about it. Its decisions are a log of `Entry`: agents are lost, or are started again. Each
-//! agent folds the prefix of the log that has reached it into a tree (`Roster`); so there is nothing to merge.
+//! Only the root decides about the membership. Its decisions are a log of `Entry`: agents are lost, or are started
+//! again. Each agent folds the prefix of the log that has reached it into a tree (`Roster`); so there is nothing to
+//! merge.
 //!
 //! ```text
 //!   an agent links      Here ↑ ──────────────► the root: it is up
 //!   its link breaks     Gone ↑ (its parent) ─► the root: Lost ↓ to all ──► its jobs end; the root adopts its children
 //!   its children        dial the root, which adopts them, each with its subtree
-//!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts it as a new incarnation
+//!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts a new incarnation
 //! ```
 //!
 //! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow`

@@ -3,8 +3,8 @@
 //! ```text
 //!   linked ── link down ──► dials the root ──► Log: adopted, with its subtree; it gets the entries that it lacks
 //!     ▲                      │  ▲    │
-//!     └── it is the root's ──┘  │    ├── link closed: the root does not know yet that the parent is gone; again after a pause
-//!         own child: it leaves  └────┘
+//!     └── it is the root's ──┘  │    ├── link closed: the root does not know yet that the parent is gone;
+//!         own child: it leaves  └────┘   again after a pause
 //!                                    └── told to leave, or the root is unreachable for too long: it leaves
 //! ```
 //!
