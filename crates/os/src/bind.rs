@@ -148,7 +148,8 @@ pub fn cores(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
     groups(allowed, directory, "thread_siblings_list")
 }
 
-/// Like [`cores`], with one set per socket.
+/// One set for each socket that has an allowed hardware thread, ordered by its first allowed thread. `directory` is
+/// [`CPU_DIRECTORY`] outside of tests.
 ///
 /// # Errors
 /// The topology cannot be read.

@@ -76,7 +76,7 @@ impl PeerLookup {
         Err(NotOwn::NotHere)
     }
 
-    /// `probe`: a connection of this process to itself, with which the sources are tried.
+    /// A lookup that asks the first source that knows `probe`, a connection of this process to itself.
     ///
     /// # Errors
     /// No source knows whose `probe` is: then none can be trusted with others.

@@ -532,7 +532,7 @@ impl Agent {
                 self.links.on_beside(link, agent, frame, &mut self.out, fx);
                 return Ok(());
             }
-            // These agents become children when they are adopted; until then their frames are ignored.
+            // An agent that has lost its parent becomes a child when it is adopted; until then its frames are ignored.
             Peer::Rejoin { .. } => return Ok(()),
         };
         let neighbour = self.links.agent_at(routes, peer);

@@ -43,7 +43,7 @@ impl InputSpread {
         self.passed - self.credited + bytes as u64 <= STDIN_WINDOW_BYTES as u64
     }
 
-    /// `bytes` arrived from above (0: end of file, after which everything is ignored); returns the sinks that they go
+    /// Handles `bytes` from above (0: end of file, after which everything is ignored); returns the sinks that they go
     /// to.
     pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
         let counts = !self.ended;
@@ -73,7 +73,8 @@ impl InputSpread {
             None if self.drains => self.passed,
             None => return 0,
         };
-        // If the source stays within its window this is all of it; otherwise the rest follows with the next credit.
+        // A source that stays within its window gets credit for everything; otherwise the rest follows with the next
+        // credit.
         let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
         self.credited += credit;
         credit as u32

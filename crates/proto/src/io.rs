@@ -281,7 +281,7 @@ pub enum Input {
         job: JobId,
         status: ExitStatus,
         stderr: String,
-        /// If the file system of the server's directory is full: what is left there, as text.
+        /// Text about the space that is left, if the file system of the server's directory is full.
         no_room: Option<String>,
     },
     /// The PMIx server process could not be started. `error.what` has the complete description, for the user.

@@ -83,7 +83,7 @@ impl Array {
     }
 }
 
-/// Used for the digest of a recording, for which all bytes would be too much.
+/// The text is used for the digest of a recording, for which all bytes would be too much.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

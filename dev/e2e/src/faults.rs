@@ -18,7 +18,7 @@ use wireup_testbed::{Process, Spec, Testbed};
 const KEPT_BYTES_MAX: usize = 16 << 10;
 const LOOK_STEP: Duration = Duration::from_millis(5);
 
-/// Some nodes.
+/// A testbed with the product on its nodes, for trials with faults.
 pub struct FaultSite {
     pub testbed: Testbed,
     /// Names in the nodes' own `/tmp` and `/dev/shm` at the beginning: mount points of shares.

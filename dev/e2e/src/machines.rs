@@ -46,17 +46,17 @@ static WITH_SLURM: Pool = Pool::new(2);
 /// Longest time for the end of a Slurm job, far longer than it takes.
 const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
-/// `n0` to `n3`.
+/// The hosts `n0` to `n3`.
 pub fn four() -> Option<Machines> {
     FOUR.take(4, |_| ())
 }
 
-/// `n0` to `n15`.
+/// The hosts `n0` to `n15`.
 pub fn sixteen() -> Option<Machines> {
     SIXTEEN.take(16, |_| ())
 }
 
-/// `n0` to `n3`, with Slurm.
+/// The hosts `n0` to `n3`, with Slurm.
 pub fn with_slurm() -> Option<Machines> {
     let machines = WITH_SLURM.take(4, |spec| spec.slurm = true)?;
     // Jobs that a failed test has left.
@@ -146,7 +146,7 @@ fn shares() -> Vec<PathBuf> {
 /// Prints that the current test is skipped.
 fn skip<T>(why: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Not `eprintln`, which the test runner captures.
+    // `eprintln` is not used, because the test runner captures it.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {test}: no hosts to test with: {why}\n");
     None
 }
@@ -219,7 +219,7 @@ impl Machines {
         format!("{said}code {code}\n")
     }
 
-    /// `scancel JOBS`.
+    /// Runs `scancel JOBS`.
     pub fn cancel(&self, jobs: &str) {
         let output = self.enter(Command::new("scancel").arg(jobs)).output().expect("start scancel");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
@@ -270,7 +270,7 @@ fn line_path(line: &str) -> Option<PathBuf> {
 pub fn clear(testbed: &Testbed) {
     for process in testbed.all_processes().into_iter().flatten() {
         if let Some(pid) = rustix::process::Pid::from_raw(process.pid.cast_signed()) {
-            // It may have exited meanwhile.
+            // The process may have exited meanwhile.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }

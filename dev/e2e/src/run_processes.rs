@@ -63,7 +63,7 @@ impl Mark {
                 return;
             }
             for process in all {
-                // It may have exited meanwhile.
+                // The process may have exited meanwhile.
                 let _ = kill_process(process.pid, Signal::KILL);
             }
         }

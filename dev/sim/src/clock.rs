@@ -121,7 +121,7 @@ pub struct Clock {
 
 impl Clock {
     pub fn new(seed: u64) -> Self {
-        // Not 0, to detect machines that take the first instant for "never".
+        // The first instant is not 0, to detect machines that take it for "never".
         let now = Instant(1_000_000_000);
         Clock { now, heap: BinaryHeap::new(), rng: Rng::stream(seed, "clock"), scheduled: 0, happened: 0 }
     }

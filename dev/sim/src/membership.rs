@@ -193,7 +193,7 @@ impl World {
     /// An agent closes one of its links.
     pub(crate) fn on_closes(&mut self, agent: u32, link: u32) {
         self.membership.on_unlinked(link);
-        // For a child of the root this is final. An agent that seeks a parent is only told to try again.
+        // A closed link is final for a child of the root. An agent that seeks a parent is only told to try again.
         if agent == ROOT && matches!(self.net.peer(link, 0), Peer::Child { .. }) {
             let child = self.lower_end(link);
             self.membership.dismissed.extend(child);

@@ -111,7 +111,7 @@ impl HostSpec {
 }
 
 impl Remote {
-    /// `agents` hosts without problems.
+    /// Hosts without problems, `agents` of them.
     pub fn prompt(agents: u32, shell: RemoteShell) -> Self {
         Remote { shell, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
     }
@@ -209,7 +209,7 @@ impl Remote {
     /// Whether slow hosts may keep other agents from being called at all.
     pub fn may_starve(&self) -> bool {
         if self.by_step() {
-            // One call is for all agents.
+            // A step makes one call for all agents.
             return false;
         }
         let slow = |host: &&HostSpec| host.late_ns() > 0 || host.pace == Pace::Never;

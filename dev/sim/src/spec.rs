@@ -174,7 +174,7 @@ impl WorldSpec {
 }
 
 impl JobPlan {
-    /// `ppn` ranks on each of these nodes, all running `script`.
+    /// A job with `ppn` ranks on each of these nodes, all running `script`.
     pub fn even(nodes: impl IntoIterator<Item = u32>, ppn: u32, script: Script) -> Self {
         let nodes: Vec<u32> = nodes.into_iter().collect();
         let count = nodes.len() as u32;

@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// `false` if the agent has closed the socket: that ends the rank, as it would an MPI library.
+    /// Sends a request. `false`: the agent has closed the socket, which ends the rank, as it would an MPI library.
     fn send_request(&mut self, id: u32, op: Op<'_>) -> bool {
         let proc = &mut self.procs[id as usize];
         let Some(client) = &mut proc.pmi else { return false };

@@ -22,7 +22,7 @@ struct Dialogue {
 }
 
 impl Served {
-    /// `what`: its name, for messages.
+    /// Starts a server. `what`: its name, for messages.
     pub fn spawn(command: &mut Command, what: &'static str) -> Result<Served, StartError> {
         let mut child = command
             .stdin(Stdio::piped())

@@ -84,7 +84,7 @@ impl Testbed {
         self.nodes.len() as u16
     }
 
-    /// `n0,n1,...`
+    /// The names of all nodes: `n0,n1,...`
     pub fn hosts(&self) -> String {
         (0..self.node_count()).map(name).collect::<Vec<_>>().join(",")
     }

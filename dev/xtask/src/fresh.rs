@@ -130,7 +130,7 @@ fn in_folder(folder: &Path, user: &User, scripts: &[(String, String)]) -> Result
     Ok(())
 }
 
-/// In namespaces as well: debootstrap mounts and starts things in what it creates.
+/// Runs debootstrap in namespaces as well, because it mounts and starts things in the system that it creates.
 fn bootstrap(root: &Path, packages: &str, carried: &Carried) -> Result {
     let mut debootstrap = in_namespaces();
     debootstrap.arg("env").args(carried.proxies());

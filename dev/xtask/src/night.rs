@@ -107,7 +107,7 @@ fn executable(said: &str) -> Result<PathBuf> {
     built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
 }
 
-/// For how long to run.
+/// The time for which to run.
 fn length(hours: &str) -> Result<Duration> {
     let number: f64 = hours.parse().map_err(|_| format!("--hours {hours}: not a number"))?;
     Duration::try_from_secs_f64(number * 3600.0).map_err(|e| format!("--hours {hours}: {e}"))

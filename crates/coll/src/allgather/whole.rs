@@ -147,7 +147,7 @@ impl Allgather {
         let stays = self.rules.collect_max.is_some_and(|max| part.size() > max);
         match (self.rules.scheme, part) {
             (ExchangeScheme::Direct(_), _) => {}
-            // More than `collect_max`: peers request the blocks that they need.
+            // There are more bytes than `collect_max`: peers request the blocks that they need.
             (ExchangeScheme::Auto | ExchangeScheme::Tree, _) if stays => self.broadcast(Rope::default(), progress),
             (ExchangeScheme::Tree, Part::Size(bytes)) => return Err(Refused::TooLong(bytes)),
             (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, progress),

@@ -268,7 +268,7 @@ impl AgentDriver {
         }
     }
 
-    /// If the disk is full, the recording ends but the job goes on.
+    /// Ends a recording, for which the disk is full for example. The job goes on.
     fn stop_recording(&mut self, error: &io::Error) {
         self.recorder = None;
         let folder = self.session().record_dir.as_deref().unwrap_or_default();

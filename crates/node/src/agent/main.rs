@@ -206,7 +206,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     Ok(())
 }
 
-/// `None`: the call only asked whether an agent could start here (a probe).
+/// Reads the bootstrap message; `None`: the call only asked whether an agent could start here (a probe).
 fn read_bootstrap(input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
     Ok(match read_message(input, is_sealed)? {
         None => None,

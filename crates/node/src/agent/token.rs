@@ -44,11 +44,11 @@ pub enum Token {
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
-    /// For the owner of the driver, by number.
+    /// A descriptor of the driver's owner, by number.
     Launcher(u32),
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
-    /// The socket at which further libraries of ranks join.
+    /// The socket at which secondary clients of ranks connect.
     Further,
     /// The socket at which other agents of this run ask that are on this machine.
     Fellows,

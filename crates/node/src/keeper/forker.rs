@@ -167,7 +167,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     files::close_all_but(&standard.into_iter().chain([socket.as_fd()]).collect::<Vec<_>>());
     loop {
-        // There is no time limit: the agent asks for a keeper, or ends.
+        // Without a limit: the agent asks for a keeper, or ends.
         socket::wait(&socket, true, false, None)?;
         let (mut kind, mut fds) = ([0], VecDeque::new());
         if socket::receive(&socket, &mut kind, &mut fds)? == 0 {

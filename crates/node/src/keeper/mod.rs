@@ -178,8 +178,8 @@ impl Keeper {
         !self.is_entering() || self.entered().is_ok()
     }
 
-    /// In place of a keeper that has not settled: one that `again` forks or, if that does not settle either, one
-    /// without a namespace.
+    /// Returns a keeper in place of one that has not settled: one that `again` forks or, if that does not settle
+    /// either, one without a namespace.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].

@@ -561,5 +561,5 @@ fn session(process: &Process) -> Session {
     }
 }
 
-/// If the user's shell ignores these signals, as under `nohup`, so do the ranks.
+/// Signals that ranks ignore if the user's shell ignores them, as under `nohup`.
 const IGNORABLE: [i32; 3] = [Signal::HUP.as_raw(), Signal::INT.as_raw(), Signal::QUIT.as_raw()];

@@ -27,7 +27,7 @@ pub enum View {
     Redirected(Redirected, String),
     /// The original files, for this reason.
     Originals(String),
-    /// Perhaps only some of the staged files, for this reason: nothing must be started.
+    /// Perhaps only some of the staged files: nothing must be started. The text is the reason.
     Half(String),
 }
 

@@ -473,7 +473,7 @@ fn a_keeper_that_is_told_to_leave_is_not_waited_for() {
         leaving::look();
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It has been reaped.
+    // The keeper has been reaped: there is no child left to wait for.
     assert_eq!(process::wait_for(pid).unwrap_err().raw_os_error(), Some(ECHILD));
 }
 

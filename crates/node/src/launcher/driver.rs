@@ -389,8 +389,8 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// If a rank gets a pseudo-terminal and standard input is a terminal: switches it to raw mode and gives the rank its
-/// size.
+/// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal, if there are
+/// both.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();

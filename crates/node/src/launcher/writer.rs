@@ -410,7 +410,7 @@ fn write_waiting(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize
     loop {
         match rustix::io::writev(fd, slices) {
             Err(rustix::io::Errno::AGAIN) => {
-                // There is no time limit: the reader of the output may rest as long as it likes.
+                // Without a limit: the reader of the output may rest as long as it likes.
                 wireup_os::socket::wait(fd, false, true, None)?;
             }
             result => return Ok(result?),

@@ -69,7 +69,7 @@ impl<W: Display> Attempts<W> {
         self.under_way == 0 && self.waiting.is_empty()
     }
 
-    /// If all candidates have failed: every candidate tried, with its problem.
+    /// A text with every candidate that was tried and its problem, if all candidates have failed.
     pub fn over(&self) -> Option<String> {
         if !self.is_over() {
             return None;

@@ -33,7 +33,7 @@ pub fn start_bound(
     // SAFETY: the default disposition runs no code of ours.
     let of_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let ignores_children = of_children == libc::SIG_IGN;
-    // Only system calls that are allowed between fork and exec.
+    // Between fork and exec only these system calls are allowed.
     let prepare = move || {
         // SAFETY: these calls touch no memory but the saved mask; the descriptor is open in the parent, and so here.
         unsafe {

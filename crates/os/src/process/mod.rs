@@ -137,7 +137,7 @@ pub fn shares_group_with_parent() -> bool {
     of_parent == Some(rustix::process::getpgrp())
 }
 
-/// In which process [`fork`] returned.
+/// The process in which [`fork`] returned.
 #[derive(Debug)]
 pub enum Fork {
     Parent { child: u32 },

@@ -17,8 +17,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// `path` is executed with `arguments` (the first is the program's own name) after a change to `directory`.
-    /// `environment` holds `NAME=VALUE`; the last entry for a name takes precedence.
+    /// A program: `path` is executed with `arguments` (the first is the program's own name) after a change to
+    /// `directory`. `environment` holds `NAME=VALUE`; the last entry for a name takes precedence.
     ///
     /// # Errors
     /// One of them contains a zero byte.

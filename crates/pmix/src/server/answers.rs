@@ -125,7 +125,7 @@ impl Server {
     fn found(&self, callback: Callback<LookupCallback>, found: Vec<Found>) {
         let functions = &self.library.functions;
         let mut pairs = Vec::new();
-        // They own what the pairs point to, until the callback has returned.
+        // These lists own the data to which the pairs point, until the callback has returned.
         let (mut texts, mut values) = (Vec::new(), Vec::new());
         for Found { nspace, rank, item } in found {
             let value = match item.value {

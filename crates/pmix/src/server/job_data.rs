@@ -270,8 +270,8 @@ impl Locality {
     }
 }
 
-/// Of the parts that a CPU set touches (`SK0:L30:CR0-3`, in some versions after `hwloc:`), those that contain the whole
-/// set: two ranks that may run anywhere share the only socket, but not each of its cores.
+/// The parts that contain a whole CPU set, of the parts that it touches (`SK0:L30:CR0-3`, in some versions after
+/// `hwloc:`): two ranks that may run anywhere share the only socket, but not each of its cores.
 fn confining(place: &str) -> String {
     let single: Vec<&str> = place.split(':').filter(|part| !part.contains(['-', ','])).collect();
     single.join(":")

@@ -44,7 +44,7 @@ const FAILED: u8 = 89;
 /// Runs the whole process; returns its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
     wireup_os::process::ignore(&SENT_TO_STEPS);
-    // This process starts no other. It fails only on kernels before 3.5.
+    // This process starts no other process. The call fails only on kernels before 3.5.
     let _ = rustix::thread::set_no_new_privs(true);
     match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
     {

@@ -118,7 +118,7 @@ pub struct Callback<F> {
 unsafe impl<F> Send for Callback<F> {}
 
 impl<F> Callback<F> {
-    /// `None`: the library wants no callback.
+    /// A callback of the library; `None`: the library wants no callback.
     pub fn new(function: Option<F>, data: *mut c_void) -> Option<Callback<F>> {
         function.map(|function| Callback { function, data })
     }

@@ -13,7 +13,7 @@
 //! go only as high as necessary, and down only to the agents of members. The puts of the members' nodes travel along,
 //! since members may get each other's pairs afterwards.
 //!
-//! A member that has departed would be awaited for ever. Its agent knows of the departure but may not know that a rank
+//! A member that has departed would be awaited forever. Its agent knows of the departure but may not know that a rank
 //! waits. So an agent that waits for long asks the agents below for the missing members; if one has departed, the job
 //! fails. `seen`, the number of the child's frames that had arrived by then, distinguishes an old question from a new
 //! one. If a child has reported that no rank is left in its subtree, no member will come from there.
@@ -110,7 +110,7 @@ struct Round {
 }
 
 impl Groups {
-    /// `children`: the number of the job's children at this agent.
+    /// The state of an agent without barriers. `children`: the number of the job's children at this agent.
     pub fn new(children: usize) -> Self {
         Groups {
             live: BTreeMap::new(),

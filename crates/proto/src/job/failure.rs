@@ -28,7 +28,7 @@ use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
 /// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise others may
-/// wait for it for ever, in a barrier of their own that agents do not see. If it breaks a fence, the failure is
+/// wait for it forever, in a barrier of their own that agents do not see. If it breaks a fence, the failure is
 /// reported at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 

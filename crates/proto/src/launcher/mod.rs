@@ -290,7 +290,7 @@ impl Launcher {
             }
             Start::Open | Start::Over if self.may_fail(job) => {
                 let ends_job = failure.cause.ends_job();
-                // Of failures that end jobs, and of those that end nothing, the first counts.
+                // The first failure counts: of those that end jobs, and of those that end nothing.
                 if self.may_still_fail() && (ends_job || self.failure.is_none()) {
                     self.failure = Some(failure.clone());
                 }

@@ -1,6 +1,6 @@
 //! The links of one agent: the peer at the other end of each, and the partially read frames.
 //!
-//! Links beside the tree are made when first needed (`direct`); neighbours in the tree do not need them.
+//! Direct links to other agents are made when first needed (`direct`); neighbours in the tree do not need them.
 //! `session::routes` determines the route of a frame to an agent that is not a neighbour.
 
 use super::Neighbours;
@@ -182,7 +182,7 @@ impl Links {
     pub fn send_peer(&mut self, routes: &Routes, agent: AgentId, frame: Frame, out: &mut Outbox) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
         if routes.is_lost(agent) {
-            // Its jobs are being ended.
+            // The jobs with ranks at the lost agent are being ended.
         } else if routes.is_parent(agent) {
             self.send_up(frame, out);
         } else if routes.is_own_child(&self.neighbours, agent) {

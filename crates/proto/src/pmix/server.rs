@@ -13,7 +13,7 @@
 //! `Held`: it runs, and waits until the addresses of all ranks are known, however long other nodes take to start.
 //! It is killed when it does not start in time, violates the protocol or does not exit in time, and when the job ends
 //! before it is ready. `Gone` may occur in every state: the process has ended, or could not be started. While it is
-//! `Emptying`, its ranks' data is fetched for other nodes. The end of a killed process is awaited, but not for ever.
+//! `Emptying`, its ranks' data is fetched for other nodes. The end of a killed process is awaited, but not forever.
 
 use crate::time::Instant;
 use wireup_wire::pmix::Unpacker;

@@ -352,7 +352,7 @@ pub mod starter {
             branch: AgentId,
             note: Note,
         },
-        /// If all jobs are being ended, or there are none, call no more shells.
+        /// Call no more shells if all jobs are being ended, or there are none.
         StopIfEnding,
         Tick,
         /// Continues an operation of the part after the effects of its previous step.

@@ -161,7 +161,7 @@ impl Net {
         }
     }
 
-    /// Breaks a random link beside the tree: everything in transit from some point on is lost.
+    /// Breaks a random direct link: everything in transit from some point on is lost.
     pub fn cut_any(&mut self) {
         let is_open = |at: &usize| self.links[*at].is_direct && !self.links[*at].is_cut;
         let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();

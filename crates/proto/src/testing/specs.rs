@@ -106,7 +106,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// `slots`: number of ranks on each node.
+    /// The nodes of a job. `slots`: number of ranks on each node.
     pub fn new(slots: &[u32], fanout: u32) -> Topology {
         let (count, size) = (slots.len() as u32, slots.iter().sum());
         let mapping = Mapping::new(&by_slot(slots, size), size, count).expect("all ranks are placed");

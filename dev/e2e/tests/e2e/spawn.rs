@@ -209,7 +209,7 @@ fn info_keys_say_where_and_how_children_run() {
 
 #[test]
 fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
-    // Open MPI 4 would let the other parents wait for ever.
+    // Open MPI 4 would let the other parents wait forever.
     for family_of in families().filter(|(flavour, _)| *flavour != Flavour::OpenMpi4) {
         for placement in PLACEMENTS {
             for (words, said) in [

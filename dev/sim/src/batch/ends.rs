@@ -12,7 +12,7 @@ const KILL_WAIT_NS: u64 = 30_000_000_000;
 const STEP_END_NS: u64 = 2_000_000_000;
 
 impl World {
-    /// As with Slurm, the report is in the root's pipe before the other tasks are killed.
+    /// Gives up a step. As with Slurm, the report is in the root's pipe before the other tasks are killed.
     pub(super) fn give_up_step(&mut self, index: u32) {
         self.append_error(index, "srun: error: Application launch failed: Communication connection failure\n");
         let step = &mut self.batch.steps[index as usize];

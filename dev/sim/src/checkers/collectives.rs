@@ -21,9 +21,9 @@ struct Epoch {
     released: u32,
     /// Number of ranks that left the job by themselves while the collective was in progress.
     abandoned: u32,
-    /// For a fence: the version of the kvs after it, as the first rank was told.
+    /// Version of the kvs after a fence, as the first rank was told.
     version: Option<u32>,
-    /// For a ring: the rank at each position, and its two neighbours.
+    /// Rank at each position of a ring, and its two neighbours.
     places: BTreeMap<u32, Place>,
 }
 

@@ -18,7 +18,7 @@ pub struct Call {
 #[derive(Debug, Default)]
 pub struct ModexCheck {
     commits: BTreeMap<u32, u32>,
-    /// For each round of a call: how often each member had committed when it entered.
+    /// Number of commits of each member when it entered, for each round of a call.
     board: BTreeMap<(String, u32), BTreeMap<u32, u32>>,
     /// How often each rank has entered each call, and how often it was released.
     rounds: BTreeMap<(String, u32), (u32, u32)>,

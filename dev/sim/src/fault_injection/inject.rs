@@ -239,8 +239,8 @@ impl World {
         let Some(agent) = self.newest_at(host).filter(|_| host != 0) else { return };
         let until = self.until(for_ns);
         self.strike(host, until);
-        // Its children give up their links to it; when it continues, it takes them for lost. In a session that does not
-        // probe they notice only then, and the whole subtree may be lost with them.
+        // The children of the stopped agent give up their links to it; when it continues, it takes them for lost. In a
+        // session that does not probe they notice only then, and the whole subtree may be lost with them.
         let mut below = vec![agent];
         let mut next = 0;
         while let Some(&above) = below.get(next) {

@@ -18,7 +18,7 @@ use wireup_wire::peer::AgentTransport;
 const SPAN_NS: u64 = 3_000_000_000;
 /// The time limit of a job in which a rank misbehaves.
 const TIMEOUT_NS: u64 = 20_000_000_000;
-/// More than all pipes and windows hold.
+/// A step that writes more than all pipes and windows hold.
 const FLOOD: Step = Step::Write { stream: 1, lines: 20_000, line_bytes: 100 };
 
 /// A session without jobs.

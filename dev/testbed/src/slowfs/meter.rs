@@ -72,7 +72,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// `log` is open for appending.
+    /// A meter that writes to `log`, which is open for appending.
     pub fn new(log: File, delay: Duration, bandwidth_mb: u64) -> Meter {
         Meter { log, delay, bandwidth_mb, totals: Totals::default() }
     }

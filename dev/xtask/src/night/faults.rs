@@ -35,7 +35,7 @@ pub fn run_for(hours: &str) -> Result {
     let start = Instant::now();
     let mut broken = Vec::new();
     while start.elapsed() < length {
-        // In turn: the kind with the lowest seed.
+        // The kinds take turns: the next one is the kind with the lowest seed.
         let kinds = KINDS.map(|(kind, test)| (ledger.next(kind), kind, test));
         let (first, kind, test) = *kinds.iter().min().expect("there are kinds");
         let range = Range { kind: kind.into(), first, end: first + 1 };

@@ -53,8 +53,8 @@ fn fuzz() -> Command {
     cargo
 }
 
-/// Without a sanitizer a target runs 5 to 100 times as fast, and the decoders forbid unsafe code: they can panic,
-/// overflow, take too much memory or never end, and all of that is found without one.
+/// Options that switch sanitizers off. Without one a target runs 5 to 100 times as fast, and the decoders forbid unsafe
+/// code: they can panic, overflow, take too much memory or never end, and all of that is found without a sanitizer.
 const PLAIN: [&str; 2] = ["--sanitizer", "none"];
 
 /// One turn of a target: its executions, and what it found.

@@ -82,7 +82,7 @@ fn newest_commit(database: &Path) -> Result<u64> {
     time.parse().map_err(|_| format!("{}: its newest commit has no time: {time}", database.display()))
 }
 
-/// `committed`, `now`: in seconds since 1970.
+/// Whether a database is recent enough. `committed`, `now`: in seconds since 1970.
 fn is_recent(database: &Path, committed: u64, now: u64) -> Result {
     let days = now.saturating_sub(committed) / (24 * 3600);
     if days <= AGE_DAYS_MAX {

@@ -21,7 +21,7 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// `None` for an empty line.
+    /// Reads a line of a list; `None`: the line is empty.
     pub(super) fn parse(line: &str) -> Option<Test> {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();

@@ -35,7 +35,7 @@ struct Relay {
 }
 
 impl JobRanks {
-    /// `host`: the number of this host in addresses of ranks.
+    /// Does something with the socket of a relay. `host`: the number of this host in addresses of ranks.
     pub fn on_relay(&mut self, relay: RelayId, act: RelayAct, host: fn() -> u64, turn: &mut Turn<'_>) {
         let (job, slot) = (self.job, self.slot);
         let made = match act {

@@ -103,7 +103,7 @@ impl Called {
         self.problem.take().or_else(|| late.then(|| unreachable("its address did not arrive in time")))
     }
 
-    /// `true` if this event belongs to the step.
+    /// Handles an event if it belongs to the step, and returns whether it does.
     pub fn on_event(&mut self, token: Token, driver: &mut AgentDriver) -> bool {
         match token {
             SIGNAL => {

@@ -69,7 +69,7 @@ fn label_of(line: &[u8]) -> Option<(Rank, &[u8])> {
     Some((Rank(rank), rest[end + 1..].strip_prefix(b" ")?))
 }
 
-/// `2026-11-26T09:38:57.123Z `: the time since 1970, in UTC.
+/// The time since 1970 as text, in UTC: `2026-11-26T09:38:57.123Z `.
 fn stamp(since: Duration) -> String {
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);

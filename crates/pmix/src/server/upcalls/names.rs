@@ -83,7 +83,7 @@ struct KeyRequest<'a, F> {
 }
 
 impl<F> KeyRequest<'_, F> {
-    /// `None`: the request is not from a rank of this job, or has no callback.
+    /// A request about keys; `None`: the request is not from a rank of this job, or has no callback.
     ///
     /// # Safety
     /// `proc` is valid; `keys` satisfies [`c_strs`], `infos` satisfies [`View::new`].

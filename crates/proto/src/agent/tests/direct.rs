@@ -1,4 +1,4 @@
-//! Links beside the tree, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
+//! Direct links, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::*;
 use wireup_wire::addresses;

@@ -24,7 +24,8 @@ pub struct Peer {
     /// Why this agent could not dial the peer; `failed_there`: why the peer could not dial this agent.
     pub failed_here: Option<String>,
     pub failed_there: Option<String>,
-    /// If the link is lost: when the frames that it may have lost are sent again, and why it broke.
+    /// Time at which the frames that a lost link may have lost are sent again, and why the link broke; `None`: no link
+    /// is lost.
     pub lost: Option<(Instant, String)>,
     /// A note for the user, and the time at which it is due.
     pub note: Option<(Instant, String)>,

@@ -89,7 +89,7 @@ impl Launchers {
         self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len() + self.loads.len()
     }
 
-    /// `nodes`: the root's table of nodes; only the root has launchers.
+    /// Handles an input. `nodes`: the root's table of nodes; only the root has launchers.
     pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
         if let Input::ReleaseAdded = input {
             return nodes.into_iter().for_each(|nodes| self.release_added(view, nodes, fx));

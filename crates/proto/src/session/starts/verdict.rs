@@ -58,7 +58,7 @@ pub enum Verdict {
     Lost(Problem),
 }
 
-/// `arch`: this machine's architecture, if known.
+/// Interprets the end of a shell. `arch`: this machine's architecture, if known.
 pub fn verdict(
     how: How,
     status: ExitStatus,
@@ -119,7 +119,7 @@ fn contains(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }
 
-/// `uname -m` uses other names for some architectures.
+/// The architecture of a node that needs the program. `uname -m` uses other names for some architectures.
 fn needed_arch(stderr: &str) -> Option<&str> {
     let line = stderr.lines().rev().find_map(|line| line.trim().strip_prefix(NEEDED_WORDS))?;
     Some(match line.trim() {

@@ -18,7 +18,7 @@ fn a_client_that_dies_in_a_fence_is_named() {
     }
 }
 
-/// If it exits with code 0, the others continue with the available data or with an error; no rank waits for ever.
+/// If it exits with code 0, the others continue with the available data or with an error; no rank waits forever.
 #[test]
 fn a_client_that_leaves_before_a_fence_does_not_hang_the_job() {
     for client in CLIENTS {
