@@ -1,4 +1,4 @@
-//! The k-ary tree over agents `0..count`, numbered level by level.
+//! Computes the k-ary tree over agents `0..count`, numbered level by level: parents, children, next hops.
 //!
 //! ```text
 //!            0                 fan-out 2: the children of i are 2i+1 and 2i+2,

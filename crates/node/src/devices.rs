@@ -1,5 +1,5 @@
-//! GPUs for ranks: finds a node's devices, and gives each rank a share through the variables that the GPU libraries
-//! read.
+//! Gives GPUs to ranks: finds a node's devices, and gives each rank a share through the variables that the GPU
+//! libraries read.
 //!
 //! A batch system's settings for the node take precedence; if there are none, the kernel's devices are used. A share is
 //! the rank's part of the list, in order, as with CPUs. Devices are not opened: a library that finds fewer reports that

@@ -1,4 +1,4 @@
-//! Recordings of an agent's inputs, written by its driver, which the simulator replays bit for bit.
+//! Writes and reads recordings of an agent's inputs, which the simulator replays bit for bit.
 //!
 //! A file holds the agent's configuration and then, until it ends, every input with its time, each as a 4-byte
 //! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its

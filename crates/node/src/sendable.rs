@@ -1,4 +1,5 @@
-//! This program as it is sent to nodes: without symbols and line tables, which running it does not need.
+//! Makes the form of this program that is sent to nodes: without symbols and line tables, which running it does not
+//! need.
 //!
 //! The file ends with the last segment; the table of sections is gone. A debugger finds the symbols in the file that
 //! was built: the build id is the same.

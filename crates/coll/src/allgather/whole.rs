@@ -1,4 +1,5 @@
-//! One complete allgather of a peer set: the gather up the tree, the choice at its root, the exchange of the blocks.
+//! Runs one complete allgather of a peer set: the gather up the tree, the choice at its root, the exchange of the
+//! blocks.
 //!
 //! ```text
 //!   own block ──► gather up the tree ──► at the root:

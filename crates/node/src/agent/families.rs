@@ -1,4 +1,4 @@
-//! Which jobs share a PID namespace on this node.
+//! Records which jobs share a PID namespace on this node, and keeps the keepers of each such family of jobs.
 //!
 //! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the
 //! keeper of a later job is in the namespace of the keeper that came first, a *guest* there. The first keeper stays

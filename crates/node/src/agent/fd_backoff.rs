@@ -1,4 +1,4 @@
-//! Ranks whose replies must wait because their user has too many descriptors in flight between processes.
+//! Remembers ranks whose replies must wait because their user has too many descriptors in flight between processes.
 //!
 //! The kernel counts the descriptors that all processes of a user have sent and that have not been received
 //! (`ETOOMANYREFS` beyond the sender's limit of open files). Other ranks make room when they read their replies, but

@@ -1,5 +1,5 @@
-//! Agents of one run that are on the same machine under different names: their ranks share a PID namespace, as those of
-//! virtual nodes do, since libraries take them for processes of one host.
+//! Finds agents of one run that are on the same machine under different names, so that their ranks share a PID
+//! namespace, as those of virtual nodes do: libraries take such ranks for processes of one host.
 //!
 //! ```text
 //!   first agent     listens at a name that only agents of this run can make;

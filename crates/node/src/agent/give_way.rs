@@ -1,4 +1,4 @@
-//! Where CPUs are short, a job gives way to a new one that its ranks have asked for.
+//! Makes a job give way to a new one that its ranks have asked for, where CPUs are short.
 //!
 //! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the
 //! CPUs would go to ranks that have nothing to do before the new ones have loaded their libraries. So the group of the

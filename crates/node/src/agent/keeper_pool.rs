@@ -1,4 +1,4 @@
-//! Keepers without a job, which wait for the next one so that its ranks need not wait for a fork.
+//! Holds keepers without a job, which wait for the next job so that its ranks need not wait for a fork.
 //!
 //! ```text
 //!   forked ahead ──► idle ──► with a job ──► renewing ──► idle …

@@ -1,4 +1,4 @@
-//! An agent's own process, `wireup agent`: started by a remote shell, it gets all its data on standard input.
+//! Runs an agent's own process, `wireup agent`: started by a remote shell, it gets all its data on standard input.
 
 use super::driver::{AgentDriver, BeginError};
 use super::link_config::LinkConfig;

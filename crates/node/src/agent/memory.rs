@@ -1,4 +1,4 @@
-//! Sealed memory that the agent's ranks map, each piece identified by its descriptor.
+//! Makes and keeps sealed memory that the agent's ranks map, each piece identified by its descriptor.
 //!
 //! Memory is made and written here on request of the state machine, and kept under its number as long as the machine
 //! may refer to it. A reply holds the descriptors that it sends.

@@ -1,4 +1,4 @@
-//! Seals the bootstrap message of a step, whose standard input a batch system carries in the clear.
+//! Encrypts the bootstrap message of a step, whose standard input a batch system carries as plain text.
 //!
 //! ```text
 //!   root    fresh key ──► munge --restrict-uid ──► credential     the body is encrypted and authenticated with the key

@@ -1,4 +1,5 @@
-//! The PMIx server process of one job on this node: its socket and its standard error. Its directory is in `directory`.
+//! Drives the PMIx server process of one job on this node: its socket and its standard error. Its directory is in
+//! `directory`.
 //!
 //! The job's keeper holds the process, beside the ranks. It runs this same program, so both ends of the socket always
 //! have the same version.

@@ -1,4 +1,4 @@
-//! The ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
+//! Keeps the ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
 
 use super::ranks::BACKLOG;
 use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
+//! Drives the ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
 //! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to
 //! the keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes,

@@ -1,4 +1,4 @@
-//! The command given to a remote shell: how a node finds wireup's program, or receives it.
+//! Makes the command given to a remote shell, by which a node finds wireup's program, or receives it.
 //!
 //! ```text
 //!   plain   PROGRAM agent VERSION           the path of the launcher's program; a path that needs quotes: as look

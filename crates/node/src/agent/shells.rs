@@ -1,4 +1,4 @@
-//! The remote shells and steps that this agent has called, and the keeper that holds them.
+//! Drives the remote shells and steps that this agent has called, and the keeper that holds them.
 
 pub mod child;
 pub mod remote_shell;

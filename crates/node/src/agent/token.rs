@@ -1,4 +1,4 @@
-//! The purpose of a descriptor, packed into the reactor's 64-bit token.
+//! Packs the purpose of a descriptor into the reactor's 64-bit token.
 //!
 //! ```text
 //! bits 63..56 kind | 55..32 slot of a job | 31..0 local rank (and 31..16 number of its library), link or nothing

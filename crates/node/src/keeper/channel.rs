@@ -1,4 +1,4 @@
-//! Messages with descriptors over a Unix stream socket, without blocking.
+//! Sends and receives messages with descriptors over a Unix stream socket, without blocking.
 //!
 //! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors are sent with the first
 //! byte of the chunk that contains their message, so they have arrived when the message is complete; each message tells

@@ -1,4 +1,4 @@
-//! Directories that a keeper removes once no process that might need them is left.
+//! Removes directories at a keeper's end, once no process that might need them is left.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::ffi::OsStr;

@@ -1,5 +1,6 @@
-//! Keepers that were told to leave and that nobody waits for. They need milliseconds, or seconds if a process of theirs
-//! cannot be killed: so they are checked from time to time, and those that are left at the end are waited for together.
+//! Reaps keepers that were told to leave and that nobody waits for. They need milliseconds, or seconds if a process of
+//! theirs cannot be killed: so they are checked from time to time, and those that are left at the end are waited for
+//! together.
 
 use super::{LEAVE_MAX, remove_directories};
 use std::io;

@@ -1,4 +1,4 @@
-//! Soft resource limits of a job's ranks, as the kernel's resources.
+//! Translates the soft resource limits of a job's ranks into those of the kernel.
 
 use rustix::process::Resource as Kernels;
 use wireup_os::spawn::Limits;

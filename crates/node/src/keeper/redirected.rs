@@ -1,5 +1,5 @@
-//! Staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the copies
-//! under the original names.
+//! Shows staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the
+//! copies under the original names.
 //!
 //! The library is one of the staged files. The keeper makes a map of the names that are staged, which the library
 //! reads, and starts the copies of staged programs: it does not have the library itself.

@@ -1,4 +1,4 @@
-//! The descriptors of one process: its own ends and the agent's ends.
+//! Opens the descriptors of one process: its own ends and the agent's ends.
 
 use super::protocol::{OutKind, Process, ProcessFds, StdinKind};
 use std::io;

@@ -1,4 +1,4 @@
-//! A sweep: kills all descendants, round after round, until none is left.
+//! Sweeps: kills all descendants, round after round, until none is left.
 //!
 //! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when
 //! their parents are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.

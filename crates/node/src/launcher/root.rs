@@ -1,4 +1,5 @@
-//! The launcher's root agent: inside this process, with frames in memory, or in a standing session, behind a socket.
+//! Drives the launcher's root agent: inside this process, with frames in memory, or in a standing session, behind a
+//! socket.
 
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;

@@ -1,4 +1,4 @@
-//! The launcher's standard input: read only while the job can take more, and only while this process is in the
+//! Reads the launcher's standard input: only while the job can take more, and only while this process is in the
 //! terminal's foreground.
 
 use crate::agent::token::Token;

@@ -1,4 +1,5 @@
-//! Connections to a standing session's socket, until both ends know that they speak the same version.
+//! Accepts connections to a standing session's socket, and keeps them until both ends know that they speak the same
+//! version.
 //!
 //! Connections of other users are refused. A launcher sends its header at once, usually before it is accepted, and is
 //! then passed on with the bytes that followed. Slow ones wait here, a bounded number of them, for a bounded time.

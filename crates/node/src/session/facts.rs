@@ -1,4 +1,4 @@
-//! The options given to `wireup up`, stored beside the socket for later commands; agents do not need them.
+//! Stores the options given to `wireup up` in the session's directory, for later commands; agents do not need them.
 
 use super::place::Place;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The last output of a session's process that was killed or crashed. It is kept until the next session of that name
-//! starts.
+//! Reads the last output of a session's process that was killed or crashed. It is kept until the next session of that
+//! name starts.
 //!
 //! A keeper saves it (`keeper/directories`), since the process itself cannot.
 

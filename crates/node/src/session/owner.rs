@@ -1,4 +1,4 @@
-//! The owner of a session: the log-in in which it was started, and whose end ends it.
+//! Finds the owner of a session: the log-in in which it was started, and whose end ends it.
 //!
 //! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch
 //! script. If the leader is gone, or is outside of this container or its first process, it is the highest script that

@@ -1,4 +1,4 @@
-//! The directories of a user's sessions: one for each, which no other user can enter.
+//! Makes and finds the directories of a user's sessions: one for each, which no other user can enter.
 //!
 //! ```text
 //! $WIREUP_RUNTIME_DIR           /NAME     if it is set, the only place

@@ -1,4 +1,4 @@
-//! The output of a detached job: a file in its session's directory, shown by `wireup attach`.
+//! Keeps the output of a detached job: a file in its session's directory, shown by `wireup attach`.
 //!
 //! ```text
 //! byte  0      1        5

@@ -1,6 +1,6 @@
-//! Sessions that have ended, but not by `wireup down`: a note of each session is written when it starts and removed
-//! when it is ended. So a later run, which would silently use this machine alone, can say what has become of the
-//! session.
+//! Remembers sessions that have ended, but not by `wireup down`: a note of each session is written when it starts and
+//! removed when it is ended. So a later run, which would silently use this machine alone, can say what has become of
+//! the session.
 //!
 //! A note outlives the machine's restart: it is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in
 //! its name, since a home directory may be shared by machines; or in `$WIREUP_RUNTIME_DIR` if that is set. What cannot

@@ -1,4 +1,4 @@
-//! The PMIx libraries that the nodes of a job have opened: all must be compatible.
+//! Checks that the PMIx libraries that the nodes of a job have opened are compatible.
 
 use crate::job::facts::Facts;
 use wireup_wire::job::PmiFlavour;

@@ -1,4 +1,4 @@
-//! Queries about the job: its name, its processes.
+//! Answers queries about the job: its name, its processes.
 //!
 //! ```text
 //!   query ── Up::Ask ──► root ── Down::Procs ──► all, down the tree

@@ -1,4 +1,4 @@
-//! Starting and ending the server process of this node, and the ranks that wait for it.
+//! Starts and ends the server process of this node, and releases the ranks that wait for it.
 //!
 //! Ranks are spawned when the server is ready and, if required, the link to the parent is up. If the ranks may run
 //! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are

@@ -1,4 +1,4 @@
-//! Agreement on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or
+//! Agrees on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or
 //! none.
 //!
 //! ```text

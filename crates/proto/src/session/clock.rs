@@ -1,4 +1,4 @@
-//! When to ask the parent for its clock.
+//! Decides when to ask the parent for its clock.
 
 use super::{Effects, View};
 use crate::clock_offset::ClockOffset;

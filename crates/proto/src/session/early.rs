@@ -1,4 +1,4 @@
-//! Frames from other agents for jobs that this agent does not have: not yet, or no longer.
+//! Keeps or answers frames from other agents for jobs that this agent does not have yet, or no longer has.
 //!
 //! A job's frames may arrive before the job itself: they wait for it. In a standing session a job's tree differs from
 //! the session's, so any frame may come from any agent; in a session of one run control messages come only through the

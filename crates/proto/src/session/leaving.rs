@@ -1,4 +1,4 @@
-//! The end of the agent itself: when nothing is left to do, or its time is up.
+//! Ends the agent itself: when nothing is left to do, or its time is up.
 //!
 //! ```text
 //!   told to leave ──► tells its children ──► no children, no jobs ──► left

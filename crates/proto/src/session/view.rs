@@ -1,4 +1,4 @@
-//! What a part may know about its agent while handling one input.
+//! Facts that a part may know about its agent while it handles one input.
 
 use super::{Jobs, Policy};
 use crate::link::Neighbours;

@@ -1,4 +1,4 @@
-//! Incoming connections of any transport. They are guests until their handshake is done.
+//! Accepts incoming connections of any transport, which are guests until their handshake is done.
 
 use super::{Kind, LinkSet, ListenError};
 use crate::agent::token::Token;

@@ -1,4 +1,4 @@
-//! The directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
+//! Makes the directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
 //!
 //! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however
 //! they ended. If the keeper is killed, the agent removes it. A file in it is locked (`flock`) while its agent lives.

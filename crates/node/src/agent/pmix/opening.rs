@@ -1,4 +1,5 @@
-//! What a PMIx server process is started with, whichever job it serves: two jobs with the same can use each other's.
+//! Describes how a PMIx server process is started, whichever job it serves: a job can use a server that was started for
+//! another one if both descriptions are equal.
 
 use super::directory::Directory;
 use crate::keeper::{Batch, OutKind, Process, Program, StdinKind};

@@ -1,5 +1,5 @@
-//! A PMIx server process that is started before its job is known. Most of the time that such a process needs until
-//! ranks can start is spent on opening the library, which this process has done when the next job of the family comes.
+//! Starts a PMIx server process before its job is known. Most of the time that such a process needs until ranks can
+//! start is spent on opening the library, which this process has done when the next job of the family comes.
 //!
 //! ```text
 //!   planned ── start ──► started ── Open ──► opening ── Opened ──► a job that would have started the same one: Begin

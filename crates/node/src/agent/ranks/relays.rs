@@ -1,4 +1,4 @@
-//! Sockets of relays: each is one end of a connection between ranks that agents carry.
+//! Drives the sockets of relays: each is one end of a connection between ranks that agents carry.
 
 use super::JobRanks;
 use crate::agent::memory::Shared;

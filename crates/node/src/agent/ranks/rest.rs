@@ -1,4 +1,4 @@
-//! A pause in reading PMI requests after a fence has released many ranks, where ranks outnumber the CPUs.
+//! Pauses the reading of PMI requests after a fence has released many ranks, where ranks outnumber the CPUs.
 //!
 //! The ranks that are already awake ask for values at once, and would be served while others still wait to leave the
 //! fence. Half of the ranks need a little longer to wake than the agent has needed for its replies to all. For that

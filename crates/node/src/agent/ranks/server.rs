@@ -1,4 +1,4 @@
-//! The PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
+//! Drives the PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
 
 use super::JobRanks;
 use crate::agent::pmix::{self, Opening, PmixServer, SpareServer};

@@ -1,5 +1,5 @@
-//! A step whose bootstrap message is being encrypted: munge runs as a process of the shells' keeper, so that the
-//! agent's loop goes on.
+//! Encrypts the bootstrap message of a step: munge runs as a process of the shells' keeper, so that the agent's loop
+//! goes on.
 
 use crate::agent::munge::{self, MessageKey};
 use crate::agent::tail::Stream;

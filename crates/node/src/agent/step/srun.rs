@@ -1,4 +1,4 @@
-//! Slurm: `srun`, its options and variables, and its messages about the tasks of a step.
+//! Starts agents by Slurm: `srun`, its options and variables, and its messages about the tasks of a step.
 //!
 //! `srun` reads a default for nearly every option from its environment (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`,
 //! `SLURM_LABELIO`, ...), and `sbatch`, `salloc` and an outer step leave their values there. Its tasks inherit its

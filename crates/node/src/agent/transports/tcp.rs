@@ -1,4 +1,4 @@
-//! TCP: an ordered list of addresses to dial, and one listener for incoming connections.
+//! The transport TCP: an ordered list of addresses to dial, and one listener for incoming connections.
 
 use super::{Begin, Candidate, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;

@@ -1,4 +1,4 @@
-//! UCX: one worker for all links of this agent; each link has a tag.
+//! The transport UCX: one worker for all links of this agent; each link has a tag.
 //!
 //! ```text
 //!   offers its worker's address and a key            dials: chooses a tag

@@ -1,4 +1,4 @@
-//! The files that ranks' output is written to.
+//! Opens the files to which the ranks' output is written.
 
 use super::Problem;
 use super::pattern::{Pattern, Places};

@@ -1,4 +1,4 @@
-//! Parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
+//! Keeps parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
 //!
 //! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used
 //! again.

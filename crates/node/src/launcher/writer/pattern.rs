@@ -1,4 +1,5 @@
-//! Texts in which a letter after a percent sign stands for a property of a rank: names of files, labels of lines.
+//! Fills in texts in which a letter after a percent sign stands for a property of a rank: names of files, labels of
+//! lines.
 
 use std::fmt::Write as _;
 use wireup_coll::Mapping;

@@ -1,4 +1,4 @@
-//! How much memory collectives of several jobs may need at the root.
+//! Limits how much memory collectives of several jobs may need at the root.
 
 use super::members::Members;
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! How many ranks each node of a session has, and which nodes the next job gets: at the root, where all jobs are known.
+//! Counts the ranks on each node of a session, and chooses the nodes that the next job gets: at the root, where all
+//! jobs are known.
 //!
 //! A launcher that does not name nodes asks for them. The ranks count from the answer on: a hundred launchers that ask
 //! at once get different nodes. The job's own description, once it is launched, takes the place of what was answered.

@@ -1,4 +1,4 @@
-//! Which job has which of the ports that agents have reserved for ranks: at the root.
+//! Gives jobs a share of the ports that agents have reserved for ranks: at the root.
 //!
 //! A job gets a contiguous share on each of its nodes, the lowest that fits. On each node the share is free again when
 //! the agent says so: the job has ended everywhere, so nobody connects for it any more, and the ports listen for

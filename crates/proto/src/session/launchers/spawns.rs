@@ -1,4 +1,4 @@
-//! Jobs that ranks have asked for: from the request until the rank is answered.
+//! Tracks jobs that ranks have asked for: from the request until the rank is answered.
 //!
 //! ```text
 //!            Spawn ↓ the launcher of the rank's job            Spawned ↑

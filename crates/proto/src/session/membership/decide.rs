@@ -1,4 +1,4 @@
-//! The root's part: it alone decides which agents are lost and which return, and writes the log of these decisions.
+//! Decides, at the root alone, which agents are lost and which return, and writes the log of these decisions.
 //!
 //! ```text
 //!              Here                              Gone, from its parent

@@ -1,4 +1,4 @@
-//! How each agent carries out the root's decisions, in order.
+//! Carries out the root's decisions on each agent, in order.
 //!
 //! A decision is forwarded to the children before anything else is done about it: so a child always knows at least as
 //! much as the sender of any frame that reaches it through this agent. And everything that follows from one decision is

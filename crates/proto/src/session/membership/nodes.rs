@@ -1,4 +1,4 @@
-//! The root's table of all nodes: which are up, starting or lost, and why. Those of the session come first, then hosts
+//! The root's table of all nodes: which are up, starting or lost, and why. Nodes of the session come first, then hosts
 //! that jobs have added.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! An agent that has lost its parent: the root is to adopt it.
+//! Searches for a new parent: an agent that has lost its parent asks the root to adopt it.
 //!
 //! ```text
 //!   linked ── link down ──► dials the root ──► Log: adopted, with its subtree; it gets the entries that it lacks

@@ -1,4 +1,4 @@
-//! How many bytes the names and look-ups of each job, and of all jobs together, may have.
+//! Limits the bytes of the names and look-ups of each job, and of all jobs together.
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::JobId;

@@ -1,5 +1,5 @@
-//! Agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for an agent
-//! below.
+//! Handles agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for
+//! an agent below.
 
 use super::{SnapshotOf, Starter};
 use crate::session::starts::{Purpose, Wish};

@@ -1,4 +1,4 @@
-//! Giving up: late children, requests for other agents, and everything once the jobs end.
+//! Gives up late children, requests for other agents, and everything once the jobs end.
 
 use super::elsewhere::tell_not_started;
 use super::{Starter, next, stop};

@@ -1,4 +1,4 @@
-//! The final messages about children whose link broke or will break.
+//! Keeps the final messages about children whose link broke or will break.
 
 use crate::time::Instant;
 use std::collections::BTreeMap;

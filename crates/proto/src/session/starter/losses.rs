@@ -1,4 +1,4 @@
-//! Why a child's link broke: its remote shell may end at the same time and report the reason.
+//! Finds out why a child's link broke: its remote shell may end at the same time and report the reason.
 //!
 //! The link reports at once that the agent is gone; the shell reports that it was killed, or panicked, possibly
 //! slightly later or earlier. So a child whose shell was called here is considered lost shortly after its link broke.

@@ -1,4 +1,4 @@
-//! How an agent starts its children: by its own remote shell, otherwise by the nearest ancestor that can; otherwise
+//! Starts an agent's children: by the agent's own remote shell, otherwise by the nearest ancestor that can; otherwise
 //! they are missing.
 //!
 //! Missing agents are reported immediately, and the agents below them are probed, so that one message names all

@@ -1,4 +1,4 @@
-//! Messages that arrived for one link over UCX and have not been read.
+//! Keeps messages that arrived for one link over UCX and have not been read.
 
 use super::carrier::MESSAGE_LEN_MAX;
 use crate::transport::handshake;

@@ -1,5 +1,5 @@
-//! Every order of events in a small session: at any moment agents die, links break, lost agents are started again, and
-//! jobs that add hosts begin and end.
+//! Explores every order of events in a small session: at any moment agents die, links break, lost agents are started
+//! again, and jobs that add hosts begin and end.
 //!
 //! The agents run the real code of the membership part and of its neighbours. The model provides the links, which
 //! deliver frames in order or break and lose them; agent starts, which take any time; and time, which may pass at any
