@@ -1,5 +1,5 @@
-//! The folder in which a node keeps staged files: the one that the user has named, else one of this user in the node's
-//! memory.
+//! Finds the folder in which a node keeps staged files: the one that the user has named, else one of this user in the
+//! node's memory.
 //!
 //! Each node finds its own: where another user has taken the usual name, the folder has a random ending
 //! (`wireup_os::own_directory`).

@@ -1,4 +1,4 @@
-//! CPU sets: which CPUs this process may use, and how to divide them among ranks.
+//! Represents CPU sets: which CPUs this process may use, and how they are divided among ranks.
 
 mod even;
 mod levels;

@@ -1,4 +1,4 @@
-//! The C library that this program runs with: its version, and how it keeps memory.
+//! Asks for the version of the C library that this program runs with, and makes it keep freed memory.
 
 /// The version of glibc, such as `2.34`; `None`: the program is not linked to it.
 pub fn glibc() -> Option<String> {

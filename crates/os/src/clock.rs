@@ -1,4 +1,4 @@
-//! The machine's monotonic clock as one number.
+//! Reads the machine's monotonic clock as one number.
 //!
 //! All processes of one machine share it, so time stamps of launcher, agents, keepers and ranks can be compared.
 

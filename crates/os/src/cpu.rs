@@ -1,4 +1,4 @@
-//! Properties of this machine's processor.
+//! Asks for properties of this machine's processor.
 
 /// Whether the processor has instructions for AES and for the products of GCM.
 pub fn has_aes_gcm() -> bool {

@@ -1,4 +1,5 @@
-//! Descriptors other than sockets: pipes, sealed memory, `/dev/null`, and the descriptor table itself.
+//! Makes and changes descriptors other than sockets: pipes, sealed memory, `/dev/null`, and the descriptor table
+//! itself.
 //!
 //! Everything made here is close-on-exec.
 

@@ -1,4 +1,4 @@
-//! Descriptors that the parent process left open for this one and named in the environment.
+//! Takes over descriptors that the parent process left open for this one and named in the environment.
 
 use rustix::fs::fstat;
 use std::io;

@@ -1,4 +1,4 @@
-//! Named Unix sockets between processes of one user on this machine.
+//! Makes named Unix sockets between processes of one user on this machine.
 //!
 //! Everything made here is close-on-exec.
 

@@ -1,4 +1,4 @@
-//! Files and folders that the user has named for output, where other users may make entries too, as in `/tmp`.
+//! Opens files and folders that the user has named for output, where other users may make entries too, as in `/tmp`.
 //!
 //! Such a path is followed step by step. In a directory that every user may write to (or its group, if it has the
 //! sticky bit), an entry is used only if it belongs to this user, to root or to the owner of that directory. So a

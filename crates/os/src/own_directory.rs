@@ -1,4 +1,5 @@
-//! Directories of this user in one where every user may make entries, such as `/tmp` or `/dev/shm`.
+//! Finds or makes directories of this user in a directory where every user may make entries, such as `/tmp` or
+//! `/dev/shm`.
 //!
 //! Another user may take any name there first, so no name decides anything: an entry is used if it is a directory (no
 //! symbolic link) that the kernel says belongs to this user, in the file system of the directory above: what is mounted

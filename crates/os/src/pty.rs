@@ -1,4 +1,4 @@
-//! Pseudo-terminals for ranks, and the user's own terminal.
+//! Opens pseudo-terminals for ranks, and changes the modes of the user's own terminal.
 
 use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, Termios, Winsize};

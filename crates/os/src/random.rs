@@ -1,4 +1,4 @@
-//! Random bytes of the kernel.
+//! Gets random bytes of the kernel.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;

@@ -1,4 +1,4 @@
-//! TCP ports that stay with this process while programs that it starts listen on them, one after the other.
+//! Keeps TCP ports for this process while programs that it starts listen on them, one after the other.
 //!
 //! A port listens, is closed when its program has ended, and is renewed for the next one. `close` keeps the port: Linux
 //! resets the connections that nobody has accepted, and refuses later ones (`shutdown` of a listening socket). `renew`

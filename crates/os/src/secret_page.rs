@@ -1,5 +1,5 @@
-//! A secret in a page of its own: it is left out of core dumps, a forked process finds zeros in its place, and it is
-//! wiped at the end.
+//! Keeps a secret in a page of its own, which is left out of core dumps, is zero in a forked process, and is wiped at
+//! the end.
 //!
 //! A process of the same user can still read it (`ptrace`). Copies that callers make of it are theirs to wipe.
 

@@ -1,4 +1,4 @@
-//! Sealed memory: written once, then shared with other processes that cannot change it.
+//! Makes sealed memory, which is written once, then shared with other processes that cannot change it.
 //!
 //! The memory file is filled through a mapping of this process. Then that mapping is removed and the file is sealed. No
 //! holder of its descriptor can then write to it, map it writable, truncate it, punch holes into it or remove the

@@ -1,4 +1,4 @@
-//! Sockets: pairs between processes of this machine, which can carry descriptors, and TCP between agents.
+//! Makes sockets: pairs between processes of this machine, which can carry descriptors, and TCP between agents.
 //!
 //! Everything made here is close-on-exec. TCP sockets are non-blocking with `TCP_NODELAY`: frames are written
 //! whole, so waiting for more data would not help. An IPv4 address seen by an IPv6 socket (IPv4-mapped) is

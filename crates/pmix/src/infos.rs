@@ -1,4 +1,4 @@
-//! Lists of infos that this process passes to the library, which copies the parts that it keeps.
+//! Makes lists of infos that this process passes to the library, which copies the parts that it keeps.
 //!
 //! Everything that an info points to belongs to the list and is freed with it.
 

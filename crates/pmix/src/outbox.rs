@@ -1,4 +1,4 @@
-//! Messages to the agent, sent by any thread.
+//! Sends messages to the agent, from any thread.
 //!
 //! A message is written directly to the socket if there is room; the rest is queued here for the main thread, which is
 //! woken through an event descriptor. So the library's thread never waits for the agent.

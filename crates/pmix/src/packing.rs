@@ -1,4 +1,4 @@
-//! Values and infos as bytes, in the library's own format: other nodes use the same library.
+//! Packs values and infos into bytes, in the library's own format: other nodes use the same library.
 
 use crate::sys::constants::{kind, status};
 use crate::sys::functions::Functions;

@@ -1,4 +1,4 @@
-//! A digest of all outputs of an agent: a replay with the same digest did the same.
+//! Computes a digest of all outputs of an agent: a replay with the same digest had the same outputs.
 
 use crate::io::Output;
 use serde::{Deserialize, Serialize};

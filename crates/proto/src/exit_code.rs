@@ -1,4 +1,4 @@
-//! The exit code of a job, as seen by a shell script.
+//! Determines the exit code of a job, as seen by a shell script.
 
 use wireup_wire::peer::{Cause, Failure, SpawnStep};
 

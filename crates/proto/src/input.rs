@@ -1,5 +1,4 @@
-//! Standard input on its way down: forwarded to the ranks that read it; credit is returned for the bytes that all of
-//! them have taken.
+//! Forwards standard input to the ranks that read it; credit is returned for the bytes that all of them have taken.
 //!
 //! One `InputSpread` per job. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the
 //! source may have up to [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer

@@ -1,4 +1,4 @@
-//! Standard output and error on their way up: lines are assembled here, and credit decides when they are sent.
+//! Sends standard output and error up the tree: lines are assembled here, and credit decides when they are sent.
 //!
 //! One `OutputStream` per job and stream. Every link has a separate window: this agent sends no more than its parent
 //! granted, and grants its children as much as it has forwarded. So a reader that stops blocks only its own sources:

@@ -1,4 +1,5 @@
-//! The TCP socket at which an agent's children dial in, and its guests, which have not authenticated yet.
+//! Listens on the TCP socket at which an agent's children dial in, and accepts guests, which have not authenticated
+//! yet.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

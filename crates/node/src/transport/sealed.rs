@@ -1,4 +1,4 @@
-//! The bytes of an encrypted link: Noise transport messages, with a separate counter for each direction.
+//! Encrypts and decrypts the bytes of a link: Noise transport messages, with a separate counter for each direction.
 //!
 //! A message is a 2-byte little-endian length followed by that many bytes: up to [`PLAIN_LEN_MAX`] bytes of frames,
 //! encrypted, and a tag of 16 bytes. Boundaries of frames and of messages are independent. The counter used for each

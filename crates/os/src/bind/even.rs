@@ -1,5 +1,5 @@
-//! The default binding: it may help a rank whose threads share data, and must never take a CPU from a rank that could
-//! use it.
+//! Computes the default binding, which may help a rank whose threads share data, and never takes a CPU from a rank that
+//! could use it.
 //!
 //! ```text
 //!   at least two cores for each rank   a share of neighbouring cores each

@@ -1,5 +1,5 @@
-//! The levels of a machine's processors, as Linux describes them in `/sys`: which CPUs form a core, share a cache, a
-//! NUMA domain, a socket.
+//! Reads the levels of a machine's processors, as Linux describes them in `/sys`: which CPUs form a core, share a
+//! cache, a NUMA domain, a socket.
 //!
 //! Nothing more is needed to map and bind ranks, so no library (hwloc) is opened for it.
 

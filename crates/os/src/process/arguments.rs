@@ -1,4 +1,4 @@
-//! The arguments passed to C's `main`.
+//! Reads the arguments passed to C's `main`.
 //!
 //! Rust's standard library knows them only where the C library passes them to initialisers, as glibc does, or where
 //! Rust's own `main` runs. This program defines C's `main`, so with musl the standard library would see no arguments.

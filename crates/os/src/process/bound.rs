@@ -1,5 +1,5 @@
-//! A program that ends with the process that starts it, and otherwise finds what it would find without that process
-//! between.
+//! Starts a program that ends with the process that starts it, and that otherwise runs as if this process were not
+//! between it and its caller.
 
 use super::SavedMask;
 use std::io;

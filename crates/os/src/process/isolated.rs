@@ -1,5 +1,5 @@
-//! A PID namespace for a process and all of its descendants: if the process ends, however it ends, the kernel kills all
-//! of them.
+//! Makes a PID namespace for a process and all of its descendants: if the process ends, however it ends, the kernel
+//! kills all of them.
 //!
 //! The first process of a PID namespace has the number 1 in it. A `/proc` that shows other numbers than `getpid`
 //! returns would mislead programs (UCX opens `/proc/PID/fd/N` of its peers, for example), so the process also gets a

@@ -1,4 +1,4 @@
-//! Settings of this process; finding and ending its descendants.
+//! Changes settings of this process; finds and ends its descendants.
 
 mod arguments;
 mod bound;

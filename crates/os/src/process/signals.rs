@@ -1,4 +1,4 @@
-//! Signals as descriptors: blocked for the whole process, read like bytes.
+//! Reads signals from descriptors: they are blocked for the whole process, and read like bytes.
 
 use std::io;
 use std::mem::MaybeUninit;

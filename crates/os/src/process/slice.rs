@@ -1,4 +1,4 @@
-//! The time slice that a process requests from the scheduler (EEVDF, Linux 6.12 and later; needs no privilege).
+//! Sets the time slice that a process requests from the scheduler (EEVDF, Linux 6.12 and later; needs no privilege).
 //!
 //! A process with a short slice gets no more CPU time in total than others, but gets it sooner and in shorter turns.
 //! Also, `sched_yield` gives up one slice: with the usual 3 ms, a rank that polls and yields waits until every busy

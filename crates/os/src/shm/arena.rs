@@ -1,4 +1,4 @@
-//! Memory that this process writes repeatedly; other processes can read it but not change it.
+//! Makes memory that this process writes repeatedly; other processes can read it but not change it.
 
 use super::{MappedRegion, ShmError, failed, memory_file};
 use rustix::fs::{FallocateFlags, SealFlags};

@@ -1,5 +1,5 @@
-//! A stream of bytes from one process to another through memory that both map. A Unix socket between them carries
-//! counts of bytes.
+//! Passes a stream of bytes from one process to another through memory that both map. A Unix socket between them
+//! carries counts of bytes.
 //!
 //! ```text
 //!   writer                                     socket                                  reader

@@ -1,4 +1,5 @@
-//! Soft resource limits of children. Each child sets its own, so that they never apply to the process that starts it.
+//! Sets soft resource limits of children. Each child sets its own, so that they never apply to the process that starts
+//! it.
 
 use crate::process::limit;
 use rustix::process::Resource;

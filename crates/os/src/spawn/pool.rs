@@ -1,4 +1,4 @@
-//! The children being started, with a stack and a task for each.
+//! Starts children, several at once, with a stack and a task for each.
 
 use super::child::{TARGETS, Task, run};
 use super::limits::One;

@@ -1,4 +1,4 @@
-//! Properties that several children share: path, arguments, directory, environment.
+//! Prepares the properties that several children share: path, arguments, directory, environment.
 
 use super::child::SHELL;
 use libc::c_char;

@@ -1,4 +1,4 @@
-//! System calls without the C library, for a child that shares its parent's memory.
+//! Makes system calls without the C library, for a child that shares its parent's memory.
 //!
 //! The C library would write `errno` into thread-local storage that parent and child share here, and
 //! may take locks; musl's `clone` also refuses the flags used here. These calls touch registers only.

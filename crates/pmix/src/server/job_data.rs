@@ -1,4 +1,4 @@
-//! The job data registered with the library: derived here from the blocks, never sent.
+//! Makes the job data that is registered with the library: derived here from the blocks, never sent.
 //!
 //! O(ranks of the job) in time and, during registration, in memory: an info is 552 bytes. The integer widths are those
 //! that clients expect; a value of another width is silently ignored.

@@ -1,4 +1,4 @@
-//! When the server looks again for keys that a rank had not committed when another node requested them.
+//! Decides when the server looks again for keys that a rank had not committed when another node requested them.
 //!
 //! The library does not tell its server about commits. But a commit is bytes from a client, and the main thread notices
 //! these ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a busy machine

@@ -1,4 +1,4 @@
-//! The server process with its two threads, ours and the library's.
+//! Runs the server process with its two threads, the main thread and the library's.
 //!
 //! ```text
 //!   agent's socket ──► main thread ── answer ──► library's thread: callback

@@ -1,4 +1,4 @@
-//! Requests from other nodes for data that a rank on this node has committed.
+//! Answers requests from other nodes for data that a rank on this node has committed.
 //!
 //! The library holds such a request until the rank commits anything. It does not know which key the request is for, so
 //! a request whose key is still missing then waits here, for a later commit ([`super::late`]). A rank that has left

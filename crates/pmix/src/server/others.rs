@@ -1,4 +1,4 @@
-//! Other jobs of the session that the library knows: ranks of this job have started them, or meet theirs.
+//! Registers other jobs of the session with the library: ranks of this job have started them, or meet their ranks.
 //!
 //! They are registered without clients, also if they have ranks on this node, since these belong to another server
 //! process. To be called by the main thread: the library's thread would wait for itself.

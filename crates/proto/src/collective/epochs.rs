@@ -1,4 +1,5 @@
-//! One job's collectives on one node: which are in progress, which ranks have entered them, and what each needs next.
+//! Orders one job's collectives on one node: which are in progress, which ranks have entered them, and what each needs
+//! next.
 //!
 //! They are keyed by peer set and epoch: a [`CollectiveConfig`] is this node's position in the only set, the nodes of
 //! the job that have ranks, and one [`Exchanges`] contains all of its collectives.

@@ -1,4 +1,4 @@
-//! How a job ends: the first failure, then the kill, with a grace period and then by force.
+//! Ends a job: the first failure, then the kill, with a grace period and then by force.
 //!
 //! ```text
 //!            kill (grace)            grace over           given up

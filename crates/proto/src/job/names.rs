@@ -1,5 +1,5 @@
-//! The way of a request about names or other jobs, of PMI or PMIx, to the root along the job's tree, and of the answer
-//! to its node. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
+//! Forwards requests about names or other jobs, of PMI or PMIx, to the root along the job's tree, and the answers to
+//! their nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
 
 use super::effect::{Effect, Effects};
 use super::facts::{Facts, View};

@@ -1,4 +1,4 @@
-//! The data recorded here for a job's profile: time stamps, collectives, traffic.
+//! Records data for a job's profile on this node: time stamps, collectives, traffic.
 
 use super::facts::Facts;
 use super::ranks::Process;

@@ -1,4 +1,4 @@
-//! The ranks of this node: planned, running, ended; and the closing of their sockets and streams.
+//! Tracks the ranks of this node: planned, running, ended; and the closing of their sockets and streams.
 //!
 //! ```text
 //!   Planned ── exec ──► Running ── reaped ──► Gone

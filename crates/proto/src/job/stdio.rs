@@ -1,4 +1,4 @@
-//! Standard input, output and error of a job through one agent.
+//! Moves standard input, output and error of a job through one agent.
 //!
 //! Output of local ranks and of children goes up as credit allows; input from above goes to the ranks that read it. The
 //! streams themselves are in `crate::output` and `crate::input`; this part turns them into frames.

@@ -1,4 +1,4 @@
-//! The info keys of a request for processes: where and how one of its programs is to run.
+//! Reads the info keys of a request for processes: where and how one of its programs is to run.
 //!
 //! Keys of MPI, MPICH and Open MPI; others are ignored, as MPI demands.
 

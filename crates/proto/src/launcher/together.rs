@@ -1,4 +1,4 @@
-//! Which jobs belong together: a failure of one ends the others.
+//! Tracks which jobs belong together, so that a failure of one ends the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::JobId;

@@ -1,4 +1,4 @@
-//! Frames between agents that are not neighbours in the tree: through the tree, or over a direct link.
+//! Moves frames between agents that are not neighbours in the tree: through the tree, or over a direct link.
 //!
 //! The first frame for a peer goes through the tree and carries the sender's endpoint; the peer dials it, and both use
 //! the link from then on (S3: direct-connect). No frame waits for the round trip of another:

@@ -1,5 +1,4 @@
-//! Sequence numbers for the frames between two agents: they stay in order whatever route each takes, and none is lost
-//! with a link.
+//! Numbers the frames between two agents: they stay in order whatever route each takes, and none is lost with a link.
 //!
 //! ```text
 //!   out:  0 1 2 │ 3 4 5 6 │ 7 …        in:  0 1 2 │ . 4 5

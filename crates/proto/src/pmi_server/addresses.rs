@@ -1,5 +1,5 @@
-//! Where ranks are reached: each rank reports its address to its agent, and other ranks ask when they need it (S2:
-//! address requests; S3: direct modex).
+//! Stores where ranks are reached: each rank reports its address to its agent, and other ranks ask when they need it
+//! (S2: address requests; S3: direct modex).
 //!
 //! ```text
 //!   rank here     agent here                    agent there      rank there

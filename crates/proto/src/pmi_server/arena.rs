@@ -1,4 +1,4 @@
-//! The location of short allgather arrays on a node: memory that the job's ranks map once and that is reused.
+//! Places short allgather arrays of a node in memory that the job's ranks map once and that is reused.
 //!
 //! An array occupies a slot; every rank that is told of it holds the slot until it reports that it has finished, or
 //! ends. If no slot is free, as with many allgathers outstanding, the array gets memory of its own. An array longer

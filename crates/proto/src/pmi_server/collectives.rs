@@ -1,4 +1,4 @@
-//! Fences, allgathers, rings and barriers of groups (PMI 1.2) of one rank: starting them and answering the rank.
+//! Starts fences, allgathers, rings and barriers of groups (PMI 1.2) for one rank, and answers the rank.
 //!
 //! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified
 //! by their ids.

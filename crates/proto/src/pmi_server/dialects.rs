@@ -1,4 +1,4 @@
-//! Keys and values that clients of one dialect write and clients of the other read.
+//! Converts keys and values that clients of one dialect write and clients of the other read.
 //!
 //! The kvs stores text as PMI-2 writes it, with each `;` doubled. A line break cannot be in a message of PMI-1.
 

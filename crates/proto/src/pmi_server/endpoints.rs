@@ -1,5 +1,5 @@
-//! Where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future work), and
-//! the secret by which ranks prove their connections.
+//! Answers where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future
+//! work), and what the secret is by which ranks prove their connections.
 //!
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node

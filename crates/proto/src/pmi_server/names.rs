@@ -1,5 +1,5 @@
-//! Services by name: PMI's requests to the names of the session, and the answers. `spawn` adds requests for processes,
-//! which take the same way.
+//! Sends PMI's requests about services by name to the names of the session, and passes on the answers. `spawn` adds
+//! requests for processes, which take the same way.
 //!
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.

@@ -1,4 +1,4 @@
-//! A rank's requests about addresses: checked, and answered.
+//! Checks and answers a rank's requests about addresses.
 
 use super::connection::PmiLink;
 use super::state::State;

@@ -1,5 +1,5 @@
-//! Connections between ranks whose hosts cannot connect to each other, because of a firewall or for lack of a route:
-//! the agents of both carry the bytes, which the ranks have encrypted from end to end.
+//! Relays connections between ranks whose hosts cannot connect to each other, because of a firewall or for lack of a
+//! route: the agents of both carry the bytes, which the ranks have encrypted from end to end.
 //!
 //! ```text
 //!   rank ◄═ pair of sockets ═► its agent ◄── frames ──► other agent ◄═ connection on its host ═► other rank

@@ -1,4 +1,4 @@
-//! Requests for memory of one job that its local ranks read.
+//! Collects requests for memory of one job that its local ranks read.
 //!
 //! The requests made while an input is handled are collected here: memory must exist before a reply names it, and is
 //! released after that reply.

@@ -1,4 +1,4 @@
-//! Requests of ranks for new processes.
+//! Passes requests of ranks for new processes to the root.
 //!
 //! The root passes them on to the job's launcher. The answer says that the processes run, or why not.
 

@@ -1,4 +1,4 @@
-//! Frames that have not begun to be sent, by class: the lowest class with a frame goes next.
+//! Queues frames that have not begun to be sent, by class: the lowest class with a frame goes next.
 
 use bytes::Bytes;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Events that ranks register for or raise.
+//! Upcalls for events that ranks register for or raise.
 
 use super::{acknowledge, view};
 use crate::outbox::DATA_LEN_MAX;

@@ -1,4 +1,4 @@
-//! Fences, direct modex, groups and connections.
+//! Upcalls for fences, direct modex, groups and connections.
 
 use super::{timeout_in, view};
 use crate::read::{Read, View, c_str, slice, text_in};

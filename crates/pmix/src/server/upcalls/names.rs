@@ -1,4 +1,4 @@
-//! Published pairs: stored by the agents, looked up from any node.
+//! Upcalls for published pairs, which the agents store and any node can look up.
 
 use super::{timeout_in, view};
 use crate::packing::pack_value;

@@ -1,4 +1,4 @@
-//! Queries about jobs and processes.
+//! Upcalls for queries about jobs and processes.
 //!
 //! A query is a list of keys. Those that the agent must answer are sent to it one after the other, and the answers are
 //! collected until none is left.

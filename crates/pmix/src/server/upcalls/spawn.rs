@@ -1,4 +1,4 @@
-//! Requests for new processes.
+//! Upcalls for requests for new processes.
 //!
 //! The launcher reads info keys by their names in MPI, so the library's keys are translated into these. Keys that it
 //! refuses keep their names; those that only give advice are left out, unless the rank requires them.

@@ -1,4 +1,4 @@
-//! Exchanges of blocks: an allgather's messages as frames of this job.
+//! Exchanges blocks: carries an allgather's messages in frames of this job.
 
 use super::{Algorithm, Exchange};
 use crate::collective::entry::Outcome;

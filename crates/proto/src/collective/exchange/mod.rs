@@ -1,4 +1,4 @@
-//! One collective: the local ranks' parts, their combination, and the exchange with other nodes.
+//! Runs one collective: combines the local ranks' parts, and exchanges them with other nodes.
 //!
 //! ```text
 //!   local ranks ── all have entered ──► own part ──► blocks: an allgather among nodes

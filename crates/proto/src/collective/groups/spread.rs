@@ -1,4 +1,4 @@
-//! The location of a group's members, from the viewpoint of one agent of the tree.
+//! Finds the members of a group, from the viewpoint of one agent of the tree.
 
 use wireup_coll::mapping::Mapping;
 use wireup_wire::group::Members;
