@@ -1,12 +1,18 @@
-//! What the two C libraries share: the connection to the PMI server and the C side of every function.
+//! What the C libraries share: blocking calls that drive the engine of `wireup-client`, and the C side of every
+//! function.
 //!
-//! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket`
-//! and maps the memory that the server shares (`mapping`); `place` is the process's place in its job, the state of a
-//! library behind a `lock`; `thread` is one of the C library; `text` reads and writes C strings; `codes` are the return
-//! values.
+//! `start` finds the PMI server through the environment; `further` joins the agent where another library of the
+//! process has the inherited socket. `server` drives the conversation with the PMI server over a `socket`, and maps
+//! the memory that this server shares (`mapping`). `job` is everything that a process does in its job: put, get,
+//! collectives, names, addresses. `net` has TCP, UDP and timers for connections between ranks.
 //!
-//! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used.
-//! The libraries are built with it. Without it, these crates are ordinary crates, for checks and tests.
+//! `place` holds the one static of a library, behind a `lock`; `fork` detects that the process was forked; `thread`
+//! starts a thread of the C library. `text` and `ints` read and write C strings and numbers, `clique` finds the ranks
+//! of this node, `codes` are return values. `scripted` is a server for tests.
+//!
+//! With the feature `bare`, which the shipped libraries are built with, memory comes from the C library (`memory`), a
+//! panic aborts, and Rust's standard library is not used. Without it the crates are ordinary crates, for checks and
+//! tests.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]

@@ -1,5 +1,16 @@
 //! The `wireup` program: dispatches to the subcommand, or to a program of its own (`external`).
 //!
+//! ```text
+//!   run ──► flags/    the command line of `wireup run`, parsed and resolved to a job and a session
+//!       ├─► hosts/    host lists and files, and the allocations of batch systems
+//!       ├─► program/  what a program is linked to, and the files that it reads to start
+//!       ├─► stage/    `--stage`, `--stage-out`, `wireup stage`
+//!       └─► words/    messages for users
+//!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
+//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
+//!   doctor/  tap/  pmi  replay  install    the commands with these names
+//! ```
+//!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
 //! install handlers for stack overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]

@@ -1,17 +1,22 @@
 //! The ranks' own network: groups of processes that exchange messages among themselves, without the agents.
 //!
 //! ```text
-//!   two neighbours ──► build: a binomial graph ──► collectives: barrier, scan, allreduce, allgather, bcast, alltoall, shift
-//!                                              ├─► split: sort, scan, sort ──► two neighbours in a new group
-//!                                              ├─► addresses: that of any member, from a member nearer to it
-//!                                              └─► tagged: messages from one member to another
+//!   two neighbours ──► build: a binomial graph ─┬─► collectives: barrier, scan, reduce, allgather, broadcast, alltoall
+//!                                               ├─► split: sort, scan, sort ──► two neighbours in a new group
+//!                                               ├─► addresses: that of any member, from a member nearer to it
+//!                                               └─► tagged: messages from one member to another
 //! ```
 //!
-//! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring,
-//! and nothing else grows with P, except the results that a caller asks for. [`Groups`] holds a process's groups;
-//! `algorithms` are what a group can do, one file each. Messages are bytes for a rank; the driver carries them, and
-//! keeps the order of those from one rank to another. [`in_memory`] carries them between the ranks of one process, for
-//! tests and simulations.
+//! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring.
+//! Nothing else grows with P, except the results that a caller asks for.
+//!
+//! [`Groups`] holds a process's groups and only routes; `group` is one of them, `mail` keeps messages that arrive
+//! before they are wanted, `creation` makes groups of a list of members; [`algorithms`] are what a group can do, one
+//! file each. [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`]
+//! makes an unreliable network reliable.
+//!
+//! Messages are bytes for a rank. The driver carries them and keeps the order of those from one rank to another.
+//! [`in_memory`] carries them between the ranks of one process, for tests and simulations.
 //!
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube in place of a ring).
 #![no_std]

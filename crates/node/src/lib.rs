@@ -1,4 +1,17 @@
 //! Connects the state machines of `proto` to this machine: processes, sockets, clock, terminal.
+//!
+//! ```text
+//!   launcher/   `wireup run`: signals, terminal, output, and the root agent or the link to it
+//!   agent/      the agent's driver: links, remote shells and steps, ranks with their pipes and PMI sockets
+//!   transport/  a link over any carrier of bytes: addresses, handshake, encryption, frames by class
+//!   keeper/     the process that forks ranks and remote shells, and ends them
+//!   session/    standing sessions: their directories, their processes, connections of launchers
+//!   doctor/     `wireup doctor`
+//! ```
+//!
+//! [`binding`] and [`devices`] give each rank its cpus and GPUs; [`hosts`] reads and writes lists of hosts;
+//! [`sendable`] and [`staged_store`] are the program that is sent to nodes and the folder of staged files there;
+//! [`record`] and [`trace`] write recordings and profiles; `remedy` and `spawn_error` make messages of errors.
 
 pub mod agent;
 pub mod binding;

@@ -1,5 +1,15 @@
 //! All code that depends on Linux: a small safe interface to system calls, without policy.
 //!
+//! | subject | modules |
+//! | --- | --- |
+//! | waiting and time | [`reactor`] (epoll), [`clock`] |
+//! | processes | [`spawn`], [`process`], [`inherit`], [`pty`], [`bind`] (cpus of ranks), [`cpu`] |
+//! | sockets | [`socket`], [`local`] (Unix sockets with names), [`tcp_peer`] (which user has the other end) |
+//! | networks | [`interfaces`], [`reserved`] (ports) |
+//! | files | [`files`], [`output_file`], [`own_directory`], [`host_file`] |
+//! | memory | [`shm`] (sealed memory and rings that processes share), [`secret_page`], [`random`] |
+//! | programs | [`build_id`], [`c_library`] |
+//!
 //! `unsafe` is in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
 //! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in two calls of [`socket`],
 //! in [`interfaces`] (a list that libc allocates), in one call of [`local`], in [`build_id`] (the program's own

@@ -2,6 +2,20 @@
 //!
 //! A driver (`node` with real processes, `sim` with scripted ones) passes events to a machine by `handle` and carries
 //! out what `poll` returns until `None`. The types of this interface are in [`io`] and [`launcher_io`].
+//!
+//! ```text
+//!   agent ──► session/     membership, starting children, launchers, names, ports: what concerns the whole session
+//!     │   └─► link/        links to the neighbours in the tree, and direct links to other agents
+//!     └─► job ──► job/         a job's lifecycle, ranks, child agents, input and output, failures
+//!           ├───► pmi_server/  what ranks ask by PMI-1 and PMI-2, and the pairs that they put
+//!           ├───► pmix/        what ranks ask by PMIx, through the PMIx server process
+//!           └───► collective/  fences, allgathers, rings and barriers of groups on one node
+//!   launcher/              the user's end of a job, and of the jobs that its ranks start
+//! ```
+//!
+//! `plan` derives the processes of a node from a job's description; `output` and `input` carry lines and bytes of
+//! ranks with credit; [`memory`] describes memory that ranks read; `outbox` queues outputs; [`clock_offset`] compares
+//! clocks; [`exit_code`], `digest` and [`replay`] are what their names say; `testing` is what the tests share.
 #![forbid(unsafe_code)]
 
 pub mod agent;

@@ -2,13 +2,15 @@
 //! ranks see them.
 //!
 //! ```text
-//!   launcher                                                   each node
-//!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, an image or a tree for each set
-//!        ▲ needed to send                  ◄── answer: what is missing ──┘                          │
-//!   digests, known: files that have not changed                              view: its files over the originals, for the ranks of a job
+//!   launcher                                             each node
+//!   set: names, contents, digests ── send ─► a stream ─► receive ─► store: contents by digest, an image or a tree
+//!        ▲ needed to send               ◄─ answer: what is missing ─┘                     │      for each set
+//!   digests, known: files that have not changed         view: the files of a set over the originals, for a job's ranks
 //! ```
 //!
-//! Nothing here knows agents: a stream is bytes, answers are lines.
+//! Nothing here knows agents: a stream is bytes, answers are lines. `image` makes a set a file system that the kernel
+//! can mount, [`receiving`] writes what arrives, [`gather`] brings files back after a job, [`file_system`] and `mounts`
+//! look at what is mounted.
 
 pub mod answer;
 pub mod digests;

@@ -59,18 +59,18 @@ pub enum Purpose {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetch {
     pub nspace: String,
-    /// `None`: only the job.
+    /// What is wanted of a rank of that job; `None`: only the description of the job.
     pub wanted: Option<Wanted>,
-    /// The job is not known to the one that asks.
+    /// Whether the job is unknown to the node that asks.
     pub is_new: bool,
 }
 
 /// The outcome of a collective of several jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Joined {
-    /// The same for all members, and unique in the session.
+    /// The context id, equal at all members and unique in the session.
     pub context: u64,
-    /// Of the nodes, in the same order for all.
+    /// The data of the nodes, in an order that is equal at all members.
     pub data: Vec<Bytes>,
     /// The other jobs.
     pub jobs: Vec<OtherJob>,

@@ -35,7 +35,7 @@ pub struct JobSpec {
     /// For each node where its first rank's socket listens (`rank_address`), on ports that its session has reserved.
     /// The root of a session fills it in; empty: agents find ports and tell each other.
     pub endpoints: Vec<Bytes>,
-    /// It was requested by a rank of another job.
+    /// Set if a rank of another job has requested this job.
     pub spawned: Option<Spawned>,
     pub options: JobOptions,
 }
@@ -151,7 +151,7 @@ pub struct Over {
     pub object: Object,
     /// Each `step`-th object is used first.
     pub step: u32,
-    /// So many consecutive ranks go to one object; 0: each object gets an equal number of consecutive ranks.
+    /// Number of consecutive ranks that go to one object; 0: each object gets an equal number of consecutive ranks.
     pub ranks: u32,
 }
 
@@ -195,10 +195,10 @@ pub enum Modex {
 /// Whether the links for the first exchange are made while ranks are still starting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum EarlyWireup {
-    /// If it is known which links these are.
+    /// Early, if it is known which links the first exchange uses.
     #[default]
     Auto,
-    /// Also if the tree may suffice: the links of the logarithmic allgather.
+    /// Early, even if the tree may suffice: then the links of the logarithmic allgather.
     Yes,
     No,
 }
@@ -310,7 +310,7 @@ pub struct BareFolder {
     pub path: Vec<u8>,
     /// The server's name for it: the path may lead elsewhere on another node.
     pub name: Vec<u8>,
-    /// Its permission bits.
+    /// The folder's permission bits.
     pub mode: u32,
 }
 
@@ -318,7 +318,7 @@ pub struct BareFolder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RankPorts {
     pub range: PortRange,
-    /// They listen already. Otherwise they only keep the ports for sockets that the ranks make.
+    /// Whether these sockets listen. If not, they only keep the ports for sockets that the ranks make.
     pub listen: bool,
 }
 

@@ -89,8 +89,8 @@ pub const HANDSHAKE_NS_MAX: u64 = 30_000_000_000;
 /// Bytes of frames from another agent that may wait for earlier frames or for their job. Equal to the longest frame,
 /// which is the result of the largest exchange passing through an agent.
 pub const DIRECT_WAITING_BYTES_MAX: usize = FRAME_PAYLOAD_MAX;
-/// Frames for another agent that are sent through the tree before there is a direct link (bytes). Chosen: a hop handles
-/// them faster than the link is made.
+/// Frames for another agent that are sent through the tree before there is a direct link (bytes). Chosen: a hop
+/// forwards that many bytes in less time than it takes to open the link.
 pub const ROUTED_BYTES_MAX: usize = 64 << 10;
 /// How long further frames wait for the direct link before they also go through the tree (ns). Chosen: much longer than
 /// a handshake takes.
@@ -108,7 +108,8 @@ pub const PMIX_KEY_LEN_MAX: usize = 511;
 /// Names that the ranks of a job have published or wait for, with their values (bytes): enough for ports, not for
 /// datasets.
 pub const NAMES_OF_JOB_BYTES_MAX: usize = 16 << 20;
-/// The same for all jobs of a session: the root stores them.
+/// Names that the ranks of all jobs of a session have published or wait for, with their values (bytes): the root stores
+/// them.
 pub const NAMES_BYTES_MAX: usize = 64 << 20;
 /// PMI: longest name of a service, and longest port. Every caller of `PMI_Lookup_name` has room for 1,024 bytes with
 /// the final zero.
@@ -131,9 +132,9 @@ pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
 /// Time between two questions to a PMIx server process whether it still answers (ns). Chosen: no load, and a small part
 /// of the next limit.
 pub const PMIX_PULSE_NS: u64 = 15_000_000_000;
-/// A PMIx server process that has not answered for this long has failed (ns). Chosen: longer than the library's thread
-/// is held up by thousands of ranks that connect at once, and than its server waits for a client that does not finish
-/// its first message.
+/// A PMIx server process that has not answered for this long has failed (ns). Chosen: longer than two delays that are
+/// no failure. Thousands of ranks that connect at once keep the thread of the PMIx library busy, and the library's
+/// server waits for a client that does not finish its first message.
 pub const PMIX_SILENT_NS_MAX: u64 = 60_000_000_000;
 /// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
@@ -174,9 +175,11 @@ pub const HELD_LINES_MEMORY_MAX: usize = 32 << 20;
 pub const HELD_LINES_FILE_MAX: u64 = 4 << 30;
 /// Largest payload of one frame of output.
 pub const STDIO_CHUNK_MAX: usize = 64 << 10;
-/// The same for standard input, which all children share, so that large pieces cost no memory for each. Measured:
-/// staging 256 MiB to 16 nodes on 2 cpus takes 0.75 x the time that it takes with the sizes for output.
+/// Standard input that has been sent and that not all of its readers have taken (bytes). All children share the pieces,
+/// so that large pieces cost no memory for each child. Measured: staging 256 MiB to 16 nodes on 2 cpus takes 0.75 x the
+/// time that it takes with the sizes for output.
 pub const STDIN_WINDOW_BYTES: usize = 2 << 20;
+/// Largest payload of one frame of standard input.
 pub const STDIN_CHUNK_MAX: usize = 256 << 10;
 /// How long a partial line may wait for its end before it is shown, so that prompts appear.
 pub const PARTIAL_LINE_NS_MAX: u64 = 200_000_000;

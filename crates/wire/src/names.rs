@@ -36,9 +36,9 @@ pub enum Ask {
 /// Whose names a rank withdraws.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Publisher {
-    /// Its own.
+    /// Names that the rank itself has published.
     Rank,
-    /// Those of any rank of its job.
+    /// Names that any rank of its job has published.
     Job,
 }
 
@@ -69,7 +69,7 @@ pub struct Item {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Value {
-    /// Of PMI, and strings of PMIx.
+    /// A value of PMI, or a string of PMIx.
     Text(Bytes),
     /// Any other value of PMIx, packed by its library.
     Packed(Bytes),
@@ -89,14 +89,14 @@ impl Value {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// To a publication or withdrawal.
+    /// A name was published or withdrawn.
     Done,
-    /// To a look-up: those that exist.
+    /// The wanted names that exist.
     Found(Vec<Found>),
     Refused(Refusal),
-    /// To a request for processes: they run.
+    /// The requested processes run.
     Spawned(NewJob),
-    /// They do not, for this reason.
+    /// The requested processes were not started, for this reason.
     NotSpawned {
         problem: String,
     },

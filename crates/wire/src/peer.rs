@@ -148,9 +148,9 @@ pub enum Role {
 /// What an agent that has lost its parent presents to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Rejoin {
-    /// Its incarnation.
+    /// The agent's incarnation.
     pub incarnation: u32,
-    /// The length of the prefix of the root's log that it has.
+    /// The length of the prefix of the root's log that the agent has.
     pub at: u32,
 }
 
@@ -354,7 +354,8 @@ pub enum Control {
     Seats(Vec<AgentId>),
     /// Launcher to root: list the nodes.
     AskNodes,
-    /// Also the answer to `Revive`, once all agents are up or known to be missing. The position is the `AgentId`.
+    /// Root to launcher: the state of each node, by `AgentId`. It answers `AskNodes`, and `Revive` once all agents are
+    /// up or known to be missing.
     Nodes(Vec<NodeState>),
     /// Launcher to root: restart the agents that are lost.
     Revive,
@@ -420,15 +421,15 @@ pub struct Departed {
     pub node: NodeId,
     /// The first fence that the rank will never enter.
     pub epoch: Epoch,
-    /// The same for PMIx fences.
+    /// The first fence of PMIx that the rank will never enter.
     pub modex_epoch: Epoch,
-    /// Whether it called PMI finalize.
+    /// Whether the rank called PMI finalize.
     pub finalized: bool,
-    /// Whether it called init.
+    /// Whether the rank called PMI init.
     pub initialised: bool,
-    /// It has ended without finalize, and others may wait for it where no agent sees it.
+    /// The rank has ended without finalize, and other ranks may wait for it where no agent sees it.
     pub deserted: bool,
-    /// Its exit code, if it has ended.
+    /// The rank's exit code, if the rank has ended.
     pub exit: Option<u8>,
 }
 

@@ -346,7 +346,7 @@ pub enum ProcState {
     Planned,
     Running,
     Connected,
-    /// Its exit code, unless it was killed.
+    /// The process has ended, with this exit code unless it was killed.
     Gone(Option<u8>),
 }
 

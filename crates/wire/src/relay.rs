@@ -45,7 +45,7 @@ pub enum What {
     /// The rank's host has accepted the connection.
     Connected,
     Bytes(Bytes),
-    /// So many bytes have reached the rank; as many more may be sent.
+    /// This many bytes have reached the rank; as many more may be sent.
     Taken(u32),
     /// No more bytes follow.
     End,

@@ -59,7 +59,7 @@ pub struct NodeState {
 pub enum Presence {
     Starting,
     Up,
-    /// It could not be started, did not return, or its link broke.
+    /// The agent could not be started, did not return, or its link broke.
     Lost {
         problem: Problem,
     },
@@ -112,7 +112,7 @@ pub enum JobState {
     /// Not all ranks are running yet.
     Starting,
     Running,
-    /// Its ranks were told to end.
+    /// The ranks were told to end.
     Ending,
 }
 
@@ -127,9 +127,9 @@ pub struct RankPortsReport {
 /// What an agent tells about the ports that it has reserved for ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RankPortsNews {
-    /// They are reserved, and somebody listens; `address` has the lowest one (`rank_address`).
+    /// The agent has reserved this many ports and listens on them; `address` has the lowest one (`rank_address`).
     Reserved { count: u16, address: Bytes },
-    /// Those of this job, which has ended everywhere, are as if no job had had them.
+    /// The ports of this job, which has ended everywhere, listen anew and may be allotted to another job.
     Renewed(JobId),
 }
 
@@ -147,10 +147,10 @@ pub enum Entry {
 /// The position of an agent in the tree, if it differs from the original tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Its incarnation: the length of the log when it was last started; 0: started with the session.
+    /// The agent's incarnation: the length of the log when the agent was last started; 0: started with the session.
     pub incarnation: u32,
     pub parent: AgentId,
-    /// Its parent is not the one under which it was started.
+    /// Whether the parent is another agent than the one that was the parent at the start.
     pub is_adopted: bool,
     pub is_lost: bool,
 }
@@ -163,7 +163,7 @@ pub struct Log {
     pub entries: Vec<Entry>,
     /// The path to the root has changed: frames sent on the old path may be lost.
     pub has_moved: bool,
-    /// Of the jobs up to `newest` only those in `live` may still send frames.
+    /// Among the jobs up to `newest`, only the jobs in `live` may still send frames.
     pub newest: JobId,
     pub live: Vec<JobId>,
 }

@@ -3,6 +3,10 @@
 //! Every run has a mark in its environment, which all of its processes inherit. A run that does not end by itself is
 //! killed, and its test fails with all of its output. A run that ends must leave nothing behind: no process with the
 //! mark, no file in its temporary folder, no panic on stderr; on the hosts of a testbed nothing at all.
+//!
+//! [`programs`] finds the product, [`peers`] and [`libraries`] find test programs and other launchers, [`machines`]
+//! makes hosts, [`sessions`] standing sessions, [`strangers`] another user, [`walls`] hosts that cannot reach each
+//! other, [`faults`] jobs that faults strike. The tests are in `tests/e2e`, one file for each subject.
 
 mod capture;
 pub mod executables;

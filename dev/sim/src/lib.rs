@@ -4,6 +4,17 @@
 //! Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use
 //! `wireup-client`. Checkers watch every run.
 //!
+//! ```text
+//!   world: the main loop, on clock ──► hosts, remote, calls, batch    machines, remote shells, steps of a batch system
+//!                                  ├─► agents, lifecycle, dials, net  agents and the links between them
+//!                                  ├─► launchers, jobs, ranks         launchers; jobs with their simulated processes
+//!                                  ├─► client, sockets, servers       the ranks' PMI and PMIx
+//!                                  └─► checkers                       the rules that hold in every run
+//! ```
+//!
+//! [`spec`] describes a world, [`workload`] what its ranks do, [`fault_injection`] its faults; [`random`] makes worlds
+//! by seed, [`shrink`] reduces one that breaks a rule.
+//!
 //! [`rank_network`] is apart from that: the network that ranks make among themselves, without agents, with the code of
 //! `wireup-group`.
 #![forbid(unsafe_code)]

@@ -3,7 +3,7 @@
 use crate::build::cargo;
 use crate::step::{self, Result};
 use crate::structure;
-use crate::{build, layout};
+use crate::{build, layout, peers};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -29,6 +29,7 @@ pub fn run() -> Result {
         step::step("cargo clippy", || step::run(cargo().args(args).env("CARGO_INCREMENTAL", "0")))?;
         step::step("cargo clippy, in lab/", || step::run(build::lab().args(args).env("CARGO_INCREMENTAL", "0")))?;
     }
+    step::step("the report of the benchmarks, in lab/", report)?;
     build::programs()?;
     build::bench()?;
     let mut product = cargo();
@@ -40,6 +41,16 @@ pub fn run() -> Result {
         step::step(name, || show_failures_last(&mut tests))
     });
     tested.into_iter().collect()
+}
+
+/// The tests of the report, and whether pages and figures are what the data give.
+fn report() -> Result {
+    for words in ["-m unittest discover -q -t . -s report/tests", "-m report page --check"] {
+        let mut python = Command::new(peers::python(&layout::report()));
+        python.args(words.split(' ')).current_dir(layout::root().join("lab")).env("PYTHONDONTWRITEBYTECODE", "1");
+        step::run_quietly(&mut python)?;
+    }
+    Ok(())
 }
 
 /// Builds the product, then runs the end-to-end tests whose names contain `name`.

@@ -53,6 +53,11 @@ pub fn numpy() -> PathBuf {
     target().join("peers/numpy")
 }
 
+/// A virtual environment with what the report of the benchmarks needs.
+pub fn report() -> PathBuf {
+    target().join("peers/report")
+}
+
 /// What is kept of the PyPI package `nvidia-nvshmem-cu12`.
 pub fn nvshmem() -> PathBuf {
     target().join("peers/nvshmem")

@@ -1,4 +1,5 @@
-//! The MPI implementations that ranks and comparisons need, in virtual environments below the target directory.
+//! The MPI implementations that ranks and comparisons need, and the packages of the report of benchmarks, in virtual
+//! environments below the target directory.
 //!
 //! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on
 //! a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken
@@ -67,6 +68,9 @@ pub fn install(purpose: Purpose) -> Result {
     installed(&layout::numpy(), &[NUMPY])?;
     installed(&layout::snakemake(), &[SNAKEMAKE])?;
     installed(&layout::openmpi5(), &[OPEN_MPI, MPI4PY])?;
+    let requirements = layout::root().join("lab/report/requirements.txt");
+    let packages = fs::read_to_string(&requirements).map_err(|e| format!("read {}: {e}", requirements.display()))?;
+    installed(&layout::report(), &packages.split_whitespace().collect::<Vec<_>>())?;
     environment(&layout::intel(), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
         take(at, INTEL_WITH_LIBFABRIC, TAKE_LIBFABRIC)

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use xtask::debian::{Purpose, packages};
 use xtask::layout::root;
 
-/// README and its like, and all of `docs` with its shelves.
+/// README and its like, all of `docs` with its shelves, and the pages of the benchmarks.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/guides", "docs/reference", "docs/explanation"].map(|folder| root().join(folder));
+    let folders =
+        ["", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "lab/data", "lab/report"];
+    let folders = folders.map(|folder| root().join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder of ours"));
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let pages: Vec<_> = paths.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
@@ -51,7 +53,7 @@ fn second_cell<'a>(page: &'a str, head: &str) -> BTreeSet<&'a str> {
 
 #[test]
 fn the_pages_list_the_packages_of_debian_that_each_command_installs() {
-    let [readme, testing] = ["README.md", "docs/guides/testing.md"].map(|page| fs::read_to_string(root().join(page)));
+    let [readme, testing] = ["README.md", "docs/dev/testing.md"].map(|page| fs::read_to_string(root().join(page)));
     let (readme, testing) = (readme.expect("the page"), testing.expect("the page"));
     let demo: BTreeSet<&str> = packages(Purpose::Demo).into_iter().collect();
     assert_eq!(second_cell(&readme, "| `demo` |"), demo);

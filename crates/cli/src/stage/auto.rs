@@ -2,7 +2,7 @@
 //! server.
 //!
 //! A busy server answers one request after the other. How many requests there are was measured, as everything here
-//! (`docs/explanation/staging-benchmarks.md`):
+//! (`lab/data/staging.md`):
 //!
 //! ```text
 //!   not staged   ranks x (1.1 x files + 0.06 x files in folders) x 0.2 ms

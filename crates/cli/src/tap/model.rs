@@ -2,9 +2,8 @@
 //!
 //! The program's own time stays as it was measured; the launcher's parts are replaced. If ranks outnumber the cores,
 //! what the first of them have computed while others were being started is work that the cores have to do all the same,
-//! so it is added to the program's time. Constants are fitted to the tables of docs/explanation/benchmarks.md and
-//! docs/explanation/startup-benchmarks.md, whose machine has two cores: work that cores share is in milliseconds of one
-//! core.
+//! so it is added to the program's time. Constants are fitted to the tables of lab/data/launch.md and
+//! lab/data/exchange.md, whose machine has two cores: work that cores share is in milliseconds of one core.
 
 /// A run's fixed time on one node: `true-1x4`.
 const FIXED_MS: f64 = 2.9;

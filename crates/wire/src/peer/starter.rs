@@ -83,11 +83,11 @@ pub struct Batch {
 /// called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
-    /// It was set for this call.
+    /// The variable was set for this call.
     Stated,
-    /// It may have been inherited from an earlier log-in: it is used only if the parent offers the same address.
+    /// The variable may have been inherited from an earlier log-in. It is used only if the parent offers that address.
     Doubtful,
-    /// It belongs to another process.
+    /// The variable describes the log-in of another process.
     Unknown,
 }
 

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// How frames between agents that are not neighbours in the tree travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum AgentTransport {
-    /// Same as `Tcp`.
+    /// `Tcp`, without having been asked for.
     #[default]
     Auto,
     /// Hop by hop through the tree (S3: sRPC).
     Tree,
     /// The first frames through the tree, the others over a TCP connection between the two (S3: dTCP).
     Tcp,
-    /// The same with UCX endpoints (S3: dUCX).
+    /// The first frames through the tree, the others over UCX endpoints of the two (S3: dUCX).
     Ucx,
 }
 

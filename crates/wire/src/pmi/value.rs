@@ -13,7 +13,7 @@ pub(super) struct FieldName {
 
 /// A field type of the table.
 pub(super) trait Value<'a>: Sized {
-    /// Its name in the documentation.
+    /// The name of the type in the printed table.
     const TYPE: &'static str;
     /// Whether a message may lack it.
     const OPTIONAL: bool = false;

@@ -1,0 +1,1 @@
+"""Tables, comparisons, figures and pages from the JSON lines of the benchmarks. README.md describes the commands."""
