@@ -79,7 +79,7 @@ mod tests {
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         let listed = Command::new(&place).arg("--list").output().unwrap();
         assert!(String::from_utf8_lossy(&listed.stdout).contains("the_sendable_program_is_smaller_and_still_runs"));
-        // It is what it would send in its turn.
+        // The smaller program is not changed when it is sent in its turn.
         assert_eq!(sendable(place.to_str().unwrap()), bytes);
         fs::remove_file(place).unwrap();
     }

@@ -102,7 +102,7 @@ impl RingWriter {
         place.copy_from_slice(&bytes[..count]);
         let shared = [self.memory.as_fd()];
         let fds = if self.is_shared { &[][..] } else { &shared[..] };
-        // So few bytes are never sent in part.
+        // Four bytes are always sent whole.
         socket::send(&socket, &(count as u32).to_le_bytes(), fds)?;
         self.is_shared = true;
         self.written += count as u64;

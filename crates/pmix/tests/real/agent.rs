@@ -258,7 +258,7 @@ pub struct Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It has already ended, or the test has failed.
+        // The client has already ended, or the test has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

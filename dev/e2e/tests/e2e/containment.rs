@@ -112,7 +112,7 @@ fn a_session_that_is_killed_at_once_leaves_no_process_of_its_jobs() {
     }
     for nodes in ["", "--virtual-nodes 4"] {
         let session = Session::up(nodes);
-        // Its keeper serves the next job again.
+        // A first job, whose keepers are used again by the next job.
         session.job("-n 4 true").succeed();
         let mut running = session.job("-n 8").sh(RANK).start();
         await_sleepers(&mut running, 8);

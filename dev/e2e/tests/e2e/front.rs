@@ -404,7 +404,7 @@ fn a_singleton_starts_children() {
         assert_eq!(outcome.out().lines().filter(|line| line.ends_with(" to come")).count(), 3, "{outcome}");
         let outcome = singleton("missing /no/such").expect_code(0);
         outcome.expect_err_line(&["cannot start", "/no/such: not found"]);
-        // It waits for children that have failed.
+        // The singleton waits for its children, which fail, and is ended with them.
         let outcome = singleton("fail");
         outcome.expect_err_line(&["job 1", "exited with code 9"]);
         assert_eq!(outcome.code(), 128 + 15, "{outcome}");

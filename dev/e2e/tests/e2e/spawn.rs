@@ -219,7 +219,7 @@ fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
                 ("missing hostname ppr 0", "info key ppr"),
                 ("missing hostname wdir /no/such/folder", "working directory /no/such/folder"),
             ] {
-                // It checks this itself.
+                // Open MPI checks the info key `ppr` itself.
                 if words.contains("ppr") && is_open_mpi(family_of.0) {
                     continue;
                 }

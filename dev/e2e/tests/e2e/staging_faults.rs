@@ -216,7 +216,7 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
         .stdin_open()
         .start();
     running.await_out("ready\n", 1);
-    // It has no rank, so the job can end without it, and the session cannot.
+    // Agent 1 has no rank, so the job can end while the agent is stopped, but the session cannot.
     let agent = agent(&machines, 1);
     send(&agent, Signal::STOP);
     running.close_stdin();

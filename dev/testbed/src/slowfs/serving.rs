@@ -41,7 +41,7 @@ impl Serving {
         let source = Source::open(&folder).map_err(failed(&folder))?;
         let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
         let device = mounting::attach(&point, &folder)?;
-        // This value takes the mount away, from here on.
+        // From here on, dropping `serving` unmounts the file system.
         let serving = Serving { point, server: server.clone() };
         let session = Session::from_fd(server, device, SessionACL::All, Config::default());
         let session = session.map_err(failed(&serving.point))?;

@@ -300,7 +300,7 @@ fn a_broken_link_loses_no_frame_and_is_reported_after_a_delay() {
     assert!(due > T && due < T + SECOND);
     assert_eq!(notes(&mut three, T), []);
     assert_eq!(notes(&mut three, due), [(5, problem.to_owned())]);
-    // Neither agent tries again.
+    // A further offer of the peer is ignored: the two agents make no new direct link.
     assert!(three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs().is_empty());
 }
 

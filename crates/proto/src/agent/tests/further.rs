@@ -38,7 +38,7 @@ fn a_further_library_is_answered_on_its_own_socket() {
         assert!(net.further_replies(rank, 1).contains("v0v1v2v3"));
         assert_eq!(net.replies(rank), "");
     }
-    // The same request means something else on the inherited socket, where no such group is defined.
+    // On the inherited socket the same request is refused, since no group 0 is defined there.
     assert!(net.request(0, "cmd=wireup-gather;id=5;group=0;value=x;").contains("there_is_no_such_group"));
 }
 

@@ -142,7 +142,7 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     assert_eq!(middle.receive_launch(UP, job(2)).outputs().calls().len(), 2);
     assert!(middle.deadline().is_some_and(|deadline| deadline > later));
     assert!(middle.tick_at(later).sent(UP).is_empty(), "no agent is late yet");
-    // The same job again.
+    // The launch of job 2 arrives a second time and starts nothing.
     let again = middle.receive_launch(UP, job(2)).outputs();
     assert!(!again.spawns(), "{again:?}");
 }

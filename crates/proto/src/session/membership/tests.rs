@@ -288,7 +288,7 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
     assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
     assert!(leaves(&bench(1).input(Input::ParentLost)), "a child of the root is lost with its link");
     assert!(leaves(&of(Scene::one_run(3), &SessionSnapshot::default()).input(Input::ParentLost)));
-    // It has learned that its parent is lost before the link broke.
+    // Agent 7 learns from the log that its parent, agent 3, is lost before the link breaks.
     let mut agent = bench(7);
     agent.log(0, Entry::Lost(ids([3])));
     assert!(!leaves(&agent.input(Input::ParentLost)) && agent.part.is_seeking());

@@ -259,7 +259,7 @@ mod tests {
             let others = names(store.look_up(lookup(elsewhere, &[&name], Range::Session, 0)));
             assert_eq!(others == NOT_FOUND, elsewhere != (0, 0), "{name}: {others:?}");
         }
-        // The same name on another node, in another job.
+        // Names of the ranges node and job may be published again on another node or in another job.
         assert_eq!(publish(&mut store, (1, 2), "Node", Range::Node, Keep::Job), Answer::Done);
         assert_eq!(publish(&mut store, (2, 1), "Job", Range::Job, Keep::Job), Answer::Done);
         assert_eq!(publish(&mut store, (2, 1), "Session", Range::Session, Keep::Job), TAKEN);

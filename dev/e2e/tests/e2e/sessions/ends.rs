@@ -137,7 +137,7 @@ fn agents_restarted_while_others_are_lost_return_eventually() {
         // If the last agent is lost at the wrong moment, agents that it should have started are missed after the time
         // for a start only.
         let up = session.again_later("").guard(Duration::from_secs(100)).start();
-        // It may have ended already, since it lost its parent.
+        // The last agent may have ended already, since it lost its parent.
         let _ = kill_process(last.pid, Signal::KILL);
         up.finish();
     }
