@@ -255,7 +255,7 @@ fn a_failure_ends_the_whole_family() {
     for family_of in families() {
         for placement in PLACEMENTS {
             let outcome = family(&family_of, placement, "fail").finish();
-            // Ranks of Open MPI 5 abort when the connection to one that has exited is lost.
+            // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
             if family_of.0 == Flavour::OpenMpi5 && outcome.code() == 14 {
                 continue;
             }
@@ -312,7 +312,7 @@ fn in_a_session(program: &Path) {
     fs::remove_file(&allowed).expect("the file is there");
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
-    // Or what Open MPI 5 makes of it, as above.
+    // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
     assert!([9, 14].contains(&outcome.code()), "{outcome}");
     let outcome = session.job("-n 2").arg(program).args(["missing", "/no/such"]).succeed();
     assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{outcome}");

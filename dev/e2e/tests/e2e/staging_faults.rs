@@ -226,7 +226,7 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
     running.signal(Signal::INT);
     running.await_that("the end", Running::has_ended);
     send(&agent, Signal::CONT);
-    // Not 3: it did not come to an end of its own.
+    // The session was interrupted: 130, and not the exit code 3 of the rank.
     running.finish().expect_code(130);
     clear(&machines);
 }

@@ -27,7 +27,7 @@ fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[
     slow.clear();
     fs::write(&gate, b"").expect("a file");
     let outcome = running.finish().expect_code(0);
-    // The end of what keepers did before; the server sends it when it likes.
+    // FUSE sends `release` of files that keepers have closed before at any later time.
     let lines = slow.log().into_iter().filter(|line| !line.operation.starts_with("release"));
     (lines.collect(), outcome)
 }
@@ -91,7 +91,7 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
     };
     assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
     folder.write("source/lib/other", b"");
-    // The kernel may remember for a second that it is not there.
+    // The kernel may cache for a second that `lib/other` does not exist.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
 }

@@ -141,10 +141,11 @@ impl State {
 
 impl Filesystem for Server {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // As NFS does: cached contents end with the attributes they belong to, and the targets of links are cached too.
+        // As on NFS, cached contents are dropped when a file's attributes change, and the targets of symbolic links are
+        // cached.
         let wanted = [InitFlags::FUSE_AUTO_INVAL_DATA, InitFlags::FUSE_CACHE_SYMLINKS];
         for capability in wanted.iter().take(if self.cold { 1 } else { 2 }) {
-            // An old kernel without it sends more operations.
+            // An old kernel without the capability sends more operations.
             let _ = config.add_capabilities(*capability);
         }
         Ok(())
