@@ -200,8 +200,8 @@ fn programs_start_from_their_copies_or_as_originals() {
         (relative, "script bin/script a\n".to_owned()),
     ] {
         let run = match words.starts_with("--wdir") {
-            // A rank's working directory must not be within a mounted staged folder, so the program is named relative to
-            // the folder's parent.
+            // A rank's working directory must not be within a mounted staged folder, so the program is named relative
+            // to the folder's parent.
             true => staged.job(&format!("--wdir {} env/bin/script a", staged.folder.0.display())),
             false => staged.job(&words),
         };
