@@ -255,7 +255,7 @@ fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
 
 #[test]
 fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
-    // Agent 5 could not dial it and asks it to dial.
+    // Agent 5 could not dial agent 3 and asks agent 3 to dial.
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     three.outputs();

@@ -56,7 +56,7 @@ fn listening(agent: &mut TestAgent) -> Vec<Output> {
 #[test]
 fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Pmix);
-    // Other nodes may take long: the server's time begins when they have told.
+    // The time limit of the server's start begins only when all nodes have reported where their ranks listen.
     let outputs = agent.tick_at(T + 2 * PMIX_START_NS_MAX).outputs();
     assert!(!outputs.contains(&Output::StopPmix { job: JOB }), "{outputs:?}");
     let outputs = listening(&mut agent);
