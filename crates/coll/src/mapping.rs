@@ -39,12 +39,12 @@ pub enum MappingError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
     blocks: Vec<Block>,
-    /// By block: the first rank of the block within one round.
+    /// First rank of each block within one round.
     starts: Vec<u64>,
     /// The number of ranks that one pass over the blocks places.
     round_ranks: u64,
     job_size: u32,
-    /// No node is in two blocks.
+    /// Whether no node is in two blocks.
     disjoint: bool,
 }
 
@@ -232,7 +232,7 @@ pub fn by_node(nodes: u32, job_size: u32) -> Vec<Block> {
     by_ppn(nodes, 1, job_size)
 }
 
-/// `ppn` consecutive ranks per node in turn; if ranks remain, it starts again at the first node.
+/// Places `ppn` consecutive ranks on each node in turn; if ranks remain, it starts again at the first node.
 pub fn by_ppn(nodes: u32, ppn: u32, job_size: u32) -> Vec<Block> {
     match job_size.div_ceil(ppn.max(1)).min(nodes) {
         _ if ppn == 0 => Vec::new(),

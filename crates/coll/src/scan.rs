@@ -31,7 +31,7 @@ pub struct Up {
     pub right: Bytes,
 }
 
-/// What surrounds the processes of a subtree in the ring.
+/// The ring positions and values around the processes of a subtree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Down {
     /// Number of processes before the subtree's first one, counted from the ring's beginning.
@@ -71,7 +71,7 @@ pub enum Refused {
 }
 
 impl Up {
-    /// `count` as u32 LE, then both values encoded as in [`values`].
+    /// Encodes `count` as u32 LE, then both values as in [`values`].
     pub fn encode(&self) -> Bytes {
         encode(self.count, &self.left, &self.right)
     }
@@ -82,7 +82,7 @@ impl Up {
 }
 
 impl Down {
-    /// `before` as u32 LE, then both values encoded as in [`values`].
+    /// Encodes `before` as u32 LE, then both values as in [`values`].
     pub fn encode(&self) -> Bytes {
         encode(self.before, &self.left, &self.right)
     }
@@ -121,7 +121,7 @@ pub struct RingScan {
 }
 
 impl RingScan {
-    /// For a peer with this many children and processes.
+    /// The state of a peer with this many children and processes.
     pub fn new(children: usize, local_size: usize) -> Self {
         RingScan { local_size, own: None, children: vec![None; children], total: None }
     }

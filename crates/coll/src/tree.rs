@@ -1,4 +1,4 @@
-//! The k-ary tree over agents `0..count`, numbered level by level.
+//! Computes the k-ary tree over agents `0..count`, numbered level by level: parents, children, next hops.
 //!
 //! ```text
 //!            0                 fan-out 2: the children of i are 2i+1 and 2i+2,
@@ -57,11 +57,11 @@ fn capacity(fanout: u32, levels: u32) -> u64 {
 /// The next hop from one agent to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hop {
-    /// Both are the same agent.
+    /// The two agents are the same.
     Here,
-    /// Towards the root.
+    /// Towards the root: the parent.
     Parent,
-    /// Into the subtree of this child.
+    /// Away from the root: this child, in whose subtree the agent is.
     Child(AgentId),
 }
 
@@ -86,23 +86,23 @@ impl Tree {
         self.fanout
     }
 
-    /// `None` for the root.
+    /// The parent of an agent; `None` for the root.
     pub fn parent(&self, id: AgentId) -> Option<AgentId> {
         let before = id.0.checked_sub(1)?;
         Some(AgentId(if self.is_beside(id) { 0 } else { before / self.fanout }))
     }
 
-    /// Whether it was added to the tree: a child of the root.
+    /// Whether an agent was added to the tree, as a child of the root.
     pub fn is_beside(&self, id: AgentId) -> bool {
         id.0 >= self.count.max(1)
     }
 
-    /// The ids of the children, empty for a leaf; without agents beside the tree.
+    /// The ids of the children, empty for a leaf. Agents that were added to the tree are left out.
     pub fn children(&self, id: AgentId) -> Range<u32> {
         self.below(&(id.0..id.0.saturating_add(1)))
     }
 
-    /// Hops from the root.
+    /// Number of hops from the root.
     pub fn depth(&self, id: AgentId) -> u32 {
         if self.is_beside(id) {
             return 1;
@@ -150,7 +150,8 @@ impl Tree {
         Hop::Parent
     }
 
-    /// `root` and its descendants, level by level; without agents beside the tree, unless it is one.
+    /// `root` and its descendants, level by level. Agents that were added to the tree are left out, unless `root` is
+    /// one.
     pub fn subtree(&self, root: AgentId) -> Subtree {
         Subtree { tree: *self, level: root.0..root.0.saturating_add(1), at: root.0 }
     }

@@ -1,9 +1,9 @@
-//! The cpus of each rank of a node.
+//! Determines the CPUs of each rank of a node.
 //!
 //! ```text
 //!   even            the node's cores divided (os/bind/even)
-//!   an object       ranks go to the objects of --map-by in turn; within one, each takes the next ones of the objects that it is bound to,
-//!                   starting over when all are taken
+//!   an object       ranks go to the objects of --map-by in turn; within one, each rank takes the next
+//!                   objects of the kind that it is bound to, starting over when all are taken
 //!   a larger object the one around the object of --map-by
 //!   lists, slots    as written
 //! ```
@@ -15,7 +15,7 @@ use wireup_proto::io::SpawnPlan;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{BindTo, Binding, Object, Over};
 
-/// The cpus of `ranks` ranks, in the order of local ranks; `None`: not bound.
+/// The CPUs of `ranks` ranks, in the order of local ranks; `None`: the rank is not bound.
 ///
 /// # Errors
 /// The machine does not describe an object, or has none of the cpus that are named.
@@ -64,11 +64,11 @@ fn level(object: Object) -> Level {
     }
 }
 
-/// Ranks of a node in a picture. Chosen: more than a node has cores today; a frame has room for it.
+/// Most ranks of a node in a picture. Chosen: more than a node has cores today; a frame has room for it.
 const LINES_MAX: usize = 512;
 
-/// How the ranks of a plan are bound on this machine. `None` if that cannot be found out, so that they cannot be
-/// started either.
+/// A picture of how the ranks of a plan are bound on this machine. `None`: this cannot be found out, so the ranks
+/// cannot be started either.
 pub fn picture_of(plan: &SpawnPlan) -> Option<String> {
     let machine = Machine::this().ok()?;
     let sets = sets(&plan.binding, &machine, plan.ranks.len()).ok()?;
@@ -106,7 +106,7 @@ fn drawn(sockets: &[CpuSet], cores: &[CpuSet], set: &CpuSet) -> String {
     sockets.iter().map(of_socket).collect()
 }
 
-/// The cpus of a list that ranks may use.
+/// The CPUs of a list, as far as ranks may use them.
 fn named(list: &str, machine: &Machine) -> io::Result<CpuSet> {
     let set = CpuSet::parse(list).unwrap_or_default().intersection(machine.allowed());
     match set.is_empty() {
@@ -120,7 +120,8 @@ fn none_of(what: &str, machine: &Machine) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
-/// `always`: ranks that would be free are bound to all cpus, because these are not all of the machine's.
+/// Divides the node's CPUs evenly. `always`: ranks that would be free are bound to all CPUs of the node, because these
+/// are not all of the machine's.
 fn even(machine: &Machine, ranks: usize, always: bool) -> Vec<Option<CpuSet>> {
     match machine.even(ranks) {
         Even::Cores { shares, .. } | Even::Domains { shares, .. } => shares.into_iter().map(Some).collect(),
@@ -128,7 +129,7 @@ fn even(machine: &Machine, ranks: usize, always: bool) -> Vec<Option<CpuSet>> {
     }
 }
 
-/// An object of `--map-by` with those that ranks are bound to.
+/// An object of `--map-by`, with the objects that ranks are bound to in it.
 struct Place {
     choices: Vec<CpuSet>,
     next: usize,
@@ -148,7 +149,7 @@ fn within(machine: &Machine, to: Level, count: usize, over: Option<Over>, ranks:
 }
 
 impl Place {
-    /// The parts of a place; if the parts are larger, the one around it.
+    /// The parts of a place; if the parts are larger than the place, the part around it.
     fn new(place: &CpuSet, parts: &[CpuSet]) -> Place {
         let overlapping = parts.iter().filter(|part| !part.intersection(place).is_empty());
         let is_larger = |part: &CpuSet| part.intersection(place) == *place;
@@ -156,7 +157,7 @@ impl Place {
         Place { choices: choices.collect(), next: 0 }
     }
 
-    /// The next `count` objects together, no more than there are.
+    /// The CPUs of the next `count` objects, or of all objects if there are fewer.
     fn take(&mut self, count: usize) -> CpuSet {
         let len = self.choices.len();
         let count = count.min(len);
@@ -171,11 +172,11 @@ impl Place {
     }
 }
 
-/// Which place a local rank goes to.
+/// The order in which local ranks go to places.
 struct Order {
     places: usize,
     step: usize,
-    /// So many consecutive ranks stay together.
+    /// Number of consecutive ranks that go to the same place.
     together: usize,
 }
 
@@ -197,7 +198,8 @@ impl Order {
     }
 }
 
-/// `0-2`: cores. `1:0,1`: cores of a socket. `*`: all. Several of these, with a semicolon between. Empty: not bound.
+/// The CPUs that a slot names. `0-2`: cores. `1:0,1`: cores of a socket. `*`: all. Several of these are separated by
+/// semicolons. Empty: not bound.
 fn of_slot(slot: &str, machine: &Machine) -> io::Result<Option<CpuSet>> {
     let mut set = CpuSet::new();
     if slot.is_empty() {

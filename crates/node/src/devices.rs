@@ -1,5 +1,5 @@
-//! GPUs for ranks: finds a node's devices, and gives each rank a share through the variables that the GPU libraries
-//! read.
+//! Gives GPUs to ranks: finds a node's devices, and gives each rank a share through the variables that the GPU
+//! libraries read.
 //!
 //! A batch system's settings for the node take precedence; if there are none, the kernel's devices are used. A share is
 //! the rank's part of the list, in order, as with CPUs. Devices are not opened: a library that finds fewer reports that
@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// Variables that say which devices of a node a process may use. Their values are valid on that node only.
+/// Variables that say which devices of a node a process may use. The values are valid on that node only.
 pub const NAMES: [&str; 5] =
     ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"];
 /// The variable for each vendor's devices, with the vendor's PCI number; NVIDIA's devices are found by their own files.
@@ -27,8 +27,9 @@ struct List {
     devices: Vec<Vec<u8>>,
 }
 
-/// Completes the environment of a node's ranks. `per_rank`: devices for each, 0: leave them as they are. `own`: such
-/// variables of this process apply to the ranks too, whose environment comes from elsewhere.
+/// Completes the environment of a node's ranks. `per_rank`: number of devices for each rank; 0: the variables are left
+/// as they are. `own`: whether such variables of this process apply to the ranks too, whose environment comes from
+/// elsewhere.
 ///
 /// # Errors
 /// The node does not offer enough.
@@ -52,7 +53,7 @@ fn add_missing(batch: &mut Batch, mine: Vec<(&'static str, OsString)>) {
     }
 }
 
-/// `root`: the root of the machine's file system.
+/// Gives each rank its devices. `root`: the root of the machine's file system.
 fn divide(batch: &mut Batch, per_rank: usize, root: &Path) -> Result<(), SpawnError> {
     let needed = batch.processes.len() * per_rank;
     let seen = seen(root);
@@ -71,7 +72,7 @@ fn divide(batch: &mut Batch, per_rank: usize, root: &Path) -> Result<(), SpawnEr
     Ok(())
 }
 
-/// The lists that are set; otherwise the devices found by the kernel.
+/// The lists of devices that the environment sets; otherwise the devices found by the kernel.
 fn offered(env: &[Vec<u8>], seen: &[List]) -> Vec<List> {
     let set = |name: &'static str| Some(List { name, devices: devices(value_of(env, name)?) });
     let lists: Vec<List> = NAMES.into_iter().filter_map(set).collect();
@@ -82,7 +83,7 @@ fn value_of<'e>(env: &'e [Vec<u8>], name: &str) -> Option<&'e [u8]> {
     env.iter().rev().find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// `-1` or a value that is not a device ends the list, as in CUDA.
+/// The devices of a list. `-1` or a value that is no device ends the list, as in CUDA.
 fn devices(value: &[u8]) -> Vec<Vec<u8>> {
     let words = value.split(|byte| *byte == b',').map(|word| word.trim_ascii());
     words.take_while(|word| !matches!(*word, b"" | b"-1" | b"NoDevFiles")).map(<[u8]>::to_vec).collect()

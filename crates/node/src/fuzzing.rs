@@ -1,5 +1,5 @@
-//! What must hold for the decoders of this crate, whatever the bytes are. The fuzz targets with the names of these
-//! functions search for violations.
+//! Checks what must hold for the decoders of this crate, whatever the bytes are. The fuzz targets with the names of
+//! these functions search for violations.
 
 use crate::agent::step::lines::{Lines, Said, at, read_at};
 use crate::agent::transports::ucx::inbox::Inbox;
@@ -21,7 +21,7 @@ use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Role, Secret};
 
 const SECRET: Secret = Secret([7; 32]);
 const TERMS: Terms<'_> = Terms { encrypt: true, listener: AgentId(1), binding: b"bound" };
-/// Longest content of a message that we make for a peer.
+/// Longest content of a message that this file makes for a peer (bytes).
 const CONTENT_LEN_MAX: usize = 900;
 
 /// A handshake of which one end is ours. The first byte says who is at the other one: a stranger, or an agent that
@@ -129,7 +129,7 @@ pub fn sealed(input: &[u8]) {
     let (part, limit) = (usize::from(*part) * 37 + 1, usize::from(*limit) * 600);
     for turn in 0..2_usize {
         let pieces = lengths.iter().take(6).enumerate().map(|(nth, &length)| {
-            // Most are short, some longer than a message.
+            // Most pieces are short, some are longer than a message.
             let length = if length < 240 { length.into() } else { (usize::from(length) - 239) * 4_500 };
             Bytes::from(vec![(nth + turn) as u8; length])
         });
@@ -170,7 +170,7 @@ fn ends() -> (Sealed, Sealed) {
     (end(dials), end(listens))
 }
 
-/// What was opened, and whether all was.
+/// Returns the opened bytes, and whether all bytes were opened.
 fn opened(end: &mut Sealed, wire: &[u8], part: usize) -> (Vec<u8>, bool) {
     let mut plain = Vec::new();
     for part in wire.chunks(part) {

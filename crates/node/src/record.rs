@@ -1,4 +1,4 @@
-//! Recordings of an agent's inputs, written by its driver, which the simulator replays bit for bit.
+//! Writes and reads recordings of an agent's inputs, which the simulator replays bit for bit.
 //!
 //! A file holds the agent's configuration and then, until it ends, every input with its time, each as a 4-byte
 //! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its
@@ -17,10 +17,10 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, SessionSpec};
 use wireup_wire::session::SessionSnapshot;
 
-/// Longest record: more than one read of a link.
+/// Longest record (bytes): more than one read of a link.
 const RECORD_LEN_MAX: usize = 128 << 20;
 
-/// The mode of the file.
+/// File mode of a recording: only its owner can read it.
 const OWNER_ONLY: u32 = 0o600;
 
 /// The first record of a file.
@@ -29,7 +29,7 @@ pub struct Header {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
-    /// As in the configuration.
+    /// Addresses of the parent, as in the configuration.
     pub parent: Vec<String>,
     pub snapshot: SessionSnapshot,
 }
@@ -52,7 +52,7 @@ impl From<Header> for AgentConfig {
 pub enum Entry {
     /// The standing session has started.
     Begin(Instant),
-    /// A job of the bootstrap message.
+    /// The job in the bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
     /// A digest of the state machine's outputs so far.
@@ -66,7 +66,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates `DIR/agent-N.rec`; an older one is replaced, so that nobody has it open already.
+    /// Creates `DIR/agent-N.rec`; an older file is replaced, so that no process has it open already.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Recorder> {
         drop(output_file::make_folder(directory)?);
         let path = directory.join(format!("agent-{}.rec", header.agent));

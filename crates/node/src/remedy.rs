@@ -1,11 +1,11 @@
-//! What to do about errors, in the messages of agents and launchers.
+//! Adds advice to error messages of agents and launchers.
 
 use std::fmt;
 use std::io;
 use wireup_os::interfaces;
 use wireup_wire::peer::remedy;
 
-/// An error, with what to do if something has run out.
+/// An error, with advice if a resource has run out.
 pub struct Advised<'e>(pub &'e io::Error);
 
 impl fmt::Display for Advised<'_> {
@@ -18,7 +18,7 @@ impl fmt::Display for Advised<'_> {
     }
 }
 
-/// What to do about an agent that cannot connect to its parent. `same_machine`: the parent is on this machine, and is
+/// Advice about an agent that cannot connect to its parent. `same_machine`: the parent is on this machine, and is
 /// reached through the loopback interface.
 pub fn of_dialling(same_machine: bool) -> &'static str {
     let has_loopback =
@@ -27,7 +27,8 @@ pub fn of_dialling(same_machine: bool) -> &'static str {
         () if !same_machine => "check for a firewall between it and its parent; --interface chooses another network",
         () if !has_loopback() => "the loopback interface of this machine is down; bring it up: ip link set lo up",
         () => {
-            "is its parent stopped or short of open files (raise ulimit -n), or does a firewall forbid connections to 127.0.0.1?"
+            "is its parent stopped or short of open files (raise ulimit -n), or does a firewall forbid connections to \
+             127.0.0.1?"
         }
     }
 }

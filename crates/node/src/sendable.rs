@@ -1,4 +1,5 @@
-//! This program as it is sent to nodes: without symbols and line tables, which running it does not need.
+//! Makes the form of this program that is sent to nodes: without symbols and line tables, which running it does not
+//! need.
 //!
 //! The file ends with the last segment; the table of sections is gone. A debugger finds the symbols in the file that
 //! was built: the build id is the same.
@@ -78,7 +79,7 @@ mod tests {
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         let listed = Command::new(&place).arg("--list").output().unwrap();
         assert!(String::from_utf8_lossy(&listed.stdout).contains("the_sendable_program_is_smaller_and_still_runs"));
-        // It is what it would send in its turn.
+        // The smaller program is not changed when it is sent in its turn.
         assert_eq!(sendable(place.to_str().unwrap()), bytes);
         fs::remove_file(place).unwrap();
     }

@@ -1,4 +1,4 @@
-//! From an error of the system to the error of a start.
+//! Turns an error of the system into the error of a start.
 
 use std::io;
 use wireup_wire::peer::{SpawnError, SpawnStep};
@@ -12,7 +12,7 @@ pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) 
     }
 }
 
-/// What has failed, and why.
+/// Text that says what has failed, and why.
 pub fn in_words(error: &SpawnError) -> String {
     let SpawnError { what, errno, step } = error;
     match errno {

@@ -15,7 +15,8 @@ fn name() -> String {
     format!("wireup-stage-{}", rustix::process::geteuid().as_raw())
 }
 
-/// `named`: the folder of `--stage=DIR`; empty: none was named. `None`: nothing was ever staged here.
+/// Finds the folder of staged files. `named`: the folder of `--stage=DIR`; empty: none was named. `None`: nothing was
+/// ever staged here.
 ///
 /// # Errors
 /// `/dev/shm` cannot be used.
@@ -27,7 +28,7 @@ pub fn find(named: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(named.to_owned()).filter(|named| named.exists()))
 }
 
-/// As [`find`]; a folder that nobody has named is made if it is missing.
+/// Finds the folder of staged files; a folder that nobody has named is made if it is missing.
 ///
 /// # Errors
 /// `/dev/shm` is missing or cannot be used.

@@ -10,7 +10,8 @@ use std::io::{self, BufWriter, Write};
 use wireup_wire::ids::NodeId;
 use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
-/// A stretch of a run in which files travel or a session starts: what the launcher has seen of it, on its own clock.
+/// A part of a run in which files travel or a session starts, as the launcher has seen it, with times of the launcher's
+/// clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Phase {
     pub name: String,
@@ -18,7 +19,7 @@ pub struct Phase {
     pub to_ns: u64,
     pub remark: String,
     pub parts: Vec<Phase>,
-    /// When each node was done.
+    /// Time at which each node was done (ns).
     pub nodes: Vec<(NodeId, u64)>,
 }
 
@@ -42,7 +43,7 @@ struct Trace {
 #[derive(Serialize)]
 struct Event {
     name: String,
-    /// `X`: a span; `M`: a name.
+    /// Kind of event: `X` for a span, `M` for a name.
     ph: &'static str,
     pid: u32,
     tid: u32,

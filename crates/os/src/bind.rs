@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Where Linux describes its CPUs.
+/// The folder in which Linux describes its CPUs.
 pub const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// A set of CPUs in Linux's format: bit `c % 64` of word `c / 64` is CPU `c`.
@@ -23,7 +23,7 @@ impl CpuSet {
         CpuSet::default()
     }
 
-    /// The set with these words.
+    /// The set whose bits are these words.
     pub fn from_words(mut words: Vec<u64>) -> CpuSet {
         while words.last() == Some(&0) {
             words.pop();
@@ -126,7 +126,7 @@ pub fn allowed() -> io::Result<CpuSet> {
             return Ok(CpuSet::from_words(words));
         }
         let error = io::Error::last_os_error();
-        // EINVAL: the buffer is too small for this kernel's CPU set.
+        // The kernel reports `EINVAL` if the buffer is too small for its CPU set.
         if error.raw_os_error() != Some(libc::EINVAL) || words.len() as u32 * 64 >= CPU_MAX {
             return Err(error);
         }
@@ -148,7 +148,8 @@ pub fn cores(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
     groups(allowed, directory, "thread_siblings_list")
 }
 
-/// Like [`cores`], with one set per socket.
+/// One set for each socket that has an allowed hardware thread, ordered by its first allowed thread. `directory` is
+/// [`CPU_DIRECTORY`] outside of tests.
 ///
 /// # Errors
 /// The topology cannot be read.

@@ -15,7 +15,7 @@ pub fn glibc() -> Option<String> {
     None
 }
 
-/// How much freed memory at the end of the heap is kept (bytes; chosen: several parts of a stream).
+/// Bytes of freed memory that are kept at the end of the heap. Chosen: several parts of a stream.
 #[cfg(target_env = "gnu")]
 const KEPT: i32 = 4 << 20;
 

@@ -1,6 +1,6 @@
 //! Asks for properties of this machine's processor.
 
-/// Whether it has instructions for AES and for the products of GCM.
+/// Whether the processor has instructions for AES and for the products of GCM.
 pub fn has_aes_gcm() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");

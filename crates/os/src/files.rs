@@ -34,11 +34,10 @@ pub fn null() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// With less than this many bytes in a file system it counts as full (chosen: more than a library of a job allocates at
-/// once).
+/// Free bytes below which a file system counts as full. Chosen: more than a library of a job allocates at once.
 const ROOM_MIN: u64 = 4 << 20;
 
-/// What is left in the file system of a folder, in words, if it is full.
+/// A text about the free space in the file system of a folder, if the file system is full.
 pub fn lacking_room(folder: &Path) -> Option<String> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     let free = stat.f_bavail * stat.f_frsize;
@@ -108,7 +107,8 @@ pub fn fill_standard_streams() -> io::Result<()> {
     Ok(())
 }
 
-/// Nobody misses what is read or said, but a closed standard output must not look as if it took the output.
+/// The mode in which `/dev/null` takes the place of a closed standard stream. Nobody misses what is read or written to
+/// standard error, but a closed standard output must not look as if it took the output.
 fn access(number: i32) -> i32 {
     if number == libc::STDOUT_FILENO { libc::O_RDONLY } else { libc::O_RDWR }
 }
@@ -147,7 +147,7 @@ fn close_range(first: u32, last: u32) {
     }
 }
 
-/// Whether `path` is this very file or directory. A symbolic link to it does not count.
+/// Whether `path` is this file or directory itself. A symbolic link to it does not count.
 pub fn is_at(file: impl AsFd, path: &Path) -> bool {
     match (rustix::fs::fstat(file), rustix::fs::lstat(path)) {
         (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),

@@ -1,20 +1,20 @@
-//! Files of hosts that ranks name when they ask for processes.
+//! Reads files of hosts that ranks name when they ask for processes.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What is read of one (chosen: some ten thousand names).
+/// Most bytes that are read of a file. Chosen: some ten thousand names.
 const LEN_MAX: u64 = 1 << 20;
 
-/// The names in it: the first word of each line, with the number of `slots=` behind a colon. What is behind a `#` is a
-/// comment.
+/// The names in a file of hosts: the first word of each line, followed by a colon and the number of `slots=` if the
+/// line has one. A `#` begins a comment.
 ///
 /// # Errors
 /// It cannot be read, is no text, or has slots that are not a number.
 pub fn names(path: &Path) -> io::Result<Vec<String>> {
-    // A pipe would not let us wait for its other end.
+    // Opening a pipe must not wait for its other end.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut text = String::new();
     file.take(LEN_MAX).read_to_string(&mut text)?;

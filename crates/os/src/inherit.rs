@@ -4,7 +4,7 @@ use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// What `ask` finds out about the descriptor with that number, which stays where it is. `None`: [`take`] would refuse
+/// Asks about the descriptor with this number, which remains open and owned as before. `None`: [`take`] would refuse
 /// it.
 pub fn ask<T>(number: RawFd, ask: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
     if number < 3 {

@@ -10,12 +10,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// One address of one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceAddress {
-    /// Name of the interface, `eth0`.
+    /// Name of the interface, such as `eth0`.
     pub interface: String,
     pub ip: IpAddr,
-    /// Leading bits shared by all addresses of the network.
+    /// Number of leading bits that all addresses of the network share.
     pub prefix_len: u8,
-    /// Switched on and, where the interface reports it, with a carrier.
+    /// Whether the interface is switched on and, where it reports this, has a carrier.
     pub up: bool,
     pub loopback: bool,
 }

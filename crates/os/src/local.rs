@@ -15,13 +15,13 @@ use std::path::Path;
 /// Suffix of a socket's temporary name until it listens.
 const UNHEARD: &str = ".new";
 
-/// Connections that wait at an abstract name.
+/// Number of connections that may wait at an abstract name.
 const ABSTRACT_BACKLOG: i32 = 64;
 
 /// The process at the other end of a connection, as of the moment when it listened or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// 0: the process is not visible in this PID namespace.
+    /// Process number; 0: the process is not visible in this PID namespace.
     pub pid: u32,
     pub user: u32,
 }
@@ -127,9 +127,9 @@ pub fn mailbox(kind: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
 /// A datagram that has arrived.
 pub struct Letter {
     pub bytes: usize,
-    /// The user whose process has sent it.
+    /// The user whose process has sent the datagram.
     pub user: u32,
-    /// Where an answer is received, if anywhere.
+    /// The address of the sender, if it has one to which an answer can be sent.
     from: Option<SocketAddrUnix>,
 }
 

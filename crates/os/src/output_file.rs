@@ -21,11 +21,11 @@ use std::path::{Component, Path, PathBuf};
 /// What happens to a file that exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
-    /// It is written at its end.
+    /// The file is written at its end.
     Append,
-    /// It is emptied.
+    /// The file is emptied.
     Empty,
-    /// It is removed, and another one made. Devices and pipes are not replaced.
+    /// The file is removed, and another one is made. Devices and pipes are not replaced.
     Replace,
 }
 
@@ -55,7 +55,7 @@ pub fn open(path: &Path, existing: Existing, mode: u32) -> io::Result<File> {
         let Some(found) = found else {
             let made = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             match openat(&folder, &name, made, Mode::from_raw_mode(mode)) {
-                // Perhaps somebody else has just made it.
+                // Another process may just have made the file.
                 Err(Errno::EXIST) => continue,
                 made => return Ok(made?.into()),
             }
@@ -112,10 +112,10 @@ pub fn make_folder_in(above: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Where a path ends.
+/// The end of a path.
 enum End {
     Folder(OwnedFd),
-    /// Not a folder; `found`: `None` if there is none. Never a symbolic link.
+    /// An entry that is no folder; `found`: its properties, `None` if it does not exist. Never a symbolic link.
     Entry {
         folder: OwnedFd,
         name: OsString,

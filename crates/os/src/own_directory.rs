@@ -45,7 +45,7 @@ pub fn all(above: &Path, name: &str) -> io::Result<Vec<OwnDirectory>> {
     };
     let mut found: Vec<OwnDirectory> = own(&open, above, name)?.into_iter().collect();
     let others = match with_random_ending(&open, name) {
-        // None can have been made there: it takes a listing.
+        // No directory with a random ending can have been made there, since that takes a listing.
         Err(Errno::ACCESS) => Vec::new(),
         others => others?,
     };
@@ -83,7 +83,7 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
         match rustix::fs::mkdirat(&open, &new, Mode::RWXU) {
             Ok(()) if is_taken => {}
             Ok(()) => continue,
-            // Perhaps another process of this user has just made it, which the next attempt shows.
+            // Another process of this user may just have made the directory, which the next attempt shows.
             Err(Errno::EXIST) => {
                 is_taken = own(&open, above, &new)?.is_none();
                 continue;
@@ -93,7 +93,7 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
         if with_random_ending(&open, name)?.iter().all(|other| *other == new) {
             continue;
         }
-        // Another process may be using it already: then it stays.
+        // Another process may be using the directory already; then it is not removed.
         let _ = rustix::fs::unlinkat(&open, &new, AtFlags::REMOVEDIR);
         std::thread::sleep(std::time::Duration::from_micros(random_below(2000)?));
     }
@@ -115,7 +115,7 @@ fn open_shared(above: &Path) -> io::Result<OwnedFd> {
     Ok(open)
 }
 
-/// `None`: there is no directory of this user with that name.
+/// The directory of this user with that name; `None`: there is none.
 fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirectory>> {
     let is_own = |stat: &Stat| stat.st_uid == rustix::process::geteuid().as_raw();
     let device = rustix::fs::fstat(open)?.st_dev;
@@ -127,7 +127,7 @@ fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirecto
         }
         // Not a directory, a symbolic link, or a mount.
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => Ok(None),
-        // One that its owner keeps to himself; an entry of this user can be looked at.
+        // The entry is another user's private directory; an entry of this user can be examined.
         Err(error) => match rustix::fs::statat(open, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if is_own(&stat) && stat.st_dev == device => Err(error.into()),
             _ => Ok(None),
@@ -178,7 +178,7 @@ fn random_below(bound: u64) -> io::Result<u64> {
 
 fn random_bytes() -> io::Result<[u8; RANDOM_BYTES]> {
     let mut bytes = [0; RANDOM_BYTES];
-    // Never less: the kernel gives up to 256 bytes whole.
+    // The kernel never returns fewer bytes: it gives up to 256 bytes whole.
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
 }

@@ -35,7 +35,8 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::grantpt(&master)?;
     rustix::pty::unlockpt(&master)?;
-    // By name it might be another one: `/dev/pts` of a container need not be the instance of its `/dev/ptmx`.
+    // Opened by its name, it might be another one: `/dev/pts` of a container need not be the instance of its
+    // `/dev/ptmx`.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     Ok((master, slave))

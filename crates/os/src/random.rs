@@ -3,7 +3,7 @@
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
-/// `N` bytes for a secret.
+/// Random bytes for a secret, `N` of them.
 ///
 /// # Errors
 /// The kernel has no such call.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Most events returned by one wait; the next wait finds the rest. Chosen: handling 1,024 ready descriptors
 /// costs far more than a second system call.
 const EVENTS_MAX: usize = 1024;
-/// Room for events in the first wait.
+/// Number of events for which the first wait has room.
 const EVENTS_FIRST: usize = 64;
 
 /// The events to report for a descriptor.
@@ -45,7 +45,7 @@ pub struct Event {
     pub token: u64,
     pub readable: bool,
     pub writable: bool,
-    /// The other end is closed or the descriptor has an error. There may still be bytes to read.
+    /// Whether the peer has closed the connection, or the descriptor has an error. There may still be bytes to read.
     pub hangup: bool,
 }
 
@@ -86,7 +86,7 @@ impl Reactor {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until a descriptor is ready or `timeout` has passed (`None`: for ever). A wait interrupted by a signal
+    /// Waits until a descriptor is ready or `timeout` has passed (`None`: forever). A wait interrupted by a signal
     /// returns no events.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub fn renew(closed: &OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
 pub fn close(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_socket_reuseaddr(socket, false)?;
     match net::shutdown(socket, Shutdown::Both) {
-        // It does not listen.
+        // The socket does not listen.
         Err(Errno::NOTCONN) => Ok(()),
         other => Ok(other?),
     }

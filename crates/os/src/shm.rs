@@ -24,7 +24,7 @@ mod ring;
 pub use arena::ArenaMemory;
 pub use ring::{Incoming, RingReader, RingWriter, incoming};
 
-/// The step of getting memory that failed, and why.
+/// The step that failed when memory was made, and why.
 #[derive(thiserror::Error, Debug)]
 #[error("{step} failed: {error}")]
 pub struct ShmError {
@@ -48,7 +48,7 @@ pub struct SealedMemory {
 #[derive(Debug)]
 enum View {
     Mapped(MappedRegion),
-    /// A copy, because the process already has as many mappings as it may.
+    /// A copy of the contents, because the process already has as many mappings as it may.
     Copied(Vec<u8>),
 }
 
@@ -107,7 +107,7 @@ fn read_all(fd: &OwnedFd, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A memory file mapped into the address space.
+/// A memory file that is mapped into the address space.
 #[derive(Debug)]
 struct MappedRegion {
     start: NonNull<c_void>,
@@ -121,17 +121,17 @@ unsafe impl Send for MappedRegion {}
 unsafe impl Sync for MappedRegion {}
 
 impl MappedRegion {
-    /// For a file whose descriptor only its maker has so far.
+    /// Maps a file for writing whose descriptor only its maker has so far.
     fn writable(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
         MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
-    /// For the maker of an arena, which writes to it repeatedly.
+    /// Maps an arena for its maker, which writes to it repeatedly.
     fn arena(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
         MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
-    /// For a sealed file.
+    /// Maps a sealed file for reading.
     fn read_only(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
         MappedRegion::new(fd, len, ProtFlags::READ, MapFlags::PRIVATE)
     }

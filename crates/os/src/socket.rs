@@ -31,7 +31,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// The same for packets, which keep their bounds, and whose end is told as that of a stream.
+/// A connected pair of Unix sockets for packets, which keep their boundaries. The end of the connection is reported as
+/// that of a stream.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -131,7 +132,7 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// `reuse`: also at a port of sockets that have `SO_REUSEADDR` and do not listen.
+/// Binds a TCP socket. `reuse`: also to a port of sockets that have `SO_REUSEADDR` and do not listen.
 fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
     sockopt::set_socket_reuseaddr(&socket, reuse)?;
@@ -142,19 +143,19 @@ fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What sockets on consecutive ports are for.
+/// The purpose of sockets on consecutive ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InARow {
-    /// They listen, with this backlog.
+    /// The sockets listen, with this backlog.
     Listen(i32),
     /// The sockets do not listen; no other socket can bind their ports until [`offer_port`] is called.
     Reserve,
 }
 
-/// There are no sockets in a row.
+/// The error that no consecutive ports are free.
 #[derive(Debug)]
 pub struct NoRow {
-    /// The last port that could not be had.
+    /// The last port that could not be bound.
     pub port: Option<u16>,
     pub error: io::Error,
 }
@@ -165,8 +166,8 @@ impl From<NoRow> for io::Error {
     }
 }
 
-/// `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of `ports`; the
-/// search begins at `first`. Returns the lowest port.
+/// Binds `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of
+/// `ports`; the search begins at `first`. Returns the lowest port.
 ///
 /// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the
 /// same, so sockets that listen take such ports if there are no others.
@@ -197,7 +198,7 @@ fn in_a_row(
     let all = usize::from(*ports.end()).saturating_sub(usize::from(*ports.start())) + 1;
     let (mut run, mut base) = (Vec::with_capacity(count), first);
     let mut refused = NoRow { port: None, error: Errno::ADDRINUSE.into() };
-    // Each port is tried once, and those at which the search began once more.
+    // Each port is tried once, and the ports at which the search began once more.
     for port in ports.clone().filter(|port| *port >= first).chain(ports).take(all + count) {
         if run.is_empty() || port < base {
             run.clear();
@@ -222,13 +223,13 @@ fn in_a_row(
     Err(refused)
 }
 
-/// On IPv6 and IPv4, or on IPv4 alone where there is no IPv6.
+/// Binds a socket on IPv6 and IPv4, or on IPv4 alone where there is no IPv6.
 fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
     let open = |address| {
         let socket = bound(address, reuse)?;
         if let InARow::Listen(backlog) = kind {
             net::listen(&socket, backlog)?;
-            // Only now: with it, the port might have been that of another such socket.
+            // The option is set only now: with it, `bind` might have succeeded at the port of another such socket.
             sockopt::set_socket_reuseaddr(&socket, true)?;
         }
         Ok(socket)
@@ -239,8 +240,9 @@ fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
     })
 }
 
-/// From now on another socket that asks for the port of this one by its number, and has `SO_REUSEADDR`, gets it and may
-/// listen there, as long as this one does not listen. The kernel does not ask which user's socket that is.
+/// Makes this socket's port available: another socket that asks for the port by its number, and has `SO_REUSEADDR`,
+/// gets it and may listen there, as long as this one does not listen. The kernel does not check which user's socket
+/// that is.
 ///
 /// # Errors
 /// It is not a socket of TCP.
@@ -273,7 +275,7 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, peer) = retry_on_intr(|| net::acceptfrom_with(&listener, flags))?;
-    // Without it small messages are only slower.
+    // Without this option small messages are only slower.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     let peer = peer.map(SocketAddr::try_from).ok_or(Errno::NOTCONN)??;
     Ok((socket, plain(peer)))
@@ -335,7 +337,7 @@ pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unacknowledged {
     Nothing,
-    /// Bytes are waiting, and the other end answers: it has no room, or they have only just been sent.
+    /// Bytes are waiting, and the peer answers: it has no room, or the bytes have only just been sent.
     Answered,
     /// Segments or probes are unanswered; the last acknowledgement arrived this long ago.
     Silent(Duration),
@@ -387,7 +389,7 @@ fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
 struct TcpInfo {
     state: u8,
     congestion_state: u8,
-    /// How often the oldest segment was sent again; below, unanswered probes of a closed window.
+    /// How often the oldest segment was sent again; `probes`: number of unanswered probes of a closed window.
     retransmits: u8,
     probes: u8,
     options: [u8; 4],
@@ -403,7 +405,7 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // Without it small messages are only slower.
+    // Without this option small messages are only slower.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     Ok(socket)
 }

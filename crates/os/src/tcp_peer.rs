@@ -40,7 +40,7 @@ pub enum NotOwn {
     Unknown(#[from] io::Error),
 }
 
-/// Whom to ask.
+/// The part of the kernel that is asked.
 #[derive(Debug)]
 enum Source {
     Diagnostics { socket: OwnedFd, sequence: u32 },
@@ -54,7 +54,7 @@ pub struct PeerLookup {
     own: u32,
 }
 
-/// Most connections of others at the listener of the trial.
+/// Most connections of other users that are accepted at the listener of the trial.
 const STRANGERS_MAX: usize = 64;
 
 impl PeerLookup {
@@ -67,7 +67,7 @@ impl PeerLookup {
         let near = TcpStream::connect(listener.local_addr()?)?;
         let own = near.local_addr()?;
         for _ in 0..STRANGERS_MAX {
-            // Somebody else may have been faster.
+            // Another user may have been faster.
             let (far, from) = listener.accept()?;
             if from == own {
                 return PeerLookup::new(far);
@@ -76,7 +76,7 @@ impl PeerLookup {
         Err(NotOwn::NotHere)
     }
 
-    /// `probe`: a connection of this process to itself, with which the sources are tried.
+    /// A lookup that asks the first source that knows `probe`, a connection of this process to itself.
     ///
     /// # Errors
     /// No source knows whose `probe` is: then none can be trusted with others.
@@ -90,14 +90,14 @@ impl PeerLookup {
             if matches!(lookup.source, Source::Table) {
                 return Err(problem);
             }
-            // Kernels without `tcp_diag` say "not found", as for a socket that is not there.
+            // Kernels without `tcp_diag` answer "not found", as for a socket that does not exist.
             lookup.source = Source::Table;
             lookup.check(&probe)?;
         }
         Ok(lookup)
     }
 
-    /// The descriptor that it needs, if it needs one.
+    /// The descriptor that the lookup needs; `None`: it needs none.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {
             Source::Diagnostics { socket, .. } => Some(socket.as_fd()),
@@ -118,7 +118,7 @@ impl PeerLookup {
             }
             Source::Table => row(there, here)?,
         };
-        // Only now: see the head of this file.
+        // This is checked only now: see the head of this file.
         if !is_established(&connection)? {
             return Err(NotOwn::Closed);
         }
@@ -159,7 +159,7 @@ const REQUEST: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 72;
-/// Where in `inet_diag_msg` the state and the user are.
+/// Positions of the state and the user in `inet_diag_msg`.
 const STATE_AT: usize = 1;
 const USER_AT: usize = 64;
 
@@ -207,13 +207,13 @@ fn question(sequence: u32, here: SocketAddr, there: SocketAddr) -> Vec<u8> {
         }
         bytes.extend_from_slice(&words);
     }
-    // Any interface, any cookie.
+    // The request is for any interface and any cookie.
     bytes.extend_from_slice(&0u32.to_ne_bytes());
     bytes.extend_from_slice(&[0xff; 8]);
     bytes
 }
 
-/// `None`: this is the answer to another question.
+/// Reads an answer; `None`: this is the answer to another question.
 fn answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Option<u32>>> {
     let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     if word(8)? != sequence {
@@ -387,7 +387,8 @@ mod tests {
         if cfg!(target_endian = "big") {
             return;
         }
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout \
+            inode\n   \
             0: 0100007F:1F90 0100007F:C001 06 00000000:00000000 03:00000E8A 00000000     0        0 0 3 0\n   \
             1: 0100007F:1F90 0100007F:C001 01 00000000:00000000 00:00000000 00000000  1000        0 77 1 0\n   \
             2: 0000000000000000FFFF00000100007F:1F91 0000000000000000FFFF00000100007F:C001 01 0:0 0:0 0  1001 0 78\n";

@@ -1,5 +1,5 @@
-//! What must hold for lists of infos, whatever they contain. The fuzz target `pmix_infos` searches for violations. It
-//! needs no PMIx library.
+//! Checks what must hold for lists of infos, whatever they contain. The fuzz target `pmix_infos` searches for
+//! violations. It needs no PMIx library.
 
 use crate::infos::{Infos, ProcLine, c_array, c_text, proc_name};
 use crate::read::{Read, View, text_in};
@@ -8,10 +8,10 @@ use std::ffi::CStr;
 
 const KEYS: [&CStr; 6] =
     [key::RANK, key::HOSTNAME, key::PROC_DATA, key::GROUP_MEMBERSHIP, key::FABRIC_ENDPT, key::TIMEOUT];
-/// How deep lists lie in lists.
+/// Greatest depth of lists within lists.
 const DEPTH_MAX: u8 = 3;
 
-/// What an info must be read as.
+/// The content as which an info must be read.
 enum Written {
     Flag(bool),
     Number(i64),
@@ -19,7 +19,7 @@ enum Written {
     Proc(Vec<u8>, u32),
     Bytes(Vec<u8>),
     Procs(Vec<u32>),
-    /// Something that is only passed on.
+    /// Content that is only passed on.
     Opaque,
 }
 

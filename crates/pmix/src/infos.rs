@@ -54,7 +54,7 @@ impl Infos {
         self.add(key, kind::PROC_RANK, PmixData { rank: value })
     }
 
-    /// A NUL in the text ends it, since C would ignore the rest.
+    /// Adds a text. A NUL in the text ends it, since C would ignore the rest.
     pub fn text(&mut self, key: &CStr, value: &str) -> &mut Infos {
         self.add(key, kind::STRING, PmixData { string: c_text(value).into_raw() })
     }
@@ -67,12 +67,12 @@ impl Infos {
         self.add(key, kind::BYTE_OBJECT, PmixData { bytes: byte_object(value) })
     }
 
-    /// An array of byte strings.
+    /// Adds an array of byte strings.
     pub fn byte_strings(&mut self, key: &CStr, values: &[Vec<u8>]) -> &mut Infos {
         self.array(key, kind::BYTE_OBJECT, values.iter().map(|value| byte_object(value)).collect())
     }
 
-    /// An array of infos.
+    /// Adds an array of infos.
     pub fn list(&mut self, key: &CStr, mut value: Infos) -> &mut Infos {
         self.array(key, kind::INFO, std::mem::take(&mut value.infos))
     }
@@ -81,7 +81,7 @@ impl Infos {
         self.array(key, kind::PROC, value)
     }
 
-    /// The names in the table are freed with it.
+    /// Adds a process table. The names in the table are freed with it.
     pub fn proc_table(&mut self, key: &CStr, value: Vec<ProcLine>) -> &mut Infos {
         let lines = value.into_iter().map(|line| PmixProcInfo {
             proc: line.proc,
@@ -157,7 +157,7 @@ unsafe fn free_value(value: &PmixValue) {
     }
 }
 
-/// The library may take the bytes out of the list and free them, so they are allocated with `malloc`.
+/// A byte object. The library may take the bytes out of the list and free them, so they are allocated with `malloc`.
 ///
 /// # Panics
 /// If no memory is left, like Rust's own collections.

@@ -10,7 +10,8 @@ use thiserror::Error;
 
 /// The environment variable that names the library.
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
-/// The name known to the loader. It is the same from PMIx 2 on, so the version is read from the library itself.
+/// File name by which the loader knows the library. It is the same from PMIx 2 on, so the version is read from the
+/// library itself.
 const SONAME: &str = "libpmix.so.2";
 /// The oldest version whose server interface we support: earlier ones lack the functions to share the topology and the
 /// locality of ranks.
@@ -34,7 +35,7 @@ pub enum LibraryError {
 /// An open library.
 pub struct Library {
     pub functions: Functions,
-    /// Its version, such as `4.2.2`.
+    /// Version of the library, such as `4.2.2`.
     pub version: String,
     pub major: u32,
 }
@@ -118,7 +119,7 @@ fn version_in(text: &str) -> Option<(String, u32, u32)> {
     })
 }
 
-/// Places where Debian and other distributions install it outside of the loader's path.
+/// Places outside of the loader's path where Debian and other distributions install the library.
 fn usual_places() -> Vec<String> {
     let mut of_triplets: Vec<PathBuf> = std::fs::read_dir("/usr/lib")
         .into_iter()

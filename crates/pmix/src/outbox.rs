@@ -35,7 +35,7 @@ impl Outbox {
         self.socket.as_fd()
     }
 
-    /// Readable when the main thread should check the queue.
+    /// The descriptor that is readable when the main thread should check the queue.
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -63,7 +63,7 @@ pub struct Agent {
     jobs: Jobs,
     /// The effects of the current input that remain to be carried out; the last one is next.
     stack: Vec<Effect>,
-    /// Lists that are empty between inputs, kept so that the next input allocates nothing.
+    /// Empty lists, kept because their memory is used again for the next input.
     room: (Effects, Acts),
 }
 
@@ -432,7 +432,8 @@ impl Agent {
 
     fn on_link_up(&mut self, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
         let is_expected = match peer {
-            // A second dial, a late dial, or an old incarnation: not needed in any case.
+            // A child that is not expected has dialled a second time or too late, or has an old incarnation: it is not
+            // needed.
             Peer::Child { agent, incarnation } => {
                 self.starter.is_starting(agent)
                     && self.links.neighbours.expects(agent)
@@ -472,7 +473,7 @@ impl Agent {
 
     fn on_link_down(&mut self, link: LinkId, problem: Problem, fx: &mut Effects) {
         match self.links.on_link_down(link) {
-            // `None` also if the link was not accepted.
+            // `None`: the link was not accepted.
             None | Some(Peer::Rejoin { .. }) => {}
             Some(Peer::Launcher) if self.policy.has_many_launchers() => {
                 fx.push(Effect::Launchers(launchers::Input::Down(link)));
@@ -536,14 +537,14 @@ impl Agent {
                 self.links.on_beside(link, agent, frame, &mut self.out, fx);
                 return Ok(());
             }
-            // These agents become children when they are adopted; until then their frames are ignored.
+            // An agent that has lost its parent becomes a child when it is adopted; until then its frames are ignored.
             Peer::Rejoin { .. } => return Ok(()),
         };
         let neighbour = self.links.agent_at(routes, peer);
         match (frame.kind, neighbour) {
             (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
-            // Of the latter, orders of the root are answered also after the end of the job.
+            // Orders of the root (`NamesDown`) are answered even after the job has ended here.
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
                 let job = JobId(frame.job);
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
@@ -674,7 +675,7 @@ impl Agent {
             Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
             Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
             Act::Names(Asked::Ask { agent, asker, from, ask: Ask::Spawn(request) }) => {
-                // Its launcher places the processes on other nodes.
+                // The launcher of the job places the new processes, and must not choose nodes that are lost.
                 let lost = match self.policy.survives_losses() {
                     true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
                     false => self.starter.lost(self.tree),
@@ -719,8 +720,8 @@ impl Agent {
     }
 }
 
-/// The newest job's number, and the jobs that may still send frames: the root knows them from its launchers, others
-/// were told.
+/// The number of the newest job, and the jobs that may still send frames. The root knows them from its launchers, every
+/// other agent from its parent.
 fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<JobId>) {
     match me {
         AgentId(0) => launchers.live(),

@@ -23,23 +23,23 @@ pub struct ClockOffset {
     rounds: u32,
     /// Offset and round trip (ns) of the fastest answer.
     best: Option<(i64, u64)>,
-    /// The parent that is asked.
+    /// The parent whose clock is asked for.
     of: AgentId,
 }
 
 impl ClockOffset {
-    /// For an agent on its parent's machine.
+    /// The offset of an agent that runs on its parent's machine: zero, without an error.
     fn shared() -> Self {
         ClockOffset { best: Some((0, 0)), ..ClockOffset::default() }
     }
 
-    /// For an agent that is started by this method.
+    /// The initial offset of an agent that is started by this remote shell.
     pub fn of(shell: &RemoteShell) -> Self {
         if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
-    /// The agent has another parent: forgets what the previous one has answered. On one machine all have the same
-    /// clock.
+    /// Forgets what the previous parent has answered, because the agent has another one. On one machine all agents have
+    /// the same clock, so there is nothing to forget.
     pub fn start_over(&mut self) {
         if self.rounds > 0 {
             *self = ClockOffset::default();

@@ -2,12 +2,13 @@
 
 use wireup_wire::peer::{Cause, Failure, SpawnStep};
 
-/// A failure of wireup itself.
+/// Exit code for a failure of wireup itself.
 pub const OURS: u8 = 125;
-/// The job exceeded its time limit; same code as `timeout(1)`.
+/// Exit code for a job that exceeded its time limit; `timeout(1)` uses the same code.
 pub const TIMED_OUT: u8 = 124;
 
-/// `EACCES`, `ENOEXEC`, `EISDIR`, `ENODATA` (it is empty): the file exists but is not an executable program.
+/// Error numbers that mean "the file exists, but is no executable program": `EACCES`, `ENOEXEC`, `EISDIR`, and
+/// `ENODATA`, with which an empty file is reported.
 const NOT_EXECUTABLE: [i32; 4] = [13, 8, 21, 61];
 
 /// The code of the first failing rank: its own, 128 + signal, 127 not found, 126 not executable, 125 failure of wireup.
@@ -40,7 +41,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
         Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized { .. } | Cause::Pmi { .. } => 1,
-        // The kernel, or as if another process had sent SIGKILL.
+        // The kernel sent SIGKILL, or wireup reports the end as if another process had sent it.
         Cause::OutOfMemory | Cause::Killed { .. } => of_signal(9),
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentsMissing { .. }

@@ -19,7 +19,7 @@ pub enum Sink {
 
 #[derive(Default)]
 pub struct InputSpread {
-    /// Bytes that each sink has taken since the start.
+    /// Bytes that each sink has taken since the job's start.
     sinks: BTreeMap<Sink, u64>,
     passed: u64,
     credited: u64,
@@ -32,7 +32,7 @@ impl InputSpread {
         InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
     }
 
-    /// The same; without a sink, credit is returned for what arrives.
+    /// A spread that returns credit for all input that arrives while there is no sink.
     pub fn draining(sinks: impl IntoIterator<Item = Sink>) -> Self {
         InputSpread { drains: true, ..InputSpread::new(sinks) }
     }
@@ -42,7 +42,7 @@ impl InputSpread {
         self.passed - self.credited + bytes as u64 <= STDIN_WINDOW_BYTES as u64
     }
 
-    /// `bytes` arrived from above (0: end of file, after which everything is ignored); returns the sinks that they go
+    /// Handles `bytes` from above (0: end of file, after which everything is ignored); returns the sinks that they go
     /// to.
     pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
         let counts = !self.ended;
@@ -72,7 +72,8 @@ impl InputSpread {
             None if self.drains => self.passed,
             None => return 0,
         };
-        // If the source stays within its window this is all of it; otherwise the rest follows with the next credit.
+        // A source that stays within its window gets credit for everything; otherwise the rest follows with the next
+        // credit.
         let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
         self.credited += credit;
         credit as u32

@@ -13,37 +13,37 @@ use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError}
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
-/// A link, as numbered by the agent's driver. Not reused after `LinkDown`.
+/// The driver's number for a link. Numbers are not reused after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LinkId(pub u32);
 
-/// One call of a remote shell. Never reused.
+/// The driver's number for one call of a remote shell. Numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShellId(pub u32);
 
 /// How a remote shell finds the agent's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// At the path of the launcher's program: plain words, which need no shell.
+    /// The remote shell executes the path of the launcher's program, as plain words.
     Plain,
-    /// By a shell command line: in the user's cache, at the path of the launcher's program, in `PATH`.
+    /// A command line looks for the program: in the user's cache, at the path of the launcher's program, in `PATH`.
     Look,
-    /// The program is sent on standard input, before the message, and stored in the user's cache.
+    /// The program is sent on standard input, before the bootstrap message, and stored in the user's cache.
     Send,
 }
 
-/// The other end of an authenticated link.
+/// Who is at the remote end of an authenticated link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Peer {
     /// The agent's parent.
     Parent,
     /// An agent that this one started, with the incarnation that it presents.
     Child { agent: AgentId, incarnation: u32 },
-    /// Any other agent of the session: a link beside the tree.
+    /// Any other agent of the session: the link is not a link of the tree.
     Direct(AgentId),
     /// A launcher attached to this agent, which is the root. A standing session has any number of them.
     Launcher,
-    /// An agent of a standing session that has lost its parent: the root is to adopt it.
+    /// An agent of a standing session that has lost its parent and asks the root to adopt it.
     Rejoin { agent: AgentId, rejoin: Rejoin },
 }
 
@@ -62,45 +62,45 @@ pub enum ExitStatus {
     Signalled { signal: i32, core_dumped: bool },
 }
 
-/// This end of a connection between two ranks that agents relay. Not reused in a job.
+/// Number of this end of a connection between two ranks that agents relay. Numbers are not reused within a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RelayId(pub u32);
 
 /// What has happened to the socket of a relay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RelayEvent {
-    /// The connection is made, or there is a socket for datagrams.
+    /// The connection is established, or the socket for datagrams is bound.
     Connected,
     /// The rank has sent bytes, or a datagram.
     Bytes(Bytes),
-    /// So many bytes of [`RelayAct::Write`] have left this process.
+    /// Number of bytes of [`RelayAct::Write`] that the kernel has accepted.
     Taken(u32),
-    /// The rank sends no more.
+    /// The rank sends nothing more.
     End,
-    /// There is no socket, or it is of no more use.
+    /// The socket could not be opened, or has closed.
     Gone,
 }
 
 /// What to do with the socket of a relay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RelayAct {
-    /// Make a pair of sockets and give one end to a rank, with this reply on its PMI socket; if there is none, send the
-    /// other reply.
+    /// Make a pair of sockets and give one end to a rank, with `reply` on its PMI socket. If no pair can be made, send
+    /// `refusal` instead.
     Hand { client: Client, datagrams: bool, reply: Bytes, refusal: Bytes },
-    /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`), or has a socket
-    /// of UDP there.
+    /// Connect to a rank of this node that listens at this address (see `wireup_wire::rank_address`); with `datagrams`,
+    /// the address is that of a UDP socket.
     Connect { address: Bytes, datagrams: bool },
-    /// Bytes, or one datagram.
+    /// Bytes to write, or one datagram.
     Write(Bytes),
-    /// Nothing follows what was written.
+    /// Close this direction of the connection after everything was written.
     EndOutput,
-    /// Start or stop reading. Initially on.
+    /// Start or stop reading the socket, which is read at first.
     Read(bool),
     /// Close the socket when everything is written.
     Close,
 }
 
-/// An event.
+/// An event that the driver reports to an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Input {
     /// A link is up, and both ends have proved the secret.
@@ -161,7 +161,7 @@ pub enum Input {
         agent: AgentId,
         problem: Option<Problem>,
     },
-    /// The bootstrap message of a step could not be sealed, for this reason, and travels as it is.
+    /// The bootstrap message of a step could not be encrypted, for the reason in `problem`, and is sent as plain text.
     StepNotSealed {
         problem: String,
     },
@@ -194,7 +194,7 @@ pub enum Input {
         job: JobId,
         local: LocalRank,
     },
-    /// The ranks of a job on this node run without something.
+    /// The ranks of a job on this node run without something that was asked for.
     RanksLack {
         job: JobId,
         what: Lacking,
@@ -204,7 +204,7 @@ pub enum Input {
         job: JobId,
         picture: String,
     },
-    /// A further library of a rank has joined.
+    /// Another PMI library in a rank's process has connected.
     ClientJoined {
         job: JobId,
         client: Client,
@@ -233,22 +233,23 @@ pub enum Input {
         local: LocalRank,
         stream: Stream,
     },
-    /// A rank's standard input took `bytes` of the `Write` outputs (or they were discarded because it was closed).
+    /// A rank's standard input took `bytes` of the `Write` outputs, or the bytes were dropped because the input was
+    /// closed.
     StdinTaken {
         job: JobId,
         local: LocalRank,
         bytes: u32,
     },
-    /// Ports for ranks are reserved: the address with the lowest one; or why not, for the user.
+    /// The result of reserving ports for ranks: the address with the lowest port, or for the user why there are none.
     RankPortsReserved {
         result: Result<Bytes, String>,
     },
-    /// Those of a job are for others now.
+    /// The ports that a job has used are free again and listen.
     RankPortsRenewed {
         job: JobId,
     },
-    /// A listening socket for each rank of a job on this node is bound: the address of the first (see
-    /// `wireup_wire::rank_address`), whose port is the lowest of consecutive ones.
+    /// A listening socket is bound for each rank of a job on this node. `address`: of the first rank (see
+    /// `wireup_wire::rank_address`); the other ranks have the ports that follow.
     RanksListen {
         job: JobId,
         address: Bytes,
@@ -264,7 +265,8 @@ pub enum Input {
         job: JobId,
         secret: Secret,
     },
-    /// There are no such sockets, or no secret; `error.what` says what was tried, for the user.
+    /// The listening sockets or the secret of the ranks could not be made. `error.what` says what was tried, for the
+    /// user.
     RanksListenFailed {
         job: JobId,
         error: SpawnError,
@@ -279,16 +281,16 @@ pub enum Input {
         job: JobId,
         text: String,
     },
-    /// The PMIx server process has ended and was reaped; all that it sent came before. `stderr` is the end of its
-    /// standard error.
+    /// The PMIx server process has ended and was reaped; everything that it sent has been reported before. `stderr` is
+    /// the end of its standard error.
     PmixGone {
         job: JobId,
         status: ExitStatus,
         stderr: String,
-        /// Its directory's file system is full: what is left there, in words.
+        /// Text about the space that is left, if the file system of the server's directory is full.
         no_room: Option<String>,
     },
-    /// It could not be started: `error.what` has the complete description, for the user.
+    /// The PMIx server process could not be started. `error.what` has the complete description, for the user.
     PmixFailed {
         job: JobId,
         error: SpawnError,
@@ -307,15 +309,15 @@ pub enum Input {
     EndSession {
         reason: String,
     },
-    /// Only time has passed.
+    /// A deadline has passed, and nothing else has happened.
     Tick,
-    /// Memory for slots exists and can be written.
+    /// Shared memory for array slots exists and can be written.
     Shared {
         job: JobId,
         share: ShareId,
     },
-    /// Memory could not be created or written; `problem` says what was tried, why it failed and what to do, for the
-    /// user.
+    /// Shared memory could not be created or written. `problem` says what was tried, why it failed and what to do, for
+    /// the user.
     ShareFailed {
         job: JobId,
         share: ShareId,
@@ -323,20 +325,20 @@ pub enum Input {
     },
 }
 
-/// The kernel session of the processes of a job on one node.
+/// The kernel session (`setsid`) of a job's processes on one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum KernelSession {
-    /// One of their own, or one for each.
+    /// A new session, apart from the agent's, or one for each process.
     Own,
-    /// That of their agent.
+    /// The session of the agent.
     Agents,
 }
 
 /// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Call the remote shell for an agent's host, with this message on its standard input. The driver adds the
-    /// session's secret and, unless the message has addresses, its own listening addresses. No message: only check
+    /// Call the remote shell for an agent's host, with the message `bootstrap` on its standard input. The driver adds
+    /// the session's secret and, unless the message has addresses, its own listening addresses. `None`: only check
     /// whether the host answers.
     StartAgent {
         shell: ShellId,
@@ -345,9 +347,10 @@ pub enum Output {
         how: How,
         bootstrap: Option<Box<Bootstrap>>,
     },
-    /// Call the batch system for a task on the host of each of these agents, with this message on the standard input of
-    /// all. The driver adds secret and addresses as above, tells each agent where its parent listens, and reports which
-    /// agents have started; the end of the step is reported as that of a remote shell.
+    /// Call the batch system for a task on the host of each of these agents, with the message `bootstrap` on the
+    /// standard input of all tasks. As for `StartAgent`, the driver adds the secret and its addresses. It tells each
+    /// agent where the agent's parent listens, and reports which agents have started. The end of the step is reported
+    /// as the end of a remote shell.
     StartStep {
         shell: ShellId,
         agents: Vec<AgentId>,
@@ -364,7 +367,7 @@ pub enum Output {
     Dial {
         agent: AgentId,
         addresses: Vec<String>,
-        /// Try this first.
+        /// Address in another transport, which is tried before `addresses`.
         point: Option<Point>,
     },
     /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or
@@ -380,7 +383,7 @@ pub enum Output {
         link: LinkId,
         frame: Frame,
     },
-    /// Flush what was sent, then close.
+    /// Close a link after everything queued for it was sent.
     CloseLink {
         link: LinkId,
     },
@@ -400,12 +403,12 @@ pub enum Output {
         count: u16,
         range: PortRange,
     },
-    /// The ports that a job has had are for others: listen on them anew.
+    /// The ports that a job has used are free: listen on them again, for the ranks of later jobs.
     RenewRankPorts {
         job: JobId,
     },
-    /// Listen on a socket for each of the ranks of a job on this node, which are to be started next. `base`: take
-    /// reserved ports from this one on; otherwise bind sockets on consecutive ports of the range.
+    /// Bind a listening socket for each of the `count` ranks of a job on this node, which are started next. `base`: the
+    /// first of the reserved ports to use; `None`: bind sockets on consecutive ports of the range.
     ListenForRanks {
         job: JobId,
         count: u32,
@@ -413,7 +416,7 @@ pub enum Output {
         base: Option<u16>,
         kernel_session: KernelSession,
     },
-    /// Do something at this end of a relay between two ranks.
+    /// Do something with the socket at this end of a relay between two ranks.
     Relay {
         job: JobId,
         relay: RelayId,
@@ -436,15 +439,15 @@ pub enum Output {
     Sweep {
         job: JobId,
     },
-    /// Create memory for the job's local ranks, and keep it for replies that name it. `Shared` reports that memory for
-    /// slots was created, `ShareFailed` that any memory was not; replies that name memory which does not exist are
-    /// dropped.
+    /// Create memory for the job's local ranks, and keep it for replies that refer to it. `Shared` reports that memory
+    /// for slots was created, `ShareFailed` that memory of any content was not. Replies that refer to memory which does
+    /// not exist are dropped.
     Share {
         job: JobId,
         share: ShareId,
         content: Content,
     },
-    /// Write an array into a slot of such memory; no rank reads the slot at this time. If it cannot be written, all
+    /// Write an array into a slot of shared memory; no rank reads the slot at this time. If it cannot be written, all
     /// later replies of the job are dropped, and `ShareFailed` reports why.
     WriteSlot {
         job: JobId,
@@ -452,12 +455,12 @@ pub enum Output {
         slot: u32,
         array: Array,
     },
-    /// No later reply names this memory. Ranks that have mapped it keep it.
+    /// Release shared memory: no later reply refers to it. Ranks that have mapped it keep their mapping.
     Unshare {
         job: JobId,
         share: ShareId,
     },
-    /// PMI bytes for a rank, and memory whose descriptors are sent with the first of them.
+    /// PMI bytes for a rank, and shared memory whose descriptors are sent with the first of these bytes.
     Reply {
         job: JobId,
         client: Client,
@@ -475,7 +478,7 @@ pub enum Output {
         local: LocalRank,
         bytes: Bytes,
     },
-    /// Start or stop reading a stream of all ranks of the job. Initially on.
+    /// Start or stop reading a stream of all ranks of the job, which is read at first.
     ReadStdio {
         job: JobId,
         stream: Stream,
@@ -487,15 +490,15 @@ pub enum Output {
         rows: u16,
         columns: u16,
     },
-    /// The ranks of a job that is about to start talk with those of the job `family`, and of all others of this family:
-    /// libraries must find each other's processes.
+    /// A job that is about to start belongs to the job `family` and to the other jobs that its ranks have spawned: the
+    /// PMI libraries must find each other's processes.
     OfFamily {
         job: JobId,
         family: JobId,
-        /// The job whose ranks have asked for it.
+        /// The job whose ranks have spawned this one.
         by: JobId,
     },
-    /// A local rank of such a job is about to connect with those that have asked for it.
+    /// A local rank of this spawned job is about to connect with the ranks that have asked for the job.
     MeetsFamily {
         job: JobId,
     },
@@ -520,15 +523,15 @@ pub struct SpawnPlan {
     pub programs: Vec<Program>,
     pub ranks: Vec<RankPlan>,
     pub binding: Binding,
-    /// The binding is reported.
+    /// Whether the user wants a report of the binding.
     pub report_bindings: bool,
-    /// Other nodes of the job share this machine.
+    /// Whether other nodes of the job share this machine.
     pub shares_machine: bool,
     pub kernel_session: KernelSession,
     /// The ranks that read standard input.
     pub stdin: StdinTarget,
     pub stdout: RankStdout,
-    /// Rank `StdinTarget::One` inherits the agent's own standard input.
+    /// Whether the rank of `StdinTarget::One` inherits the agent's own standard input.
     pub stdin_inherit: bool,
     /// Whether each rank gets a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
@@ -538,7 +541,7 @@ pub struct SpawnPlan {
     pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
-    /// Files that the ranks see in place of others.
+    /// Staged files that the ranks see in place of the originals.
     pub staged: Option<Staged>,
 }
 
@@ -546,11 +549,11 @@ pub struct SpawnPlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PmixPlan {
     pub job: JobId,
-    /// The driver adds the CPUs of each rank and the directory, and sends this first.
+    /// First message to the server process. The driver adds the CPUs of each rank and the directory.
     pub begin: Begin,
     /// How the ranks will be bound.
     pub binding: Binding,
-    /// Ranks of the job on this machine, as far as known.
+    /// Number of ranks of the job on this machine, as far as known.
     pub ranks_here: u32,
     pub kernel_session: KernelSession,
     /// The job's environment, which may contain settings of the library.
@@ -570,10 +573,11 @@ pub struct Program {
 pub struct RankPlan {
     pub rank: Rank,
     pub local: LocalRank,
-    /// Index into `programs`.
+    /// Index into `SpawnPlan::programs`.
     pub program: u16,
     /// The rank's own variables, `NAME=VALUE`. The driver adds `PMI_FD`, since it knows the number.
     pub env: Vec<Vec<u8>>,
-    /// Gets a pseudo-terminal of this size (rows, columns) for all three streams.
+    /// Size (rows, columns) of the pseudo-terminal that the rank gets for standard input, output and error; `None`: no
+    /// terminal.
     pub pty: Option<(u16, u16)>,
 }

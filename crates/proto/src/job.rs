@@ -76,12 +76,12 @@ pub struct Job {
     pmix: Option<Box<Pmix>>,
     names: Names,
     profile: Option<Box<Profile>>,
-    /// Lists that are empty between inputs, kept so that the next input allocates nothing.
+    /// Empty lists, kept because their memory is used again for the next input.
     room: [Effects; 2],
 }
 
 impl Job {
-    /// A job that has not started here. `waits`: what its ranks wait for before anything else.
+    /// Makes a job that has not started here. `waits`: what its ranks wait for before they start.
     pub fn new(
         spec: Arc<JobSpec>,
         mapping: &Mapping,
@@ -403,8 +403,8 @@ impl Job {
         }
     }
 
-    /// The sockets of the local ranks exist, and they can start. Their address goes to all nodes, unless the job has
-    /// brought all addresses.
+    /// The listening sockets of the local ranks exist, so the ranks can start. The sockets' address goes to all nodes,
+    /// unless the job's description has the addresses of all nodes.
     fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, out: &mut Effects) {
         let rows = self.facts.spec.endpoints.clone();
         if rows.is_empty() {
@@ -549,7 +549,8 @@ impl Job {
         }
     }
 
-    /// A control message from the parent. The other messages do not come from a parent, or concern the session.
+    /// Handles a control message from the parent. Messages that no parent sends, or that concern the session, are
+    /// ignored.
     fn on_control_down(&mut self, now: Instant, message: Control, out: &mut Effects) {
         match message {
             Control::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
@@ -614,7 +615,7 @@ impl Job {
         }
     }
 
-    /// A control message from a child; the other messages are ignored for the same reasons.
+    /// Handles a control message from a child. Messages that no child sends, or that concern the session, are ignored.
     fn on_control_up(&mut self, turn: &Turn<'_>, from: AgentId, message: Control, out: &mut Effects) {
         let Some(child) = self.facts.child_index(from) else { return };
         match message {
@@ -701,7 +702,7 @@ impl Job {
         }
     }
 
-    /// A link beside the tree that the job needs could not be made, or broke.
+    /// A link that the job needs, apart from those of the tree, could not be made, or broke.
     fn on_no_link(&self, agent: AgentId, problem: String, out: &mut Effects) {
         let host = self.facts.node_of(agent).map(|node| self.facts.name_of(node));
         let host = host.unwrap_or_else(|| format!("agent {agent}"));
@@ -727,7 +728,8 @@ impl Job {
         out.push(Effect::Kill { grace_ns: 0 });
     }
 
-    /// The kill did not end everything in time. If output still waits for a reader, that is the reason, not a failure.
+    /// Gives up waiting: the kill did not end everything in time. If only output that waits for a reader is left, that
+    /// is no failure.
     fn give_up(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         let held_up = !self.stdio.is_flushed();
         // In a standing session a job's end must not affect the link to an agent.
@@ -754,8 +756,8 @@ impl Job {
         }
     }
 
-    /// The last local rank or the PMIx server has ended. When both have, kill what the ranks left behind, even while
-    /// their output is unread.
+    /// The last local rank or the PMIx server has ended. When both have ended, kills the processes that the ranks left
+    /// behind, even while output of the ranks is unread.
     fn on_part_gone(&mut self, now: Instant, what: Effect, out: &mut Effects) {
         if matches!(what, Effect::ServerGone) {
             self.ranks.on_server_gone(out);
@@ -768,7 +770,7 @@ impl Job {
         }
     }
 
-    /// A rank waits for the others of its node: those that can no longer come count as departed.
+    /// A rank waits for the others of its node: ranks that have ended without calling init count as departed.
     fn miss_absent(&self, out: &mut Effects) {
         let ranks = &self.ranks;
         if !ranks.are_fewer() {
@@ -810,7 +812,7 @@ impl Job {
         out.push(Effect::Departed(departed));
     }
 
-    /// A local rank enters no more collectives of groups either, unless there is still a library in it that may.
+    /// A local rank enters no more collectives of groups, unless another library in its process may still enter some.
     fn leave_groups(&mut self, local: LocalRank, out: &mut Effects) {
         if self.pmi.has_left(local) {
             let departed = self.departed(local);
@@ -928,9 +930,9 @@ impl Job {
         self.lifecycle.release(Wait::Others, out);
     }
 
-    /// Whether it can be forgotten here.
+    /// Whether the job can be forgotten on this agent.
     fn is_over(&mut self, turn: &Turn<'_>) -> bool {
-        // Reports about the subtree of a missing child may still arrive; nothing was reported about it yet.
+        // Reports about the subtree of a missing child may still arrive; nothing was reported about that subtree yet.
         let all_gone = !self.ranks.are_busy() && self.children.are_done();
         let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(turn);
         if is_over {
@@ -939,7 +941,7 @@ impl Job {
         is_over
     }
 
-    /// Whether nothing remains of the ended ranks.
+    /// Whether nothing that the ended ranks have left is still awaited.
     fn is_drained(&self, turn: &Turn<'_>) -> bool {
         let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
         // Local ranks need not wait for their collectives; but other nodes need what this one forwards.
@@ -991,7 +993,7 @@ impl Job {
         self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
     }
 
-    /// When the job must be told the time.
+    /// Time at which the job must get a `Tick`; `None`: no deadline.
     pub fn deadline(&self) -> Option<Instant> {
         let parts = [
             self.stdio.deadline(),
@@ -1024,12 +1026,12 @@ impl Job {
         self.lifecycle.has_started()
     }
 
-    /// The next hop of its frames towards the launcher.
+    /// The next hop of the job's frames towards its launcher.
     pub fn up(&self) -> Up {
         self.up
     }
 
-    /// The agents with ranks of it.
+    /// The agents with ranks of the job.
     pub fn agents(&self) -> Vec<AgentId> {
         self.facts.agents()
     }
@@ -1038,7 +1040,7 @@ impl Job {
         self.facts.has_agent(agent)
     }
 
-    /// The children that run more of it.
+    /// The children that run a part of the job.
     pub fn child_agents(&self) -> impl Iterator<Item = AgentId> {
         self.facts.below.iter().copied()
     }

@@ -11,7 +11,7 @@ use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
 /// Files of hosts, by their paths: the names in each, or why it cannot be read.
 pub type HostFiles = BTreeMap<Vec<u8>, Result<Vec<String>, String>>;
 
-/// An event.
+/// An event that the driver reports to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LauncherInput {
     LinkUp {
@@ -28,7 +28,7 @@ pub enum LauncherInput {
     /// A signal for the launcher's process.
     Signal {
         signal: i32,
-        /// The process that has sent it; `None`: the kernel, for a key of the terminal.
+        /// The process that has sent the signal; `None`: the kernel, for a key pressed at the terminal.
         sender: Option<u32>,
     },
     /// The size of the terminal has changed.
@@ -40,7 +40,7 @@ pub enum LauncherInput {
     Stdin {
         bytes: Bytes,
     },
-    /// `bytes` of a stream reached the terminal, pipe or file.
+    /// `bytes` of a stream were written to the terminal, pipe or file.
     Written {
         stream: Stream,
         bytes: u32,
@@ -64,8 +64,8 @@ pub enum LauncherOutput {
         link: LinkId,
         frame: Frame,
     },
-    /// Write to standard output or error (or the files of `--output-dir`, by `from`). With an origin: bytes of this
-    /// rank alone, which are a part of a line unless the job's output is split. Without: whole lines.
+    /// Write to standard output or error, or to the files of `--output-dir`. `from`: the rank that wrote the bytes,
+    /// which may be a part of a line; `None`: whole lines of any ranks.
     Write {
         stream: Stream,
         from: Option<(Origin, Next)>,
@@ -82,7 +82,7 @@ pub enum LauncherOutput {
     },
     /// Information for the user at the terminal.
     Notice(Notice),
-    /// Stop this process as `^Z` on a terminal would (after the ranks were told).
+    /// Stop this process as `^Z` on a terminal would; the ranks were told before.
     Suspend,
     /// Everything has ended and is written: exit with this code.
     Exit {
@@ -101,14 +101,14 @@ pub enum Notice {
     Note(Note),
     Interrupt {
         signal: i32,
-        /// An earlier one, which has asked for the same: it ends the job.
+        /// The earlier signal that has also asked for the end; it is now followed by a kill.
         first: Option<i32>,
-        /// Not all ranks of the job run yet.
+        /// Whether some ranks of the job do not run yet.
         starting: bool,
     },
     Trace(Box<TracePart>),
     Ended(Ended),
-    /// About a job that a rank has asked for.
+    /// A notice about a job that a rank has asked for.
     OfJob {
         job: JobId,
         notice: Box<Notice>,

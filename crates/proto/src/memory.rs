@@ -16,9 +16,9 @@ pub struct ShareId(pub u32);
 /// The contents of a piece of memory.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
-    /// These bytes, which never change.
+    /// Bytes that never change.
     Bytes(Bytes),
-    /// The values of an allgather, which never change.
+    /// Values of an allgather, which never change.
     Array(Array),
     /// Space for [`ARENA_SLOTS`] arrays of at most `slot_len` bytes, which are rewritten repeatedly.
     Slots { slot_len: usize },
@@ -83,7 +83,7 @@ impl Array {
     }
 }
 
-/// Used for the digest of a recording, for which all bytes would be too much.
+/// The text is used for the digest of a recording, for which all bytes would be too much.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -17,14 +17,14 @@ use std::fmt;
 use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
-/// Above this many own bytes waiting for credit, the node's ranks are no longer read.
+/// Bytes of local output that may wait for credit; above it the node's ranks are no longer read.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
 
-/// Above this many bytes of partial lines of all ranks, long ones are shown in pieces. Chosen: a kilobyte for each of a
+/// Bytes of partial lines of all local ranks; above it long lines are shown in pieces. Chosen: a kilobyte for each of a
 /// few thousand ranks.
 const PARTIAL_BYTES: usize = 4 << 20;
 
-/// Partial lines up to this length are always held, and only they are taken for prompts.
+/// Longest partial line (bytes) that is held back, and that is taken for a prompt.
 const SHORT_LINE_BYTES: usize = 1024;
 
 /// The `arg` of an output frame that belongs to no single rank.
@@ -33,12 +33,12 @@ pub const MIXED: u32 = u32::MAX;
 /// What follows a part of a line: the high byte of the `stream` field of an output frame that belongs to one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Next {
-    /// The rest of the line, unless this part ends with a newline.
+    /// The rest of the line follows, unless this part ends with a newline.
     #[default]
     Rest,
-    /// The rest of the line, but this part is to be shown now.
+    /// The rest of the line follows, but this part is to be shown now: it may be a prompt.
     Answer,
-    /// Nothing: the stream has ended.
+    /// Nothing follows: the stream has ended.
     Nothing,
 }
 
@@ -60,7 +60,7 @@ impl Next {
 /// A rank that has written something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
-    /// Its job, if a rank has asked for that job.
+    /// The rank's job, if a rank has asked for that job; `None`: the job that the user launched.
     pub job: Option<JobId>,
     pub rank: Rank,
 }
@@ -79,11 +79,11 @@ impl fmt::Display for Origin {
 pub struct Style {
     /// Prefix each line with its origin: `[rank] ` or `[job:rank] `.
     pub label: bool,
-    /// The job, if its label names it.
+    /// The job that a label names; `None`: labels name only the rank.
     pub job: Option<JobId>,
-    /// Keep ranks separate, and forward bytes unchanged.
+    /// Whether each rank's output is kept separate, and its bytes are forwarded unchanged.
     pub split: bool,
-    /// Never show a partial line, except at the end of the stream.
+    /// Whether a partial line is never shown, except at the end of the stream.
     pub whole_lines_only: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct OutputStream {
     lines: Vec<Line>,
     /// Local ranks whose partial line waits to be shown, oldest first.
     waiting: VecDeque<(Instant, LocalRank)>,
-    /// Bytes of complete lines that share a chunk.
+    /// Complete lines that are sent together in one chunk.
     batch: BytesMut,
     /// Total bytes of all partial lines.
     partial_bytes: usize,
@@ -107,11 +107,11 @@ pub struct OutputStream {
 #[derive(Default, Clone)]
 struct Line {
     partial: Vec<u8>,
-    /// What a part of this line that was already sent is followed by.
+    /// What follows the part of this line that was already sent; `None`: no part was sent.
     sent: Option<Next>,
-    /// When the partial line started, if it may be shown early.
+    /// When the partial line started; `None`: it must not be shown early.
     since: Option<Instant>,
-    /// It is in the list of those waiting to be shown.
+    /// Whether the line is in `OutputStream::waiting`.
     listed: bool,
 }
 
@@ -119,7 +119,7 @@ struct Chunk {
     arg: u32,
     next: Next,
     bytes: Bytes,
-    /// The child (by index) whose credit is returned; `None`: this node.
+    /// The child (by index) that gets credit for the chunk when it was sent; `None`: this node.
     from: Option<usize>,
 }
 
@@ -128,7 +128,7 @@ pub struct Ready {
     pub arg: u32,
     pub next: Next,
     pub bytes: Bytes,
-    /// The child to be granted `bytes.len()` more.
+    /// The child that gets credit for `bytes.len()` more bytes; `None`: this node.
     pub from: Option<usize>,
 }
 
@@ -219,7 +219,7 @@ impl OutputStream {
                 Some(since) if now >= since + PARTIAL_LINE_NS_MAX => {
                     self.flush_partial(local, rank_of(local), Next::Answer)
                 }
-                // The line that was listed has ended; this is a newer one.
+                // The line that was listed has ended, and this is a newer one.
                 Some(since) => {
                     line.listed = true;
                     self.waiting.push_back((since, local));
@@ -276,7 +276,7 @@ impl OutputStream {
         if line.partial.len() >= LINE_PART_BYTES || crowded {
             self.flush_partial(local, rank, Next::Rest);
         } else if line.partial.len() > SHORT_LINE_BYTES || line.sent == Some(Next::Rest) {
-            // No prompt is that long.
+            // No prompt is that long, so the line is not shown early.
             line.since = None;
         } else if prompt && !self.style.whole_lines_only {
             let since = *line.since.get_or_insert(now);

@@ -17,8 +17,8 @@ pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
     panic!("rank {rank} is outside of a job of {end} ranks")
 }
 
-/// A PMIx server is in one kernel session with its ranks and its agent. Where nodes share a machine, each process has
-/// its own.
+/// The kernel session of a node's processes. A PMIx server is in one kernel session with its ranks and its agent. Where
+/// nodes share a machine, each process has its own session.
 pub fn kernel_session(spec: &JobSpec, node: NodeId) -> KernelSession {
     match spec.options.pmi.has_pmix() && !spec.nodes[node.index()].shared {
         true => KernelSession::Agents,

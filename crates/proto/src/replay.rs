@@ -12,10 +12,10 @@ use wireup_wire::job::JobSpec;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recorded {
     Begin(Instant),
-    /// A job of its bootstrap message.
+    /// The job in the bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
-    /// The digest of its outputs up to here, according to the recording.
+    /// The digest of the agent's outputs so far, according to the recording.
     Asked(OutputDigest),
 }
 

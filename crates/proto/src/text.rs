@@ -9,7 +9,7 @@ pub fn beginning(text: &str, len_max: usize) -> &str {
     &text[..end]
 }
 
-/// The same on a single line.
+/// A prefix of `text`, at most `len_max` bytes, with line breaks and control characters replaced by spaces.
 pub fn line(text: &str, len_max: usize) -> String {
     let is_of_line = |letter: char| !letter.is_control() && !matches!(letter, '\u{2028}' | '\u{2029}');
     beginning(text, len_max).chars().map(|letter| if is_of_line(letter) { letter } else { ' ' }).collect()

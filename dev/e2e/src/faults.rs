@@ -18,7 +18,7 @@ use wireup_testbed::{Process, Spec, Testbed};
 const KEPT_BYTES_MAX: usize = 16 << 10;
 const LOOK_STEP: Duration = Duration::from_millis(5);
 
-/// Some nodes.
+/// A testbed with the product on its nodes, for trials with faults.
 pub struct FaultSite {
     pub testbed: Testbed,
     /// Names in the nodes' own `/tmp` and `/dev/shm` at the beginning: mount points of shares.
@@ -51,7 +51,7 @@ impl FaultSite {
         command
     }
 
-    /// The same, on node `i` instead of the hub.
+    /// `wireup run` with the words of `line`, then `words`, on node `i`.
     pub fn job_from(&self, i: u16, line: &str, words: &[&str]) -> Command {
         let mut command = self.testbed.in_node(i, wireup());
         command.args(self.words(line, words)).current_dir("/");
@@ -121,7 +121,7 @@ pub struct Started {
 /// The result of a job.
 #[derive(Debug)]
 pub struct Ended {
-    /// 128 + signal if a signal ended the launcher.
+    /// The exit code; 128 + signal if a signal ended the launcher.
     pub code: i32,
     pub stdout_bytes: usize,
     pub stdout: String,
@@ -158,8 +158,8 @@ impl Started {
         assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
     }
 
-    /// Processes of the job on the hub, including the launcher. Those of nodes begin and end meanwhile: one that was
-    /// there before and after the nodes were looked at was seen on its node.
+    /// Processes of the job on the hub, including the launcher. Processes of nodes begin and end meanwhile: one that
+    /// was there before and after the nodes were looked at was seen on its node.
     pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
         let before = self.mark.processes();
         let elsewhere: Vec<u32> =

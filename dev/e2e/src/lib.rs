@@ -38,10 +38,10 @@ use std::time::{Duration, Instant};
 use wireup_testbed::Testbed;
 use wireup_testbed::failing_calls::Supervision;
 
-/// After this time a run counts as hanging: ten times what the slowest one needs.
+/// Time after which a run counts as hanging: ten times what the slowest one needs.
 const GUARD: Duration = Duration::from_secs(40);
 
-/// The time for remaining processes to exit: long, since this is to detect a hang, not a slow machine.
+/// Time for remaining processes to exit: long, since this is to detect a hang, not a slow machine.
 const GONE: Duration = Duration::from_secs(10);
 
 /// A command that has not been started yet.
@@ -97,13 +97,13 @@ impl Run {
         Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None, leaves: false }
     }
 
-    /// Runs it on the hub of a testbed; see [`machines`].
+    /// Runs the command on the hub of a testbed; see [`machines`].
     fn on(mut self, testbed: &Arc<Testbed>) -> Self {
         testbed.enter(&mut self.command);
         self.looking_at(testbed)
     }
 
-    /// It must leave nothing behind on these hosts.
+    /// Checks that the run leaves nothing behind on these hosts.
     fn looking_at(mut self, testbed: &Arc<Testbed>) -> Self {
         self.testbed = Some(Arc::clone(testbed));
         self
@@ -147,20 +147,21 @@ impl Run {
         self
     }
 
-    /// A pipe that stays open and empty, like a terminal where nothing is typed; see [`Running::write`].
+    /// Gives the run a pipe as standard input that stays open and empty, like a terminal where nothing is typed; see
+    /// [`Running::write`].
     pub fn stdin_open(mut self) -> Self {
         self.stdin = Feed::Open;
         self
     }
 
-    /// A stdout that is not read, like a stopped terminal.
+    /// Leaves standard output unread, like a stopped terminal.
     pub fn stdout_unread(mut self) -> Self {
         self.read_stdout = false;
         self
     }
 
-    /// On a kernel that lacks all system calls with this number or a higher one, or with a container's filter that
-    /// refuses them (`errno`).
+    /// Runs the command as on a kernel that lacks all system calls with this number or a higher one, or with a
+    /// container's filter that refuses them (`errno`).
     pub fn without_calls_from(mut self, number: u32, errno: Errno) -> Self {
         let refuse = move || wireup_testbed::refuse_calls_from(number, errno.raw_os_error());
         // SAFETY: everything that is called between fork and exec is async-signal-safe.
@@ -168,7 +169,7 @@ impl Run {
         self
     }
 
-    /// A supervisor, which the caller starts, decides about each of its system calls.
+    /// Lets a supervisor, which the caller starts, decide about each system call of the command.
     pub fn supervised(mut self, supervision: &Supervision) -> Self {
         // SAFETY: everything that is called between fork and exec is async-signal-safe.
         unsafe { self.command.pre_exec(supervision.in_child()) };
@@ -181,7 +182,7 @@ impl Run {
         self
     }
 
-    /// What it leaves behind is checked elsewhere.
+    /// Leaves the check of what remains to the owner of `mark`.
     fn leaving(mut self, mark: Mark) -> Self {
         self.command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
         let _ = fs::remove_dir_all(self.mark.folder());
@@ -220,12 +221,12 @@ impl Run {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     pub fn finish(self) -> Outcome {
         self.start().finish()
     }
 
-    /// Runs it to its end, which must be with exit code 0.
+    /// Runs the command to its end, which must be with exit code 0.
     pub fn succeed(self) -> Outcome {
         self.finish().expect_code(0)
     }
@@ -339,7 +340,7 @@ impl Running {
             stderr: self.stderr.end(),
             shown: std::mem::take(&mut self.shown),
         };
-        // The folder of sessions stays when the last of them has ended, as in the user's own.
+        // The folder of sessions is kept when the last of them has ended, as in the user's own directory.
         let _ = fs::remove_dir(self.mark.folder().join("run"));
         let files = self.mark.files();
         assert!(self.leaves || files.is_empty(), "{outcome}\nleft behind: {files:?}");

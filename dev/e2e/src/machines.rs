@@ -1,7 +1,8 @@
 //! Hosts for the tests across machines: name spaces of this machine, with remote shells.
 //!
-//! Most tests take a testbed of a pool, one test at a time on each: four hosts, sixteen, or four with Slurm. A pool makes another testbed when all are taken, up to a few. A test that damages its
-//! hosts makes its own. Testbeds end with the test process.
+//! Most tests take a testbed of a pool, one test at a time on each: four hosts, sixteen, or four with Slurm. A pool
+//! makes another testbed when all are taken, up to a few. A test that damages its hosts makes its own. Testbeds end
+//! with the test process.
 
 use super::{Run, executables, programs};
 use std::fs;
@@ -24,37 +25,38 @@ pub struct Machines {
 struct Pool {
     state: Mutex<PoolState>,
     returned: Condvar,
-    /// The most testbeds of the pool.
+    /// Most testbeds of the pool.
     size_max: usize,
 }
 
 struct PoolState {
     free: Vec<Arc<Testbed>>,
-    /// Testbeds that have been started, free or taken.
+    /// Number of testbeds that have been started, free or taken.
     size: usize,
     /// Why this machine cannot run such a testbed.
     unavailable: Option<String>,
 }
 
-// As many as tests run at a time, except with Slurm, whose daemons take a second of processor time to start on each host.
+// As many as tests run at a time, except with Slurm, whose daemons take a second of processor time to start on each
+// host.
 static FOUR: Pool = Pool::new(4);
 static SIXTEEN: Pool = Pool::new(4);
 static WITH_SLURM: Pool = Pool::new(2);
 
-/// Far longer than the end of a Slurm job takes.
+/// Longest time for the end of a Slurm job, far longer than it takes.
 const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
-/// `n0` to `n3`.
+/// The hosts `n0` to `n3`.
 pub fn four() -> Option<Machines> {
     FOUR.take(4, |_| ())
 }
 
-/// `n0` to `n15`.
+/// The hosts `n0` to `n15`.
 pub fn sixteen() -> Option<Machines> {
     SIXTEEN.take(16, |_| ())
 }
 
-/// `n0` to `n3`, with Slurm.
+/// The hosts `n0` to `n3`, with Slurm.
 pub fn with_slurm() -> Option<Machines> {
     let machines = WITH_SLURM.take(4, |spec| spec.slurm = true)?;
     // Jobs that a failed test has left.
@@ -144,7 +146,7 @@ fn shares() -> Vec<PathBuf> {
 /// Prints that the current test is skipped.
 fn skip<T>(why: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Not `eprintln`, which the test runner captures.
+    // `eprintln` is not used, because the test runner captures it.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {test}: no hosts to test with: {why}\n");
     None
 }
@@ -168,7 +170,7 @@ impl Machines {
         self.on_hub(Run::job(line))
     }
 
-    /// Like [`Self::job`], with another copy of the product.
+    /// `wireup run FLAGS`, called on the hub, with another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
         self.on_hub(Run::of(Command::new(wireup))).arg("run").args(line.split_whitespace())
     }
@@ -217,7 +219,7 @@ impl Machines {
         format!("{said}code {code}\n")
     }
 
-    /// `scancel JOBS`.
+    /// Runs `scancel JOBS`.
     pub fn cancel(&self, jobs: &str) {
         let output = self.enter(Command::new("scancel").arg(jobs)).output().expect("start scancel");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
@@ -268,7 +270,7 @@ fn line_path(line: &str) -> Option<PathBuf> {
 pub fn clear(testbed: &Testbed) {
     for process in testbed.all_processes().into_iter().flatten() {
         if let Some(pid) = rustix::process::Pid::from_raw(process.pid.cast_signed()) {
-            // It may have exited meanwhile.
+            // The process may have exited meanwhile.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }

@@ -33,7 +33,7 @@ pub fn tool(path: &str) -> Option<PathBuf> {
 pub fn skip<T>(why: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     assert!(!programs::required(), "{test}: {why}; `cargo xtask setup` installs it");
-    // Not `eprintln`, which the test runner captures.
+    // `eprintln` is not used, because the test runner captures it.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}; `cargo xtask setup` installs it");
     None
 }

@@ -8,7 +8,7 @@ use std::{env, fs};
 use xtask::build::{BUILD_ID, build_id};
 use xtask::layout;
 
-/// `WIREUP_BIN`, or the release build.
+/// The product under test: `WIREUP_BIN`, or the release build.
 ///
 /// # Panics
 /// The release build is missing, is not the one that xtask built, or is older than the product's sources.

@@ -16,7 +16,7 @@ pub struct Mark {
 pub struct Process {
     pub pid: Pid,
     pub parent: i32,
-    /// One letter, as `ps` shows it.
+    /// State of the process: one letter, as `ps` shows it.
     pub state: char,
     pub name: String,
     pub command: String,
@@ -63,14 +63,14 @@ impl Mark {
                 return;
             }
             for process in all {
-                // It may have exited meanwhile.
+                // The process may have exited meanwhile.
                 let _ = kill_process(process.pid, Signal::KILL);
             }
         }
     }
 }
 
-/// For a message: one process per line.
+/// A text for a message: one process per line.
 pub fn list(processes: &[Process]) -> String {
     let lines = processes.iter().map(|p| format!("\n  {} (of {}) {} {}", p.pid, p.parent, p.state, p.command));
     lines.collect()
@@ -81,7 +81,7 @@ fn carries(pid: i32, needles: &[String]) -> bool {
     environ.split(|byte| *byte == 0).any(|variable| needles.iter().any(|needle| needle.as_bytes() == variable))
 }
 
-/// `None` if it has exited or is a zombie.
+/// The description of a process; `None`: it has exited or is a zombie.
 fn process(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = stat.rsplit_once(')')?;

@@ -38,12 +38,12 @@ impl Session {
         session
     }
 
-    /// The same on the hub of a testbed.
+    /// `wireup up FLAGS` on the hub of a testbed, which must succeed.
     pub fn on(machines: &Machines, line: &str) -> Session {
         Session::on_some(machines, line, 0)
     }
 
-    /// The same if `wireup up` is expected to end with this code.
+    /// `wireup up FLAGS` on the hub of a testbed, which must end with this code.
     pub fn on_some(machines: &Machines, line: &str, code: i32) -> Session {
         let mut session = Session::nowhere();
         session.testbed = Some(machines.testbed());
@@ -56,7 +56,7 @@ impl Session {
         self.again_later(line).finish()
     }
 
-    /// The same, not started yet.
+    /// `wireup up FLAGS`, not started yet.
     pub fn again_later(&self, line: &str) -> Run {
         let run = Run::wireup(["up"]).args(line.split_whitespace());
         self.leaving(run)
@@ -67,12 +67,12 @@ impl Session {
         self.placed(Run::job(line))
     }
 
-    /// The same if processes of the job may outlive the command; they belong to the session.
+    /// `wireup run FLAGS`, if processes of the job may outlive the command; they belong to the session.
     pub fn job_leaving(&self, line: &str) -> Run {
         self.leaving(Run::job(line))
     }
 
-    /// The same for any command.
+    /// Any command, if its processes may outlive it; they belong to the session.
     pub fn leaving(&self, run: Run) -> Run {
         self.placed(run).leaving(self.mark.clone())
     }
@@ -93,7 +93,7 @@ impl Session {
         self.placed(Run::shell(script))
     }
 
-    /// The same; its remaining processes belong to the session.
+    /// `sh -c SCRIPT`, where `$WIREUP` is the product; the remaining processes belong to the session.
     pub fn shell_leaving(&self, script: &str) -> Outcome {
         self.leaving(Run::shell(script)).finish()
     }
@@ -191,7 +191,7 @@ pub fn status_of(pid: Pid, file: &str, name: &str) -> u64 {
 }
 
 impl Run {
-    /// Runs it on the hub of a testbed that is checked elsewhere.
+    /// Runs the command on the hub of a testbed that is checked elsewhere.
     fn entering(mut self, testbed: &Testbed) -> Self {
         testbed.enter(&mut self.command);
         self

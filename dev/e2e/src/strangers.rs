@@ -18,8 +18,8 @@ pub fn can_be_stranger() -> bool {
     can
 }
 
-/// `program`, run by the stranger: without supplementary groups and without variables of this process other than
-/// `PATH`.
+/// A command for `program`, run by the stranger: without supplementary groups and without variables of this process
+/// other than `PATH`.
 pub fn stranger(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.uid(STRANGER).gid(STRANGER).env_clear().current_dir("/");

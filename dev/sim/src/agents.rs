@@ -15,42 +15,42 @@ use wireup_wire::peer::Secret;
 use wireup_wire::rank_address;
 use wireup_wire::session::PortsPerNode;
 
-/// The longest time during which a driver collects inputs before it polls the agent.
+/// Longest time during which a driver collects inputs before it polls the agent (ns).
 const BATCH_NS_MAX: u64 = 30_000;
 
-/// The most consecutive ticks after which another one is due at once: more means that the machine makes no progress.
+/// Most consecutive ticks after which another one is due at once: more means that the machine makes no progress.
 const RESTLESS_MAX: u32 = 100;
 
 /// One process of an agent. A world numbers them in the order in which they start; process 0 is the root.
 pub struct AgentProcess {
-    /// The agent's id.
+    /// Number of the agent, which is that of its host.
     pub host: u32,
-    /// Its number among the processes started on this host, from 1.
+    /// Number of the process among those started on this host, from 1.
     pub start: u32,
-    /// According to its bootstrap message.
+    /// Incarnation of the agent, according to its bootstrap message.
     pub incarnation: u32,
     pub state: ProcessState,
-    /// The call that started it.
+    /// The call of a remote shell that started the process.
     pub call: Option<u32>,
     /// The step that started it, as an index into the list of steps.
     pub step: Option<u32>,
     /// The address that it dials.
     pub dials: Option<String>,
-    /// The link towards the root is lost: in a single run this agent exits, and its keeper ends the ranks here.
+    /// Whether the link towards the root is lost: in a single run this agent exits, and its keeper ends the ranks here.
     pub is_cut_off: bool,
-    /// Its links, by its own numbers for them.
+    /// Links of the process, by its own numbers for them.
     pub links: Vec<u32>,
     /// The link to its parent.
     pub up: Option<u32>,
     /// Whether other agents can dial it.
     pub listens: bool,
-    /// `Some` while it is stopped: the inputs since then.
+    /// Inputs that have arrived since the process was stopped; `None`: it is not stopped.
     stopped: Option<VecDeque<Input>>,
     tick_at: Option<Instant>,
     /// The number of consecutive ticks after which the agent wanted another one at once.
     restless: u32,
     turn_is_due: bool,
-    /// The reserved ports of its jobs: the first and the number.
+    /// Reserved ports of the jobs here: the first port and the number of ports.
     rank_ports: BTreeMap<JobId, (u16, u32)>,
 }
 
@@ -60,7 +60,7 @@ pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange {
 /// The state of an agent's process.
 pub enum ProcessState {
     Running(Box<Agent>),
-    /// It exited by itself.
+    /// The process exited by itself.
     Left,
     Killed,
 }
@@ -106,7 +106,7 @@ impl AgentProcess {
         End::Agent(agent, LinkId(self.links.len() as u32 - 1))
     }
 
-    /// It handles nothing; its inputs wait.
+    /// Stops the process: it handles nothing, and its inputs wait.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_default();
     }
@@ -275,7 +275,7 @@ impl World {
                 self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
             }
             Output::RenewRankPorts { job } => {
-                // Also if the job could not begin here.
+                // The ports are given up also if the job could not begin here.
                 self.agents[agent as usize].rank_ports.remove(&job);
                 self.tell_agent(agent, Input::RankPortsRenewed { job });
             }

@@ -47,7 +47,7 @@ struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     Launched,
-    /// Its agent has started.
+    /// The agent of the task has started.
     Begun,
     Gone,
 }
@@ -55,9 +55,9 @@ enum Task {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Running,
-    /// Its tasks are killed, without a report about each.
+    /// The tasks are killed, without a report about each.
     GivenUp,
-    /// The report for each task from now on.
+    /// The step was cancelled; the text is the report for each task from now on.
     Cancelled(String),
     Over,
 }
@@ -71,7 +71,7 @@ enum Said {
         agent: u32,
         problem: String,
     },
-    /// The other tasks are killed next.
+    /// The step is given up: the other tasks are killed next.
     GivenUp,
     CannotCall,
     Exited(ExitStatus),

@@ -23,15 +23,15 @@ pub struct Call {
     /// `None` for a probe.
     bootstrap: Option<Box<Bootstrap>>,
     answer: Answer,
-    /// How it ended.
+    /// Exit status and standard error with which the shell ends.
     end: (ExitStatus, String),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Counts towards `shells_max`.
+    /// The call is in progress, and counts towards `shells_max`.
     UnderWay,
-    /// Its agent is linked.
+    /// The agent of the call is linked.
     Linked,
     Over,
 }
@@ -191,7 +191,7 @@ impl World {
                 self.checks.problem(format!("agent {caller} sends its program to agent {agent}, which cannot use it"));
                 return Answer::Never;
             }
-            // The stored program is found only by `How::Look`.
+            // Only `How::Look` finds the stored program.
             (How::Plain, Program::Missing) => return ends(127, "sh: wireup: not found"),
         }
         Answer::Begins
@@ -238,7 +238,7 @@ impl World {
         let handshake_ns = self.spec.timing.handshake.draw(&mut self.rng);
         let child = &self.hosts[host as usize];
         if child.is_gone || !(self.spec.is_standing || child.processes.is_empty()) {
-            // Either the machine is gone, or it already has such an agent: another one is not needed.
+            // Either the machine is gone, or it already has such an agent: no other one is needed.
             let caller_hears_ns = handshake_ns;
             self.calls.all[index as usize].end = (ExitStatus::Exited(125), "the parent closed the link".into());
             return self.clock.after(caller_hears_ns, Event::ShellGone(index));

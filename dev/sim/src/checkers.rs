@@ -27,9 +27,9 @@ use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
 
-/// The most problems that are kept; usually only the first one matters.
+/// Most problems that are kept; usually only the first one matters.
 const PROBLEMS_MAX: usize = 16;
-/// The most send times that are kept: enough for all frames of a small world.
+/// Most send times that are kept: enough for all frames of a small world.
 const EXCHANGE_TIMES_MAX: usize = 4096;
 
 /// The checkers of one job and their results.
@@ -39,13 +39,13 @@ pub struct JobChecks {
     pub modex: ModexCheck,
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
-    /// The user sent a signal or ended the job: ranks that catch it may exit normally.
+    /// Whether the user sent a signal or ended the job: ranks that catch the signal may exit normally.
     pub interrupted: bool,
-    /// Who may be named by a failure, and whether the job must fail because of it.
+    /// Culprits that a failure may name, each with whether the job must fail because of it.
     pub culprits: BTreeMap<Culprit, bool>,
-    /// Its launcher has left.
+    /// Whether the launcher of the job has left.
     pub has_ended: bool,
-    /// Its first collective is one of the agents: they tell each other where the ranks listen.
+    /// Whether the first collective of the job belongs to the agents, which tell each other where the ranks listen.
     pub tells_endpoints: bool,
 }
 
@@ -53,22 +53,22 @@ pub struct JobChecks {
 #[derive(Default)]
 pub struct Checks {
     pub bounds: Bounds,
-    /// Ranks that ran, values that were read, faults that happened.
+    /// Numbers of ranks that ran, of values that were read (`gets`), and of faults that happened (`strikes`).
     pub started: u32,
     pub gets: u64,
     pub strikes: u32,
-    /// Bytes of standard input that ranks read, and pieces of memory that agents passed to them.
+    /// Bytes of standard input that ranks read; `shared`: number of pieces of memory that agents passed to them.
     pub stdin_bytes: u64,
     pub shared: u64,
-    /// When the first frames of the exchange class were sent (ns from the start).
+    /// Times at which the first frames of the exchange class were sent (ns from the start).
     pub exchange_ns: Vec<u64>,
-    /// How often nothing was in progress, so that the state kept by agents was checked.
+    /// Number of times that nothing was in progress, so that the state kept by agents was checked.
     pub quiet: u32,
-    /// The most processes of one agent that existed at the same time.
+    /// Most processes of one agent that existed at the same time.
     pub copies_most: usize,
     /// Nodes that were up, and nodes that were lost, when the session ended.
     pub nodes: Option<(usize, usize)>,
-    /// What agents kept when nothing was in progress.
+    /// State that agents kept when nothing was in progress.
     pub holds: Vec<Holds>,
     pub problems: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl Checks {
 }
 
 impl JobChecks {
-    /// `first_proc`: the number of its first rank among those of all jobs.
+    /// The checkers of a job. `first_proc`: the number of the job's first rank among the ranks of all jobs.
     pub fn new(plan: &JobPlan, first_proc: u32) -> Self {
         let timeout = plan.timeout_ns.map(|_| (Culprit::Launcher, false));
         JobChecks {

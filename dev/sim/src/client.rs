@@ -18,9 +18,9 @@ use wireup_wire::pmi::{Command, Dialect, Reply, Request};
 /// The client library of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speaks {
-    /// One request at a time.
+    /// A text client, which makes one request at a time.
     Text(Dialect),
-    /// The requests of our own library, many at a time.
+    /// wireup's own library, which makes many requests at a time.
     Own,
 }
 
@@ -43,7 +43,7 @@ pub enum Op<'a> {
     Ring {
         value: &'a str,
     },
-    /// This one and the next two are for our own clients only.
+    /// Starts a fence; this operation and the next two are for wireup's own clients only.
     StartFence {
         id: u32,
     },
@@ -67,7 +67,7 @@ pub enum Answer {
     Init,
     Put,
     Fence,
-    /// `None` if there is no such key.
+    /// The value of a key; `None`: there is no such key.
     Get(Option<Vec<u8>>),
     Ring {
         position: u32,
@@ -90,26 +90,26 @@ pub enum Answer {
     Strange(String),
 }
 
-/// The meaning of the bytes from the agent.
+/// The meaning of bytes from the agent.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// To be sent, to continue an operation.
+    /// Bytes to be sent, to continue an operation.
     pub send: Bytes,
     pub answers: Vec<Answer>,
-    /// The bytes are not a reply to any request, and nothing more can be read.
+    /// Why nothing more can be read: the bytes are not a reply to any request.
     pub broken: Option<String>,
 }
 
 /// One rank's client.
 pub struct Client {
-    /// As read from the environment.
+    /// The client's settings, as read from the environment.
     env: Env,
     link: Link<Shared>,
     join: Join,
-    /// Further requests that MPICH makes when it joins; the next one is last in the list.
+    /// Requests that MPICH makes when it joins and that are still to be sent; the next one is last in the list.
     names: Vec<Command>,
     kvsname: Vec<u8>,
-    /// `Some` for our own clients.
+    /// The state of wireup's own client; `None`: a text client.
     own: Option<Own>,
 }
 
@@ -137,8 +137,8 @@ impl Client {
         }
     }
 
-    /// The first bytes of an operation. `None`: they are sent with a later operation, and there is no reply to wait
-    /// for.
+    /// The first bytes of an operation. `None`: the bytes are sent with a later operation, and there is no reply to
+    /// wait for.
     ///
     /// # Panics
     /// If the client cannot do this operation, or not at this time.

@@ -26,8 +26,8 @@ pub enum Event {
     TaskWaited(u32),
     /// The remaining tasks of a step are killed.
     StepKilled(u32),
-    /// A process of an agent has reached its parent and proved the secret. In the following the number is that of a
-    /// process, too.
+    /// A process of an agent has reached its parent and proved the secret. The numbers of the following events are
+    /// those of processes, too.
     AgentLink(u32),
     /// An agent's driver listens for other agents.
     AgentListens(u32),
@@ -67,7 +67,8 @@ pub enum Event {
     StdioRead(u32, u8),
     StdinMove(u32),
     Signal(u32, u8),
-    /// A PMIx server process is ready; its next message reaches its agent; the agent's next message reaches it.
+    /// A PMIx server process is ready. `ServerSpeaks`: its next message reaches its agent; `ServerHears`: the agent's
+    /// next message reaches it.
     ServerBegins(u32),
     ServerSpeaks(u32),
     ServerHears(u32),
@@ -76,7 +77,7 @@ pub enum Event {
 
 /// An event with its time. Two of them are equal if their keys are, which never happens.
 struct Due {
-    /// The time, followed by a random number and a counter that make it unique.
+    /// Time of the event, followed by a random number and a counter that make the key unique.
     key: u128,
     event: Event,
 }
@@ -120,7 +121,7 @@ pub struct Clock {
 
 impl Clock {
     pub fn new(seed: u64) -> Self {
-        // Not 0, to detect machines that take the first instant for "never".
+        // The first instant is not 0, to detect machines that take it for "never".
         let now = Instant(1_000_000_000);
         Clock { now, heap: BinaryHeap::new(), rng: Rng::stream(seed, "clock"), scheduled: 0, happened: 0 }
     }

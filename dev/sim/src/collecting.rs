@@ -14,7 +14,7 @@ use wireup_wire::shared::rows::{Form, Rows};
 /// The collectives of one rank.
 #[derive(Debug, Default)]
 pub struct Collecting {
-    /// Started and not yet waited for, oldest first.
+    /// Collectives that were started and not yet waited for, oldest first.
     started: Vec<Started>,
     last_request: u32,
     waits: Option<Waits>,
@@ -56,7 +56,7 @@ impl Collecting {
         self.has_put = true;
     }
 
-    /// Whether what the rank waits for is complete; if so, it is forgotten.
+    /// Whether the collective for which the rank waits is complete; if so, it is forgotten.
     fn take_awaited(&mut self) -> bool {
         match self.waits {
             None => return false,

@@ -77,7 +77,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         shells_max: spec.remote.as_ref().map_or(64, |remote| remote.shells_max),
         program: "wireup".into(),
         node_timeout_ns: spec.node_timeout_ns,
-        // As the program does for hosts that may be missing.
+        // The program does the same for hosts that may be missing.
         start_together: matches!(&spec.remote, Some(remote) if !spec.is_standing && !remote.shell.starter().by_step()),
         verbose: spec.jobs.iter().any(|job| job.options.profile),
         start_timeout_ns: spec.start_timeout_ns,

@@ -8,7 +8,7 @@ use crate::rng::mix;
 pub enum Lens {
     /// All values have this length.
     Fixed(u32),
-    /// Any length up to this; many values are empty.
+    /// Values have any length up to this; many values are empty.
     UpTo(u32),
 }
 

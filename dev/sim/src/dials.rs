@@ -10,12 +10,12 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Rejoin;
 use wireup_wire::route::Point;
 
-/// How long a driver waits for an answer (ns).
+/// Time for which a driver waits for an answer (ns).
 const DIAL_NS_MAX: u64 = 5_000_000_000;
 
 /// The outcome of a dial.
 enum Answer {
-    /// This process accepts it.
+    /// This process accepts the dial.
     Accepts(u32),
     Refused,
     Silence,

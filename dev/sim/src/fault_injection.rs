@@ -33,7 +33,7 @@ pub enum Fault {
     /// The remote shells that start an agent break at that moment, this many times: the agent runs, but its starter
     /// takes it for dead.
     BreakShells { agent: u32, times: u32 },
-    /// The batch system cancels the running steps: their agents are told, and killed later.
+    /// The batch system cancels the running steps: their agents are told at once, and killed later.
     CancelStep { at_ns: u64 },
     /// The calls of all running steps die; agents that no longer need them continue.
     KillStep { at_ns: u64 },
@@ -43,7 +43,8 @@ pub enum Fault {
     Signal { signal: u8, at_ns: u64 },
     /// A direct link of this agent breaks, or of the next agent that has one.
     CutDirect { agent: u32, at_ns: u64 },
-    /// Such a link loses everything that is sent from now on; each end notices after a while.
+    /// A direct link of this agent, or of the next agent that has one, loses everything that is sent from now on; each
+    /// end notices after a while.
     SilenceDirect { agent: u32, at_ns: u64 },
     /// No agent can dial this one for a direct link.
     NoDial { agent: u32 },
@@ -55,11 +56,11 @@ pub enum Fault {
     OtherLibrary { agent: u32 },
     /// An agent finds no UCX library.
     NoTransport { agent: u32 },
-    /// The program of a rank cannot be started; `rank` as above.
+    /// The program of a rank cannot be started. The ranks of several jobs are numbered in the order of their launch.
     NoExec { rank: u32, errno: i32 },
-    /// Not a fault: someone asks that all lost nodes are started again.
+    /// Not a fault: a launcher asks that all lost nodes are started again.
     Revive { at_ns: u64 },
-    /// Not a fault: someone ends the jobs that do not end by themselves.
+    /// Not a fault: a launcher ends the jobs that do not end by themselves.
     EndJobs { at_ns: u64 },
 }
 
@@ -70,7 +71,7 @@ pub enum NoStart {
     NoShell,
     /// The remote shell writes a message and exits.
     ShellFails { code: u8 },
-    /// The same, but only the first calls.
+    /// The remote shell writes a message and exits in the first `times` calls, and works afterwards.
     FirstCalls { times: u32 },
     /// There is no sign of the agent or of its shell.
     Silence,
@@ -116,7 +117,7 @@ impl Fault {
         }
     }
 
-    /// The agents that it names.
+    /// The agents that the fault names.
     pub fn agents(self) -> Vec<u32> {
         match self {
             Fault::CutLink { agent, .. }

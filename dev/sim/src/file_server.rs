@@ -4,12 +4,12 @@ use wireup_proto::Instant;
 
 #[derive(Default)]
 pub struct FileServer {
-    /// When it has served all that have asked so far.
+    /// Time at which the server has served all requests so far.
     free_at: Instant,
 }
 
 impl FileServer {
-    /// Time until what takes `work_ns` has been served, after everything that was asked before.
+    /// Time (ns) until a request of `work_ns` has been served, after all requests before it.
     pub fn ask(&mut self, now: Instant, work_ns: u64) -> u64 {
         self.free_at = self.free_at.max(now) + work_ns;
         self.free_at - now

@@ -7,29 +7,29 @@ use wireup_proto::Instant;
 /// The machine of one agent.
 #[derive(Default)]
 pub struct Host {
-    /// Its agent's parent in the original tree.
+    /// Parent of the host's agent in the original tree.
     pub parent: Option<u32>,
     /// The processes that were started here, the oldest first.
     pub processes: Vec<u32>,
     /// The parts of jobs that are planned here, the oldest first.
     pub nodes: Vec<u32>,
-    /// How many calls it has refused so far.
+    /// Number of calls that the host has refused so far.
     pub refusals: u32,
-    /// Whether the program was sent to it.
+    /// Whether the program was sent to the host.
     pub has_program: bool,
-    /// Whether no remote shell can reach it any more.
+    /// Whether no remote shell can reach the host any more.
     pub is_gone: bool,
-    /// It has no power until then.
+    /// Time until which the host has no power.
     pub off_until: Instant,
-    /// How its agent fails to start.
+    /// How the host's agent fails to start; `None`: it starts.
     pub no_start: Option<NoStart>,
-    /// The number of remote shells that break as soon as they have started its agent.
+    /// Number of remote shells that break as soon as they have started the host's agent.
     pub broken_shells: u32,
-    /// How far its clock is ahead of the world's (ns).
+    /// Time by which the host's clock is ahead of the world's (ns).
     pub clock_ahead_ns: u64,
 }
 
-/// Dials from one host to another get no answer.
+/// A wall: dials from one host to another get no answer.
 pub struct Wall {
     pub from: u32,
     pub to: u32,

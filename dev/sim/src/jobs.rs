@@ -17,32 +17,32 @@ use wireup_wire::job::{AppSpec, JobSpec, NodeSpec};
 /// A job that was launched.
 pub struct Job {
     pub id: JobId,
-    /// As launched: without the nodes that were lost by then.
+    /// The plan of the job as it was launched: without the nodes that were lost by then.
     pub plan: JobPlan,
-    /// What its ranks contribute depends on this.
+    /// Seed of the values that the job's ranks contribute.
     pub seed: u64,
-    /// The number of its launcher.
+    /// Number of the job's launcher.
     pub launcher: u32,
     pub launched_at: Instant,
-    /// The world numbers the ranks of all jobs in sequence: the number of rank 0.
+    /// Number of rank 0 among the ranks of all jobs, which the world numbers in sequence.
     pub first_proc: u32,
-    /// The index of its first node in the world's list.
+    /// Index of the job's first node in the world's list.
     pub first_node: u32,
     pub checks: JobChecks,
 }
 
 /// The part of a job on one node.
 pub struct Node {
-    /// The index of the job.
+    /// Index of the job.
     pub job: u32,
     pub host: u32,
-    /// The agent's process that runs it, once there is one.
+    /// The agent's process that runs this part, once there is one.
     pub agent: Option<u32>,
-    /// Its ranks, by local rank; numbers as in `Job::first_proc`.
+    /// Ranks of the part, by local rank; numbers as in `Job::first_proc`.
     pub ranks: Vec<u32>,
     pub keeper: Fifo<Input>,
     pub keeper_is_running: bool,
-    /// The PMIx server of its ranks.
+    /// The PMIx server of the ranks.
     pub server: Option<Server>,
     /// Whether the driver reads standard output and error.
     pub reading: [bool; 2],
@@ -78,12 +78,12 @@ impl Job {
         self.plan.nodes[node as usize]
     }
 
-    /// The numbers of its ranks.
+    /// The numbers of the job's ranks.
     pub fn procs(&self) -> std::ops::Range<u32> {
         self.first_proc..self.first_proc + self.size()
     }
 
-    /// The indexes of its nodes.
+    /// The indexes of the job's nodes.
     pub fn nodes(&self) -> std::ops::Range<u32> {
         self.first_node..self.first_node + self.plan.nodes.len() as u32
     }
@@ -165,7 +165,7 @@ impl World {
         self.hosts[host as usize].nodes.iter().rev().find(is_its).copied()
     }
 
-    /// The same for an agent that runs this part from now on: only one process does.
+    /// The part of a job on the host of an agent that runs this part from now on; only one process does so.
     pub(crate) fn run_node(&mut self, agent: u32, id: JobId) -> Option<u32> {
         let Some(node) = self.node_of(agent, id) else {
             self.checks.problem(format!("{} runs job {id}, which has no ranks there", self.name(agent)));

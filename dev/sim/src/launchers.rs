@@ -25,26 +25,26 @@ use wireup_wire::session::{Presence, Welcome};
 pub struct LauncherHost {
     pub role: Role,
     pub state: LauncherState,
-    /// The index of its job, once it is launched.
+    /// Index of the launcher's job, once it is launched.
     pub job: Option<u32>,
-    /// When it exited or died.
+    /// Time at which the launcher exited or died.
     pub gone_at: Option<Instant>,
     link: u32,
-    /// Reads what the root sends before there is a job.
+    /// Reader of the bytes that the root sends before there is a job.
     reader: FrameReader,
     welcome: Option<Welcome>,
-    /// From the launch of the job.
+    /// The launcher's state machine, from the launch of the job on.
     machine: Option<Launcher>,
     tick_at: Option<Instant>,
     /// Writes to the terminal in progress.
     writes: VecDeque<(Stream, u32)>,
-    /// A `LauncherWritten` is scheduled.
+    /// Whether a `LauncherWritten` is scheduled.
     writing: bool,
     terminal_stopped: bool,
     stdin_sent: u64,
     stdin_wanted: u32,
     stdin_ended: bool,
-    /// A `LauncherStdin` is scheduled.
+    /// Whether a `LauncherStdin` is scheduled.
     stdin_due: bool,
 }
 
@@ -250,7 +250,7 @@ impl World {
         if let Err(problem) = job.checks.output.on_write(stream, rank, bytes) {
             return self.checks.problem(format!("job {}: {problem}", job.id));
         }
-        // The end of a stream within a line may have no bytes, and nobody waits for it.
+        // The end of a stream within a line may have no bytes, for which nobody waits.
         if bytes.is_empty() {
             return;
         }

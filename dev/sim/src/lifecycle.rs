@@ -46,7 +46,7 @@ impl World {
         agent
     }
 
-    /// It exits by itself; its ranks end with it.
+    /// An agent exits by itself; its ranks end with it.
     pub(crate) fn agent_leaves(&mut self, agent: u32) {
         if self.spec.is_standing {
             self.check_leaves(agent);
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// `SIGKILL` for an agent: its ranks die with it.
+    /// Kills an agent by `SIGKILL`: its ranks die with it.
     pub(crate) fn kill_agent(&mut self, agent: u32) {
         self.agent_dies(agent);
         for link in self.agents[agent as usize].links.clone() {

@@ -20,7 +20,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, Bootstrap, Control};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
 
-/// The most times that an agent dials the root for one loss. Chosen: twice the number for the longest chain of leases.
+/// Most dials of an agent to the root for one loss. Chosen: twice the number for the longest chain of leases.
 const DIALS_MAX: u32 = 60;
 /// The root is the first process that is started.
 const ROOT: u32 = 0;
@@ -39,9 +39,9 @@ pub struct Membership {
     broken: BTreeSet<u32>,
     /// Links that the parent has accepted, each with the process at its lower end.
     linked: BTreeMap<u32, u32>,
-    /// The same for links about which the parent has not decided yet.
+    /// Links about which the parent has not decided yet, each with the process at its lower end.
     undecided: BTreeMap<u32, u32>,
-    /// How often a process has dialled the root since it lost its parent.
+    /// Number of times that each process has dialled the root since it lost its parent.
     dials: BTreeMap<u32, u32>,
     /// Processes whose last dial to the root got no answer.
     unanswered: BTreeSet<u32>,
@@ -193,7 +193,7 @@ impl World {
     /// An agent closes one of its links.
     pub(crate) fn on_closes(&mut self, agent: u32, link: u32) {
         self.membership.on_unlinked(link);
-        // For a child of the root this is final. An agent that seeks a parent is only told to try again.
+        // A closed link is final for a child of the root. An agent that seeks a parent is only told to try again.
         if agent == ROOT && matches!(self.net.peer(link, 0), Peer::Child { .. }) {
             let child = self.lower_end(link);
             self.membership.dismissed.extend(child);

@@ -15,7 +15,7 @@ use wireup_proto::io::{LinkId, Peer};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::route::Routed;
 
-/// The longest frame that is joined to the previous one, since joining copies.
+/// Length of the longest frame that is joined to the previous one, since joining copies.
 const GLUE_BYTES_MAX: usize = 4096;
 
 /// The owner of one end of a link, and its number for the link.
@@ -54,7 +54,7 @@ pub struct ClassCount {
 
 struct Link {
     ends: [End; 2],
-    /// Lane `n` leads away from end `n`.
+    /// Lanes of the link; lane `n` leads away from end `n`.
     lanes: [Lane; 2],
     sort: Sort,
     /// The role of the peer, as seen from each end.
@@ -64,11 +64,13 @@ struct Link {
 /// The kind of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sort {
-    /// Root and launcher run in one process: no delay, no loss. End 0 of a launcher's link is the launcher's.
+    /// A link between root and launcher in one process: no delay, no loss. End 0 of a launcher's link is the
+    /// launcher's.
     InMemory,
-    /// Parent and child, or a launcher that attaches to the root; end 0 is the parent's or the launcher's.
+    /// A link between parent and child, or between the root and a launcher that attaches to it; end 0 is the parent's
+    /// or the launcher's.
     Tree,
-    /// Any two agents; end 0 is the one that was dialled.
+    /// A link between any two agents; end 0 is the one that was dialled.
     Direct,
 }
 
@@ -78,9 +80,9 @@ struct Lane {
     wire: VecDeque<Arrival>,
     free_at: Instant,
     last_arrival: Instant,
-    /// An event for the time when the lane is free is scheduled.
+    /// Whether an event is scheduled for the time when the lane is free.
     woken: bool,
-    /// Everything that is sent on it is lost.
+    /// Whether everything that is sent on the lane is lost.
     muted: bool,
     state: LaneState,
 }
@@ -89,11 +91,11 @@ struct Lane {
 enum LaneState {
     #[default]
     Open,
-    /// Closes after the waiting frames.
+    /// The lane closes after the waiting frames.
     Closing,
-    /// Accepts nothing more; what is on the wire still arrives.
+    /// The lane accepts nothing more; frames on the wire still arrive.
     Closed,
-    /// Its receiver is gone.
+    /// The receiver of the lane is gone.
     Deaf,
 }
 
@@ -179,7 +181,7 @@ impl Net {
                 continue;
             }
             waiting.iter_mut().for_each(VecDeque::clear);
-            // Keeps `Up`, which was sent before.
+            // The event `Up`, which was sent before, is kept.
             wire.truncate(1);
             let late_ns = self.rng.below(timeout_ns / 4 + 1);
             clock.after(timeout_ns + late_ns, Event::LinkSilent(link, lane as u8));
@@ -300,7 +302,7 @@ impl Net {
         if is_over {
             return;
         }
-        // Keeps `Up`, which was sent before the link broke.
+        // The event `Up`, which was sent before the link broke, is kept.
         let keep = 1 + self.rng.below(lane.wire.len() as u64 + 1) as usize;
         let torn = lane.wire.get(keep).cloned();
         lane.wire.truncate(keep);

@@ -16,7 +16,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
-/// The most bytes of lines that one `Write` step writes: enough to fill pipes and windows in some runs.
+/// Most bytes of lines that one `Write` step writes: enough to fill pipes and windows in some runs.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// Time limit of a job with a rank that may hang.
@@ -87,7 +87,7 @@ pub fn step_world(seed: u64) -> WorldSpec {
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
-/// The same with faults, including faults of the step.
+/// The step world of `seed` with faults, including faults of the step.
 pub fn step_with_faults(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "step faults");
     let mut stormy = step_world(seed);
@@ -147,7 +147,7 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
             stormy.faults.push(fault);
         }
     }
-    // A random stream of its own, so that the other faults of a seed do not change.
+    // A random stream of its own is used, so that the other faults of a seed do not change.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
     let scheme = stormy.jobs[0].options.exchange;
     if matches!(scheme, ExchangeScheme::Direct(_)) && beside.chance(300) {
@@ -206,7 +206,8 @@ fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
     }
 }
 
-/// A random stream of its own, so that everything else that a seed draws does not change.
+/// The scheme of exchanges. A random stream of its own is used, so that everything else that a seed draws does not
+/// change.
 fn draw_exchange(seed: u64) -> ExchangeScheme {
     use ExchangeScheme::{Auto, Tree};
     let (ring, bruck) = (ExchangeScheme::RING, ExchangeScheme::BRUCK);
@@ -241,7 +242,7 @@ fn draw_timing(rng: &mut Rng) -> Timing {
     }
 }
 
-/// What all programs of a job have in common: the number of fences, and the pairs.
+/// Properties that all programs of a job share: the number of fences, and the pairs.
 struct Program {
     speaks_pmi: bool,
     rounds: u16,

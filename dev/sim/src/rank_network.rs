@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   ring ──► new: binomial graph ──► run(call): the cost of each rank   (exact, up to 73,728 ranks)
-//!                                └─► one_for_all(call): allgather and alltoall of large jobs, whose results do not fit in memory P times
+//!                                └─► one_for_all(call): allgather and alltoall of large jobs, whose results do
+//!                                    not fit in memory P times
 //! ```
 //!
 //! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real
@@ -20,54 +21,54 @@ use wireup_group::in_memory::{Ranks, Wrong};
 use wireup_group::reduce::{Number, Op, Reduce};
 use wireup_group::{Algorithm, Context, Counts, Done, Failure, Groups, Peer, Request, WORLD};
 
-/// What all ranks do together, in the group of all.
+/// A call that all ranks make together, in the group of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     Barrier,
-    /// So many bytes from each rank.
+    /// An allgather of this many bytes from each rank.
     Allgather(usize),
-    /// So many bytes from each rank to each.
+    /// An alltoall of this many bytes from each rank to each.
     Alltoall(usize),
-    /// So many bytes of rank 0.
+    /// A broadcast of this many bytes of rank 0.
     Broadcast(usize),
     Shift(usize),
-    /// A sum of so many whole numbers.
+    /// A sum of this many whole numbers.
     Allreduce(usize),
-    /// Into groups of this many ranks, as nodes are.
+    /// A split into groups of this many ranks, as nodes are.
     Split(u32),
-    /// So many ranks send one empty message each, in a group of their own, to the rank at their [`distance`]; then a
+    /// This many ranks send one empty message each, in a group of their own, to the rank at their [`distance`]; then a
     /// barrier.
     Locate(u32),
-    /// Each rank sends an empty message to each of so many [`peers`], one after the other; then a barrier.
+    /// Each rank sends an empty message to each of this many [`peers`], one after the other; then a barrier.
     Talk(u32),
 }
 
-/// What one rank has done.
+/// Messages, bytes and waits of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cost {
     pub messages: u64,
-    /// With the heads of the messages.
+    /// Bytes sent, with the heads of the messages.
     pub bytes: u64,
-    /// Waits for messages of others, one behind the other.
+    /// Number of waits for messages of others, one after the other.
     pub rounds: u64,
-    /// Questions for addresses.
+    /// Number of requests for addresses.
     pub questions: u64,
 }
 
-/// What one rank holds.
+/// State that one rank holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Held {
-    /// One for each rank that it has exchanged messages with.
+    /// Number of ranks with which the rank has exchanged messages.
     pub connections: usize,
     pub addresses: usize,
 }
 
-/// Addresses on a node.
+/// Addresses that the ranks of a node hold.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NodeAddresses {
-    /// Held by its ranks together.
+    /// Number of addresses that the node's ranks hold together.
     pub held: usize,
-    /// Different ones among them: what a cache shared by the node would hold.
+    /// Number of different addresses among them: what a cache shared by the node would hold.
     pub different: usize,
 }
 
@@ -89,13 +90,13 @@ impl From<Wrong> for Trouble {
 
 pub struct RankNetwork {
     ranks: Ranks,
-    /// What the ranks had done before the last call.
+    /// Costs of the ranks before the last call.
     before: Vec<Cost>,
 }
 
 impl RankNetwork {
-    /// Ranks that know their two neighbours in the ring build the graph; what that cost each. Their addresses have
-    /// `address_len` bytes.
+    /// Builds the graph, among ranks that know their two neighbours in the ring; returns what that cost each rank.
+    /// Addresses have `address_len` bytes.
     ///
     /// # Errors
     /// The code of the ranks is wrong.
@@ -117,7 +118,7 @@ impl RankNetwork {
         self.ranks.rounds
     }
 
-    /// All ranks make a call; what it cost each.
+    /// All ranks make a call; returns what the call cost each rank.
     ///
     /// # Errors
     /// The code of the ranks is wrong.
@@ -224,7 +225,7 @@ impl RankNetwork {
         (0..).zip(&mut self.ranks.members).map(|(rank, member)| start(member, rank)).collect()
     }
 
-    /// Request `r` is rank r's.
+    /// Finishes the requests; request `r` is that of rank r.
     fn finish(&mut self, requests: &[Request], is_right: impl FnMut(u32, &Done) -> bool) -> Result<(), Trouble> {
         let requests: Vec<(u32, Request)> = (0..).zip(requests.iter().copied()).collect();
         self.finish_of(&requests, is_right)

@@ -24,9 +24,9 @@ const FATAL_SIGNALS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGP
 
 /// One rank's process. A world numbers the ranks of all jobs in sequence; these numbers are called `id`.
 pub struct Proc {
-    /// Its rank in its job.
+    /// Rank of the process in its job.
     pub rank: u32,
-    /// The indexes of its job, and of the part of the job on its node.
+    /// Index of the rank's job; `node`: index of the part of the job on the rank's node.
     pub job: u32,
     pub node: u32,
     pub local: LocalRank,
@@ -43,15 +43,15 @@ pub struct Proc {
     /// The rank whose value the last get asked for.
     pub asked: u32,
     pub pmi: Option<Box<Client>>,
-    /// The agent was told that this rank runs; bytes of the rank arrive after that.
+    /// Whether the agent was told that this rank runs; bytes of the rank arrive after that.
     pub start_is_known: bool,
     pub to_agent: Fifo<ToAgent>,
     pub from_agent: Fifo<FromAgent>,
-    /// Which ends of the PMI socket are open: the rank's, the agent's.
+    /// Whether the ends of the PMI socket are open: the rank's, the agent's.
     pub socket: [bool; 2],
     pub pipes: [Pipe; 2],
     pub stdin: StdinPipe,
-    /// The rank caught a signal and exits with this code.
+    /// Exit code of a rank that has caught a signal and is about to exit.
     pub leaving: Option<u8>,
 }
 
@@ -61,9 +61,9 @@ pub enum Phase {
     Starting,
     Running,
     Ended(ExitStatus),
-    /// Its program could not be started.
+    /// The program of the rank could not be started.
     Failed,
-    /// Killed by the kernel, with no agent or keeper left to report it.
+    /// The kernel has killed the rank, and no agent or keeper is left to report it.
     Vanished,
 }
 
@@ -74,7 +74,7 @@ pub enum Doing {
     Reply,
     PipeSpace,
     Stdin,
-    /// Its own end.
+    /// The end of the rank, which does nothing more.
     Nothing,
 }
 
@@ -84,7 +84,7 @@ pub enum ToAgent {
 }
 
 pub enum FromAgent {
-    /// With the memory whose descriptors are passed along.
+    /// Bytes, with the memory whose descriptors are passed along.
     Bytes(Bytes, Vec<Shared>),
     Closed,
 }
@@ -129,7 +129,7 @@ impl Proc {
         self.leaving.is_some()
     }
 
-    /// Ends together with its agent.
+    /// Ends the rank together with its agent.
     pub fn vanish(&mut self) {
         if self.exists() {
             self.phase = Phase::Vanished;
@@ -248,7 +248,7 @@ impl World {
         self.schedule_stdin(id);
     }
 
-    /// Closes the rank's end of its PMI socket; also when the rank ends.
+    /// Closes the rank's end of its PMI socket, also when the rank ends.
     pub(crate) fn close_socket(&mut self, id: u32) {
         let proc = &mut self.procs[id as usize];
         if std::mem::replace(&mut proc.socket[0], false) {

@@ -34,13 +34,13 @@ pub struct HostSpec {
     pub program: Program,
     pub reach: Reach,
     pub pace: Pace,
-    /// The number of calls that are refused before one succeeds.
+    /// Number of calls that are refused before one succeeds.
     pub busy: u32,
     /// Whether remote shells may be called from this host.
     pub onward: bool,
-    /// The first shell that starts the agent ends before the agent has linked.
+    /// Whether the first shell that starts the agent ends before the agent has linked.
     pub shell_dies: bool,
-    /// How far its clock is ahead of the world's (ns).
+    /// Time by which the host's clock is ahead of the world's (ns).
     pub clock_ahead_ns: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct HostSpec {
 pub enum Program {
     There,
     Missing,
-    /// Missing, and the launcher's program would not run there.
+    /// The program is missing, and the launcher's program would not run there.
     OtherArch,
 }
 
@@ -58,7 +58,7 @@ pub enum Program {
 pub enum Reach {
     All,
     Nobody,
-    /// Only this agent.
+    /// Only this agent can reach the host.
     From(u32),
 }
 
@@ -102,7 +102,7 @@ impl HostSpec {
         self.reach == Reach::Nobody || self.pace == Pace::Never || self.program == Program::OtherArch
     }
 
-    /// How much later than others it may be (ns).
+    /// Longest delay of the host compared with others (ns).
     fn late_ns(&self) -> u64 {
         let slow_ns = if let Pace::Slow { by_ns } = self.pace { by_ns } else { 0 };
         // Each refusal costs a pause, which starts at 0.2 s and doubles.
@@ -111,7 +111,7 @@ impl HostSpec {
 }
 
 impl Remote {
-    /// `agents` hosts without problems.
+    /// Hosts without problems, `agents` of them.
     pub fn prompt(agents: u32, shell: RemoteShell) -> Self {
         Remote { shell, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
     }
@@ -209,7 +209,7 @@ impl Remote {
     /// Whether slow hosts may keep other agents from being called at all.
     pub fn may_starve(&self) -> bool {
         if self.by_step() {
-            // One call is for all agents.
+            // A step makes one call for all agents.
             return false;
         }
         let slow = |host: &&HostSpec| host.late_ns() > 0 || host.pace == Pace::Never;

@@ -12,31 +12,31 @@ use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
 use wireup_wire::peer::{Cause, Failure};
 
-/// Length of an input or output in a trace (chosen).
+/// Longest text of an input or output in a trace (chosen).
 const SHORT_MAX: usize = 300;
 
 /// The result and the measurements of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub seed: u64,
-    /// Equal runs have equal digests.
+    /// Digest of the run; equal runs have equal digests.
     pub digest: u64,
     pub events: u64,
     /// Virtual time until the launcher left.
     pub elapsed_ns: u64,
     /// The exit code of the first job's launcher; `None` if it was killed or never left.
     pub code: Option<u8>,
-    /// Of all launchers.
+    /// Notices of all launchers.
     pub notices: Vec<Notice>,
-    /// Jobs that were launched, jobs that succeeded, and jobs that lost a node.
+    /// Number of jobs that were launched; `succeeded`: that succeeded; `torn`: that lost a node.
     pub launched: u32,
     pub succeeded: u32,
     pub torn: u32,
     /// Nodes that were up, and nodes that were lost, when a session was ended.
     pub nodes: (usize, usize),
-    /// The most processes of one agent that existed at the same time.
+    /// Most processes of one agent that existed at the same time.
     pub copies_most: usize,
-    /// What agents kept when nothing was in progress.
+    /// State that agents kept when nothing was in progress.
     pub holds: Vec<Holds>,
     /// Frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
@@ -64,13 +64,13 @@ pub struct Report {
     pub stdin_bytes: u64,
     pub shared: u64,
     pub output_bytes: u64,
-    /// The most output that was in flight on any link.
+    /// Most output that was in flight on any link (bytes).
     pub output_peak_bytes: i64,
-    /// The most output that was held by any agent.
+    /// Most output that was held by any agent (bytes).
     pub held_peak_bytes: usize,
     /// Faults that happened before the launcher left.
     pub strikes: u32,
-    /// When the first frames of the exchange class were sent (ns from the start).
+    /// Times at which the first frames of the exchange class were sent (ns from the start).
     pub exchange_ns: Vec<u64>,
     /// How often agents were checked for state of completed collectives.
     pub quiet: u32,
@@ -153,7 +153,7 @@ pub(crate) fn short(value: &impl fmt::Debug) -> String {
     text.0
 }
 
-/// Refuses everything beyond its room, so that no more is formatted.
+/// A text of limited length that refuses everything beyond, so that no more is formatted.
 struct Short(String);
 
 impl fmt::Write for Short {

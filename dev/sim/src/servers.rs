@@ -24,12 +24,12 @@ use wireup_wire::signal::SIGKILL;
 /// How a server process fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoServer {
-    /// It reports a failure.
+    /// The process reports a failure.
     Fails,
     Dies,
-    /// It sends bytes that are not a message.
+    /// The process sends bytes that are not a message.
     Garbage,
-    /// It sends nothing.
+    /// The process sends nothing.
     Silent,
 }
 
@@ -37,9 +37,9 @@ pub enum NoServer {
 #[derive(Default)]
 pub struct Server {
     pub is_running: bool,
-    /// It has opened its library.
+    /// Whether the process has opened its library.
     opened: bool,
-    /// It waits for the addresses of all ranks.
+    /// Whether the process waits for the addresses of all ranks.
     lacks_endpoints: bool,
     serving: bool,
     unpacker: Unpacker,
@@ -49,9 +49,9 @@ pub struct Server {
     asked: BTreeMap<u64, Asked>,
     /// Local ranks that have entered a call, with their timeouts in seconds.
     entered: BTreeMap<Call, Vec<(u32, Option<u32>)>>,
-    /// How often each local rank has committed.
+    /// Number of commits of each local rank.
     committed: BTreeMap<u32, u32>,
-    /// The same for remote ranks, as far as known.
+    /// Number of commits of each remote rank, as far as known.
     known: BTreeMap<u32, u32>,
     /// Tickets of requests that wait for a local rank's commit.
     held: Vec<(u64, u32)>,
@@ -234,7 +234,7 @@ impl World {
                 }
             }
             ToServer::Gone { rank } => self.commits_no_more(node, rank.0),
-            // Ranks here have to do with no other job.
+            // The ranks here have nothing to do with another job.
             ToServer::Forget { nspace } => self.server_problem(node, &format!("is told of job {nspace}")),
             ToServer::Event { code, affected, .. } => {
                 self.checks_at(node).modex.events += 1;

@@ -15,7 +15,8 @@ use wireup_wire::peer::AgentTransport;
 #[derive(Clone, Debug)]
 pub struct WorldSpec {
     pub seed: u64,
-    /// The session outlives its jobs. Otherwise it ends with its only job, whose launcher is in the root's process.
+    /// Whether the session outlives its jobs. Otherwise it ends with its only job, whose launcher is in the root's
+    /// process.
     pub is_standing: bool,
     /// The agents of the session; agent 0 is the root.
     pub agents: u32,
@@ -23,22 +24,22 @@ pub struct WorldSpec {
     pub transport: AgentTransport,
     /// The jobs, each with its own launcher.
     pub jobs: Vec<JobPlan>,
-    /// PMIx servers that do not answer about a rank that ended without a commit; PMIx servers that ignore the request
-    /// to end.
+    /// Whether PMIx servers give no answer about a rank that ended without a commit; `stubborn_servers`: whether they
+    /// ignore the request to end.
     pub deaf_servers: bool,
     pub stubborn_servers: bool,
     pub start_timeout_ns: u64,
-    /// A link that is silent for this long is lost.
+    /// Time of silence after which a link is lost (ns).
     pub node_timeout_ns: u64,
-    /// Agents are on separate hosts; otherwise all are processes of one machine.
+    /// The hosts of the agents; `None`: all agents are processes of one machine.
     pub remote: Option<Remote>,
     pub timing: Timing,
     pub faults: Vec<Fault>,
-    /// Record the inputs of this agent.
+    /// The agent whose inputs are recorded.
     pub record: Option<u32>,
-    /// Print every event, input and output on standard error.
+    /// Whether every event, input and output is printed on standard error.
     pub trace: bool,
-    /// A run of more events than this counts as a hang.
+    /// Number of events above which a run counts as a hang.
     pub event_max: u64,
 }
 
@@ -48,7 +49,7 @@ pub const ADDED: u32 = AgentId::ADDED.0;
 /// A job and its launcher.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
-    /// The agents of its nodes, in order; `ADDED`: of a host that is added for it.
+    /// The agents of the job's nodes, in order; `ADDED`: the agent of a host that is added for the job.
     pub nodes: Vec<u32>,
     pub blocks: Vec<Block>,
     /// Programs in rank order, with the number of ranks that run each.
@@ -57,12 +58,12 @@ pub struct JobPlan {
     /// Bytes of the launcher's standard input, if it is relayed.
     pub stdin_bytes: u64,
     pub timeout_ns: Option<u64>,
-    /// When its launcher attaches to the session, and the time from the welcome to the launch.
+    /// Time at which the job's launcher attaches to the session; `wait_ns`: time from the welcome to the launch.
     pub at_ns: u64,
     pub wait_ns: u64,
-    /// Its launcher dies this long after the launch.
+    /// Time from the launch to the death of the job's launcher (ns).
     pub launcher_dies_ns: Option<u64>,
-    /// Whether its launcher's terminal accepts any output.
+    /// Whether the launcher's terminal accepts any output.
     pub reads: bool,
 }
 
@@ -86,28 +87,28 @@ impl Delay {
 /// Durations, and the frequency of unusual behaviour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// One way between two agents.
+    /// Delay of one way between two agents.
     pub link: Delay,
-    /// Bytes that a link transfers in a microsecond.
+    /// Number of bytes that a link transfers in a microsecond.
     pub link_bytes_per_us: u64,
-    /// Frames of a thousand that arrive split at random places, or joined to the previous one.
+    /// Number of frames of a thousand that arrive split at random places, or joined to the previous one.
     pub cut_permille: u32,
-    /// Inputs of a thousand after which the driver collects more before it polls the agent.
+    /// Number of inputs of a thousand after which the driver collects more before it polls the agent.
     pub batch_permille: u32,
-    /// From `StartAgent` to a running agent, and from there to an authenticated link.
+    /// Time from `StartAgent` to a running agent; `handshake`: from there to an authenticated link.
     pub agent_start: Delay,
     pub handshake: Delay,
-    /// From `Spawn` to a running rank.
+    /// Time from `Spawn` to a running rank.
     pub spawn: Delay,
-    /// From an observation of a keeper or remote shell until the agent learns of it.
+    /// Time from an observation of a keeper or remote shell until the agent learns of it.
     pub report: Delay,
-    /// One way between a rank and its agent.
+    /// Delay of one way between a rank and its agent.
     pub client: Delay,
     /// The time of a rank between two steps.
     pub think: Delay,
-    /// From a write into a pipe to the agent's read.
+    /// Time from a write into a pipe to the agent's read.
     pub stdio: Delay,
-    /// A write to the terminal.
+    /// Time of a write to the terminal.
     pub terminal: Delay,
 }
 
@@ -154,26 +155,26 @@ impl WorldSpec {
         }
     }
 
-    /// The agents of the session and the most that are added at a time.
+    /// Number of the session's agents and of the hosts that jobs add.
     pub fn agents_max(&self) -> u32 {
         let added = self.jobs.iter().flat_map(|job| &job.nodes).filter(|agent| **agent == ADDED);
         self.agents + added.count() as u32
     }
 
-    /// The same with changes to the first job.
+    /// Changes the first job of the world.
     pub fn job(mut self, change: impl FnOnce(&mut JobPlan)) -> Self {
         change(&mut self.jobs[0]);
         self
     }
 
-    /// The same with changes to the options of the first job.
+    /// Changes the options of the first job of the world.
     pub fn options(self, change: impl FnOnce(&mut JobOptions)) -> Self {
         self.job(|job| change(&mut job.options))
     }
 }
 
 impl JobPlan {
-    /// `ppn` ranks on each of these nodes, all running `script`.
+    /// A job with `ppn` ranks on each of these nodes, all running `script`.
     pub fn even(nodes: impl IntoIterator<Item = u32>, ppn: u32, script: Script) -> Self {
         let nodes: Vec<u32> = nodes.into_iter().collect();
         let count = nodes.len() as u32;
@@ -217,7 +218,7 @@ impl JobPlan {
         (size > 0).then_some(plan)
     }
 
-    /// Whether it may have to be ended from outside.
+    /// Whether the job may have to be ended from outside.
     pub fn is_endless(&self) -> bool {
         !self.reads || self.apps.iter().any(|(_, script)| script.steps.contains(&Step::Hang))
     }

@@ -19,14 +19,14 @@ pub struct Pipe {
     pub lines: u32,
     /// Whether a read is scheduled.
     due: bool,
-    /// Whether its end was reported.
+    /// Whether the end of the pipe was reported.
     closed: bool,
 }
 
 /// Standard input of a rank.
 #[derive(Debug, Default)]
 pub struct StdinPipe {
-    /// Bytes that the agent has written and that do not fit into the pipe yet.
+    /// Bytes that the agent has written and that do not yet fit into the pipe.
     pending: VecDeque<Bytes>,
     in_pipe: Vec<u8>,
     /// The number of bytes that the rank has read.

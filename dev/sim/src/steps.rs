@@ -108,7 +108,7 @@ impl World {
                     self.blame_rank(id, true);
                 } else if (done.contains(&Step::Init) || done.contains(&Step::Pmix(PmixStep::Init))) && !proc.finalized
                 {
-                    // Blamed, unless the job ends for another reason first or the rank is alone.
+                    // The rank is blamed, unless the job ends for another reason first or the rank is alone.
                     self.blame_rank(id, false);
                 }
                 self.end_rank(id, ExitStatus::Exited(code));
@@ -182,7 +182,7 @@ impl World {
     fn put(&mut self, id: u32, key: &str, value: &str) {
         self.procs[id as usize].collecting.on_put();
         if self.is_own(id) {
-            // It is sent with the next request.
+            // The pair is sent with the next request.
             self.ask_and_go_on(id, Op::Put { key, value });
         } else {
             self.ask(id, Op::Put { key, value });
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// `false` if the agent has closed the socket: that ends the rank, as it would an MPI library.
+    /// Sends a request. `false`: the agent has closed the socket, which ends the rank, as it would an MPI library.
     fn send_request(&mut self, id: u32, op: Op<'_>) -> bool {
         let proc = &mut self.procs[id as usize];
         let Some(client) = &mut proc.pmi else { return false };
@@ -275,7 +275,7 @@ impl World {
                 self.on_ring_answer(id, position, &left, &right)?;
                 self.step_done(id);
             }
-            // Repeats the step, with what is mapped now.
+            // The step is repeated, with the segments that are mapped now.
             (Step::LookUp { .. }, Answer::Mapped) => self.next_step(id),
             (Step::GetMissing, Answer::Get(None)) => {
                 self.on_get_answer(id)?;

@@ -10,7 +10,7 @@ use crate::world::World;
 struct Group {
     /// The text of the member's request.
     text: String,
-    /// Unique among all groups.
+    /// Name of the group, unique among all groups.
     name: String,
     members: Vec<u32>,
 }
@@ -38,7 +38,7 @@ impl World {
             Who::World => (format!("WORLD:{tag}"), String::new()),
             Who::Node => (format!("NODE:{tag}"), format!(" on {}", self.host_of(id))),
             Who::Alike(_) => {
-                // In an order that depends on the caller.
+                // The order of the members depends on the caller.
                 let ranks: Vec<String> = members.iter().map(|other| (*rank, *other)).map(rotated(&members)).collect();
                 let mut sorted = members.clone();
                 sorted.sort_unstable();

@@ -17,12 +17,12 @@ pub struct Script {
     pub steps: Rc<[Step]>,
 }
 
-/// What a rank does on a signal that would kill it, except for `SIGKILL`.
+/// Reaction of a rank to a signal that would kill it, except for `SIGKILL`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
-    /// Is killed by it.
+    /// The signal kills the rank.
     Default,
-    /// Catches it, cleans up for a while, exits with this code.
+    /// The rank catches the signal, cleans up for a while, and exits with this code.
     Handler {
         after_ns: u64,
         code: u8,
@@ -51,7 +51,7 @@ pub enum Step {
     },
     /// Waits in the barrier of a group that contains the rank.
     Barrier(Team),
-    /// Starts a fence and continues. This and the next three are for our own clients only.
+    /// Starts a fence and continues. This step and the next three are for wireup's own clients only.
     StartFence,
     /// Starts an allgather and continues; `shared`: the array is wanted as rows.
     StartAllgather {
@@ -96,7 +96,7 @@ pub enum Step {
     Abort {
         code: u8,
     },
-    /// Sends bytes that are not PMI, then waits for its end.
+    /// Sends bytes that are not PMI, then waits for the rank's end.
     SendGarbage,
     /// Sends half a request, then closes the socket.
     HalfRequest,
@@ -108,7 +108,7 @@ pub enum Step {
     Die {
         signal: u8,
     },
-    /// Does nothing more until it is killed.
+    /// Does nothing more until the rank is killed.
     Hang,
     /// The next step is for this rank only; others skip it.
     OnlyRank {
@@ -259,8 +259,8 @@ pub fn value(seed: u64, rank: u32, pair: u16, value_bytes: u16) -> String {
     text
 }
 
-/// Line number `number` that a rank writes to a stream, including its newline; `id`: its number among the ranks of all
-/// jobs.
+/// Appends line number `number` that a rank writes to a stream, including its newline; `id`: the rank's number among
+/// the ranks of all jobs.
 pub fn line(stream: u8, id: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
     use std::io::Write;
     let start = into.len();

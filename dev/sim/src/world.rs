@@ -32,7 +32,7 @@ use wireup_proto::replay::Recording;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Rejoin;
 
-/// Virtual time that a run may take beyond its last fault and all of its own time limits.
+/// Virtual time that a run may take beyond its last fault and all of its own time limits (ns).
 const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// A world and everything in it.
@@ -71,17 +71,17 @@ pub enum Pending {
         agent: u32,
         input: Input,
     },
-    /// It has not reached its parent.
+    /// The process gives up, if it has not reached its parent.
     GivesUp {
         agent: u32,
     },
-    /// It dials for a direct link.
+    /// The process dials for a direct link.
     Dials {
         agent: u32,
         target: AgentId,
         address: Option<String>,
     },
-    /// It dials the root.
+    /// The process dials the root.
     Rejoins {
         agent: u32,
         root: Option<String>,

@@ -104,7 +104,7 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         };
         assert_eq!(routed(EarlyWireup::Auto), 0, "seed {seed}");
         assert!(routed(EarlyWireup::No) >= 15, "seed {seed}");
-        // The tree may suffice: unless requested, no link is made before it is needed.
+        // With the exchange scheme `auto` the tree may suffice, so no link is made in advance unless requested.
         for (early_wireup, links) in [(EarlyWireup::Auto, 0), (EarlyWireup::Yes, 15), (EarlyWireup::No, 0)] {
             let auto = spec.clone().options(|options| {
                 options.early_wireup = early_wireup;

@@ -175,7 +175,7 @@ fn a_lazy_fence_without_puts_is_a_barrier() {
     for seed in 0..SEEDS {
         let report = run(lazy(seed, ExchangeScheme::Auto, &[Step::Fence, Step::Fence])).expect_good();
         assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}");
-        // A rank that never enters: those that wait for it are told.
+        // Rank 9 never enters the fence, and the waiting ranks get an error.
         let finalizes = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
         let steps = [&finalizes[..], &[Step::Put { pair: 0, value_bytes: 8 }, Step::Fence, Step::Fence]].concat();
         fails(lazy(seed, ExchangeScheme::Auto, &steps), |failure| {

@@ -65,7 +65,8 @@ fn a_rank_is_asked_for_once_by_each_node() {
             let report = run(world).expect_good();
             let ranks = NODES * PPN;
             assert!(report.gets >= turns as u64 * ranks * (ranks - 1), "seed {seed}: {} gets", report.gets);
-            // And once by the rank's own agent, which keeps the data of ranks that have ended.
+            // At most one request per node and rank of another node, and one by each rank's own agent, which
+            // keeps the data of ranks that have ended.
             let most = NODES * (ranks - PPN) + ranks;
             assert!((1..=most).contains(&report.modex_wanted), "seed {seed}: {} requests", report.modex_wanted);
         }

@@ -140,7 +140,7 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
             .collect();
         started.sort_unstable();
         assert_eq!(started, (3..15).collect::<Vec<_>>(), "seed {seed}");
-        // Hosts below a missing one are also probed by the launcher's host: they have no problem.
+        // Hosts below a missing host are also probed by the launcher's host, and are not reported as missing.
         trouble[2].1.reach = Reach::Nobody;
         trouble[13].1.reach = Reach::Nobody;
         let report = run(world(seed, true, &trouble)).expect_good();

@@ -216,7 +216,7 @@ fn chain(agents: u32, jobs: &[(u64, &[u32])], faults: &[Fault]) -> WorldSpec {
     WorldSpec { jobs, faults: faults.to_vec(), ..empty(1, agents, 1) }
 }
 
-/// The same with a first job that works for this long.
+/// A chain of agents, with jobs of two ranks on each of some of them, and faults. The first job works for `work_ns`.
 fn chain_with_long_job(agents: u32, work_ns: u64, jobs: &[(u64, &[u32])], faults: &[Fault]) -> WorldSpec {
     let mut spec = chain(agents, jobs, faults);
     spec.jobs[0] = job(jobs[0].0, jobs[0].1, 2, work_ns);
@@ -320,8 +320,8 @@ fn of_two_living_copies_the_older_one_leaves() {
     assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 2, (15, 0)));
 }
 
-/// The same, but agent 3 cannot reach the root for longer than the leases of its children, which reach the root in
-/// time.
+/// Nothing is received from agent 3, and it cannot reach the root for longer than the leases of its children last. The
+/// children reach the root in time.
 #[test]
 fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     let faults = [

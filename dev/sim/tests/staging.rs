@@ -101,7 +101,7 @@ fn start(nodes: u32, requests: u32, staged: Option<u64>) -> Report {
     }
     let plain = WorldSpec::even(7, nodes, 1, Script::default());
     let event_max = 2_000_000_000;
-    // Also a bound on the whole run: on 16,384 nodes the file server is busy for 223 s.
+    // The time limit for starts must cover the whole run: on 16,384 nodes the file server is busy for 223 s.
     let start_timeout_ns = 300 * SECOND;
     run(WorldSpec { is_standing: staged.is_some(), jobs, event_max, start_timeout_ns, ..plain }).expect_good()
 }

@@ -36,7 +36,7 @@ fn world(seed: u64, trouble: &[(u32, HostSpec)]) -> WorldSpec {
     WorldSpec { fanout: 2, remote: Some(remote), ..WorldSpec::even(seed, 15, 2, script) }
 }
 
-/// The same with ranks that never end by themselves.
+/// A world of steps in which ranks never end by themselves.
 fn endless(seed: u64, fault: Fault) -> WorldSpec {
     let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Hang])))];
     WorldSpec { faults: vec![fault], ..world(seed, &[]).job(|job| job.apps = apps) }

@@ -32,7 +32,7 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
 fn measure(spec: WorldSpec) -> Report {
     let start = Instant::now();
     let report = run(spec).expect_good();
-    // For people; the test does not check it.
+    // The speed is printed for people; the test does not check it.
     let (seconds, events) = (start.elapsed().as_secs_f64(), report.events);
     println!("{events} events in {seconds:.1} s, {:.0} a second", events as f64 / seconds);
     println!("virtual time {} ms, traffic by class {:?}", report.elapsed_ns / MS, report.classes);

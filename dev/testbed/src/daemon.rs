@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A daemon that does not serve by then never will (chosen: six times what the last of 128 was seen to need).
+/// Time after which a daemon that does not serve never will. Chosen: six times the longest time that one of 128 was
+/// seen to need.
 const SERVE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_STEP: Duration = Duration::from_millis(5);
 /// Number of lines shown from the end of a log.

@@ -33,7 +33,7 @@ pub struct Call {
     /// The name of the thread, as in `/proc/PID/comm`, and the first argument of the program.
     pub role: String,
     pub number: i64,
-    /// For `write`: whether it writes to a file with a name.
+    /// Whether a `write` is to a file with a name.
     pub on_file: bool,
 }
 
@@ -138,7 +138,7 @@ impl Deciding {
         }
     }
 
-    /// The error that the call gets; `None`: it happens.
+    /// The error that the call gets; `None`: the call is carried out.
     fn errno(&mut self, asked: &sys::AskedCall) -> Option<i32> {
         let proc = Path::new("/proc").join(asked.pid.to_string());
         if fs::read_link(proc.join("exe")).ok()? != self.program {

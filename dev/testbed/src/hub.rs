@@ -23,7 +23,7 @@ const PORT_INDEX: u32 = 1000;
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// This machine does not allow it.
+    /// This machine does not allow a testbed, for this reason.
     #[error("{0}")]
     Unavailable(String),
     #[error("{what}: {error}")]

@@ -17,7 +17,7 @@ use crate::{mounts, slurm, ssh, sys};
 
 pub const CABLE_INDEX: u32 = 100;
 const TRAP_INDEX: u32 = 101;
-/// With more nodes than this, neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024
+/// Number of nodes above which neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024
 /// entries for all name spaces together, one for each pair that has communicated.
 const LEARNING_NODES_MAX: u16 = 24;
 /// Settings for interfaces that send nothing by themselves and can be used at once.

@@ -7,11 +7,11 @@ use rustix::process::{Pid, Signal};
 /// A process of a node, seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// As numbered on this machine.
+    /// Process number on this machine.
     pub pid: u32,
-    /// As numbered within the node.
+    /// Process number within the node.
     pub node_pid: u32,
-    /// Its command line, words joined by spaces.
+    /// Command line of the process, its words joined by spaces.
     pub command: String,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::testbed::StartError;
 
-/// The end of the server's input ends it. Taking down 128 nodes took well below a tenth of this.
+/// Longest wait for the server's end after its input has ended. Taking down 128 nodes took well below a tenth of this.
 const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_STEP: Duration = Duration::from_millis(1);
 
@@ -22,7 +22,7 @@ struct Dialogue {
 }
 
 impl Served {
-    /// `what`: its name, for messages.
+    /// Starts a server. `what`: its name, for messages.
     pub fn spawn(command: &mut Command, what: &'static str) -> Result<Served, StartError> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -38,7 +38,7 @@ impl Served {
         &self.child
     }
 
-    /// The next line that it says by itself.
+    /// The next line that the server writes by itself.
     pub fn line(&self) -> io::Result<String> {
         self.within(Dialogue::read_line)
     }

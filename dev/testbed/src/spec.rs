@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Larger testbeds were not measured; the addresses would suffice for 253.
+/// Most nodes of a testbed. Larger testbeds were not measured; the addresses would suffice for 253.
 pub const NODES_MAX: u16 = 128;
 pub const HUB: &str = "hub";
 pub const IPV4_PREFIX: u8 = 16;
@@ -15,7 +15,7 @@ pub const TRAP_INTERFACE: &str = "docker0";
 pub const TRAP_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 17, 0, 1));
 /// The difference between the monotonic clocks of neighbours if clock offsets are used.
 const CLOCK_STEP: Duration = Duration::from_secs(100);
-/// Enough for the nodes of most tests (chosen).
+/// Processors that Slurm assumes on a node. Chosen: enough for the nodes of most tests.
 const SLURM_CPUS: u16 = 16;
 
 #[derive(Clone, Debug)]
@@ -25,17 +25,17 @@ pub struct Spec {
     pub nodes: u16,
     /// Options for sshd, `NAME=VALUE`: for one node, or for all.
     pub sshd_options: Vec<(Option<u16>, String)>,
-    /// A real Slurm over all nodes.
+    /// Whether a real Slurm runs on all nodes.
     pub slurm: bool,
     /// Processors that Slurm assumes on every node.
     pub slurm_cpus: u16,
     /// Lines of `slurm.conf`, `NAME=VALUE`.
     pub slurm_options: Vec<String>,
-    /// Node `i`'s monotonic clock is 100 s * (`i` + 1) ahead of the hub's.
+    /// Whether node `i`'s monotonic clock is 100 s * (`i` + 1) ahead of the hub's.
     pub clock_offsets: bool,
-    /// An interface `docker0` with the same address on the hub and on every node.
+    /// Whether the hub and every node have an interface `docker0` with the same address.
     pub trap_interfaces: bool,
-    /// An empty home directory for every node.
+    /// Whether every node has an empty home directory.
     pub private_home: bool,
     /// Directories that nodes see although they are inside `/tmp`, `/run`, `/dev/shm` or the home directory.
     pub shares: Vec<PathBuf>,

@@ -86,13 +86,13 @@ pub fn ask_about_calls(tells: RawFd) -> io::Result<()> {
     }
 }
 
-/// A system call that waits for an answer.
+/// A system call that waits for the supervisor's answer.
 pub struct AskedCall {
     pub id: u64,
-    /// The thread that makes it.
+    /// The thread that makes the call.
     pub pid: u32,
     pub number: i64,
-    /// Its first argument.
+    /// The first argument of the call.
     pub first: u64,
 }
 

@@ -84,7 +84,7 @@ impl Testbed {
         self.nodes.len() as u16
     }
 
-    /// `n0,n1,...`
+    /// The names of all nodes: `n0,n1,...`
     pub fn hosts(&self) -> String {
         (0..self.node_count()).map(name).collect::<Vec<_>>().join(",")
     }
@@ -159,7 +159,7 @@ impl Testbed {
         self.all_processes().swap_remove(usize::from(i))
     }
 
-    /// The same as [`Testbed::processes`] for every node, read at once.
+    /// The processes on every node without its first process and its daemons, read at once.
     pub fn all_processes(&self) -> Vec<Vec<Process>> {
         let all = processes::all_with("net");
         let of = |node: &Node| {

@@ -6,21 +6,21 @@ use std::ops::Sub;
 /// Bytes of whole Ethernet frames since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Sent by nodes, to nodes and to the hub.
+    /// Bytes that nodes have sent, to nodes and to the hub.
     pub from_nodes: u64,
-    /// Sent to nodes, by nodes and by the hub.
+    /// Bytes that were sent to nodes, by nodes and by the hub.
     pub to_nodes: u64,
-    /// Sent by the hub to nodes.
+    /// Bytes that the hub has sent to nodes.
     pub from_hub: u64,
 }
 
 impl Traffic {
-    /// Every frame counted once, where it was sent.
+    /// Bytes of all frames, each counted once, where it was sent.
     pub fn sent(self) -> u64 {
         self.from_nodes + self.from_hub
     }
 
-    /// Both directions of all cables: traffic between nodes counts twice.
+    /// Bytes of both directions of all cables: traffic between nodes counts twice.
     pub fn on_cables(self) -> u64 {
         self.from_nodes + self.to_nodes
     }

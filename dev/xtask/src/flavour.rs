@@ -9,7 +9,7 @@ use std::process::Command;
 /// The library that a program is linked to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flavour {
-    /// Only the C library.
+    /// No library but the C library.
     Plain,
     /// Slurm's `libpmi2.so.0`.
     Pmi2,

@@ -38,11 +38,11 @@ const NAMESPACES: &str =
 
 const INSIDE: &str = include_str!("fresh/inside.sh");
 
-/// For whom a new Debian is made.
+/// The user for whom a new Debian is made.
 enum User {
-    /// Has the Rust toolchain of this folder, and a clone of `HEAD`.
+    /// A user who has the Rust toolchain of this folder, and a clone of `HEAD`.
     OfSource(PathBuf),
-    /// Has a wheel.
+    /// A user who has a wheel.
     OfWheel(PathBuf),
 }
 
@@ -99,7 +99,7 @@ pub fn wheel() -> Result {
     in_new_debian(&User::OfWheel(wheel), &[("pip install".to_owned(), WHEEL.to_owned())])
 }
 
-/// `scripts`: each with its name.
+/// Runs scripts in a new Debian. `scripts`: each with its name.
 fn in_new_debian(user: &User, scripts: &[(String, String)]) -> Result {
     let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
     debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())?;
@@ -130,7 +130,7 @@ fn in_folder(folder: &Path, user: &User, scripts: &[(String, String)]) -> Result
     Ok(())
 }
 
-/// In namespaces as well: debootstrap mounts and starts things in what it creates.
+/// Runs debootstrap in namespaces as well, because it mounts and starts things in the system that it creates.
 fn bootstrap(root: &Path, packages: &str, carried: &Carried) -> Result {
     let mut debootstrap = in_namespaces();
     debootstrap.arg("env").args(carried.proxies());

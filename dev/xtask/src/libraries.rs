@@ -14,10 +14,10 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::{fs, process};
 
-/// Those that programs are linked to or open; names without `lib` and `.so`.
+/// The libraries that programs are linked to or open; names without `lib` and `.so`.
 pub const NAMES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 
-/// The one that shows staged files to processes that do not know of it.
+/// The library that shows staged files to processes that do not know of it.
 pub const STAGED: &str = "wireup-staged";
 
 /// Unwind tables, a sixth of a library, are removed where no exception passes through ([`Linking::link`]). Without them
@@ -31,12 +31,12 @@ const LINKER: [&str; 10] = [
     "-z,defs",
     "-z,relro",
     "-z,now",
-    // The C library keeps a pointer to the handler of forks.
+    // The C library keeps a pointer to the handler of forks in the library.
     "-z,nodelete",
-    // Saves a page for each change of access rights.
+    // This flag saves a page for each change of access rights.
     "-z,noseparate-code",
     "--hash-style=gnu",
-    // Saves a page: with a build id the code would exceed one by a few bytes.
+    // This flag saves a page: with a build id the code would exceed one by a few bytes.
     "--build-id=none",
     "-s",
 ];
@@ -50,12 +50,13 @@ pub fn file(name: &str) -> String {
     format!("lib{name}.so.0.0.0")
 }
 
-/// The links to it: the soname, and the name for `-lpmi`.
+/// The names of the links to a library: the soname, and the name for `-lpmi`.
 pub fn links(name: &str) -> [String; 2] {
     [format!("lib{name}.so.0"), format!("lib{name}.so")]
 }
 
-/// Builds both beside the release program; returns that folder. Several processes may call it at once.
+/// Builds all libraries in the folder of the release program; returns that folder. Several processes may call it at
+/// once.
 ///
 /// # Errors
 /// They cannot be built.
@@ -99,16 +100,16 @@ pub(crate) fn map(name: &str) -> PathBuf {
 
 /// How static libraries become shared ones.
 pub(crate) struct Linking {
-    /// Where the static ones are.
+    /// The folder of the static libraries.
     pub archives: PathBuf,
     pub compiler: PathBuf,
     pub objcopy: PathBuf,
-    /// What its linker does not know of [`LINKER`].
+    /// Flags of [`LINKER`] that this compiler's linker does not know.
     pub without: &'static [&'static str],
 }
 
 impl Linking {
-    /// Links one, unless it is newer than what it is made from.
+    /// Links a shared library, unless it is newer than the files that it is made from.
     pub(crate) fn link(&self, name: &str, library: &Path) -> Result<PathBuf> {
         let archive = self.archives.join(format!("libwireup_{}.a", name.replace('-', "_")));
         let map = map(name);
@@ -135,7 +136,7 @@ impl Linking {
         let mut cc = Command::new(&self.compiler);
         cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(library);
         cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
-        // The loader takes it out of a process for which nothing is staged; it has no handler of forks.
+        // The loader takes this library out of a process for which nothing is staged; it has no handler of forks.
         let left_out = |flag: &&str| self.without.contains(flag) || name == STAGED && *flag == "-z,nodelete";
         let flags: Vec<&str> = LINKER.into_iter().filter(|flag| !left_out(flag)).collect();
         cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", flags.join(",")));

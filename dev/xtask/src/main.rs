@@ -9,13 +9,15 @@ use xtask::{check, debian, demo, fresh, libraries, night, peers, programs, quick
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  demo      install MPICH, a C compiler and sshd, then run a real MPI program on virtual nodes of this machine and by ssh
+  demo      install MPICH, a C compiler and sshd, then run a real MPI program on virtual nodes of this machine and by \
+  ssh
             on hosts made of namespaces
   quick     format, structure, lints and tests of the changed crates and of those that depend on them; starts nothing
   test      set up, then format check, structure, lints and all tests
   e2e       build the product, then run the end-to-end tests whose names contain one of these words: e2e [WORD...]
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
-  setup     only what tests need: Debian packages, peers (MPICH, Intel MPI, Open MPI, Slurm), test programs, suites of others
+  setup     only what tests need: Debian packages, peers (MPICH, Intel MPI, Open MPI, Slurm), test programs, suites of \
+  others
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; fresh wheel
             installs the wheel of `cargo xtask release` there; takes root
   night     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,

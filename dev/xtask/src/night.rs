@@ -26,7 +26,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const MODEL_HEAD: &str = "\
-# Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask night model` does it.
+# Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask \
+night model` does it.
 ";
 
 /// Explores the model and records its size.
@@ -48,8 +49,8 @@ pub fn model() -> Result {
     fs::write(&path, format!("{MODEL_HEAD}{text}")).map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites for
-/// a quarter of the time each. What fails does not keep the rest from running.
+/// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites
+/// for a quarter of the time each. A failure does not keep the rest from running.
 ///
 /// # Errors
 /// One of them has failed; the message names all that have.
@@ -106,7 +107,7 @@ fn executable(said: &str) -> Result<PathBuf> {
     built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
 }
 
-/// For how long to run.
+/// The time for which to run.
 fn length(hours: &str) -> Result<Duration> {
     let number: f64 = hours.parse().map_err(|_| format!("--hours {hours}: not a number"))?;
     Duration::try_from_secs_f64(number * 3600.0).map_err(|e| format!("--hours {hours}: {e}"))

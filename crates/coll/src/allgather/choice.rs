@@ -17,12 +17,12 @@
 
 use wireup_wire::collective::Algorithm;
 
-/// With at most this many nodes the tree has one level, and its root sends all blocks to every node.
+/// Number of nodes up to which the tree has one level, whose root sends all blocks to every node.
 const FEW_NODES: u32 = 16;
-/// The tree is fastest up to this many bytes of all nodes together: with few nodes, and with many.
+/// Bytes of all nodes together up to which the tree is fastest: with few nodes; `TREE_BYTES_MAX_MANY`: with many.
 const TREE_BYTES_MAX_FEW: u64 = 128 << 10;
 const TREE_BYTES_MAX_MANY: u64 = 4 << 20;
-/// Above this many bytes per node the copies that Bruck makes of each byte cost more than the ring's hops.
+/// Bytes per node above which the copies that Bruck makes of each byte cost more than the ring's hops.
 const BRUCK_NODE_BYTES_MAX: u64 = 16 << 10;
 
 /// The algorithm for `bytes` of blocks from `nodes` nodes together; `None`: broadcast the gathered blocks down the

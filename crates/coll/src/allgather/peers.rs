@@ -7,21 +7,21 @@ use wireup_wire::rope::Rope;
 /// A peer set as seen by one agent of its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerSet {
-    /// The peers are `0..count`.
+    /// Number of peers, which are numbered `0..count`.
     pub count: u32,
-    /// This agent's index among the peers, if it is one.
+    /// This agent's index among the peers; `None`: it is no peer.
     pub me: Option<u32>,
-    /// This agent is the root: the gather up the tree ends here.
+    /// Whether this agent is the root, where the gather up the tree ends.
     pub root: bool,
-    /// Children that are peers or have peers below them.
+    /// Number of children that are peers or have peers below them.
     pub children: usize,
 }
 
-/// How a peer set exchanges its blocks: the same for every peer.
+/// The rules by which a peer set exchanges its blocks, which are the same for every peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     pub scheme: ExchangeScheme,
-    /// Where the root may choose: if all peers together have more bytes than this, the blocks are not distributed.
+    /// Most bytes of all peers together that are distributed where the root may choose; `None`: no limit.
     pub collect_max: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ pub struct Rules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     Parent(Tag),
-    /// The child's index.
+    /// A child, by its index.
     Child(usize, Tag),
     Peer(u32, RoundTag),
 }
@@ -38,7 +38,7 @@ pub enum Sender {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     Parent(Tag),
-    /// Every child.
+    /// Every child of this agent.
     Children(Tag),
     Peer(u32, RoundTag),
 }

@@ -39,7 +39,7 @@ impl Part {
         matches!(self, Part::Size(_))
     }
 
-    /// As the payload of a frame: the blocks themselves, or the size as u64 LE.
+    /// The payload of a frame: the blocks themselves, or the size as u64 LE.
     pub fn into_payload(self) -> Rope {
         match self {
             Part::Data(blocks) => blocks,
@@ -47,7 +47,7 @@ impl Part {
         }
     }
 
-    /// From the payload of a frame whose header says whether it is a size.
+    /// Reads the payload of a frame whose header says whether it is a size.
     pub fn from_payload(is_size: bool, payload: Rope) -> Result<Self, Refused> {
         if !is_size {
             return Ok(Part::Data(payload));
@@ -63,15 +63,14 @@ pub struct TreeGather {
     eager_max: usize,
     own: bool,
     children: Vec<bool>,
-    /// Bytes of everything that has arrived.
+    /// Bytes of all contributions that have arrived.
     size: u64,
-    /// Everything that has arrived, while it is small enough to send.
+    /// All contributions that have arrived, while they are small enough to be sent.
     data: Option<Vec<Rope>>,
 }
 
 impl TreeGather {
-    /// For a peer with this many children. The blocks themselves are sent up to `eager_max` bytes; `usize::MAX`:
-    /// always.
+    /// The state of a peer with this many children. Blocks are sent up to `eager_max` bytes; `usize::MAX`: always.
     pub fn new(children: usize, eager_max: usize) -> Self {
         TreeGather {
             eager_max,

@@ -1,4 +1,5 @@
-//! One complete allgather of a peer set: the gather up the tree, the choice at its root, the exchange of the blocks.
+//! Runs one complete allgather of a peer set: the gather up the tree, the choice at its root, the exchange of the
+//! blocks.
 //!
 //! ```text
 //!   own block ──► gather up the tree ──► at the root:
@@ -39,7 +40,7 @@ pub struct Allgather {
     /// This peer's block, until it goes over direct links.
     own: Option<Bytes>,
     gathered: bool,
-    /// The parent has sent the outcome or an algorithm.
+    /// Whether the parent has sent the outcome or an algorithm.
     told: bool,
     route: Route,
 }
@@ -47,7 +48,7 @@ pub struct Allgather {
 /// How the blocks reach this peer.
 enum Route {
     Open,
-    /// Peers that are ahead may start the rounds before this one does.
+    /// Direct links. Peers that are ahead may start the rounds before this peer does.
     Direct {
         algorithm: Algorithm,
         rounds: Box<dyn Rounds>,
@@ -105,7 +106,7 @@ impl Allgather {
         self.gathered
     }
 
-    /// For an agent that is not in the set: the message from above has been forwarded, or none will arrive.
+    /// For an agent that is not in the set: whether the parent's message has been forwarded, or none will arrive.
     pub fn is_passed_on(&self) -> bool {
         matches!(self.rules.scheme, ExchangeScheme::Direct(_)) || matches!(self.route, Route::Done)
     }
@@ -147,7 +148,7 @@ impl Allgather {
         let stays = self.rules.collect_max.is_some_and(|max| part.size() > max);
         match (self.rules.scheme, part) {
             (ExchangeScheme::Direct(_), _) => {}
-            // More than `collect_max`: peers request the blocks that they need.
+            // There are more bytes than `collect_max`: peers request the blocks that they need.
             (ExchangeScheme::Auto | ExchangeScheme::Tree, _) if stays => self.broadcast(Rope::default(), progress),
             (ExchangeScheme::Tree, Part::Size(bytes)) => return Err(Refused::TooLong(bytes)),
             (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, progress),
@@ -162,7 +163,7 @@ impl Allgather {
         Ok(())
     }
 
-    /// All blocks, or the algorithm to use, from the parent.
+    /// Handles the parent's message: all blocks, or the algorithm to use.
     fn on_parent_frame(&mut self, form: Form, payload: Rope, progress: &mut Progress) -> Result<(), Refused> {
         if !self.gathered || core::mem::replace(&mut self.told, true) {
             return Err(Refused::EarlyOutcome);
@@ -181,7 +182,7 @@ impl Allgather {
         self.finish(vec![blocks], progress);
     }
 
-    /// Tells the children to exchange over direct links, and does so here.
+    /// Tells the children to exchange over direct links, and starts that here.
     fn tell(&mut self, algorithm: Algorithm, progress: &mut Progress) -> Result<(), Refused> {
         self.send_down(Form::Go(algorithm), Rope::default(), progress);
         if self.peers.me.is_some() {

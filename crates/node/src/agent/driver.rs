@@ -39,32 +39,32 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Secret, SessionSpec};
 
 pub struct AgentDriver {
-    /// CPUs that ranks on this node may use.
+    /// Number of CPUs that ranks on this node may use.
     cpus: usize,
     agent: Agent,
     reactor: Reactor,
     links: LinkSet,
     jobs: Jobs,
     further: Further,
-    /// Keepers without a job.
+    /// Keepers without a job, and where keepers for new jobs come from.
     keepers: Keepers,
     /// Memory that ranks map.
     memory: RankMemory,
-    /// For ranks of jobs to come.
+    /// Ports that are reserved for the ranks of later jobs.
     rank_ports: ReservedPorts,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
-    /// Used for every read; the kernel allocates its pages when they are first touched.
+    /// Buffer for every read; the kernel allocates its pages when they are first touched.
     buffer: Box<[u8]>,
-    /// Frames for the launcher in this process.
+    /// Frames for a launcher that runs in this process.
     for_launcher: Vec<Frame>,
-    /// Frames are waiting on some link.
+    /// Whether frames are waiting on some link.
     unsent: bool,
     left: bool,
-    /// The state machine knows the addresses at which others dial in.
+    /// Whether the state machine knows the addresses at which others dial in.
     listening: bool,
-    /// The deadline as of the last call of `deadline_ns`.
+    /// The deadline that the last call of `deadline_ns` returned.
     due_ns: Option<u64>,
     orphans: Orphans,
     give_way: GiveWay,
@@ -245,7 +245,7 @@ impl AgentDriver {
         keepers.into_iter().for_each(Keeper::leave);
         leaving::end();
         orphans.end();
-        // It ends what killed keepers of its namespace have left.
+        // The end of the first process ends what killed keepers of its namespace have left.
         let _ = first.map(Keeper::close);
     }
 
@@ -254,7 +254,7 @@ impl AgentDriver {
         for input in inputs.drain(..) {
             self.handle(input);
         }
-        // The allocation is reused for the next event.
+        // The list's memory is used again for the next event.
         self.inputs = inputs;
     }
 
@@ -274,7 +274,7 @@ impl AgentDriver {
         }
     }
 
-    /// If the disk is full, the recording ends but the job goes on.
+    /// Ends a recording, for which the disk is full for example. The job goes on.
     fn stop_recording(&mut self, error: &io::Error) {
         self.recorder = None;
         let folder = self.session().record_dir.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which jobs share a PID namespace on this node.
+//! Records which jobs share a PID namespace on this node, and keeps the keepers of each such family of jobs.
 //!
 //! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the
 //! keeper of a later job is in the namespace of the keeper that came first, a *guest* there. The first keeper stays
@@ -24,25 +24,25 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 
-/// Idle guests of a family after a quiet time.
+/// Number of idle guests that a family keeps after a quiet time.
 const GUESTS: usize = 1;
 
 #[derive(Default)]
 pub struct Families {
     here: BTreeMap<JobId, Family>,
-    /// The families of jobs that others have asked for.
+    /// The family of each job that ranks of another job have asked for; a family is named by its first job.
     of: BTreeMap<JobId, JobId>,
 }
 
 struct Family {
-    /// The keeper whose namespace it is.
+    /// Pid of the keeper in whose namespace the family's ranks are.
     first: u32,
     jobs: BTreeSet<JobId>,
-    /// That keeper, if its own job is over.
+    /// The keeper of the namespace, if its own job is over.
     held: Option<KeeperLink>,
-    /// Guests without a job.
+    /// Guests of the namespace that have no job.
     guests: KeeperPool,
-    /// It has had guests.
+    /// Whether the family has had guests.
     grows: bool,
     /// A PMIx server process for the next job, to be started by a guest.
     server: Option<SpareServer>,
@@ -53,7 +53,7 @@ impl Family {
         Keeper::fork_isolated(&PidNamespace::of(first)?)
     }
 
-    /// Ends it here. Returns its first keeper, if that was held.
+    /// Ends the family on this node. Returns its first keeper, if that was held.
     fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
         for guest in self.guests.into_keepers(reactor) {
             guest.leave();
@@ -67,12 +67,13 @@ impl Families {
         self.of.insert(job, family);
     }
 
-    /// Whether ranks have started it.
+    /// Whether ranks have asked for the job, so that it belongs to a family.
     pub fn has_joined(&self, job: JobId) -> bool {
         self.of.contains_key(&job)
     }
 
-    /// Has this server process started for a job that follows this one. If the family has no guests, it is returned.
+    /// Gives the family of a job a server process, to be started for the next job. If the family has no guests, the
+    /// server is returned.
     pub fn equip(&mut self, job: JobId, server: SpareServer) -> Option<SpareServer> {
         let Some(family) = self.here.get_mut(&self.family_of(job)) else { return Some(server) };
         family.server = Some(server);
@@ -88,13 +89,13 @@ impl Families {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
         family.grows = true;
-        // If the first keeper has just died, so will the family.
+        // If the first keeper has just died, its whole namespace is about to end.
         let idle = family.guests.take_equipped(session, reactor);
         let guest = idle.map_or_else(|| Family::fork(family.first).map(Idle::from), Ok);
         Some(guest.and_then(|guest| guest.settled(|| Family::fork(family.first))))
     }
 
-    /// A job is the first one of its family here; its keeper has a new namespace.
+    /// Makes a job the first one of its family here; its keeper has a new namespace.
     pub fn begin(&mut self, job: JobId, first: u32) {
         let (jobs, guests) = (BTreeSet::from([job]), KeeperPool::default());
         self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, grows: false, server: None });
@@ -112,7 +113,7 @@ impl Families {
             if is_first {
                 return Some(link);
             }
-            // It cannot serve a job outside of the family.
+            // A guest cannot serve a job outside of the family.
             link.into_keeper(reactor).leave();
             return held;
         }
@@ -124,7 +125,7 @@ impl Families {
                 family.held = Some(link);
                 None
             }
-            // Its guests are about to end.
+            // The guests are about to end with the first keeper.
             (true, Some(_)) => {
                 family.grows = false;
                 Some(link)
@@ -154,7 +155,7 @@ impl Families {
     pub fn fork_ahead(&mut self, reactor: &Reactor) {
         for family in self.here.values_mut().filter(|family| family.grows) {
             family.guests.equip(&mut family.server, || Family::fork(family.first), reactor);
-            // If none can be forked, the next job reports it.
+            // If no guest can be forked, the start of the next job reports the error.
             let _ = family.guests.fill(GUESTS, || Family::fork(family.first), reactor);
         }
     }
@@ -172,7 +173,7 @@ impl Families {
         }
         let held = self.here.values_mut().find(|family| family.first == pid).and_then(|family| family.held.as_mut());
         if let Some(link) = held {
-            // It is given back with the last guest even if it has ended.
+            // The keeper is given back with the last guest even if it has ended.
             let _ = link.receive(&mut Vec::new(), reactor);
             link.flush(reactor);
         }
@@ -183,12 +184,12 @@ impl Families {
         self.here.values().flat_map(move |family| family.guests.pids().chain(held(family)))
     }
 
-    /// Whether it is the first one of a family.
+    /// Whether the keeper with this pid is the first one of a family.
     pub fn is_first(&self, pid: u32) -> bool {
         self.here.values().any(|family| family.first == pid)
     }
 
-    /// All without a job: guests, and those that are held.
+    /// All keepers of families without a job: guests, and first keepers that are held.
     pub fn into_keepers(self, reactor: &Reactor) -> (Vec<Keeper>, Vec<Keeper>) {
         let (mut guests, mut held) = (Vec::new(), Vec::new());
         for family in self.here.into_values() {

@@ -1,4 +1,4 @@
-//! Ranks whose replies must wait because their user has too many descriptors in flight between processes.
+//! Remembers ranks whose replies must wait because their user has too many descriptors in flight between processes.
 //!
 //! The kernel counts the descriptors that all processes of a user have sent and that have not been received
 //! (`ETOOMANYREFS` beyond the sender's limit of open files). Other ranks make room when they read their replies, but
@@ -16,9 +16,9 @@ const TELL_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub struct FdBackoff {
     waiting: Vec<Client>,
-    /// When to try again.
+    /// Time of the next try (ns).
     due_ns: u64,
-    /// Since when some rank has been waiting.
+    /// Time since which some rank has been waiting (ns); `None`: no rank waits.
     since_ns: Option<u64>,
     told: bool,
 }

@@ -1,15 +1,16 @@
-//! Agents of one run that are on the same machine under different names: their ranks share a PID namespace, as those of
-//! virtual nodes do, since libraries take them for processes of one host.
+//! Finds agents of one run that are on the same machine under different names, so that their ranks share a PID
+//! namespace, as those of virtual nodes do: libraries take such ranks for processes of one host.
 //!
 //! ```text
-//!   first agent     listens at a name that only agents of this run can make ── asked ──► keeps the first process of a namespace
-//!   later agents    find the name taken, and ask ◄── the number of that process ──┘
+//!   first agent     listens at a name that only agents of this run can make;
+//!                   when it is asked, it starts the first process of a namespace and keeps it
+//!   later agents    find the name taken, ask, and get the number of that process
 //! ```
 //!
 //! Abstract names exist once in a network namespace. The name is a digest of the run's secret, so that nobody else can
-//! take it first. Once it is there others can read it, so both ends ask the kernel whose process is at the other end,
-//! and whether its PID namespace is this one: only then does the number mean the same process here. Cost where an agent
-//! has its machine to itself: one socket.
+//! take it first. Once the name exists, other users can read it, so both ends ask the kernel whose process is at the
+//! other end, and whether its PID namespace is this one: only then does the number mean the same process here. Cost
+//! where an agent has its machine to itself: one socket.
 
 use super::token::Token;
 use blake2::{Blake2s256, Digest};
@@ -28,14 +29,15 @@ const GUESTS_MAX: usize = 64;
 
 /// What an agent finds on its machine.
 pub enum Fellows {
-    /// It is the first agent of the run here, and may be asked.
+    /// This agent is the first agent of the run on this machine. Later agents ask at this socket.
     First(OwnedFd),
-    /// This process is the first one of the namespace for all ranks here.
+    /// The process number, as seen here, of the first process of the PID namespace that all ranks of this machine
+    /// share.
     Of(u32),
 }
 
 impl Fellows {
-    /// `None`: nothing is known of others.
+    /// Finds the other agents of the run on this machine; `None`: whether there are others could not be found out.
     pub fn meet(secret: &Secret, reactor: &Reactor) -> Option<Fellows> {
         let name = name(secret);
         match local::listen_abstract(&name) {
@@ -56,7 +58,7 @@ impl Fellows {
             if is_fellow(&guest)
                 && let Some(process) = process()
             {
-                // So few bytes always fit into a new connection's buffer.
+                // A few bytes always fit into a new connection's buffer.
                 let _ = socket::send(&guest, &process.to_ne_bytes(), &[]);
             }
         }

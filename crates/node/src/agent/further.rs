@@ -1,9 +1,9 @@
-//! The socket at which further libraries of ranks join: a datagram from a library, and an answer with its end of a pair
-//! of sockets.
+//! The socket at which secondary clients (PMI libraries in a rank beside the one that has the inherited socket)
+//! connect: a datagram from the client, and an answer with its end of a pair of sockets.
 //!
-//! Its name is in the environment of ranks. Any process of this machine (in the same network namespace) can send to it;
-//! only those of this process's user are answered. So a library can join as any rank of that user's jobs on this node,
-//! which may trace each other's memory anyway.
+//! The socket's name is in the environment of ranks. Any process of this machine (in the same network namespace) can
+//! send to it; only processes of this process's user are answered. So a client can connect as any rank of that user's
+//! jobs on this node, which may trace each other's memory anyway.
 
 use super::jobs::Jobs;
 use super::token::Token;
@@ -14,7 +14,7 @@ use wireup_os::local::{self, Letter};
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::secondary_client::{Answer, HELLO_LEN_MAX, Hello};
 
-/// What the name of the socket begins with.
+/// The beginning of the socket's name.
 const KIND: &[u8] = b"wireup-further-";
 /// Datagrams handled in one turn, so that a loud sender does not delay others. Chosen: as many as the kernel lets wait
 /// by default.
@@ -26,8 +26,8 @@ pub struct Further {
 }
 
 impl Further {
-    /// The socket's name; the first call makes the socket. `None`: the system has no room for it, and no further
-    /// library can join.
+    /// The socket's name; the first call makes the socket. `None`: the system has no room for the socket, and no
+    /// secondary client can connect.
     pub fn name(&mut self, reactor: &Reactor) -> Option<&str> {
         if self.mailbox.is_none() {
             let (socket, name) = local::mailbox(KIND).ok()?;
@@ -40,7 +40,7 @@ impl Further {
     /// The socket is readable.
     pub fn on_event(&self, jobs: &mut Jobs, turn: &mut Turn<'_>) {
         let Some((socket, _)) = &self.mailbox else { return };
-        // One byte more, so that a longer datagram is noticed.
+        // One byte more than the longest datagram, so that a longer one is noticed.
         let mut bytes = [0; HELLO_LEN_MAX + 1];
         for _ in 0..LETTERS_PER_TURN {
             let letter = match local::receive_letter(socket, &mut bytes) {

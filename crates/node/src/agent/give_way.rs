@@ -1,4 +1,4 @@
-//! Where CPUs are short, a job gives way to a new one that its ranks have asked for.
+//! Makes a job give way to a new one that its ranks have asked for, where CPUs are short.
 //!
 //! Ranks poll while they wait for the new ones. Each job is a scheduling group of its own (`keeper`), so half of the
 //! CPUs would go to ranks that have nothing to do before the new ones have loaded their libraries. So the group of the
@@ -18,15 +18,16 @@ use wireup_wire::ids::JobId;
 const NICE: i32 = 5;
 /// Longest time, for programs that do not connect (ns). Chosen: longer than programs need to load their libraries.
 const WAY_NS_MAX: u64 = 2_000_000_000;
-/// When to try again what the kernel has refused for now (ns).
+/// Pause before a change that the kernel has refused for now is tried again (ns).
 const AGAIN_NS: u64 = 100_000_000;
 
 pub struct GiveWay {
-    /// Jobs that ranks have asked for, and the job of these ranks.
+    /// The jobs that ranks have asked for, each with the job of these ranks.
     asked: BTreeMap<JobId, JobId>,
-    /// The jobs that are being started, and how long others give way to them at most.
+    /// The jobs that are being started, each with the time until which others give way to it at most (ns).
     until_ns: BTreeMap<JobId, u64>,
-    /// For which jobs the group of a keeper has less weight; none: it is to have the usual one again.
+    /// The keepers whose group has less weight, each with the jobs to which it gives way. Without jobs: the usual
+    /// weight is to be restored.
     lowered: BTreeMap<u32, BTreeSet<JobId>>,
     again_ns: Option<u64>,
     set_nice: fn(u32, i32) -> io::Result<()>,
@@ -57,14 +58,14 @@ impl GiveWay {
 
     /// The ranks of this keeper give way to a job that starts.
     pub fn begin(&mut self, job: JobId, keeper: u32, now_ns: u64) {
-        // If the kernel refuses, the new job starts more slowly.
+        // If the kernel refuses, the new job merely starts more slowly.
         if self.lowered.contains_key(&keeper) || (self.set_nice)(keeper, NICE).is_ok() {
             self.lowered.entry(keeper).or_default().insert(job);
             self.until_ns.insert(job, now_ns + WAY_NS_MAX);
         }
     }
 
-    /// The job connects with others, or is over.
+    /// Ends giving way to a job, which connects with others or is over.
     pub fn end(&mut self, job: JobId, now_ns: u64) {
         self.asked.remove(&job);
         if self.until_ns.remove(&job).is_some() {
@@ -75,7 +76,7 @@ impl GiveWay {
         }
     }
 
-    /// The keeper's own job is over.
+    /// The job of a keeper is over: the keeper's group gets the usual weight.
     pub fn release(&mut self, keeper: u32, now_ns: u64) {
         if let Some(jobs) = self.lowered.get_mut(&keeper) {
             jobs.clear();
@@ -83,7 +84,7 @@ impl GiveWay {
         }
     }
 
-    /// The keeper has ended; its number may soon be that of another process.
+    /// A keeper has ended; its pid may soon be that of another process.
     pub fn forget(&mut self, keeper: u32) {
         self.lowered.remove(&keeper);
     }

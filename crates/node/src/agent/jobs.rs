@@ -1,4 +1,4 @@
-//! The jobs that have ranks on this node, by number and by slot.
+//! Finds the jobs that have ranks on this node, by number and by slot.
 //!
 //! A slot is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A
 //! seat is not reused before all others have been used.

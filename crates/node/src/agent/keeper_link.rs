@@ -16,9 +16,9 @@ pub struct KeeperLink {
     dirty: bool,
     blocked: bool,
     gone: bool,
-    /// The error that ended the keeper; `None`: it was killed, or reported nothing.
+    /// The error that the keeper reported before it ended; `None`: it was killed, or reported nothing.
     problem: Option<SpawnError>,
-    /// When the keeper was started, in clock ticks: processes that it leaves behind were started later.
+    /// Start time of the keeper (clock ticks): processes that it leaves behind were started later.
     born: u64,
 }
 
@@ -85,7 +85,7 @@ impl KeeperLink {
         }
     }
 
-    /// The keeper is told to kill its processes and to leave, and the job ends. `false`: it has ended already.
+    /// Tells the keeper to kill its processes and to leave, which ends the job. `false`: the keeper has ended already.
     pub fn give_up(&mut self, problem: SpawnError, reactor: &Reactor) -> bool {
         self.problem.get_or_insert(problem);
         self.keeper.shut_down();
@@ -101,17 +101,17 @@ impl KeeperLink {
         is_new
     }
 
-    /// The error that ended the keeper; `None`: it was killed, or reported nothing.
+    /// The error that the keeper reported before it ended; `None`: it was killed, or reported nothing.
     pub fn take_problem(&mut self) -> Option<SpawnError> {
         self.problem.take()
     }
 
-    /// If the keeper died on its own: when it was started.
+    /// Start time of the keeper (clock ticks), if it died on its own.
     pub fn lost(&self) -> Option<u64> {
         self.gone.then_some(self.born)
     }
 
-    /// Moves it to another token of the reactor.
+    /// Moves the keeper's socket to another token of the reactor.
     pub fn moved(mut self, token: Token, reactor: &Reactor) -> KeeperLink {
         let interest = if self.blocked { Interest::BOTH } else { Interest::READABLE };
         let _ = reactor.modify(self.keeper.fd(), token.pack(), interest);

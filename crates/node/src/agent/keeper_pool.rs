@@ -1,4 +1,4 @@
-//! Keepers without a job, which wait for the next one so that its ranks need not wait for a fork.
+//! Holds keepers without a job, which wait for the next job so that its ranks need not wait for a fork.
 //!
 //! ```text
 //!   forked ahead ──► idle ──► with a job ──► renewing ──► idle …
@@ -30,7 +30,7 @@ const IDLE_MAX: usize = 32;
 /// A keeper without a job.
 pub struct Idle {
     pub keeper: Keeper,
-    /// Which it has started.
+    /// A PMIx server process that the keeper has started ahead.
     pub server: Option<SpareServer>,
 }
 
@@ -41,12 +41,12 @@ impl From<Keeper> for Idle {
 }
 
 impl Idle {
-    /// Whether it can serve a job in this kernel session.
+    /// Whether the keeper can serve a job in this kernel session.
     fn suits(&self, session: KernelSession) -> bool {
         self.keeper.kernel_session().is_none_or(|begun| begun == session)
     }
 
-    /// What the keeper says; `false`: it cannot be used with what it has started.
+    /// Reads what the keeper reports; `false`: the keeper cannot be used with the server that it has started.
     fn receive(&mut self) -> io::Result<bool> {
         if self.keeper.is_entering() {
             self.keeper.entered()?;
@@ -55,11 +55,11 @@ impl Idle {
         if self.keeper.receive(&mut events)? == Alive::Gone {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        // Without a server it has nothing to say.
+        // A keeper without a server has nothing to report.
         Ok(events.into_iter().all(|event| self.server.as_mut().is_some_and(|server| server.on_event(event))))
     }
 
-    /// Waits until its namespace is set up.
+    /// Waits until the keeper's namespace is set up.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -72,7 +72,8 @@ impl Idle {
         Ok(keeper.replaced(again)?.into())
     }
 
-    /// To be ended. Its server is killed first: otherwise the keeper would give it some time to end by itself.
+    /// The keeper, which is to be ended. Its server is killed first: otherwise the keeper would give the server some
+    /// time to end by itself.
     fn into_keeper(self) -> Keeper {
         let Idle { mut keeper, server } = self;
         if let Some(mut server) = server {
@@ -85,7 +86,7 @@ impl Idle {
 
 #[derive(Default)]
 pub struct KeeperPool {
-    /// By pid.
+    /// Idle keepers, by pid.
     idle: BTreeMap<u32, Idle>,
     renewing: BTreeMap<u32, KeeperLink>,
 }
@@ -94,18 +95,18 @@ impl KeeperPool {
     /// An idle keeper without a server for a job in this kernel session, if there is one.
     pub fn take(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let suiting = self.idle.iter().filter(|(_, idle)| idle.server.is_none() && idle.suits(session));
-        // One that has begun no session yet could serve any job: it is taken last.
+        // A keeper that has begun no session could serve any job, so it is taken last.
         let pid = *suiting.min_by_key(|(_, idle)| idle.keeper.kernel_session().is_none())?.0;
         self.take_one(pid, reactor)
     }
 
-    /// The same, but the one with a server before others.
+    /// An idle keeper for a job in this kernel session, if there is one: preferably the one that has a server.
     pub fn take_equipped(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let equipped = self.equipped().filter(|pid| self.idle[pid].suits(session));
         equipped.and_then(|pid| self.take_one(pid, reactor)).or_else(|| self.take(session, reactor))
     }
 
-    /// The idle keeper that has a server.
+    /// The pid of the idle keeper that has started a PMIx server ahead, if there is one.
     fn equipped(&self) -> Option<u32> {
         self.idle.iter().find(|(_, idle)| idle.server.is_some()).map(|(pid, _)| *pid)
     }
@@ -116,7 +117,8 @@ impl KeeperPool {
         Some(idle)
     }
 
-    /// An idle keeper, or else one that is forked now, starts this server, unless one has a server already.
+    /// Starts a server ahead in an idle keeper, or in a keeper that is forked now, unless a keeper has a server
+    /// already.
     pub fn equip(
         &mut self,
         server: &mut Option<SpareServer>,
@@ -152,13 +154,13 @@ impl KeeperPool {
             return keeper.leave();
         }
         let token = Token::IdleKeeper(keeper.pid());
-        // If it cannot be watched, it is dropped, and ends.
+        // A keeper that cannot be watched is dropped, and ends.
         let Ok(mut link) = KeeperLink::begin(keeper, token, reactor) else { return };
         server.iter_mut().for_each(|server| link.request(&server.dismiss()));
         self.renew_with(link, reactor);
     }
 
-    /// Its job is over.
+    /// A keeper's job is over: the keeper is renewed, and becomes idle.
     pub fn renew(&mut self, link: KeeperLink, reactor: &Reactor) {
         let token = Token::IdleKeeper(link.pid());
         self.renew_with(link.moved(token, reactor), reactor);
@@ -170,7 +172,7 @@ impl KeeperPool {
         self.renewing.insert(link.pid(), link);
     }
 
-    /// A keeper has sent something, or has ended. `false`: it is not in this pool.
+    /// A keeper has sent something, or has ended. `false`: the keeper is not in this pool.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) -> bool {
         if let Some(mut idle) = self.idle.remove(&pid) {
             match idle.receive() {
@@ -205,7 +207,8 @@ impl KeeperPool {
         idle.keeper.leave();
     }
 
-    /// Ends all idle keepers but `count`, those without a server first. Of each kind some stay, as far as possible.
+    /// Ends all idle keepers but `count`, keepers without a server first. Of each kind some are kept, as far as
+    /// possible.
     pub fn trim(&mut self, count: usize, reactor: &Reactor) {
         while self.idle.len() > count
             && let Some(idle) = self.surplus().and_then(|pid| self.take_one(pid, reactor))
@@ -240,7 +243,7 @@ impl KeeperPool {
         self.idle.keys().chain(self.renewing.keys()).copied()
     }
 
-    /// All of them, to be ended.
+    /// All idle keepers, which are to be ended.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
         let idle = self.idle.into_values().map(|idle| {
             let _ = reactor.remove(idle.keeper.fd());

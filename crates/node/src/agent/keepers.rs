@@ -27,35 +27,35 @@ use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::{Containment, Secret};
 
-/// Idle keepers after a quiet time.
+/// Number of idle keepers that are kept after a quiet time.
 const IDLE: usize = 2;
-/// The length of that quiet time (ns).
+/// Time without a change after which idle keepers are ended (ns).
 const QUIET_NS: u64 = 1_000_000_000;
-/// When ranks have started a job, the keeper of the next one is forked so much later (ns): the processes of this one
-/// come first. Programs need ten times as long until they can start another job.
+/// Delay of the fork of the next keeper after ranks have started a job (ns): the processes of that job come first.
+/// Programs need ten times as long until they can start another job.
 const AHEAD_NS: u64 = 5_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
-    /// Where keepers of ranks are put.
+    /// The PID namespace in which keepers of ranks are put; `None`: they get none.
     namespace: Option<PidNamespace>,
     /// The first process of the namespace of all agents, at the root or at the first agent of a machine.
     first: Option<Keeper>,
-    /// Other agents of the run on this machine.
+    /// How this agent meets the agents of the run that are on this machine under other names.
     fellows: Option<Fellows>,
-    /// Forked beforehand for the first job of a run.
+    /// A keeper that was forked beforehand for the first job of a run.
     spare: Option<Keeper>,
     families: Families,
-    /// Keepers serve more than one job.
+    /// Whether keepers serve more than one job.
     standing: bool,
     pool: KeeperPool,
-    /// Jobs with a keeper.
+    /// Jobs that have a keeper.
     jobs: BTreeSet<JobId>,
     /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
     server: Option<SpareServer>,
-    /// When to fork keepers ahead.
+    /// Time of the next fork of keepers ahead (ns).
     ahead_ns: Option<u64>,
-    /// When to end all idle ones but a few, too.
+    /// Time at which idle keepers are ended, except for a few (ns).
     quiet_ns: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl Keepers {
             let first = self.spare.take().map_or_else(|| Keeper::fork_isolated(&new), Ok);
             let first = first.and_then(|first| first.settled(|| Keeper::fork_isolated(&new))).ok()?;
             self.share(Some(first), &mut Containment::Machine { process: 0, by_user });
-            // They have namespaces of their own.
+            // The idle keepers have namespaces of their own.
             self.pool.trim(0, reactor);
         }
         self.first.as_ref().map(Keeper::pid)
@@ -122,9 +122,10 @@ impl Keepers {
             first.as_ref().filter(|first| first.isolates()).and_then(|first| PidNamespace::of(first.pid()).ok());
         match (first, namespace) {
             (Some(mut first), Some(namespace)) => {
-                // It outlives a kill of the agent's process group.
+                // The first process must outlive a kill of the agent's process group.
                 first.begin(KernelSession::Own);
-                // A new socket has room for it; if the process is gone, the first keeper in its namespace reports that.
+                // A new socket has room for the request; if the process is gone, the first keeper in its namespace
+                // reports that.
                 let _ = first.flush();
                 if let Containment::Machine { process, .. } = containment {
                     *process = first.pid();
@@ -141,7 +142,7 @@ impl Keepers {
 
     /// From now on keepers are kept; the next tick forks the first ones.
     pub fn stand(&mut self, now_ns: u64) {
-        // One that could not have the namespace of all agents.
+        // The spare keeper could not have the namespace of all agents.
         if let Some(keeper) = self.spare.take() {
             keeper.leave();
         }
@@ -174,7 +175,7 @@ impl Keepers {
             None => fork(self.namespace.as_ref())?.into(),
         };
         let idle = idle.settled(|| match &self.namespace {
-            // It may have been killed; then another one can have the namespace.
+            // The first process may have been killed; then another keeper can have the namespace.
             Some(namespace @ PidNamespace::Of { .. }) => Keeper::fork_isolated(namespace),
             Some(PidNamespace::New { .. }) | None => Keeper::fork(),
         })?;
@@ -184,8 +185,8 @@ impl Keepers {
         Ok(idle)
     }
 
-    /// The ranks of a job have been started, and a server process like its own would serve the next one. If ranks have
-    /// asked for this job, that is started ahead.
+    /// The ranks of a job have been started, and a server process like the job's own would serve the next job. If ranks
+    /// have asked for this job, such a server is started ahead.
     pub fn equip(&mut self, job: JobId, server: SpareServer) {
         if self.families.has_joined(job) {
             self.server = self.families.equip(job, server);
@@ -231,7 +232,7 @@ impl Keepers {
         matches!(self.namespace, Some(PidNamespace::Of { .. })) && !keeper.isolates()
     }
 
-    /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
+    /// A keeper's job is over. Leftovers of the job end now or, in a standing session, soon.
     pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) {
         self.jobs.remove(&job);
         let own = self.families.give_back(job, link, reactor);
@@ -263,7 +264,7 @@ impl Keepers {
         if !self.pool.on_event(pid, reactor) {
             self.families.on_event(pid, reactor);
         }
-        // There may be too many, or one that has ended.
+        // There may be too many idle keepers, or one that has ended.
         self.quiet_ns.get_or_insert_with(|| monotonic_ns() + QUIET_NS);
     }
 
@@ -279,7 +280,7 @@ impl Keepers {
         }
         if is_quiet {
             if self.jobs.is_empty() {
-                // No ranks are here that might start others.
+                // No ranks that might start other jobs are here.
                 self.server = None;
                 self.pool.strip_all(reactor);
             }
@@ -290,34 +291,35 @@ impl Keepers {
         if self.standing {
             let namespace = self.namespace.as_ref();
             self.pool.equip(&mut self.server, || fork(namespace), reactor);
-            // If none can be forked, the next job reports it.
+            // If no keeper can be forked, the start of the next job reports the error.
             let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
         }
     }
 
-    /// Their pids.
+    /// Pids of the keepers that have no job.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
         let own = self.spare.iter().map(Keeper::pid).chain(self.pool.pids()).chain(self.families.pids());
         own.chain(self.first.iter().map(Keeper::pid))
     }
 
-    /// A job is over at the root, so all that have become children of the namespace's first process are leftovers.
+    /// A job is over at the root, so all processes that have become children of the namespace's first process are
+    /// leftovers.
     pub fn on_job_over(&mut self) {
         if let Some(first) = self.first.as_mut().filter(|_| self.standing) {
-            // It answers each request at once, so there is room; its answers are read here.
+            // The first process answers each request at once, so there is room; its answers are read here.
             first.request(&Request::Sweep);
             let _ = first.receive(&mut Vec::new());
             let _ = first.flush();
         }
     }
 
-    /// The namespace's first process; to be ended after all others, which it ends.
+    /// The first process of the namespace; it is to be ended after all others, which end with it.
     pub fn take_first(&mut self) -> Option<Keeper> {
         self.first.take()
     }
 
-    /// All others, those of ranks among them, in the order in which they are to be waited for: the first one of a
-    /// family waits for all that are in its namespace.
+    /// All other keepers, including those of ranks, in the order in which they are to be waited for: the first one of a
+    /// family waits for all processes in its namespace.
     pub fn into_keepers(
         self,
         of_ranks: impl Iterator<Item = Keeper>,

@@ -8,29 +8,29 @@ use wireup_wire::peer::{Caller, SessionSpec};
 
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// All agents are on this machine.
+    /// Whether all agents are on this machine.
     pub local: bool,
-    /// The agent that this one dials; not used at the root.
+    /// Number of the agent that this one dials; not used at the root.
     pub parent: AgentId,
     /// The incarnation of this agent.
     pub incarnation: u32,
-    /// The time left to link back when this agent was called.
+    /// Time that was left for linking to the parent when this agent was called (ns).
     pub start_timeout_ns: u64,
-    /// A link that is silent for this long is lost; 0: never.
+    /// Silence after which a link is lost (ns); 0: never.
     pub node_timeout_ns: u64,
     pub encrypt: bool,
-    /// `--interface`, as the user wrote it.
+    /// The value of `--interface`, as the user wrote it.
     pub interface: Option<String>,
-    /// `SSH_CONNECTION` of the remote shell that started this agent. `None` for the root, whatever its environment
-    /// says.
+    /// `SSH_CONNECTION` of the remote shell that started this agent; `None`: there is none, or this agent is the root,
+    /// whose environment may contain the variable of another shell.
     pub ssh: Option<SshConnection>,
-    /// The session's remote shell is ssh, so that `SSH_CONNECTION` is current. Other remote shells may have passed on
-    /// an older value.
+    /// Whether the session's remote shell is ssh, so that `SSH_CONNECTION` is current. Other remote shells may have
+    /// passed on an older value.
     pub by_ssh: bool,
 }
 
 impl LinkConfig {
-    /// `ssh_connection` is the environment's `SSH_CONNECTION`.
+    /// `ssh_connection`: the value of `SSH_CONNECTION` in the environment.
     pub fn new(session: &SessionSpec, me: AgentId, ssh_connection: Option<&str>) -> LinkConfig {
         let starter = session.remote_shell.starter();
         let parent = Tree::new(session.agents.len() as u32, session.fanout).parent(me);
@@ -65,8 +65,8 @@ impl LinkConfig {
         caller.iter().chain(others).cloned().collect()
     }
 
-    /// The address from which this agent's remote shell was called, if it can be trusted: ssh reports it, or the parent
-    /// offers that address too.
+    /// The address from which this agent's remote shell was called, if the address can be trusted: ssh reports it, or
+    /// the parent offers it too.
     pub fn called_from(&self, offered: &[SocketAddr]) -> Option<IpAddr> {
         let client = self.ssh?.client;
         (self.by_ssh || offered.iter().any(|address| address.ip() == client)).then_some(client)

@@ -1,6 +1,6 @@
 //! Links without an agent: a reactor, the links, and the turn in which they send and receive.
 //!
-//! Tests and benchmarks of links use it. It sends and waits as an agent's driver does.
+//! Tests and benchmarks of links use a `LinkEnd`. It sends and waits as an agent's driver does.
 
 use super::link_config::LinkConfig;
 use super::links::LinkSet;
@@ -15,13 +15,13 @@ use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Secret;
 
-/// Maximum bytes per read; large fences arrive in pieces of this size.
+/// Most bytes per read; large fences arrive in pieces of this size.
 pub const READ_BYTES_MAX: usize = 256 << 10;
 
 pub struct LinkEnd {
     pub links: LinkSet,
     pub reactor: Reactor,
-    /// What an agent would be told; the caller takes it.
+    /// Inputs that an agent would get, for the caller to take.
     pub inputs: Vec<Input>,
     pub(super) buffer: Box<[u8]>,
 }

@@ -50,10 +50,10 @@ pub struct LinkSet {
     secret: Option<SecretPage>,
     transports: Transports,
     links: BTreeMap<LinkId, Entry>,
-    /// Accepted links that have not proved the secret yet; in order of their ids, so the oldest first.
+    /// Accepted links that have not proved the secret yet, by id: the oldest first.
     guests: BTreeSet<LinkId>,
-    /// The hellos that were heard, each with the link on which it came first. Only members of the session make new
-    /// ones.
+    /// The hellos that were heard, each with the link on which it first arrived. Only members of the session can make
+    /// new ones.
     hellos: BTreeMap<Seal, LinkId>,
     /// The dials to the parent and to other agents, each until there is a link.
     dials: BTreeMap<AgentId, Dial>,
@@ -63,9 +63,9 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
-    /// An address was dialled, and all of them have failed.
+    /// Whether an address was dialled and all addresses have failed.
     was_dialled_in_vain: bool,
-    /// When to check whether unacknowledged bytes are answered; set only while there may be some.
+    /// Time of the next check whether bytes were acknowledged (ns); set only while there may be unacknowledged bytes.
     look_ns: Option<u64>,
     spin: Spin,
 }
@@ -75,18 +75,18 @@ struct Entry {
     kind: Kind,
     interest: Interest,
     closing: bool,
-    /// The last check found bytes unanswered for too long. The next check decides, since a probe may only just have
-    /// been sent.
+    /// Whether the last check found bytes that were unanswered for too long. The next check decides, since a probe may
+    /// only just have been sent.
     suspect: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Dialled; must complete its handshake by `until_ns`.
+    /// This agent has dialled; the handshake must be complete by `until_ns`.
     Dialled { target: AgentId, role: Role, attempt: Attempt, limit_ns: u64, until_ns: u64 },
-    /// Accepted; must complete its handshake by `until_ns`.
+    /// This agent has accepted the link; the handshake must be complete by `until_ns`.
     Guest { until_ns: u64 },
-    /// Both ends have proved the secret, and the state machine has been told.
+    /// Both ends have proved the secret, and the state machine knows the link.
     Up,
 }
 
@@ -135,7 +135,7 @@ impl LinkSet {
         self.next += 1;
         link.watch(Token::Link(id).pack(), interest, reactor)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
-        // It may have bytes to send, and no event may report that there is room.
+        // The link may have bytes to send, and no event may report that there is room.
         self.dirty.push(id);
         Ok(id)
     }
@@ -179,7 +179,7 @@ impl LinkSet {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         let until_ns = |entry: &Entry| Some(entry.kind.limit_ns()?.1);
-        // All guests are given the same time, so the oldest one's time ends first.
+        // All guests get the same time, so the oldest guest's time ends first.
         let guest = self.guests.first().and_then(|id| until_ns(self.links.get(id)?));
         let under_way = || self.links.values().filter_map(until_ns).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
@@ -210,7 +210,7 @@ impl LinkSet {
         };
         self.forget(id, reactor);
         match kind {
-            // Strangers are not reported: anyone who can reach the port could flood the terminal.
+            // Strangers are not reported: anyone who can reach the port could flood the terminal with reports.
             Kind::Guest { .. } => {}
             Kind::Dialled { target, attempt, .. } => {
                 if let Some(dial) = self.dials.get_mut(&target) {

@@ -1,4 +1,4 @@
-//! An agent's own process, `wireup agent`: started by a remote shell, it gets all its data on standard input.
+//! Runs an agent's own process, `wireup agent`: started by a remote shell, it gets all its data on standard input.
 
 use super::driver::{AgentDriver, BeginError};
 use super::link_config::LinkConfig;
@@ -23,12 +23,13 @@ pub enum AgentError {
     #[error("cannot read the start message on standard input: {}", Advised(.0))]
     Read(io::Error),
     #[error(
-        "the start message on standard input is not whole: something there has read from it, or has closed it; start-up files of the \
-         shell such as ~/.bashrc must leave standard input alone (their commands get </dev/null)"
+        "the start message on standard input is not whole: something there has read from it, or has closed it; \
+         start-up files of the shell such as ~/.bashrc must leave standard input alone (their commands get </dev/null)"
     )]
     NotWhole,
     #[error(
-        "the start message on standard input did not arrive in time; is the network to this node slow, or its caller stopped?"
+        "the start message on standard input did not arrive in time; is the network to this node slow, or its caller \
+         stopped?"
     )]
     NoMessage,
     #[error("cannot find its own program: {}", Advised(.0))]
@@ -36,8 +37,8 @@ pub enum AgentError {
     #[error("{0}")]
     Place(String),
     #[error(
-        "this process was to be a task of a Slurm step, but its environment does not say on which node; does a wrapper of srun clear \
-         the variables that begin with SLURM?"
+        "this process was to be a task of a Slurm step, but its environment does not say on which node; does a wrapper \
+         of srun clear the variables that begin with SLURM?"
     )]
     NotInStep,
     #[error("{0}")]
@@ -49,8 +50,8 @@ pub enum AgentError {
     #[error("cannot open the start message, which the launcher's node has sealed with munge: {0}")]
     Sealed(#[from] Unsealable),
     #[error(
-        "the start message is not sealed, although the launcher's node has sealed it with munge: something between srun and this node has \
-         replaced it; call wireup run again, and tell the administrators if that repeats"
+        "the start message is not sealed, although the launcher's node has sealed it with munge: something between \
+         srun and this node has replaced it; call wireup run again, and tell the administrators if that repeats"
     )]
     NotSealed,
     #[error("cannot wait for events: {}", Advised(.0))]
@@ -61,7 +62,8 @@ impl From<PeerError> for AgentError {
     fn from(error: PeerError) -> AgentError {
         match error {
             PeerError::Version { .. } => AgentError::Bootstrap(error),
-            // All is of one version, so whatever does not decode is not what was sent.
+            // All processes of a session have the same version, so bytes that do not decode are not those that were
+            // sent.
             PeerError::Malformed | PeerError::Magic | PeerError::TooLong(_) => AgentError::NotWhole,
         }
     }
@@ -95,14 +97,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     run(process_ns, is_sealed).map_or_else(|error| cannot_begin(&error), |()| 0)
 }
 
-/// Says why, and what to do. Returns the exit code.
+/// Prints why the agent cannot begin, and what to do. Returns the exit code.
 fn cannot_begin(error: &AgentError) -> u8 {
     // Nothing can be done if the remote shell is gone.
     let _ = writeln!(io::stderr(), "wireup agent: {error}");
     CANNOT_BEGIN
 }
 
-/// Checks that this program arrived as it was sent; then removes old ones beside it.
+/// Checks that this program arrived as it was sent, then removes old programs in the same folder.
 fn verify(digest: &str) -> u8 {
     let own = wireup_os::files::own_program().and_then(|file| remote::digest(&mut File::from(file)));
     match own {
@@ -121,7 +123,7 @@ fn verify(digest: &str) -> u8 {
     }
 }
 
-/// `is_sealed`: the caller has sealed the bootstrap message.
+/// `is_sealed`: whether the caller has encrypted the bootstrap message.
 fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     // Failure is tolerated: fewer ranks fit, and orphans of a killed keeper are not collected.
     let _ = wireup_os::process::raise_open_files();
@@ -144,7 +146,7 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     ended
 }
 
-/// `node`: where this process runs as a task of a step.
+/// `node`: the node on which this process runs as a task of a step; `None`: no step has started it.
 fn begin(bootstrap: Bootstrap, node: Option<&str>, born: Born) -> Result<(), AgentError> {
     if !bootstrap.session.remote_shell.starter().by_step() {
         let me = bootstrap.agent;
@@ -162,7 +164,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
-    // The parent's addresses as passed on to the agents below this one.
+    // The parent's addresses as they are passed on to the agents below this one.
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
     let new_parent = snapshot.place(me).map(|place| place.parent);
     let config = AgentConfig { parent: known, snapshot, ..AgentConfig::new(me, session, born) };
@@ -203,7 +205,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     Ok(())
 }
 
-/// `None`: the call only asked whether an agent could start here (a probe).
+/// Reads the bootstrap message; `None`: the call only asked whether an agent could start here (a probe).
 fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     input.read_exact(&mut header)?;
@@ -214,7 +216,7 @@ fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootst
     if lengths.body == 0 {
         return Ok(None);
     }
-    // It contains the secret, of which no copy is to stay where a growing buffer was.
+    // The message contains the secret, of which a growing buffer would leave copies in memory.
     let mut body = Zeroizing::new(Vec::with_capacity(lengths.credential + lengths.body));
     let length = lengths.credential + lengths.body;
     if input.take(length as u64).read_to_end(&mut body)? < length {

@@ -1,4 +1,4 @@
-//! Sealed memory that the agent's ranks map, each piece identified by its descriptor.
+//! Makes and keeps sealed memory that the agent's ranks map, each piece identified by its descriptor.
 //!
 //! Memory is made and written here on request of the state machine, and kept under its number as long as the machine
 //! may refer to it. A reply holds the descriptors that it sends.
@@ -22,17 +22,17 @@ pub struct RankMemory(BTreeMap<JobId, JobMemory>);
 #[derive(Default)]
 struct JobMemory {
     pieces: BTreeMap<ShareId, Piece>,
-    /// A slot could not be written: ranks that were told of it would read old data.
+    /// Whether a slot could not be written: ranks that learn of the slot would read old data.
     is_stale: bool,
 }
 
 enum Piece {
-    /// Written once.
+    /// Memory that is written once.
     Sealed(Shared),
     Arena(Arena),
 }
 
-/// Written by this agent, mapped by its ranks.
+/// Memory with slots that this agent writes repeatedly, mapped by its ranks.
 struct Arena {
     memory: ArenaMemory,
     slot_len: usize,
@@ -154,7 +154,7 @@ fn failed(job: JobId, share: ShareId, len: usize, error: &ShmError) -> Input {
     Input::ShareFailed { job, share, problem }
 }
 
-/// Advice for the user.
+/// Advice for the user about memory that could not be made.
 fn next_step(error: &ShmError) -> &'static str {
     match Errno::from_io_error(&error.error) {
         Some(Errno::MFILE) => {

@@ -1,4 +1,4 @@
-//! Seals the bootstrap message of a step, whose standard input a batch system carries in the clear.
+//! Encrypts the bootstrap message of a step, whose standard input a batch system carries as plain text.
 //!
 //! ```text
 //!   root    fresh key ──► munge --restrict-uid ──► credential     the body is encrypted and authenticated with the key
@@ -22,18 +22,18 @@ use std::time::{Duration, Instant};
 use wireup_os::socket;
 use zeroize::Zeroizing;
 
-/// How long a call of munge may take: a hundred times what it takes on an idle machine.
+/// Longest time for a call of munge: a hundred times what the call takes on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// More than munge makes of a key, or says about an error.
+/// Most bytes of an answer of munge. Chosen: more than a credential of a key, or the text of an error, has.
 pub const ANSWER_LEN_MAX: usize = 16 << 10;
 /// What a credential contains before the key. Nothing else that asks munge for credentials begins with it.
 const LABEL: &[u8; 20] = b"wireup bootstrap key";
 const KEY_LEN: usize = 32;
-/// The lifetime of a credential that no site shortens, in seconds, and the longest that munge gives.
+/// The lifetime of a credential (seconds) that no site shortens, and the longest that munge gives.
 const LIFETIME_S: u64 = 300;
 const LIFETIME_S_MAX: u64 = 3600;
 
-/// Encrypts one message.
+/// The key that encrypts one message.
 pub struct MessageKey(Zeroizing<[u8; KEY_LEN]>);
 
 impl MessageKey {
@@ -41,7 +41,7 @@ impl MessageKey {
         Ok(MessageKey(wireup_os::random::bytes()?.into()))
     }
 
-    /// What munge makes a credential of.
+    /// The bytes of which munge makes a credential.
     pub fn payload(&self) -> Vec<u8> {
         [&LABEL[..], &self.0[..]].concat()
     }
@@ -74,8 +74,8 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// The program that turns a payload on its standard input into a credential for this user's processes. `valid_s`: for
-/// how long they may need it.
+/// The program that turns a payload on its standard input into a credential for this user's processes. `valid_s`: how
+/// long the credential must be valid (seconds).
 pub fn program(valid_s: u64) -> Program {
     let user = format!("--restrict-uid={}", geteuid().as_raw());
     let lifetime = format!("--ttl={}", valid_s.clamp(LIFETIME_S, LIFETIME_S_MAX));
@@ -83,7 +83,7 @@ pub fn program(valid_s: u64) -> Program {
     Program { argv, cwd: b"/".to_vec(), env: remote::environment() }
 }
 
-/// Why a sealed message is not believed.
+/// Why an encrypted message is not accepted.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum Unsealable {
     #[error(
@@ -91,12 +91,13 @@ pub enum Unsealable {
     )]
     Munge(String),
     #[error(
-        "munge's credential was made by user {maker}, not by user {user}, whose job this is: something between srun and this node has \
-         replaced it; tell the administrators"
+        "munge's credential was made by user {maker}, not by user {user}, whose job this is: something between srun \
+         and this node has replaced it; tell the administrators"
     )]
     OtherUser { maker: u32, user: u32 },
     #[error(
-        "the munge credential was not made by wireup: something between srun and this node has replaced it; tell the administrators"
+        "the munge credential was not made by wireup: something between srun and this node has replaced it; tell the \
+         administrators"
     )]
     NoKey,
     #[error("it was changed on its way; call wireup run again, and tell the administrators if that repeats")]
@@ -113,7 +114,7 @@ pub fn open(credential: &[u8], sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
     open_with(&answer, geteuid().as_raw(), sealed)
 }
 
-/// `answer`: of unmunge.
+/// Decrypts a message. `answer`: the output of unmunge.
 fn open_with(answer: &[u8], user: u32, sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
     let (maker, payload) =
         read_answer(answer).ok_or_else(|| Unsealable::Munge("unmunge: its answer names no user".into()))?;
@@ -127,30 +128,30 @@ fn open_with(answer: &[u8], user: u32, sealed: Vec<u8>) -> Result<Vec<u8>, Unsea
 /// its first lines, then an empty line, then the payload.
 fn read_answer(answer: &[u8]) -> Option<(u32, &[u8])> {
     let user = value_of("UID:", answer)?;
-    // A name may contain anything, but the number is last.
+    // A user's name may contain anything, but the number is last.
     let number = user.strip_suffix(')').and_then(|user| user.rsplit_once('(')).map_or(user, |(_, number)| number);
     Some((number.parse().ok()?, &answer[head_len(answer)? + 2..]))
 }
 
-/// Where the first lines of an answer end.
+/// The length of the header lines of an answer.
 fn head_len(answer: &[u8]) -> Option<usize> {
     answer.windows(2).position(|pair| pair == b"\n\n")
 }
 
-/// What the first lines of an answer say about `key`.
+/// The value of `key` in the header lines of an answer.
 fn value_of<'a>(key: &str, answer: &'a [u8]) -> Option<&'a str> {
     let mut lines = std::str::from_utf8(&answer[..head_len(answer)?]).ok()?.lines();
     lines.find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
-/// What a program answers to `input`.
+/// Calls a program with `input` on its standard input; returns what it has written.
 fn call(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|error| format!("{name}: {error}"))?;
     match converse(&mut child, input) {
         Ok((output, _, status)) if status.success() => Ok(output),
-        // About a credential that has expired, or that comes again, only the status tells.
+        // For a credential that has expired, or was used before, only the exit status shows the error.
         Ok((output, said, _)) => {
             let status = value_of("STATUS:", &output).filter(|_| said.trim().is_empty());
             Err(failed(&name, status.unwrap_or(&said)))
@@ -162,15 +163,15 @@ fn call(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The message about a program of munge that failed, with what it said on standard error.
+/// The message about a failed program of munge. `said`: its standard error.
 pub fn failed(name: &str, said: &str) -> String {
     format!("{name}: {}", said.trim().lines().next().unwrap_or("no reason given"))
 }
 
-/// What the program writes, what it says on standard error, and how it ends; all within [`PATIENCE`].
+/// The program's output, its standard error and how it has ended; all within [`PATIENCE`].
 fn converse(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, String, ExitStatus)> {
     if let Some(mut stdin) = child.stdin.take() {
-        // Shorter than a pipe. A program that has ended says why.
+        // The input is shorter than a pipe. A program that has ended reports why.
         let _ = stdin.write_all(input);
     }
     let until = Instant::now() + PATIENCE;
@@ -180,7 +181,7 @@ fn converse(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, String, Exi
         if let Some(status) = child.try_wait()? {
             return Ok((output, String::from_utf8_lossy(&said).into_owned(), status));
         }
-        // It has closed its streams, which munge's programs do by exiting.
+        // The program has closed its streams, which munge's programs do by exiting.
         std::thread::sleep(Duration::from_millis(1));
     }
     Err(io::ErrorKind::TimedOut.into())

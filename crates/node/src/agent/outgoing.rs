@@ -20,13 +20,14 @@ const RING_LEN: usize = 1 << 20;
 pub struct Outgoing {
     pub fd: Option<OwnedFd>,
     queue: VecDeque<Piece>,
-    /// If present, the bytes go through this memory, and the descriptor is its socket.
+    /// Memory through which the bytes go; the descriptor is then its socket. `None`: the bytes go through the
+    /// descriptor itself.
     ring: Option<Box<RingWriter>>,
-    /// Close when the queue is empty.
+    /// Whether the descriptor is closed when the queue is empty.
     pub closing: bool,
-    /// The reactor is watching for room.
+    /// Whether the reactor is watching for room.
     pub watched: bool,
-    /// The other end is gone for good: bytes for it count as written.
+    /// Whether the reading end is permanently closed: bytes for it count as written.
     gone: bool,
 }
 
@@ -47,11 +48,11 @@ pub struct Wrote {
 pub enum WriteState {
     /// Everything has been written.
     Idle,
-    /// The other end must read first.
+    /// No more can be written before the reading end has read something.
     Full,
     /// The user has too many descriptors in flight; nothing signals when there is room again.
     FdLimit,
-    /// The other end is gone, or everything is written and closing was requested; queued bytes count as written.
+    /// The reading end is closed, or everything is written and closing was requested; queued bytes count as written.
     Closed,
 }
 
@@ -89,7 +90,7 @@ fn errno(error: io::Error) -> Errno {
 }
 
 impl Outgoing {
-    /// For a rank whose other end is gone for good.
+    /// The state for a rank whose reading end is permanently closed.
     pub fn vanished() -> Self {
         Outgoing { gone: true, ..Outgoing::default() }
     }
@@ -122,7 +123,7 @@ impl Outgoing {
         {
             return true;
         }
-        // Full or gone: the next flush finds out which.
+        // The descriptor is full or its reading end closed: the next flush finds out which.
         self.queue.push_back(piece);
         false
     }

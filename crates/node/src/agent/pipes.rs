@@ -12,12 +12,13 @@ const READS_PER_TURN: usize = 4;
 /// A rank's standard output or error.
 pub struct OutputPipe {
     pub fd: OwnedFd,
-    /// A pseudo-terminal ends with `EIO`, and does not report reliably how many bytes it holds.
+    /// Whether the stream is a pseudo-terminal, which ends with `EIO` and does not report reliably how many bytes it
+    /// holds.
     pub terminal: bool,
-    /// The rank is gone: the number of bytes that it left in the pipe. Output of a grandchild that still holds the pipe
-    /// is not read.
+    /// Once the rank has ended: the number of bytes that it left in the pipe. Output of a grandchild that still holds
+    /// the pipe is not read.
     pub left: Option<usize>,
-    /// Removed from the reactor until the job's stream is read again.
+    /// Whether the pipe is removed from the reactor until the job's stream is read again.
     pub parked: bool,
 }
 
@@ -37,7 +38,7 @@ impl OutputPipe {
         OutputPipe { fd, terminal, left: None, parked: false }
     }
 
-    /// The rank is gone: from now on only what it left in the pipe is read.
+    /// Notes that the rank has ended: from now on only the bytes that it left in the pipe are read.
     pub fn on_exit(&mut self) {
         if !self.terminal {
             self.left = Some(waiting_bytes(&self.fd));
@@ -51,14 +52,14 @@ impl OutputPipe {
         while self.terminal && filled > 0 && filled < buffer.len() {
             match rustix::io::read(&self.fd, &mut buffer[filled..]) {
                 Ok(read) if read > 0 => filled += read,
-                // The end or an error is seen again by the next read.
+                // The next read gets the end or the error again.
                 _ => break,
             }
         }
         Ok(filled)
     }
 
-    /// Reads a bounded share.
+    /// Reads at most [`READS_PER_TURN`] times.
     pub fn pump(&mut self, buffer: &mut [u8], mut give: impl FnMut(Bytes)) -> Pumped {
         for _ in 0..READS_PER_TURN {
             let length = self.left.unwrap_or(READ_BYTES).min(READ_BYTES);
@@ -89,7 +90,7 @@ pub fn waiting_bytes(fd: &OwnedFd) -> usize {
     rustix::io::ioctl_fionread(fd).map_or(0, |bytes| bytes as usize)
 }
 
-/// Reads a rank's PMI requests; `None`: nothing available; empty: closed.
+/// Reads a rank's PMI requests; `None`: nothing is available; empty: the socket is closed.
 pub fn read_requests(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
     match rustix::io::read(fd, &mut buffer[..READ_BYTES]) {
         Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),

@@ -1,4 +1,5 @@
-//! The PMIx server process of one job on this node: its socket and its standard error. Its directory is in `directory`.
+//! Drives the PMIx server process of one job on this node: its socket and its standard error. Its directory is in
+//! `directory`.
 //!
 //! The job's keeper holds the process, beside the ranks. It runs this same program, so both ends of the socket always
 //! have the same version.
@@ -28,7 +29,7 @@ use wireup_wire::ids::JobId;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
 
-/// How much of its standard error is kept for a message: the last lines.
+/// Most bytes of the server's standard error that are kept for a message: the last lines.
 const ERROR_BYTES_MAX: usize = 4096;
 
 /// Bytes per read.
@@ -37,15 +38,15 @@ const READ_BYTES: usize = 256 << 10;
 pub struct PmixServer {
     job: JobId,
     slot: JobSlot,
-    /// Its number at the keeper.
+    /// The server's process number, by which the keeper knows it.
     pub process: u32,
     pub directory: Directory,
-    /// For the next job of the family, to be started when the ranks of this one have been.
+    /// A server for the next job of the family, to be started when the ranks of this job have been.
     pub next: Option<SpareServer>,
     out: Outgoing,
-    /// The reactor is watching for room too.
+    /// Whether the reactor watches for room too.
     blocked: bool,
-    /// It has closed its socket, and has not been reaped yet.
+    /// Whether the server has closed its socket and has not been reaped yet.
     dying: bool,
     errors: Tail,
     said: Said,
@@ -59,7 +60,7 @@ impl PmixServer {
         Ok((PmixServer::new(plan, slot, SERVER_SLOT, directory)?, batch))
     }
 
-    /// The job gets a process that has been waiting for it.
+    /// Gives the job a process that was started ahead.
     pub fn with(
         spare: SpareServer,
         plan: &PmixPlan,
@@ -132,7 +133,7 @@ impl PmixServer {
         self.dying
     }
 
-    /// It has sent something. Returns false when nothing more is available now.
+    /// The server has sent something. Returns `false` when nothing more is available now.
     pub fn on_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(fd) = &self.out.fd else { return false };
         let length = turn.buffer.len().min(READ_BYTES);
@@ -153,7 +154,7 @@ impl PmixServer {
         }
     }
 
-    /// It has written something for the user.
+    /// The server has written something for the user.
     pub fn on_error_text(&mut self, turn: &mut Turn<'_>) {
         let PmixServer { errors, said, .. } = self;
         errors.read(turn.reactor, |piece| said.push(piece));
@@ -166,7 +167,7 @@ impl PmixServer {
         }
     }
 
-    /// It was reaped. Its last output is processed first.
+    /// The server was reaped. Its last output is processed before its exit is reported.
     pub fn on_exited(&mut self, status: ExitStatus, turn: &mut Turn<'_>) {
         while self.on_bytes(turn) {}
         self.on_error_text(turn);

@@ -1,4 +1,4 @@
-//! The ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
+//! Keeps the ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
 
 use super::ranks::BACKLOG;
 use rustix::io::Errno;
@@ -13,9 +13,9 @@ use wireup_wire::job::PortRange;
 #[derive(Default)]
 pub struct ReservedPorts {
     base: u16,
-    /// From the lowest port on; `None`: a job has it.
+    /// Sockets of the reserved ports, from the lowest port on; `None`: a job has the port.
     sockets: Vec<Option<OwnedFd>>,
-    /// Of jobs that have ended here, with the lowest port of each: closed.
+    /// Closed sockets of jobs that have ended here, with the lowest port of each job.
     closed: BTreeMap<JobId, (u16, Vec<OwnedFd>)>,
 }
 
@@ -48,14 +48,14 @@ impl ReservedPorts {
         self.closed.insert(job, (first, sockets));
     }
 
-    /// The job has ended everywhere: others may have its ports. Those of a job that could not begin here listen
-    /// already; connects that wait at them are from ranks that have ended. Returns `false` if ports cannot be renewed
-    /// now.
+    /// A job has ended everywhere: other jobs may have its ports. Ports of a job that could not begin here listen
+    /// already; connections that wait at them are from ranks that have ended. Returns `false` if the ports cannot be
+    /// renewed now.
     pub fn renew(&mut self, job: JobId) -> bool {
         let Some((first, sockets)) = self.closed.get(&job) else { return true };
         let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(|socket| reserved::renew(socket, BACKLOG)).collect();
         let Ok(renewed) = renewed else {
-            // No other process may bind them.
+            // `close` clears `SO_REUSEADDR` again, so that no other process can bind the ports.
             sockets.iter().for_each(close);
             return false;
         };
@@ -67,7 +67,7 @@ impl ReservedPorts {
     }
 }
 
-/// Later connects to the port are refused, and those that the rank has not accepted are reset.
+/// Makes a socket refuse later connections to its port, and resets those that the rank has not accepted.
 pub fn close(socket: &OwnedFd) {
     reserved::close(socket).expect("a reserved port has a socket of TCP");
 }

@@ -1,9 +1,9 @@
-//! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
+//! Drives the ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
 //! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to
 //! the keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes,
-//! `server` has to do with their PMIx server process, `further` lets further libraries join, `relays` moves the bytes
-//! of connections between ranks.
+//! `server` is about their PMIx server process, `further` connects secondary clients, `relays` moves the bytes of
+//! connections between ranks.
 
 mod further;
 mod output;
@@ -41,12 +41,12 @@ use wireup_wire::job::{RankPorts, RankStdout, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
-/// Connections to a rank that has not accepted them yet; the kernel lowers this to its own maximum.
+/// Connections to a rank that may wait to be accepted; the kernel lowers this to its own maximum.
 pub const BACKLOG: i32 = 4096;
-/// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
+/// Time for which a pseudo-terminal is read after its rank has ended (ns): a grandchild may hold it open forever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
-/// How often more is read then. The kernel's buffer of a terminal holds less than one read; what follows is of other
-/// processes.
+/// Most reads of a pseudo-terminal after that time. The kernel's buffer of a terminal holds less than one read; what
+/// follows is from other processes.
 const READS_MAX: u32 = 8;
 
 pub struct JobRanks {
@@ -54,39 +54,40 @@ pub struct JobRanks {
     slot: JobSlot,
     keeper: KeeperLink,
     ranks: Vec<RankIo>,
-    /// Sockets for ranks that have not been started, and the port of the first one.
+    /// Sockets for ranks that have not been started; `first_port`: the port of the first socket.
     sockets: Vec<OwnedFd>,
     first_port: u16,
-    /// Reserved ports of the ranks, from this one on, by local rank.
+    /// Lowest reserved port of the ranks, and the sockets of the reserved ports by local rank.
     reserved: Option<(u16, Vec<OwnedFd>)>,
-    /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
+    /// Whether standard output and error are not read for now; `parked`: the ranks whose pipes were removed from the
+    /// reactor for this reason.
     paused: [bool; 2],
     parked: [Vec<LocalRank>; 2],
-    /// Ranks that are gone but whose pseudo-terminal has not ended.
+    /// Pseudo-terminals of ranks that have ended, which are still open.
     terminals: Vec<OpenTerminal>,
     stdout: RankStdout,
     pmix: Option<PmixServer>,
-    /// A server process that the keeper has started before, until the job gets it or it has ended.
+    /// A server process that the keeper has started ahead, until the job gets it or it has ended.
     spare: Option<SpareServer>,
     relays: relays::Relays,
-    /// Exits of ranks to be reported after that of the server.
+    /// Exits of ranks that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
     /// Ranks whose descriptors must wait because too many are in flight.
     fd_backoff: FdBackoff,
-    /// A rank was killed, by this agent or by somebody else: who kills further ones does not matter.
+    /// Whether a rank was killed, by this agent or by another process: who kills further ranks does not matter.
     has_killed: bool,
-    /// They have no PID namespace, although the session has had one.
+    /// Whether the ranks have no PID namespace, although the session has had one.
     lacks_namespace: bool,
-    /// Requests of ranks that were just released are not read before this time.
+    /// Time before which requests of ranks that were just released are not read (ns).
     rest_until_ns: Option<u64>,
 }
 
-/// The pseudo-terminal of a rank that is gone, which a process that the rank has started may hold.
+/// The pseudo-terminal of a rank that has ended, which a process that the rank has started may hold.
 struct OpenTerminal {
-    /// When it is looked at again.
+    /// Time at which the terminal is looked at again (ns).
     until_ns: u64,
     local: LocalRank,
-    /// How many more times it is read if there is more than fits into one read.
+    /// Number of reads that are still made if there is more than fits into one read.
     reads_left: u32,
 }
 
@@ -94,14 +95,14 @@ struct OpenTerminal {
 struct RankIo {
     output: [Option<OutputPipe>; 2],
     stdin: Outgoing,
-    /// Its PMI sockets, by the numbers of its libraries: the inherited one, then those of further ones. Empty once it
-    /// has ended.
+    /// PMI sockets of the rank, by the numbers of its clients: the inherited socket, then those of secondary clients.
+    /// Empty once the rank has ended.
     pmi: Vec<PmiSocket>,
-    /// The names of the further libraries, those that have left too.
+    /// Names of the secondary clients, including those that have left.
     libraries: Vec<Vec<u8>>,
     terminal: bool,
     pid: u32,
-    /// The last byte of standard input was not a newline.
+    /// Whether the last byte of standard input was not a newline.
     line_open: bool,
 }
 
@@ -146,8 +147,8 @@ impl JobRanks {
         })
     }
 
-    /// Passes the plan to the keeper. `own_devices`: the ranks use the GPUs that this process was given.
-    /// `agent`: the name of the socket at which further libraries join.
+    /// Passes the plan to the keeper. `own_devices`: whether the ranks use the GPUs that this process was given.
+    /// `agent`: the name of the socket at which secondary clients connect.
     pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool, agent: Option<&str>) -> Result<(), SpawnError> {
         let mut batch = Batch::from_plan(plan).map_err(|error| unbound(&error))?;
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
@@ -185,7 +186,7 @@ impl JobRanks {
         Ok(self.first_port)
     }
 
-    /// The same on these sockets of reserved ports, from `base` on, which already listen.
+    /// Uses sockets of reserved ports, from `base` on, for the ranks; the sockets already listen.
     pub fn use_reserved(&mut self, base: u16, sockets: Vec<OwnedFd>) -> io::Result<()> {
         let copies: io::Result<_> = sockets.iter().map(OwnedFd::try_clone).collect();
         self.reserved = Some((base, sockets));
@@ -330,7 +331,7 @@ impl JobRanks {
                 None => turn.inputs.push(Input::StdioClosed { job, local, stream }),
             }
         }
-        // The rank runs already, so a further library may have joined.
+        // The rank runs already, so a secondary client may have connected.
         if let Some(inherited) = rank.pmi.first_mut() {
             *inherited =
                 PmiSocket::watched(fds.pmi, slot, local.into(), turn.reactor).map_err(cannot_watch("PMI socket"))?;

@@ -1,9 +1,10 @@
-//! The command given to a remote shell: how a node finds wireup's program, or receives it.
+//! Makes the command given to a remote shell, by which a node finds wireup's program, or receives it.
 //!
 //! ```text
-//!   plain   PROGRAM agent VERSION                 the path of the launcher's program; a path that needs quotes: as look
-//!   look    exec /bin/sh -c '…'                   in the user's cache, at that path, on the PATH; else 89, "wireup-needed ARCH"
-//!   send    exec /bin/sh -c '…' < program         into the cache: private, verified, renamed into place
+//!   plain   PROGRAM agent VERSION           the path of the launcher's program; a path that needs quotes: as look
+//!   look    exec /bin/sh -c '…'             in the user's cache, at that path, on the PATH;
+//!                                           else exit code 89 and "wireup-needed ARCH"
+//!   send    exec /bin/sh -c '…' < program   into the cache: private, verified, renamed into place
 //! ```
 //!
 //! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;
@@ -25,7 +26,8 @@ const NOT_TAKEN: u8 = 88;
 /// `$XDG_CACHE_HOME` and the home directory are evaluated on the node.
 const CACHE: &str = "h=\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup";
 
-/// The version with which an agent is called, so that a program of another version says so before it reads anything.
+/// The version that is named in the call of an agent, so that a program of another version says so before it reads
+/// anything.
 pub fn version() -> String {
     format!("{}-{PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION"))
 }
@@ -35,7 +37,8 @@ pub fn own_build() -> String {
     wireup_os::build_id::build_id().unwrap_or_else(version)
 }
 
-/// Identifies this program: its build id, and a digest of what is sent of it, which is made when it is sent.
+/// Identifies this program: its build id, and a digest of the bytes that are sent of it, which is computed when they
+/// are sent.
 #[derive(Default)]
 pub struct OwnProgram {
     build: Option<String>,
@@ -43,7 +46,7 @@ pub struct OwnProgram {
 }
 
 impl OwnProgram {
-    /// The words after `… host`, with `asked` after `agent`.
+    /// The words that a remote shell gets after the host, with `asked` after `agent`.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -68,27 +71,27 @@ pub fn environment() -> Vec<Vec<u8>> {
     std::env::vars_os().map(variable).collect()
 }
 
-/// In the form of an environment: `NAME=VALUE`.
+/// A variable in the form of an environment: `NAME=VALUE`.
 pub fn variable((name, value): (OsString, OsString)) -> Vec<u8> {
     [name.into_vec(), value.into_vec()].join(&b'=')
 }
 
-/// The words after `… host`, with `asked` after `agent`: the version first; they need no quotes. `build` is this
-/// program's build id, `digest` that of its file.
+/// The words that a remote shell gets after the host, with `asked` after `agent`: the version first; they need no
+/// quotes. `build`: this program's build id, `digest`: that of its file.
 fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
         How::Plain if is_plain(program) => {
             let asked = asked.iter().map(|&word| word.to_owned());
             [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
         }
-        // A path that a log-in shell could interpret is not given to one.
+        // A path that a log-in shell could interpret is hidden from it.
         How::Plain | How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
     words.into_iter().map(String::into_bytes).collect()
 }
 
-/// In place of sending the program: whether a host runs commands, so that it could be sent. It answers that it needs
+/// The words that ask whether a host runs commands, so that the program could be sent. The host answers that it needs
 /// the program.
 pub fn asking() -> Vec<Vec<u8>> {
     vec![in_shell(&format!("echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}")).into_bytes()]
@@ -103,7 +106,8 @@ fn look(program: &str, build: &str, asked: &str) -> String {
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
         "{CACHE}; d=\"$h\"/{build}; p=\"$d\"/wireup; \
-         [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; }}; \
+         [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent \
+         {asked}; }}; \
          for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
@@ -114,7 +118,8 @@ fn send(build: &str, digest: &str) -> String {
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
          umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
-         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; mkdir -p \"$d\" && [ -O \"$h\" ] && \
+         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; \
+         mkdir -p \"$d\" && [ -O \"$h\" ] && \
          chmod 700 \"$h\" \"$d\" && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )
@@ -161,9 +166,9 @@ pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Programs of other builds that have not been sent again for this long are removed from the cache.
+/// Age from which programs of other builds, which were not sent again, are removed from the cache.
 const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Temporary files older than this belong to transfers that will not be completed.
+/// Age from which temporary files belong to transfers that will not be completed.
 const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 
 /// Removes old builds and leftovers of interrupted transfers from the cache in which this program lies.
@@ -173,10 +178,10 @@ pub fn forget_old() {
     forget_old_in(cache);
 }
 
-/// Files that cannot be removed stay.
+/// Removes old files in this cache; files that cannot be removed are left.
 fn forget_old_in(cache: &Path) {
     for build in std::fs::read_dir(cache).into_iter().flatten().flatten() {
-        // Links are skipped: what they point to is not part of the cache.
+        // Links are skipped: the files that they lead to are not part of the cache.
         if !build.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
@@ -190,7 +195,7 @@ fn forget_old_in(cache: &Path) {
             };
             may_be_empty |= old && std::fs::remove_file(file.path()).is_ok();
         }
-        // Removing fails for a folder that is not empty. A younger empty one may be about to get its program.
+        // Removing fails for a folder that is not empty. A younger empty folder may be about to get its program.
         if may_be_empty {
             let _ = std::fs::remove_dir(build.path());
         }

@@ -1,4 +1,4 @@
-//! The remote shells and steps that this agent has called, and the keeper that holds them.
+//! Drives the remote shells and steps that this agent has called, and the keeper that holds them.
 
 pub mod child;
 pub mod remote_shell;
@@ -23,20 +23,20 @@ use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe, remedy};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
 
-/// How much of a remote shell's standard error is kept for a message: the last lines.
+/// Most bytes of a remote shell's standard error that are kept for a message: the last lines.
 const ERROR_BYTES_MAX: usize = 2048;
 
-/// Files that an agent writes (recordings) are private to their owner.
+/// File mode mask of agents: their files (recordings) are private to their owner.
 const AGENT_UMASK: u32 = 0o077;
 
-/// How long a step may take to end. Chosen: Slurm takes a tenth of a second, more if its controller is busy.
+/// Longest time that a step may take to end. Chosen: Slurm takes a tenth of a second, more if its controller is busy.
 const STEP_END_MAX: Duration = Duration::from_secs(2);
 
 pub struct Shells {
     keeper: KeeperLink,
     errors: BTreeMap<ShellId, Tail>,
     steps: Steps,
-    /// Steps that are not called yet.
+    /// Steps whose bootstrap message is being encrypted, so that they are not called yet.
     sealings: BTreeMap<ShellId, Sealing>,
     own: OwnProgram,
 }
@@ -121,8 +121,8 @@ impl Shells {
             }
             Some(NotSealed::Failed(problem)) => {
                 let what = format!(
-                    "the session's secret cannot be sealed for srun, which would carry it in the clear: {problem}; see that \"munge -n\" \
-                     works on this host, or run with --plain-links"
+                    "the session's secret cannot be sealed for srun, which would carry it in the clear: {problem}; see \
+                     that \"munge -n\" works on this host, or run with --plain-links"
                 );
                 let error = SpawnError { step: SpawnStep::Stdio, what, errno: 0 };
                 return inputs.push(Input::ShellFailed { shell, error });
@@ -165,8 +165,8 @@ impl Shells {
             None => Ok(()),
             Some(_) => Err(SpawnError {
                 step: SpawnStep::Fork,
-                what: "the process that calls the remote shells has ended; raise its limit of open files (ulimit -n), or see dmesg for \
-                       an out-of-memory kill"
+                what: "the process that calls the remote shells has ended; raise its limit of open files (ulimit -n), \
+                       or see dmesg for an out-of-memory kill"
                     .into(),
                 errno: 0,
             }),
@@ -254,8 +254,8 @@ impl Shells {
         }
     }
 
-    /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported
-    /// here.
+    /// The shells die with their keeper. The loss of agents that have linked is noticed by their links; the other
+    /// agents are reported here.
     fn on_keeper_lost(&self, problem: Option<SpawnError>, inputs: &mut Vec<Input>) {
         if let Some(problem) = &problem {
             let advice = remedy(problem.errno).map_or_else(String::new, |advice| format!("; {advice}"));
@@ -284,7 +284,7 @@ impl Shells {
 
     /// A remote shell wrote to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
-        // What a task has said itself counts more than what the call then says about it.
+        // A problem that a task has reported itself counts more than what the call reports about the task.
         self.on_step_output(shell, turn);
         let Shells { errors, steps, .. } = self;
         if let Some(errors) = errors.get_mut(&shell) {
@@ -323,12 +323,12 @@ impl Shells {
 
 /// The input for a remote shell that could not be called: the state machine passes on the text in `what`.
 pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
-    // A problem of listening is already described in words.
+    // A problem of listening is already a complete message.
     let error = if error.step == SpawnStep::Listen { error } else { in_words(error) };
     Input::ShellFailed { shell, error }
 }
 
-/// The same error with a complete message in `what`.
+/// Completes the text `what` of an error, so that it says what was tried and why it failed.
 pub fn in_words(error: SpawnError) -> SpawnError {
     SpawnError { what: spawn_error::in_words(&error), ..error }
 }

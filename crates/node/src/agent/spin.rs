@@ -9,24 +9,24 @@
 const SPIN_NS: u64 = 8_000;
 /// Most chances skipped after many polls in vain. Chosen: the loss is then below a tenth of a microsecond per chance.
 const LEFT_OUT_MAX: u32 = 128;
-/// Reads of the same link in a row before the other descriptors get a turn (chosen).
+/// Number of reads of the same link in a row before the other descriptors are looked at (chosen).
 const UNASKED_MAX: u32 = 16;
 
 #[derive(Default)]
 pub struct Spin {
-    /// Too few cpus to poll: the other agent may need this one.
+    /// Whether there are too few CPUs to poll: the other agent may need this one.
     is_off: bool,
-    /// Chances to skip before the next poll.
+    /// Number of chances that are skipped before the next poll.
     left_out: u32,
-    /// How many were skipped before the last one.
+    /// Number of chances that were skipped before the last poll.
     penalty: u32,
     talked: bool,
-    /// Reads in a row without a call of the reactor.
+    /// Number of reads in a row without a call of the reactor.
     unasked: u32,
 }
 
 impl Spin {
-    /// For an agent that may use this many cpus.
+    /// The state for an agent that may use this many CPUs.
     pub fn new(cpus: usize) -> Spin {
         Spin { is_off: cpus < 2, ..Spin::default() }
     }
@@ -36,7 +36,7 @@ impl Spin {
         self.talked = true;
     }
 
-    /// Until when to poll, if that may pay off.
+    /// Time until which to poll (ns), if that may pay off.
     pub fn until_ns(&mut self, now_ns: u64) -> Option<u64> {
         if !std::mem::take(&mut self.talked) || self.is_off {
             return None;

@@ -30,7 +30,7 @@ pub trait BatchSystem: Sync {
     /// Whether to pass a variable of this process's environment to the call and its tasks; ranks get none of these.
     fn keeps(&self, variable: &str) -> bool;
 
-    /// Whether this process is a task of a step, or a descendant of one.
+    /// Whether a step of this batch system has started this process or one of its ancestors.
     fn is_here(&self) -> bool;
 
     /// The node on which this process runs as a task, named as in the host list.
@@ -39,7 +39,7 @@ pub trait BatchSystem: Sync {
     /// This process is not a task.
     fn own_node(&self) -> Result<String, String>;
 
-    /// What a line of the call's standard error says about tasks; `None`: nothing that is known to name a node.
+    /// What a line of the call's standard error says about tasks; `None`: nothing that names a node.
     fn complaint(&self, line: &str) -> Option<Complaint>;
 }
 
@@ -50,9 +50,9 @@ pub enum Complaint {
         nodes: Vec<String>,
         problem: Problem,
     },
-    /// About the whole step, with the message.
+    /// The whole step was cancelled, with this message.
     Cancelled(String),
-    /// About the whole step: not all tasks could be launched. Earlier lines have named those.
+    /// The step was given up: not all tasks could be launched. Earlier lines have named these tasks.
     GivenUp,
 }
 
@@ -61,7 +61,7 @@ pub enum StartMethod {
     Step(&'static dyn BatchSystem),
 }
 
-/// The table.
+/// The table of the ways to start agents.
 pub fn method(shell: &RemoteShell) -> StartMethod {
     match shell {
         RemoteShell::Local => StartMethod::EachCall(&Child),
@@ -77,12 +77,12 @@ pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
     }
 }
 
-/// Whether this process is a task of a step, or a descendant of one, of any batch system.
+/// Whether a step of any batch system has started this process or one of its ancestors.
 pub fn is_in_step() -> bool {
     system_here().is_some()
 }
 
-/// The node on which this process runs as a task of a step; `None`: it is no task.
+/// The node on which this process runs as a task of a step; `None`: the process is no task.
 pub fn own_node() -> Option<String> {
     system_here()?.own_node().ok()
 }

@@ -1,11 +1,11 @@
-//! Reads what a process writes to a stream: all of it as it comes, or its last lines.
+//! Reads the text that a process writes to a stream: all of it as it comes, or its last lines.
 
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 
 /// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
-/// Reads of one stream before other descriptors get a turn: more than a pipe holds.
+/// Reads of one stream before other descriptors are looked at. Chosen: more than a pipe holds.
 const READS_MAX: usize = 16;
 
 /// The reading end of a stream.
@@ -15,7 +15,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The reactor watches it from now on; if it cannot be watched, it is not read.
+    /// A stream that the reactor watches from now on; if it cannot be watched, it is not read.
     pub fn watched(fd: Option<OwnedFd>, token: u64, reactor: &Reactor) -> Stream {
         Stream { fd: fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok()) }
     }

@@ -1,4 +1,4 @@
-//! The purpose of a descriptor, packed into the reactor's 64-bit token.
+//! Packs the purpose of a descriptor into the reactor's 64-bit token.
 //!
 //! ```text
 //! bits 63..56 kind | 55..32 slot of a job | 31..0 local rank (and 31..16 number of its library), link or nothing
@@ -10,7 +10,7 @@ use wireup_wire::ids::{Client, LocalRank};
 
 const SLOT_MAX: u32 = 0xff_ffff;
 
-/// The short number of a job with ranks here, for as long as it has any.
+/// The short number of a job with ranks on this node, valid as long as the job has any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct JobSlot(pub u32);
 
@@ -44,11 +44,11 @@ pub enum Token {
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
-    /// For the owner of the driver, by number.
+    /// A descriptor of the driver's owner, by number.
     Launcher(u32),
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
-    /// The socket at which further libraries of ranks join.
+    /// The socket at which secondary clients of ranks connect.
     Further,
     /// The socket at which other agents of this run ask that are on this machine.
     Fellows,

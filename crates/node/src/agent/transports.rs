@@ -46,7 +46,7 @@ macro_rules! table {
         pub struct Transports { $($slot: Option<$transport>,)* }
 
         impl Transports {
-            /// Opens those that need no agreement with other agents.
+            /// Opens the transports that need no agreement with other agents.
             pub fn new(config: &LinkConfig) -> Transports {
                 Transports { $($slot: <$transport>::begin(config),)* }
             }
@@ -64,7 +64,7 @@ macro_rules! table {
                 Err("no transport that all agents must have was asked for".into())
             }
 
-            /// One of them, if it is open.
+            /// An open transport; `None`: it is not open.
             pub fn get(&mut self, which: Which) -> Option<&mut dyn Transport> {
                 match which {
                     $(Which::$name => self.$slot.as_mut().map(|transport| transport as &mut dyn Transport),)*
@@ -81,9 +81,9 @@ macro_rules! table {
 }
 
 table! {
-    /// Used if all agents have its library.
+    /// UCX, which is used if all agents have its library.
     Ucx ucx: Ucx,
-    /// Always available. It also carries the links of the tree.
+    /// TCP, which is always available, and also carries the links of the tree.
     Tcp tcp: Tcp,
 }
 
@@ -111,11 +111,11 @@ impl Transports {
 /// The ways in which an agent to be dialled can be reached.
 #[derive(Clone, Default)]
 pub struct Offer {
-    /// Best first: `ip:port`, or the address of another transport, which begins with `NAME://`.
+    /// Addresses, best first: `ip:port`, or the address of another transport, which begins with `NAME://`.
     pub addresses: Vec<String>,
-    /// Its point for the transport that all agents have agreed on.
+    /// The peer's point for the transport that all agents have agreed on.
     pub point: Option<Point>,
-    /// It has called this agent's remote shell itself.
+    /// Whether the peer has called this agent's remote shell itself.
     pub called_us: bool,
 }
 
@@ -124,9 +124,9 @@ type Open = Box<dyn FnOnce() -> io::Result<Box<dyn Carrier>>>;
 
 /// One candidate for reaching a peer.
 pub struct Candidate {
-    /// Its description for error messages, usually an address.
+    /// Description of the candidate for error messages, usually an address.
     pub words: String,
-    /// Time for a handshake (ns).
+    /// Time limit of the handshake (ns).
     pub limit_ns: u64,
     pub open: Open,
 }
@@ -139,15 +139,15 @@ impl fmt::Display for Candidate {
 
 /// How an agent's end of a transport is opened: together with its other links, or once all agents have agreed.
 pub trait Begin: Transport + Sized {
-    /// The user's choice that requires it, if all agents must have it.
+    /// The user's choice of a transport that all agents must have, if this is one.
     const AGREED: Option<AgentTransport> = None;
 
-    /// Opens it together with the agent's other links, if it needs nothing else.
+    /// Opens the transport together with the agent's other links, if it needs nothing else.
     fn begin(_config: &LinkConfig) -> Option<Self> {
         None
     }
 
-    /// Opens it because all agents must have it; returns the point at which others reach this agent.
+    /// Opens the transport because all agents must have it; returns the point at which others reach this agent.
     ///
     /// # Errors
     /// Why it cannot be used here.
@@ -157,7 +157,7 @@ pub trait Begin: Transport + Sized {
 }
 
 pub trait Transport {
-    /// The addresses where others can dial in, if it uses addresses. The first call starts to listen.
+    /// The addresses where others can dial in, if the transport uses addresses. The first call starts to listen.
     ///
     /// # Errors
     /// It cannot listen.
@@ -165,7 +165,7 @@ pub trait Transport {
         Ok(Vec::new())
     }
 
-    /// The candidates for a peer with this offer, best first. None: the peer cannot be reached by this transport.
+    /// The candidates for a peer with this offer, best first. Empty: the peer cannot be reached by this transport.
     ///
     /// # Errors
     /// The offer is faulty, or something is wrong on this side; a message for the user.
@@ -179,12 +179,13 @@ pub trait Transport {
         Vec::new()
     }
 
-    /// Whether its links have no descriptors of their own: `take_in` must then be called without an event, too.
+    /// Whether the transport's links have no descriptors of their own: `take_in` must then be called without an event,
+    /// too.
     fn is_polled(&self) -> bool {
         false
     }
 
-    /// Call before a wait. `false`: there is something to take in first.
+    /// Must be called before a wait. `false`: there is something to take in first.
     fn arm(&mut self) -> bool {
         true
     }

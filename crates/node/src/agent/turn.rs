@@ -4,11 +4,11 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::Input;
 
 pub struct Turn<'a> {
-    /// The monotonic clock when handling of the event began.
+    /// Time of the monotonic clock (ns) when the handling of the event began.
     pub now_ns: u64,
     pub reactor: &'a Reactor,
-    /// The buffer for every read.
+    /// Buffer for every read.
     pub buffer: &'a mut [u8],
-    /// Inputs for the state machine.
+    /// Inputs for the state machine, in order.
     pub inputs: &'a mut Vec<Input>,
 }

@@ -2,25 +2,25 @@
 //!
 //! One pass: a name joins the previous one if they differ in only one number. The order is kept.
 
-/// Groups shown before the rest is only counted.
+/// Number of groups that are shown before the rest is only counted.
 const GROUPS_SHOWN: usize = 8;
 
 /// Names that differ in one number.
 struct Group<'a> {
-    /// Its first name, and the position of the number in it, known once there is a second name.
+    /// The first name of the group, and the position of the number in it, known once there is a second name.
     first: &'a str,
     number: Option<(usize, usize)>,
-    /// Runs of numbers: the first one's digits, the first, the last.
+    /// Runs of numbers: the digits of the first number, the first number, the last number.
     runs: Vec<(&'a str, u64, u64)>,
 }
 
-/// All names.
+/// Text for all names.
 pub fn collapse<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let groups: Vec<String> = groups(names).iter().map(Group::shown).collect();
     groups.join(",")
 }
 
-/// The first groups of names, then the total count.
+/// Text for the first groups of names, then the total count.
 pub fn collapse_short<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut count = 0;
     let groups = groups(names.into_iter().inspect(|_| count += 1));
@@ -72,7 +72,7 @@ fn shown_run((digits, first, last): &(&str, u64, u64)) -> String {
     if first == last { (*digits).to_owned() } else { format!("{digits}-{}", written(*last, digits.len())) }
 }
 
-/// A single name. An IPv6 address gets its brackets back.
+/// Text for a single name. An IPv6 address gets its brackets back.
 fn alone(name: &str) -> String {
     match name.rsplit_once('@') {
         _ if !name.contains(':') => name.to_owned(),

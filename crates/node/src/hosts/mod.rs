@@ -1,4 +1,4 @@
-//! Host lists in the syntax of users and batch systems: `n[2-5,7],gpu[01-04]-ib`.
+//! Reads host lists in the syntax of users and batch systems: `n[2-5,7],gpu[01-04]-ib`.
 
 mod collapse;
 mod pattern;

@@ -7,7 +7,7 @@
 use super::problem::HostProblem;
 use std::net::Ipv6Addr;
 
-/// Most digits of a number in a range: more might not fit into 64 bits.
+/// Most digits of a number in a range, so that it fits into 64 bits.
 const DIGITS_MAX: usize = 18;
 /// Characters not allowed in host names, because they mean something to shells, to ssh's configuration or in this
 /// syntax.
@@ -17,7 +17,7 @@ const FORBIDDEN: &str = "\"'`$&|;<>(){}*?!\\/#=,~^";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     parts: Vec<Part>,
-    /// The number after the last colon.
+    /// The number of slots, after the last colon.
     pub slots: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Pattern {
         Ok(Pattern { parts: parts(name)?, slots })
     }
 
-    /// The number of names that it stands for.
+    /// The number of names that the pattern stands for.
     pub fn count(&self) -> u64 {
         self.parts.iter().fold(1, |count, part| match part {
             Part::Text(_) => count,
@@ -54,7 +54,8 @@ impl Pattern {
         })
     }
 
-    /// All names; the numbers of the last bracket vary fastest. The caller must check [`Pattern::count`] first.
+    /// All names that the pattern stands for; the numbers of the last bracket vary fastest. The caller must check
+    /// [`Pattern::count`] first.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![String::new()];
         for part in &self.parts {
@@ -140,7 +141,7 @@ fn push_text(parts: &mut Vec<Part>, text: &str, name: &str) -> Result<(), HostPr
     if let Some(letter) = text.chars().find(wrong) {
         return Err(HostProblem::Letter { name: name.to_owned(), letter });
     }
-    // A remote shell would take such a word for an option.
+    // A remote shell would take a name that begins with a dash for an option.
     if parts.is_empty() && text.starts_with('-') {
         return Err(HostProblem::Dash { name: name.to_owned() });
     }

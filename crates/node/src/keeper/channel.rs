@@ -1,4 +1,4 @@
-//! Messages with descriptors over a Unix stream socket, without blocking.
+//! Sends and receives messages with descriptors over a Unix stream socket, without blocking.
 //!
 //! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors are sent with the first
 //! byte of the chunk that contains their message, so they have arrived when the message is complete; each message tells
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use wireup_os::socket;
 
-/// A chunk with more bytes than this takes no further message.
+/// Size of a chunk (bytes) above which it takes no further message.
 const CHUNK_BYTES: usize = 64 << 10;
 const LENGTH_BYTES: usize = 4;
 
@@ -34,7 +34,7 @@ pub(super) enum Flushed {
     All,
     /// The socket is full: wait until it is writable.
     Full,
-    /// This user has too many descriptors in flight: no event will report room, so try again a little later.
+    /// This user has too many descriptors in flight. No event will report room, so try again after a pause.
     Later,
 }
 
@@ -96,7 +96,7 @@ const ETOOMANYREFS: i32 = rustix::io::Errno::TOOMANYREFS.raw_os_error();
 /// Messages that have been read.
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    /// Where the next message begins.
+    /// Position of the next message in `bytes`.
     start: usize,
     /// Descriptors that have arrived, in the order of their messages.
     pub fds: VecDeque<OwnedFd>,

@@ -1,4 +1,4 @@
-//! Directories that a keeper removes once no process that might need them is left.
+//! Removes directories at a keeper's end, once no process that might need them is left.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::ffi::OsStr;
@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 use wireup_os::files;
 
-/// How much of a log is kept (bytes). Chosen: enough for a panic's message and some lines before it.
+/// Most bytes of a log that are kept. Chosen: enough for a panic's message and some lines before it.
 const LAST_WORDS_BYTES_MAX: u64 = 4 << 10;
-/// Most tries to lock the directory, since the process that has claimed it may be about to end; below, the pause
+/// Most tries to lock the directory, since the process that has claimed it may be about to end. `LOOK`: the pause
 /// between them.
 const LOOKS_MAX: u32 = 100;
 const LOOK: Duration = Duration::from_millis(10);
@@ -24,7 +24,8 @@ pub(super) struct Directories {
     unclaimed: Vec<Unclaimed>,
 }
 
-/// The open descriptor identifies the directory, since another one may have taken its path by then.
+/// A directory that is removed unless a process has claimed it. The open descriptor identifies the directory, since
+/// another one may have taken its path by then.
 struct Unclaimed {
     path: Vec<u8>,
     directory: OwnedFd,
@@ -37,8 +38,8 @@ impl Directories {
         self.at_end.push(directory);
     }
 
-    /// At the end, removes everything except the end of its log, unless another process has claimed the directory by
-    /// then.
+    /// At the end, removes a directory except for the end of its log, unless another process has claimed the directory
+    /// by then.
     pub fn remove_unclaimed(&mut self, path: Vec<u8>, log: String, last_words: String) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // A missing directory need not be removed.
@@ -52,7 +53,7 @@ impl Directories {
         remove_all(std::mem::take(&mut self.at_end));
     }
 
-    /// The agent is gone as well.
+    /// Removes all directories, because the agent has ended too.
     pub fn remove_all(mut self) {
         self.remove();
         for unclaimed in &self.unclaimed {
@@ -63,20 +64,20 @@ impl Directories {
 
 pub(super) fn remove_all(directories: Vec<Vec<u8>>) {
     for directory in directories {
-        // It may already be gone, or be on a file server that does not respond.
+        // The directory may already be gone, or be on a file server that does not respond.
         let _ = fs::remove_dir_all(OsStr::from_bytes(&directory));
     }
 }
 
 impl Unclaimed {
-    /// If another process has taken the directory into use again, it stays.
+    /// Removes the directory, unless another process uses it again.
     fn remove(&self) {
         let path = Path::new(OsStr::from_bytes(&self.path));
         for _ in 0..LOOKS_MAX {
             if !files::is_at(&self.directory, path) {
                 return;
             }
-            // While it is locked, no process removes it and puts another one there.
+            // While the directory is locked, no process removes it and puts another one there.
             if rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 if files::is_at(&self.directory, path) && !self.keep_last_words(path).unwrap_or(false) {
                     let _ = fs::remove_dir_all(path);

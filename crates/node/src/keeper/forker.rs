@@ -1,8 +1,8 @@
-//! The forker: a process with one thread that forks keepers for one that has several.
+//! The forker: a process with one thread that forks keepers for a process that has several threads.
 //!
-//! A process starts it before its first other thread (those that write a job's output, or of a foreign library), and
-//! from then on asks it for each keeper. Keepers must be children of the process that asks, which is a subreaper: so
-//! they are forked by a third process, which ends.
+//! A process starts its forker before its first other thread (a thread that writes a job's output, or one of a foreign
+//! library), and from then on asks it for each keeper. Keepers must be children of the process that asks, which is a
+//! subreaper: so they are forked by a third process, which ends.
 //!
 //! ```text
 //!   agent ── namespace ──► forker ── forks ──► between ── forks ──► keeper
@@ -10,8 +10,8 @@
 //!     ◄── how that ended ────┘
 //! ```
 //!
-//! It ends when the agent's end of the socket is closed. Cost of a keeper: two forks and four messages in place of one
-//! fork.
+//! The forker ends when the agent's end of the socket is closed. Cost of a keeper: two forks and four messages in place
+//! of one fork.
 
 use super::leaving::{self, Leaving};
 use super::{ENTER_MAX, Keeper};
@@ -24,7 +24,7 @@ use std::time::Duration;
 use wireup_os::process::{self, Ended, Fork, PidNamespace};
 use wireup_os::{files, socket};
 
-/// How long to wait for a keeper: it takes less than a millisecond.
+/// Longest wait for a keeper, whose fork takes less than a millisecond.
 const FORK_MAX: Duration = ENTER_MAX;
 
 /// The forker of this process, or why it is lost; all threads share it.
@@ -35,14 +35,14 @@ struct Forker {
     socket: OwnedFd,
 }
 
-/// Call it before this process gets another thread: from now on [`Keeper::fork`] and [`Keeper::fork_isolated`] need not
-/// be called with one thread. Only the first call has an effect.
+/// Starts the forker. Call it before this process gets another thread: from now on [`Keeper::fork`] and
+/// [`Keeper::fork_isolated`] need not be called with one thread. Only the first call has an effect.
 ///
 /// # Errors
 /// This process has several threads, or no process can be created.
 pub fn before_threads() -> io::Result<()> {
     if pid().is_none() {
-        // Not while the lock is held: the forker gets a copy of it.
+        // The lock must not be held during the fork, since the forker gets a copy of it.
         let forker = Forker::fork()?;
         *own() = Some(Ok(forker));
     }
@@ -74,7 +74,7 @@ pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, O
         Err(lost) => return Some(Err(io::Error::other(lost.clone()))),
     };
     Some(asked.unwrap_or_else(|error| {
-        // What it still says would be taken for the next answer.
+        // Bytes that the forker still sends would be taken for its next answer.
         if let Some(Ok(Forker { pid, .. })) = forker.replace(Err(error.to_string())) {
             leaving::add(Leaving::of(pid));
         }
@@ -95,18 +95,19 @@ impl Forker {
         }
     }
 
-    /// The outer error: the conversation is out of step. The inner one: no keeper was forked.
+    /// Asks for a keeper. The outer error: the messages are out of step. The inner error: no keeper was forked.
     fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<io::Result<(u32, OwnedFd)>> {
         let gone = || {
             io::Error::other(
-                "wireup-forker, which creates processes for this one, was killed; run again, and see dmesg for an out-of-memory kill",
+                "wireup-forker, which creates processes for this one, was killed; run again, and see dmesg for an \
+                 out-of-memory kill",
             )
         };
         let (kind, fds) = describe(namespace);
         match socket::send(&self.socket, &[kind], &fds) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(gone()),
-            // Nothing was sent.
+            // Nothing was sent, so the messages are still in step.
             Err(error) => return Ok(Err(error)),
         }
         let mut keeper = None;

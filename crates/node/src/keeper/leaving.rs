@@ -1,5 +1,5 @@
-//! Keepers that were told to leave and that nobody waits for. They need milliseconds, or seconds if a process of theirs
-//! cannot be killed: so they are looked at from time to time, and those that are left at the end are waited for
+//! Reaps keepers that were told to leave and that nobody waits for. They need milliseconds, or seconds if a process of
+//! theirs cannot be killed: so they are checked from time to time, and those that are left at the end are waited for
 //! together.
 
 use super::{LEAVE_MAX, remove_directories};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Ended};
 
-/// Time between two looks (ns).
+/// Time between two checks (ns).
 const LOOK_NS: u64 = 5_000_000;
 
 /// Children of this process that were told to leave and have not been reaped.
@@ -18,13 +18,13 @@ static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
 /// A keeper whose socket is closed, or the forker.
 pub(super) struct Leaving {
     pub pid: u32,
-    /// Whether its socket was closed before it was told to leave: then it may have been killed.
+    /// Whether the socket was closed before the keeper was told to leave: then the keeper may have been killed.
     pub gone: bool,
-    /// Whether it has received every request that was sent to it.
+    /// Whether the keeper has received every request that was sent to it.
     pub has_requests: bool,
-    /// What it was asked to remove at its end.
+    /// Directories that the keeper was asked to remove at its end.
     pub directories: Vec<Vec<u8>>,
-    /// When it is given up.
+    /// Time at which the keeper is given up.
     pub until: Instant,
 }
 
@@ -34,7 +34,7 @@ impl Leaving {
         Leaving { pid, gone: false, has_requests: true, directories: Vec::new(), until: Instant::now() + LEAVE_MAX }
     }
 
-    /// Waits for its end; removes the directories if it cannot have done so itself.
+    /// Waits for the process's end; removes its directories if it cannot have removed them itself.
     pub fn wait(self, limit: Duration) -> io::Result<()> {
         let ended = process::wait_for_within(self.pid, limit);
         self.over(&ended);
@@ -44,7 +44,8 @@ impl Leaving {
     fn over(self, ended: &io::Result<Ended>) {
         let has_removed_them = match ended {
             Ok(ended) => *ended == Ended::Exited(0) && self.has_requests,
-            // It will, unless it was killed and only waits for a process that cannot be.
+            // The keeper will remove its directories, unless it was killed and its end is only delayed by a process
+            // that cannot be killed.
             Err(error) => error.kind() == io::ErrorKind::TimedOut && !self.gone,
         };
         if !has_removed_them {
@@ -52,7 +53,7 @@ impl Leaving {
         }
     }
 
-    /// `None`: it has ended, or is given up.
+    /// Checks the process; `None`: it has ended, or is given up.
     fn look(self) -> Option<Leaving> {
         let ended = match process::try_wait_for(self.pid) {
             Ok(None) if Instant::now() < self.until => return Some(self),
@@ -73,12 +74,12 @@ pub(super) fn add(leaving: Leaving) {
     all().extend(leaving.look());
 }
 
-/// When to look at them next.
+/// Time of the next check of the processes that are leaving (ns).
 pub fn deadline_ns() -> Option<u64> {
     (!all().is_empty()).then(|| monotonic_ns() + LOOK_NS)
 }
 
-/// Forgets those that have ended.
+/// Forgets the processes that have ended.
 pub fn look() {
     let mut all = all();
     *all = std::mem::take(&mut *all).into_iter().filter_map(Leaving::look).collect();
@@ -88,11 +89,11 @@ pub fn pids() -> Vec<u32> {
     all().iter().map(|leaving| leaving.pid).collect()
 }
 
-/// Waits for all of them, in the order in which they were told to leave, under one limit.
+/// Waits for all leaving processes, in the order in which they were told to leave, under one time limit.
 pub fn end() {
     let until = Instant::now() + LEAVE_MAX;
     for leaving in std::mem::take(&mut *all()) {
-        // An error means that it was already reaped, or is given up.
+        // An error means that the process was already reaped, or is given up.
         let _ = leaving.wait(until.saturating_duration_since(Instant::now()));
     }
 }

@@ -9,9 +9,9 @@ use wireup_proto::io::ExitStatus;
 /// A process that has been created and not yet reaped.
 pub(super) struct Living {
     pub pid: u32,
-    /// Its number as the agent sees it.
+    /// Process number as the agent sees it.
     pub shown: u32,
-    /// Present until it executes its program.
+    /// The start of the process, until it executes its program.
     pub start: Option<Start>,
 }
 
@@ -25,9 +25,10 @@ impl Living {
     /// Sends a signal to the process and its process group.
     pub fn signal(&self, signal: i32) {
         match self.start {
-            // Its group may not exist yet. The signal stays blocked until the program is about to be executed.
+            // The process group may not exist yet. The signal remains blocked until the program is about to be
+            // executed.
             Some(_) => drop(process::kill(self.pid, signal)),
-            // An error means that the group is gone: it has ended, which will be reported.
+            // An error means that the group is gone: the process has ended, which will be reported.
             None => drop(process::kill_group(self.pid, signal)),
         }
     }

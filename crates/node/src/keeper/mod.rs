@@ -72,11 +72,11 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
 use wireup_proto::io::KernelSession;
 
-/// How long to wait for a keeper that was told to leave: it needs milliseconds, and up to 2 s if processes belong to
-/// another user and cannot be killed.
+/// Longest wait for a keeper that was told to leave. The keeper needs milliseconds, and up to 2 s if processes belong
+/// to another user and cannot be killed.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
 
-/// How long to wait for a keeper that sets up its PID namespace: it needs a fifth of a millisecond.
+/// Longest wait for a keeper that sets up its PID namespace, which takes a fifth of a millisecond.
 const ENTER_MAX: Duration = Duration::from_secs(3);
 
 const _: () =
@@ -89,20 +89,20 @@ pub struct Keeper {
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
-    /// In which it has its process group; none: it is still in the agent's group.
+    /// The kernel session in which the keeper has its process group; `None`: it is still in the agent's group.
     kernel_session: Option<KernelSession>,
-    /// Its end of the socket is closed.
+    /// Whether the keeper's end of the socket is closed.
     gone: bool,
-    /// What it was asked to remove at its end; if it is killed before that, the agent removes them.
+    /// Directories that the keeper was asked to remove at its end; if it is killed before that, the agent removes them.
     directories: Vec<Vec<u8>>,
 }
 
 /// The PID namespace of a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Namespace {
-    /// That of the agent.
+    /// The keeper is in the agent's PID namespace.
     Shared,
-    /// Another one, in which the keeper is about to change its mounts.
+    /// The keeper is in another PID namespace, in which it is about to change its mounts.
     Entering,
     Other,
 }
@@ -117,7 +117,7 @@ pub enum Alive {
 }
 
 impl Keeper {
-    /// Forks a keeper; once [`forker::before_threads`] was called, in another process.
+    /// Forks a keeper, or has the forker do so once [`forker::before_threads`] was called.
     ///
     /// # Errors
     /// No process, descriptor or memory is left; this process has several threads and no forker.
@@ -125,8 +125,9 @@ impl Keeper {
         Keeper::fork_into(None)
     }
 
-    /// The same, with the keeper in a PID namespace where that is permitted. Nothing that it starts outlives the first
-    /// process of the namespace: in a new one, the keeper itself. Call [`Keeper::settled`] before anything else.
+    /// Forks a keeper in a PID namespace, where that is permitted; otherwise without one. No process of the keeper
+    /// outlives the first process of the namespace: in a new namespace, the keeper itself. Call [`Keeper::settled`]
+    /// before anything else.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -151,8 +152,8 @@ impl Keeper {
     /// Forks a keeper from this process. Returns its pid, and the agent's end of its socket.
     fn fork_here(namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
         let (socket, far) = socket::pair()?;
-        // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there
-        // is no terminal.
+        // The modes are read before the fork: afterwards the agent might change them before the keeper reads them.
+        // Usually there is no terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
         let (forked, outer) = match namespace {
             None => (process::fork_with_signals_blocked()?, None),
@@ -177,14 +178,14 @@ impl Keeper {
         !self.is_entering() || self.entered().is_ok()
     }
 
-    /// In place of a keeper that has not settled: one that `again` forks or, if that does not settle either, one
-    /// without a namespace.
+    /// Returns a keeper in place of one that has not settled: one that `again` forks or, if that does not settle
+    /// either, one without a namespace.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.close().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            // It waits for something, and so would another one.
+            // The keeper waits for something, and so would another one.
             return Keeper::fork();
         }
         let mut second = again();
@@ -195,12 +196,12 @@ impl Keeper {
         Keeper::fork()
     }
 
-    /// It sets up its namespace; it says so when it is done.
+    /// Whether the keeper is still setting up its namespace; it sends a byte when that is done.
     pub fn is_entering(&self) -> bool {
         self.namespace == Namespace::Entering
     }
 
-    /// It has said something, or has ended.
+    /// Reads the byte that the keeper sends when its namespace is set up.
     ///
     /// # Errors
     /// It cannot set up its namespace.
@@ -214,12 +215,13 @@ impl Keeper {
             && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
     }
 
-    /// Whether its PID namespace is another than the agent's.
+    /// Whether the keeper's PID namespace is another one than the agent's.
     pub fn isolates(&self) -> bool {
         self.namespace != Namespace::Shared
     }
 
-    /// Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call [`Keeper::flush`].
+    /// The keeper's socket. Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call
+    /// [`Keeper::flush`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -229,8 +231,8 @@ impl Keeper {
         self.pid
     }
 
-    /// Queues the request that it begin this kernel session, or a process group in it. Call it before processes are
-    /// requested; only the first call has an effect.
+    /// Queues a request that the keeper begin this kernel session, or a process group in it. Call it before processes
+    /// are requested; only the first call has an effect.
     pub fn begin(&mut self, session: KernelSession) {
         if self.kernel_session.is_none() {
             self.kernel_session = Some(session);
@@ -238,7 +240,7 @@ impl Keeper {
         }
     }
 
-    /// What it has begun.
+    /// The kernel session that the keeper has begun; `None`: it has begun none.
     pub fn kernel_session(&self) -> Option<KernelSession> {
         self.kernel_session
     }
@@ -289,7 +291,7 @@ impl Keeper {
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
 
-    /// The keeper sees that its socket is closed: it sweeps and leaves.
+    /// Closes the socket for both directions: the keeper notices it, sweeps and leaves.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

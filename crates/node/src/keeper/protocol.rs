@@ -10,12 +10,11 @@ use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
-/// The slot of a process that serves the others (the PMIx server), and that of one which is started before the job is
-/// known.
+/// The slot of the PMIx server process; `AHEAD_SLOT`: that of a server which is started before its job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
 pub const AHEAD_SLOT: u32 = SERVER_SLOT - 1;
 
-/// Whether it is the slot of such a process.
+/// Whether the slot is that of a PMIx server process.
 pub fn is_server(slot: u32) -> bool {
     slot >= AHEAD_SLOT
 }
@@ -32,17 +31,17 @@ pub enum Request {
     Signal { slot: Option<u32>, signal: i32 },
     /// Kill all descendants, even after `setsid` or double forks; then send `Swept`.
     Sweep,
-    /// Remove this directory and its contents when no process is left and the agent releases the keeper, or dies.
+    /// Remove a directory and its contents when no process is left and the agent releases the keeper, or dies.
     RemoveAtEnd { directory: Vec<u8> },
-    /// The same when the keeper itself ends, unless another process has claimed (`flock`) the directory by then. If the
-    /// file `log` in it is not empty, its end is kept as the file `last_words`.
+    /// Remove a directory and its contents when the keeper itself ends, unless another process has claimed (`flock`)
+    /// the directory by then. If the file `log` in it is not empty, its end is kept as the file `last_words`.
     RemoveUnclaimed { directory: Vec<u8>, log: String, last_words: String },
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
-    /// If the agent dies, restore the modes that standard input, a terminal, had when the keeper was forked.
+    /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked.
     RestoreTerminalOnDeath,
-    /// Begin a kernel session, or a process group in the agent's, which no renewal undoes. Sent once: see
+    /// Begin a kernel session, or a process group in the agent's session, which no renewal undoes. Sent once: see
     /// [`super::Keeper::begin`].
     Begin(KernelSession),
 }
@@ -55,41 +54,42 @@ pub struct Batch {
     pub umask: u32,
     /// Soft limits, capped at this process's hard limits.
     pub limits: Vec<Limit>,
-    /// These and all later processes see staged files in place of the originals.
+    /// Staged files that these and all later processes see in place of the originals.
     pub staged: Option<Staged>,
 }
 
-/// What several processes share.
+/// Properties that several processes share.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
-    /// Not empty. The program is looked up in the `PATH` of `env`.
+    /// Arguments; not empty. The first one is looked up in the `PATH` of `env`.
     pub argv: Vec<Vec<u8>>,
-    /// Empty: the keeper's own directory.
+    /// Working directory; empty: the keeper's own.
     pub cwd: Vec<u8>,
-    /// `NAME=VALUE`; the last entry for a name takes precedence.
+    /// Environment, `NAME=VALUE`; the last entry for a name takes precedence.
     pub env: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// The agent's number for it; free for reuse after `Exited` or `StartFailed`.
+    /// The agent's number for the process; free for reuse after `Exited` or `StartFailed`.
     pub slot: u32,
     /// Index into the batch's programs.
     pub program: u16,
-    /// Its own variables; they take precedence over the program's.
+    /// Variables of this process alone; they take precedence over those of the program.
     pub env: Vec<Vec<u8>>,
-    /// The CPUs that it may use, 64 per word.
+    /// The CPUs that the process may use, 64 per word.
     pub cpus: Option<Vec<u64>>,
     pub stdin: StdinKind,
     pub stdout: OutKind,
     pub stderr: OutKind,
-    /// It waits for other ranks, often by polling, and shares the keeper's session with them.
+    /// Whether the process shares the keeper's kernel session: it waits for other ranks, often by polling.
     pub shares_session: bool,
-    /// Whether it gets a PMI socket; its number is in `PMI_FD`.
+    /// Whether the process gets a PMI socket, whose number is in `PMI_FD`.
     pub pmi: bool,
-    /// Whether it gets the next listening socket; its number is in `WIREUP_LISTEN_FD`.
+    /// Whether the process gets the next listening socket, whose number is in `WIREUP_LISTEN_FD`.
     pub listens: bool,
-    /// If present: a pseudo-terminal of this size (rows, columns) instead of all three streams.
+    /// Size (rows, columns) of a pseudo-terminal that the process gets in place of all three streams; `None`: no
+    /// terminal.
     pub pty: Option<(u16, u16)>,
 }
 
@@ -118,11 +118,11 @@ pub enum StdinKind {
     /// The standard input that the agent had when it forked the keeper.
     Inherit,
     Pipe,
-    /// One end of a socket pair; the other is the agent's `stdin`.
+    /// One end of a socket pair, whose other end is the agent's `stdin`.
     Socket,
-    /// Exactly these bytes. They are never put into a file, an argument or a variable.
+    /// Exactly these bytes, which are never put into a file, an argument or a variable.
     Bytes(Vec<u8>),
-    /// The file of this program.
+    /// The file of this wireup program.
     Program,
 }
 
@@ -137,12 +137,12 @@ pub enum OutKind {
 /// The agent's ends of a process's streams: close-on-exec, non-blocking.
 #[derive(Debug, Default)]
 pub struct ProcessFds {
-    /// Only for `StdinKind::Pipe` and `StdinKind::Socket`.
+    /// The agent's end of standard input; only for `StdinKind::Pipe` and `StdinKind::Socket`.
     pub stdin: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
     pub pmi: Option<OwnedFd>,
-    /// The controlling end of the pseudo-terminal; the three streams are then absent.
+    /// The controlling end of the pseudo-terminal; the ends of the three streams are then absent.
     pub pty: Option<OwnedFd>,
 }
 
@@ -161,12 +161,12 @@ pub enum KeeperEvent {
         slot: u32,
         error: SpawnError,
     },
-    /// The process was reaped. Follows its `Started`.
+    /// The process was reaped; it was reported as `Started` before.
     Exited {
         slot: u32,
         status: ExitStatus,
     },
-    /// A library in the processes shows them the staged files, because there can be no mounts for this reason.
+    /// A library in the processes shows them the staged files. There can be no mounts, for this reason.
     Redirected {
         problem: String,
     },
@@ -184,7 +184,8 @@ pub enum KeeperEvent {
     Renewed,
 }
 
-/// A [`KeeperEvent`] without its descriptors: one bit for each that is present, in the order of [`ProcessFds`].
+/// A [`KeeperEvent`] without its descriptors. `present`: one bit for each descriptor that comes with it, in the order
+/// of [`ProcessFds`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     Started { slot: u32, pid: u32, spawn_ns: u64, exec_ns: u64, present: u8 },

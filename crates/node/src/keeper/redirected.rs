@@ -1,5 +1,5 @@
-//! Staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the copies
-//! under the original names.
+//! Shows staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the
+//! copies under the original names.
 //!
 //! The library is one of the staged files. The keeper makes a map of the names that are staged, which the library
 //! reads, and starts the copies of staged programs: it does not have the library itself.
@@ -30,9 +30,9 @@ pub struct Redirected {
 
 /// How a staged program is started.
 pub struct Start {
-    /// Its name, for messages.
+    /// Name of the program, for messages.
     pub path: Vec<u8>,
-    /// What the kernel executes.
+    /// File that the kernel executes.
     pub file: Vec<u8>,
     pub argv: Vec<Vec<u8>>,
     pub env: Vec<Vec<u8>>,
@@ -75,18 +75,18 @@ impl Redirected {
         let shown = kept.protect().map_err(|error| error.to_string())?;
         let made = make(names(&kept.set, &ways, &tree), &tree, shown.folder(), &library);
         if made.is_err() {
-            // What was made of it is removed with the set.
+            // The files made for this set are removed with the set.
             let _ = fs::remove_dir_all(shown.folder());
         }
         Ok(Redirected { map: made?, shown, library, _kept: kept })
     }
 
-    /// What is to be removed at the end.
+    /// The folder that is to be removed at the end.
     pub fn folder(&self) -> Vec<u8> {
         self.shown.folder().as_os_str().as_bytes().to_vec()
     }
 
-    /// How a staged program is started. `None`: it is not staged, or one that must be the original.
+    /// How a staged program is started. `None`: the program is not staged, or must be the original.
     pub fn find(&self, program: &Program, search: Option<&[u8]>, cwd: &Path) -> Option<Start> {
         let name = program.argv.first()?;
         for path in candidates(name, search) {
@@ -104,7 +104,7 @@ impl Redirected {
             |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
         match Contents::of(copy)?.kind() {
             program::Program::Dynamic => start(bytes(copy), program.argv.clone()),
-            // Where there is no original it must be the copy.
+            // If there is no original, the program must be the copy.
             program::Program::Other if fs::symlink_metadata(cwd.join(OsStr::from_bytes(path))).is_ok() => None,
             program::Program::Other => Some(Start {
                 path: path.to_vec(),
@@ -118,14 +118,14 @@ impl Redirected {
                     Place::Copy(_) | Place::Nowhere => return None,
                     Place::Original(_) => interpreter.to_vec(),
                 };
-                // As the kernel does it: the script's name takes the place of the first word.
+                // The kernel also puts the script's name in the place of the first word.
                 let words = [Some(interpreter), argument, Some(path)].into_iter().flatten().map(<[u8]>::to_vec);
                 start(file, words.chain(program.argv.iter().skip(1).cloned()).collect())
             }
         }
     }
 
-    /// The environment of a program that is not staged; `None`: it cannot have the library.
+    /// The environment of a program that is not staged; `None`: the library cannot be loaded into it.
     pub fn environment(&self, program: &Program, path: &Path) -> Option<Vec<Vec<u8>>> {
         let kind = Contents::of(path)?;
         (kind.kind() != program::Program::Other).then(|| self.with_library(program))
@@ -134,7 +134,7 @@ impl Redirected {
     fn with_library(&self, program: &Program) -> Vec<Vec<u8>> {
         let mut env = program.env.clone();
         let library = self.library.as_os_str().as_bytes();
-        // The loader's variables that name libraries, each with others behind a colon.
+        // Variables of the loader that list libraries, separated by colons.
         for name in [&b"LD_AUDIT="[..], b"LD_PRELOAD="] {
             let others = env.iter().rev().find_map(|variable| variable.strip_prefix(name)).unwrap_or_default();
             let between: &[u8] = if others.is_empty() { b"" } else { b":" };
@@ -167,11 +167,11 @@ enum Place {
 
 /// The name of the map.
 const MAP: &str = "map";
-/// Which mounts a process has.
+/// The link that identifies the mounts of this process.
 const MOUNTS: &str = "/proc/self/ns/mnt";
 
-/// A program cannot work in a folder that the node does not have, and what makes something new there would fail in ways
-/// of its own.
+/// Checks that the folders above staged files exist here. A program cannot work in a folder that the node does not
+/// have, and programs that make new files there would fail in unforeseen ways.
 ///
 /// # Errors
 /// A folder on the way to something staged is missing here.
@@ -185,7 +185,7 @@ fn all_exist<'a>(mut ways: impl Iterator<Item = &'a PathBuf>) -> Result<(), Stri
 /// Makes the map.
 fn make(names: Names, tree: &Path, folder: &Path, library: &Path) -> Result<Vec<u8>, String> {
     let problem = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    // The loader's variables know no other way to write these.
+    // The loader's variables cannot express paths with these characters.
     if library.as_os_str().as_bytes().iter().any(|byte| b" :;$\t\n".contains(byte)) {
         let path = library.display();
         return Err(format!(
@@ -203,7 +203,7 @@ fn make(names: Names, tree: &Path, folder: &Path, library: &Path) -> Result<Vec<
 
 fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     let mut names = Names::default();
-    // Here a link may be what is a folder where the job was started.
+    // A folder of the launcher's machine may be a link here.
     let links: Vec<&PathBuf> = ways.keys().filter(|way| way.is_symlink()).collect();
     let is_behind_link = |path: &Path| links.iter().any(|link| path.starts_with(link));
     names.add(Kind::Tree, &bytes(tree), b"");
@@ -241,7 +241,7 @@ fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     names
 }
 
-/// A file that may be a program.
+/// The first bytes of a file, and the open file, to find out what kind of program it is.
 struct Contents {
     begin: Vec<u8>,
     file: File,

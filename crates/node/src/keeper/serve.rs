@@ -34,23 +34,23 @@ use wireup_proto::io::KernelSession;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGCHLD, SIGKILL, SIGSTOP};
 
-/// Starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
+/// Number of starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
 const STARTS_PER_CPU: usize = 4;
 const STARTS_MAX: usize = 64;
-/// Descriptors are sent as soon as there are this many: about a dozen processes per message.
+/// Number of queued descriptors at which they are sent: those of about a dozen processes.
 const FREIGHT: usize = 48;
-/// With this many unsent descriptors, starts wait until the agent takes some.
+/// Number of unsent descriptors at which starts wait until the agent takes some.
 const FREIGHT_MAX: usize = 128;
-/// How long to wait for a start in progress, or for descriptors in flight to be received, before everything else is
-/// checked again: the first wait, and the maximum after doubling.
+/// Longest wait for a start in progress, or for descriptors in flight to be received, before everything else is checked
+/// again: the first wait; `PATIENCE_MAX`: the longest after doubling.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
-/// While there are processes to start, reports wait to be joined by others, but no longer than this.
+/// Time for which reports wait to be joined by others while there are processes to start (ns).
 const REPORT_NS: u64 = 4_000_000;
-/// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds,
-/// unless an agent is stopped, and then nothing of its job is left anyway.
+/// Time for which the first process of a namespace waits for others in it (ns). They end with their agents: in
+/// milliseconds, unless an agent is stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
-/// How long a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
+/// Time for which a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
 const REPORT_MAX: Duration = Duration::from_secs(1);
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
@@ -76,7 +76,7 @@ pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Opt
 fn with_high_number(low: OwnedFd) -> Result<Rc<OwnedFd>, SpawnError> {
     let high = files::duplicate_from(&low, LOWEST_SOURCE).map_err(cannot("duplicate its socket"));
     let high = high.map_err(|problem| report_failure(Outbox::default(), &low, problem))?;
-    // `settle` closes it together with all others.
+    // `Lent::settle` closes the descriptor together with all others.
     mem::forget(low);
     Ok(Rc::new(high))
 }
@@ -91,12 +91,12 @@ fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> 
     problem
 }
 
-/// From an error of the system to one that says what the keeper cannot do.
+/// Turns an error of the system into one that says what the keeper cannot do.
 fn cannot(what: &str) -> impl Fn(io::Error) -> SpawnError {
     move |error| spawn_error(SpawnStep::Fork, format!("cannot {what}"), &error)
 }
 
-/// What a keeper sends before anything else when its namespace is set up.
+/// The byte that a keeper sends before anything else when its namespace is set up.
 pub(super) const ENTERED: [u8; 1] = [1];
 
 fn enter(outer: OwnedFd, own: &PidNamespace, socket: &OwnedFd) -> io::Result<Isolated> {
@@ -116,11 +116,11 @@ struct Serve {
     lent: Lent,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
-    /// The PID namespace of this process, if it is not the agent's.
+    /// The PID namespace of this process; `None`: it is the agent's.
     isolated: Option<Isolated>,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
-    /// By slot.
+    /// Processes that have not been reaped, by slot.
     living: HashMap<u32, Living>,
     slots: HashMap<u32, u32>,
     sweep: Option<Sweep>,
@@ -128,14 +128,14 @@ struct Serve {
     flushed_ns: u64,
     patience: Duration,
     agent_gone: bool,
-    /// Since when nothing of its own is left after its agent.
+    /// Time since which no process of the keeper is left after its agent has ended (ns).
     alone_since_ns: Option<u64>,
     directories: Directories,
-    /// For processes that are yet to be started.
+    /// Listening sockets for processes that are yet to be started.
     listening: VecDeque<OwnedFd>,
-    /// When the sweep is done, the keeper returns to its initial state.
+    /// Whether the keeper returns to its initial state when the sweep is done.
     renewing: bool,
-    /// What this process has in place of the originals; with it, it serves no other job.
+    /// The files that this process sees in place of the originals; with them it serves no other job.
     staged: Option<View>,
 }
 
@@ -160,7 +160,7 @@ impl Serve {
         let kept = iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors));
         let null = "open /dev/null, which every program needs (mknod -m 666 /dev/null c 1 3)";
         let lent = Lent::settle(kept).map_err(cannot(null))?;
-        // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
+        // This is for the keeper only: each start sets the limits of its own process. If it fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new().map_err(cannot("wait for events (epoll_create1)"))?;
         let signals = SignalFd::new(&[SIGCHLD]).map_err(cannot("watch for exits (signalfd)"))?;
@@ -225,8 +225,8 @@ impl Serve {
         Ok(())
     }
 
-    /// The first process of a namespace ends last: keepers of other agents that are in it may have directories to
-    /// remove. What they leave becomes its child.
+    /// Whether the keeper has nothing left to do. The first process of a namespace ends last: keepers of other agents
+    /// that are in it may have directories to remove, and the processes that they leave become its children.
     fn is_over(&mut self) -> bool {
         if !self.agent_gone || self.sweep.is_some() {
             return false;
@@ -430,7 +430,8 @@ impl Serve {
         let spawn_ns = monotonic_ns();
         let pid = self.spawner.start(&command, slot).map_err(|failure| prepared.error(failure))?;
         let start = Start { spawn_ns, fds: streams.agent, program: Rc::clone(&prepared) };
-        // Before it is reaped. Without a descriptor for the question its own number must do.
+        // The number is read before the process is reaped. Without a descriptor for the question, the number in this
+        // namespace is used.
         let shown = self.isolated.as_ref().and_then(|isolated| isolated.outer_pid(pid).ok()).unwrap_or(pid);
         let living = Living { pid, shown, start: Some(start) };
         waiting.signals.iter().for_each(|&signal| living.signal(signal));
@@ -475,7 +476,7 @@ impl Serve {
         let Some(start) = living.start.take() else { return };
         let shown = living.shown;
         if let Err(failure) = result {
-            // The slot is free again; the exit of this process is not reported.
+            // The slot is free again, so the exit of this process is not reported.
             self.living.remove(&slot);
             self.slots.remove(&pid);
             self.outbox.push(&Report::StartFailed { slot, error: start.program.error(failure) }, Vec::new());
@@ -545,12 +546,13 @@ fn begin(session: KernelSession) {
     if session == KernelSession::Agents && process::new_group().is_ok() {
         return;
     }
-    // It was forked and leads no group, so only a sandbox refuses this. Then its processes share a scheduler
-    // autogroup with others.
+    // The keeper was forked and leads no group, so only a sandbox refuses this. Then the keeper's processes share a
+    // scheduler autogroup with others.
     let _ = process::new_session();
 }
 
-/// See the module `keeper` for the reasons. A controlling terminal needs a session of its own.
+/// The kernel session for a process: see the module `keeper` for the reasons. A controlling terminal needs a session of
+/// its own.
 fn session(process: &Process) -> Session {
     match (process.pty, process.shares_session) {
         (Some(_), _) => Session::OwnWithTerminal,
@@ -559,5 +561,5 @@ fn session(process: &Process) -> Session {
     }
 }
 
-/// If the user's shell ignores these signals, as under `nohup`, so do the ranks.
+/// Signals that ranks ignore if the user's shell ignores them, as under `nohup`.
 const IGNORABLE: [i32; 3] = [Signal::HUP.as_raw(), Signal::INT.as_raw(), Signal::QUIT.as_raw()];

@@ -1,5 +1,6 @@
-//! Staged files: before the first rank starts the keeper gets mounts of its own, in which they lie over the originals.
-//! Where it may not have them, a library in the ranks takes their place on request (`redirected`).
+//! Shows staged files to the ranks: before the first rank starts, the keeper gets mounts of its own, in which the
+//! copies lie over the originals. Where it may not have mounts, a library in the ranks takes their place on request
+//! (`redirected`).
 
 use super::protocol::Batch;
 use super::redirected::{self, Redirected};
@@ -13,22 +14,25 @@ use wireup_stage::store::{InUse, Placeholders};
 use wireup_stage::view::{self, Bare, BareFolder, Keep};
 use wireup_wire::job::Staged;
 
-/// Folders in which programs make files, besides those that the job names.
+/// Folders that remain usable when staged files are shown over them, because ranks are expected to create files there.
+/// The job's working directories, `HOME` and `TMPDIR` are added to these.
 const WORLD: [&str; 7] = ["/tmp", "/var/tmp", "/dev", "/dev/shm", "/run", "/var", "/home"];
 
-/// What the processes of this keeper see.
+/// The files that the processes of this keeper see.
 pub enum View {
-    /// The staged files, which are in use as long as this is held, and what was made to show them.
+    /// The staged files, by mounts. The files are in use as long as this is held, with the placeholders that were made
+    /// to show them.
     Staged(#[expect(dead_code, reason = "held until the end")] (InUse, Placeholders)),
-    /// The staged files, by a library in the ranks, because there can be no mounts for this reason.
+    /// The staged files, by a library in the ranks. There can be no mounts, for this reason.
     Redirected(Redirected, String),
-    /// The originals, for this reason.
+    /// The original files, for this reason.
     Originals(String),
-    /// Perhaps only some of the staged files: nothing must be started.
+    /// Perhaps only some of the staged files: nothing must be started. The text is the reason.
     Half(String),
 }
 
-/// Shows the staged files to this process and those that it starts. It serves no other job afterwards.
+/// Shows the staged files to this process and the processes that it starts. This process serves no other job
+/// afterwards.
 pub fn show(staged: &Staged, batch: &Batch) -> View {
     let folder = match staged_store::find(Path::new(OsStr::from_bytes(&staged.store))) {
         Ok(Some(folder)) => folder,
@@ -84,18 +88,19 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     }
 }
 
-/// Of the folders that the launcher has looked into, those that are the same here.
+/// The folders that the launcher has looked into, if they are the same here.
 fn bare(staged: &Staged) -> Bare {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let folders = staged.bare.iter();
     Bare::here(folders.map(|bare| BareFolder { path: path(&bare.path), name: bare.name.clone(), mode: bare.mode }))
 }
 
-/// Exit codes of the process that tries.
+/// Exit code of the process that tries to mount, if it may not.
 const NOT_PERMITTED: u8 = 1;
 const CANNOT_MOVE: u8 = 2;
 
-/// Tries in another process: a user namespace without its maps, as some kernels allow it, cannot be left again.
+/// Tries to mount in another process: a user namespace without its maps, as some kernels allow it, cannot be left
+/// again.
 fn try_mounts(alone: bool) -> Result<(), String> {
     match process::fork() {
         Ok(Fork::Child) => {

@@ -21,7 +21,7 @@ pub(super) struct Waiting {
     pub signals: Vec<i32>,
 }
 
-/// A program that has been found.
+/// A program whose file has been found.
 pub(super) struct Prepared {
     pub path: Vec<u8>,
     cwd: Vec<u8>,

@@ -13,7 +13,7 @@ const GRACE_NS: u64 = 50_000_000;
 /// Pending `SIGSTOP`s.
 #[derive(Default)]
 pub(super) struct Stops {
-    /// The slot (`None`: all) and the time.
+    /// Slots (`None`: all) that get a `SIGSTOP`, with the time for it (ns).
     due: Vec<(Option<u32>, u64)>,
 }
 

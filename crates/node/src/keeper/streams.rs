@@ -1,4 +1,4 @@
-//! The descriptors of one process: its own ends and the agent's ends.
+//! Opens the descriptors of one process: its own ends and the agent's ends.
 
 use super::protocol::{OutKind, Process, ProcessFds, StdinKind};
 use std::io;
@@ -26,9 +26,9 @@ pub(super) struct Streams {
 enum ChildEnd {
     Own(OwnedFd),
     Null,
-    /// The keeper's own standard input.
+    /// The standard input of the keeper.
     Inherited,
-    /// The terminal, which is standard input.
+    /// The terminal that is the standard input of the process.
     AsStdin,
 }
 
@@ -37,13 +37,13 @@ impl Streams {
     /// No descriptor or pseudo-terminal is left.
     pub fn open(process: &Process, listening: Option<OwnedFd>) -> io::Result<Streams> {
         if let Some(socket) = &listening {
-            // If it keeps a port for this process, nobody could have it before now.
+            // If the keeper has kept a port for this process, no other process could have it before now.
             socket::offer_port(socket)?;
         }
         let mut agent = ProcessFds::default();
         let pmi = if process.pmi {
             let (near, far) = socket::pair()?;
-            // Without it a client of ours joins by one more round trip.
+            // Without the name, wireup's own client needs one more round trip to connect.
             let _ = socket::name(&near, &SERVER_NAME);
             agent.pmi = Some(nonblocking(near)?);
             Some(far)
@@ -82,7 +82,7 @@ impl Streams {
         [&self.stdin, &self.stdout, &self.stderr].map(|end| self.resolve(end, lent))
     }
 
-    /// Its PMI socket and its listening socket.
+    /// The process's PMI socket and its listening socket.
     pub fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
         [&self.pmi, &self.listening].map(|socket| socket.as_ref().map(AsFd::as_fd))
     }
@@ -110,7 +110,7 @@ impl Lent {
             if null.as_raw_fd() >= LOWEST_SOURCE {
                 return Ok(Lent { null });
             }
-            // Kept open for ever.
+            // The descriptor is kept open forever.
             mem::forget(null);
         }
     }

@@ -1,4 +1,4 @@
-//! A sweep: kills all descendants, round after round, until none is left.
+//! Sweeps: kills all descendants, round after round, until none is left.
 //!
 //! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when
 //! their parents are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
@@ -15,10 +15,10 @@ use wireup_os::process::{descendants, kill_descendants};
 /// Pause between the rounds of a sweep.
 const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
-/// A sweep gives up on processes of another user after this time.
+/// Time after which a sweep gives up on processes of another user (ns).
 const DENIED_NS: u64 = 2_000_000_000;
-/// Time for wireup processes to end by themselves. Chosen: they need milliseconds, and half a second where several busy
-/// processes compete for each cpu.
+/// Time for wireup processes to end by themselves (ns). Chosen: they need milliseconds, and half a second where several
+/// busy processes compete for each CPU.
 pub const FELLOWS_NS: u64 = 2_000_000_000;
 
 /// The state of a sweep.
@@ -26,12 +26,12 @@ pub(super) struct Sweep {
     since_ns: u64,
     next_round_ns: u64,
     pause_ns: u64,
-    /// Until then wireup processes are left alone.
+    /// Time until which wireup processes are left alone (ns).
     patient_until_ns: u64,
 }
 
 impl Sweep {
-    /// `patient`: wireup processes are about to end by themselves.
+    /// Begins a sweep. `patient`: whether wireup processes are about to end by themselves.
     pub fn begin(patient: bool) -> Sweep {
         let now = monotonic_ns();
         let patient_until_ns = if patient { now + FELLOWS_NS } else { now };

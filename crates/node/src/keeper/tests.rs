@@ -326,7 +326,7 @@ fn signals_reach_one_or_all_process_groups_even_during_start() {
     bench.request(&Request::Signal { slot: Some(7), signal: SIGTERM });
     bench.until(|bench| bench.reported[&7].exited.is_some());
     assert!(bench.reported.values().filter(|reported| reported.exited.is_some()).count() == 1);
-    // Sent in one write with the batch: most of it has not been started when the signal is read.
+    // The signal is sent in one write with the batch, so most processes have not been started when the signal is read.
     bench.keeper.request(&Request::Spawn(sleepers(100)));
     bench.request(&Request::Signal { slot: None, signal: SIGTERM });
     bench.until(|bench| bench.reported.len() == 80 && bench.reported.values().all(Reported::over));
@@ -418,7 +418,7 @@ fn the_keeper_restores_the_terminal_of_a_dead_agent() {
     let Fork::Parent { child: agent } = process::fork().unwrap() else {
         rustix::stdio::dup2_stdin(&slave).unwrap();
         let mut bench = Bench::new();
-        // At once, since the keeper restores modes that were read before it was forked.
+        // The keeper restores modes that were read before it was forked, so raw mode may be set at once.
         saved.set_raw(&slave).unwrap();
         bench.request(&Request::RestoreTerminalOnDeath);
         // The answer to a later request proves that this one was read.
@@ -454,7 +454,7 @@ fn closing_a_stopped_keeper_times_out() {
     kill(pid, SIGSTOP).unwrap();
     let closed = bench.keeper.told_to_leave().wait(Duration::from_millis(20));
     assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    // Once continued, it still does its work.
+    // Once continued, the keeper still kills the rank and exits.
     kill(pid, SIGCONT).unwrap();
     wait_until_gone(rank);
     assert_eq!(process::wait_for(pid).unwrap(), process::Ended::Exited(0));
@@ -473,7 +473,7 @@ fn a_keeper_that_is_told_to_leave_is_not_waited_for() {
         leaving::look();
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It has been reaped.
+    // The keeper has been reaped: there is no child left to wait for.
     assert_eq!(process::wait_for(pid).unwrap_err().raw_os_error(), Some(ECHILD));
 }
 

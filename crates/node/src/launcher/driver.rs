@@ -35,11 +35,11 @@ const STDIN_TOKEN: Token = Token::Launcher(1);
 const STDOUT_TOKEN: Token = Token::Launcher(2);
 const STDERR_TOKEN: Token = Token::Launcher(3);
 
-/// Descriptors per rank in its agent, and those that an agent needs besides.
+/// Number of descriptors per rank in its agent; `FILES_BESIDES`: number of other descriptors of an agent.
 const FILES_PER_RANK: u64 = 4;
 const FILES_BESIDES: u64 = 64;
 
-/// After an interrupt, the last messages wait at most this long for a stopped terminal.
+/// Longest time that the last messages wait for a stopped terminal after an interrupt.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 
 /// The exit code of a program killed by `SIGPIPE`.
@@ -51,14 +51,14 @@ pub struct LauncherDriver<'w> {
     words: &'w mut dyn FnMut(&Notice) -> String,
     signals: SignalFd,
     stdin: Stdin,
-    /// In place of standard input and output.
+    /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
     talking: Option<Talking<'w>>,
     output: [Writer; 2],
     terminal: Option<RawTerminal>,
     traces: Vec<TracePart>,
     ended: Option<Ended>,
     interrupted: bool,
-    /// The reader of our standard output or error is gone: the writer's error text.
+    /// The writer's error text, if the reader of this process's standard output or error has closed it.
     reader_gone: Option<String>,
     ended_by_reader: bool,
     stamps: Stamps,
@@ -260,7 +260,7 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Where something is about to be written, by a thread.
+    /// The writer of a stream, because something is about to be written by a thread.
     fn writer(&mut self, stream: Stream) -> &mut Writer {
         self.root.before_threads();
         &mut self.output[stream as usize - 1]
@@ -319,7 +319,7 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_written(&mut self, stream: Stream) {
         let news = self.output[stream as usize - 1].take_news();
-        // A failure first: the launcher may leave as soon as everything counts as written.
+        // A failure is handled first, because the launcher may leave as soon as everything counts as written.
         if let Some(Problem { text, reader_gone }) = news.failed {
             if reader_gone {
                 self.reader_gone.get_or_insert_with(|| text.clone());
@@ -346,7 +346,7 @@ impl<'w> LauncherDriver<'w> {
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
-        // It has been continued before it could stop. Nobody would continue it again.
+        // The process has been continued before it could stop, and nobody would continue it again.
         if self.signals.is_pending(SIGCONT) {
             return;
         }
@@ -389,8 +389,8 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// If a rank gets a pseudo-terminal and standard input is a terminal: switches it to raw mode and gives the rank its
-/// size.
+/// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal, if there are
+/// both.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();
@@ -407,7 +407,7 @@ struct RawTerminal(SavedTerminal);
 
 impl RawTerminal {
     fn set_raw(&self) {
-        // Failure means that the terminal is gone, and does not matter.
+        // Failure means that the terminal is gone, which does not matter.
         let _ = self.0.set_raw(rustix::stdio::stdin());
     }
 

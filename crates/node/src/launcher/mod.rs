@@ -24,27 +24,27 @@ use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 pub struct RunConfig {
     pub job: JobSpec,
     pub reach: Reach,
-    /// The nodes on which ranks of further jobs may run.
+    /// The nodes on which ranks of spawned jobs may run.
     pub places: Vec<Place>,
     pub growth: Growth,
     pub timeout_ns: Option<u64>,
     pub output: Output,
-    /// Used instead of standard output and error if the job is detached.
+    /// Where the output goes if the job is detached, in place of standard output and error.
     pub spool: Option<Arc<Spool>>,
-    /// `CLOCK_MONOTONIC` when the program began, and when its command line had been parsed (ns).
+    /// Times of `CLOCK_MONOTONIC` (ns) when the program began; `resolved_ns`: when its command line had been parsed.
     pub process_start_ns: u64,
     pub resolved_ns: u64,
 }
 
 /// Where the root agent runs.
 pub enum Reach {
-    /// In this same process: the session serves only this job and ends with it.
+    /// The root agent runs in this process: the session serves only this job and ends with it.
     OneShot {
         session: Box<SessionSpec>,
-        /// Forked at the very beginning, so that it gets ready while the command line is parsed.
+        /// A keeper that was forked at the very beginning, so that it gets ready while the command line is parsed.
         keeper: Option<crate::keeper::Keeper>,
     },
-    /// In a standing session.
+    /// The root agent is that of a standing session.
     Session(Box<Attached>),
 }
 
@@ -79,13 +79,14 @@ pub enum RunError {
     #[error("cannot create the output directory {path}: {}", Advised(.error))]
     OutputDir { path: PathBuf, error: io::Error },
     #[error(
-        "{path} has the output of an earlier run ({first}{}); name another folder, or add --overwrite, which replaces the files of this \
-         job's ranks and keeps all others",
+        "{path} has the output of an earlier run ({first}{}); name another folder, or add --overwrite, which replaces \
+         the files of this job's ranks and keeps all others",
         others(*.count)
     )]
     OutputTaken { path: PathBuf, count: usize, first: String },
     #[error(
-        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), or start fewer ranks per node"
+        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), \
+         or start fewer ranks per node"
     )]
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }

@@ -1,11 +1,12 @@
-//! In place of standard input and output: code in this process that talks with the ranks of a job.
+//! Code in this process that talks with the ranks of a job in place of standard input and output.
 
 use bytes::Bytes;
 use wireup_wire::ids::Rank;
 
-/// The other side of the ranks' standard input and output. All ranks get the same input.
+/// The process's own code in place of the ranks' standard input and output. All ranks get the same input.
 pub trait Program {
-    /// The next input, at most `bytes_max` bytes. It is asked again when a rank has written something.
+    /// The next input, at most `bytes_max` bytes. After `Next::Waits` it is asked for again when a rank has written
+    /// something.
     fn input(&mut self, bytes_max: usize) -> Next;
     /// What a rank has written.
     fn output(&mut self, rank: Rank, bytes: &[u8]);
@@ -14,12 +15,12 @@ pub trait Program {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     Bytes(Bytes),
-    /// Nothing before ranks have written something.
+    /// There is no input before ranks have written something.
     Waits,
     End,
 }
 
-/// A program and how much input the job can take.
+/// A program, and how much input the job can take.
 pub struct Talking<'p> {
     program: &'p mut dyn Program,
     bytes_max: usize,

@@ -1,4 +1,5 @@
-//! The launcher's root agent: inside this process, with frames in memory, or in a standing session, behind a socket.
+//! Drives the launcher's root agent: inside this process, with frames in memory, or in a standing session, behind a
+//! socket.
 
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -14,9 +15,9 @@ use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::{Input, Peer};
 use wireup_wire::frame::Frame;
 
-/// The launcher's own tokens have lower numbers.
+/// Token of the session's socket. The launcher's other tokens have lower numbers.
 const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
-/// Bytes per read: more than a session may have in flight for a job's output.
+/// Most bytes per read: more than a session may have in flight for a job's output.
 const READ_BYTES_MAX: usize = 256 << 10;
 
 pub enum Root {
@@ -42,7 +43,7 @@ pub struct Session {
 
 enum End {
     NotYet,
-    /// Why it ended; reported after everything that was received before.
+    /// The link has ended, for this reason, which is reported after everything that was received before.
     Closed(String),
     Reported,
 }
@@ -121,7 +122,7 @@ impl Root {
         }
     }
 
-    /// This process is about to get another thread.
+    /// Prepares for another thread in this process.
     pub fn before_threads(&self) {
         if let Root::Within(_) = self {
             // If it fails, jobs that ranks start from now on get no keeper, and report why.

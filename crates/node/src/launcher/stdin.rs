@@ -1,5 +1,5 @@
-//! The launcher's standard input: read only while the job can take more, and only while we are in the terminal's
-//! foreground.
+//! Reads the launcher's standard input: only while the job can take more, and only while this process is in the
+//! terminal's foreground.
 
 use crate::agent::token::Token;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// While in the background, how often to check whether we are in the foreground.
+/// Time between two checks whether a background process has become the foreground process (ns).
 const ASK_NS: u64 = 250_000_000;
 
 pub struct Stdin {
@@ -19,16 +19,16 @@ pub struct Stdin {
 enum State {
     /// No bytes are wanted.
     Idle,
-    /// The reactor watches for bytes; at most this many are wanted.
+    /// The reactor watches for bytes; at most `bytes_max` are wanted.
     Watched {
         bytes_max: usize,
     },
-    /// A regular file: always ready, so the reactor cannot watch it.
+    /// Standard input is a regular file: always ready, so the reactor cannot watch it.
     File {
         bytes_max: usize,
     },
-    /// Another process group is in the terminal's foreground. No event tells when we are: a shell that moves a running
-    /// job to the foreground sends no signal.
+    /// Another process group is in the terminal's foreground. No event tells when this process gets there: a shell that
+    /// moves a running job to the foreground sends no signal.
     Background {
         bytes_max: usize,
         ask_ns: u64,
@@ -73,7 +73,7 @@ impl Stdin {
         }
     }
 
-    /// Checks again whether we are in the foreground, if it is time.
+    /// Checks again whether this process is in the foreground, if it is time.
     pub fn on_tick(&mut self, reactor: &Reactor) {
         if let State::Background { bytes_max, ask_ns } = self.state
             && monotonic_ns() >= ask_ns
@@ -116,11 +116,11 @@ fn fd() -> BorrowedFd<'static> {
     rustix::stdio::stdin()
 }
 
-/// Whether we may read: reading a terminal from the background would stop this process.
+/// Whether this process may read standard input: reading a terminal from the background would stop it.
 fn in_foreground() -> bool {
     match rustix::termios::tcgetpgrp(fd()) {
         Ok(group) => group == rustix::process::getpgrp(),
-        // Not a terminal, or not our controlling one: reading does not stop us.
+        // Standard input is not this process's controlling terminal, so reading does not stop the process.
         Err(_) => true,
     }
 }

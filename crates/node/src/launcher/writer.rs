@@ -39,7 +39,7 @@ pub struct Writer {
 }
 
 enum Mode {
-    /// There is no thread, since there is nothing to write.
+    /// No thread was started, since there was nothing to write.
     Idle,
     Thread(JoinHandle<()>),
     /// The limit of processes is reached: the caller writes.
@@ -47,28 +47,28 @@ enum Mode {
 }
 
 struct Shared {
-    /// Locked by the thread that writes; there is only one.
+    /// The destination, locked by the thread that writes; there is only one such thread.
     target: Mutex<Target>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Readable when `written` or `failed` has changed.
+    /// Event counter that is readable when `written` or `failed` has changed.
     news: OwnedFd,
 }
 
 struct Target {
     stream: Stream,
     sink: Sink,
-    /// Used instead of the descriptor if the job is detached.
+    /// Where the output goes if the job is detached, in place of the descriptor.
     spool: Option<Arc<Spool>>,
     lines: Lines,
 }
 
-/// Where the ranks' output goes.
+/// The destination of the ranks' output.
 pub struct Sink {
     pub files: Files,
-    /// What is written to files is shown, too.
+    /// Whether output that is written to files is shown too.
     pub tee: bool,
-    /// The stream of this process that shows it.
+    /// The stream of this process on which output is shown.
     pub shown_on: Stream,
     pub decoration: Option<Arc<Decoration>>,
 }
@@ -76,9 +76,9 @@ pub struct Sink {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Piece>,
-    /// The thread is writing.
+    /// Whether the thread is writing.
     busy: bool,
-    /// The thread ends when nothing waits.
+    /// Whether the thread ends when nothing waits.
     ends: bool,
     /// Bytes of the job that have been written and not yet reported.
     written: u64,
@@ -89,15 +89,15 @@ struct State {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     pub text: String,
-    /// The other end of the pipe behind standard output or error is closed.
+    /// Whether the reading end of the pipe behind standard output or error is closed.
     pub reader_gone: bool,
 }
 
 struct Piece {
-    /// Who has written it: whole lines have no rank.
+    /// The rank that has written the piece, and what follows; `None`: whole lines of any ranks.
     from: Option<(Origin, Next)>,
     bytes: Bytes,
-    /// The job's own bytes are counted; our notices are not.
+    /// Whether the bytes count as output of the job; messages of wireup do not.
     counts: bool,
 }
 
@@ -126,7 +126,7 @@ impl Writer {
         self.push(Piece { from, bytes, counts: true });
     }
 
-    /// Writes a message of our own, which is not empty, in order with the job's bytes.
+    /// Writes a message of wireup, which is not empty, in order with the job's bytes.
     pub fn notice(&mut self, text: String) {
         self.push(Piece { from: None, bytes: Bytes::from(text), counts: false });
     }
@@ -157,8 +157,8 @@ impl Writer {
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
-    /// Waits until everything is written, at most `limit`; then also what there is of lines whose end will not come.
-    /// Ends the thread: this process may be about to fork.
+    /// Waits until everything is written, at most `limit`, then writes the beginnings of lines whose end will not come.
+    /// Ends the thread, because this process may be about to fork.
     pub fn finish(&mut self, limit: Option<Duration>) {
         if !self.wait(limit) {
             return;
@@ -167,7 +167,7 @@ impl Writer {
         if let Mode::Thread(thread) = std::mem::replace(&mut self.mode, Mode::Idle) {
             lock(&self.shared.state).ends = true;
             self.shared.changed.notify_all();
-            // It has written everything, so it ends at once.
+            // The thread has written everything, so it ends at once.
             let _ = thread.join();
             lock(&self.shared.state).ends = false;
         }
@@ -196,7 +196,7 @@ impl Writer {
 
 impl Shared {
     fn tell(&self) {
-        // A full counter is readable too.
+        // If the counter is full, it is readable too.
         let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
     }
 
@@ -242,8 +242,8 @@ impl Target {
         Target { stream, sink, spool, lines }
     }
 
-    /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may
-    /// still succeed. The first problem is returned.
+    /// Writes all that can be written: if one file fails, or the job's bytes do, other files and messages of wireup may
+    /// still succeed. Returns the first problem.
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
@@ -267,7 +267,7 @@ impl Target {
         result
     }
 
-    /// Writes whole lines, or messages of our own.
+    /// Writes whole lines, or messages of wireup.
     fn write_lines(&mut self, group: &[Piece]) -> Result<(), Problem> {
         let before = self.lines.break_before();
         let is_ours = group.iter().all(|piece| !piece.counts);
@@ -285,14 +285,14 @@ impl Target {
         Out { stream, spool: self.spool.as_deref() }.write(&mut slices, is_ours)
     }
 
-    /// Writes the lines that parts of one rank complete.
+    /// Writes the lines that these parts of one rank complete.
     fn write_parts(&mut self, group: &[Piece]) -> Result<(), Problem> {
         let out = Out { stream: self.sink.shown_on, spool: self.spool.as_deref() };
         let mut write = |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false);
         let parts = group.iter().filter_map(|piece| Some((piece.from?, &piece.bytes)));
         let mut result = Ok(());
         for ((origin, next), bytes) in parts {
-            // Output that goes to files comes in pieces of any kind.
+            // Output that goes to files comes in pieces of any kind, so the pieces are divided into lines here.
             let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
             while let Some(line) = lines.next() {
                 let next = if lines.peek().is_some() { Next::Rest } else { next };
@@ -311,7 +311,7 @@ impl Target {
     }
 }
 
-/// Where output goes that is not split into files.
+/// The destination of output that is not split into files.
 struct Out<'t> {
     stream: Stream,
     spool: Option<&'t Spool>,
@@ -336,7 +336,7 @@ impl Out<'_> {
     }
 }
 
-/// Parts of lines that are in the file of long lines cannot be read.
+/// An error of the file of long lines: the parts of lines in it cannot be read.
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
         let text = format!("cannot read a long line from the temporary file that holds it: {error}");
@@ -347,7 +347,7 @@ impl From<io::Error> for Problem {
 /// Why a folder cannot take the output of ranks.
 #[derive(Debug)]
 pub enum FolderProblem {
-    /// It has files of an earlier run: so many, and the first one's name.
+    /// The folder has files of an earlier run: their number, and the name of the first one.
     Taken {
         count: usize,
         first: String,
@@ -355,8 +355,8 @@ pub enum FolderProblem {
     System(io::Error),
 }
 
-/// Makes the folder for the files of a job's ranks. If it has such files and may be used again, those that this job may
-/// write are removed, and no others.
+/// Makes the folder for the files of a job's ranks. If the folder has such files and they may be replaced, those that
+/// this job may write are removed, and no others.
 ///
 /// # Errors
 /// It cannot be made or read; it has the output of an earlier run, which is not to be replaced; a file cannot be
@@ -384,8 +384,8 @@ pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), Folde
     Ok(())
 }
 
-/// Whether a file has this name because it has the output of a rank; with the rank if it is one of the job that the
-/// user has launched.
+/// Whether a file's name says that it has the output of a rank; `Some(Some(rank))`: of a rank of the job that the user
+/// has launched.
 fn rank_of(name: &str) -> Option<Option<u32>> {
     let words: Vec<&str> = name.split('.').collect();
     let number = |word: &str| word.parse::<u32>().ok();

@@ -25,12 +25,12 @@ use wireup_wire::session::{SeatRequest, Welcome};
 
 /// The name of the socket in a session's directory.
 pub const SOCKET: &str = "socket";
-/// How long a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a machine that
-/// swaps.
+/// Longest time that a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a
+/// machine that swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long it is waited in silence. Chosen: as long as nobody wonders.
+/// Time for which the user is not told that this process waits. Chosen: as long as nobody wonders.
 const UNTOLD: Duration = Duration::from_secs(2);
-/// Pause between two tries if too many others wait.
+/// Pause between two tries if too many other launchers wait.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 64 << 10;
 
@@ -68,7 +68,7 @@ pub enum CallError {
     System { path: String, error: io::Error },
 }
 
-/// Advice about a process that may be stopped. Pid 0: it is in another PID namespace and has no number here.
+/// Advice about a process that may be stopped. Pid 0: the process is in another PID namespace and has no number here.
 fn if_stopped(pid: &u32) -> String {
     match pid {
         pid if process::is_stopped(*pid) => format!("{}, wireup down --kill ends it; ", stopped(*pid)),
@@ -96,9 +96,9 @@ pub struct Call {
     pid: u32,
     socket: OwnedFd,
     reader: FrameReader,
-    /// Bytes that have been read but not parsed.
+    /// Bytes that have been read and not parsed.
     bytes: Bytes,
-    /// Tells the user, once, for what is waited.
+    /// Function that tells the user, once, for which answer this process waits.
     tell: Cell<Option<fn(&str)>>,
 }
 
@@ -109,7 +109,7 @@ pub struct Attached {
 }
 
 impl Calling {
-    /// Calls a session; `None`: there is none of that name.
+    /// Calls a session; `None`: there is no session of that name.
     pub fn begin(name: &str) -> Result<Option<Calling>, CallError> {
         match Place::find(name)? {
             Some(place) => Calling::at(name, &place),
@@ -117,7 +117,7 @@ impl Calling {
         }
     }
 
-    /// The same at a place that was found; `None`: there has never been a socket.
+    /// Calls the session at a place that was found; `None`: there has never been a socket.
     pub fn at(name: &str, place: &Place) -> Result<Option<Calling>, CallError> {
         let path = || place.path().join(SOCKET).display().to_string();
         let until = Instant::now() + ANSWER_MAX;
@@ -166,7 +166,7 @@ impl Calling {
         self.call.pid
     }
 
-    /// Waits for the answer; after some time `tell` gets a line about that.
+    /// Waits for the answer; if it takes long, `tell` gets a line about that.
     pub fn finish(self, tell: fn(&str)) -> Result<Attached, CallError> {
         let mut call = self.call;
         call.tell.set(Some(tell));
@@ -210,7 +210,7 @@ impl Attached {
         let frame = control_frame(JobId(0), message);
         self.call.write(&[&frame.header()[..], &frame.payload].concat())?;
         if limit.is_some() {
-            // A long wait is expected.
+            // A long wait is expected, so the user is not told about it.
             self.call.tell.set(None);
         }
         let until = Instant::now() + limit.unwrap_or(ANSWER_MAX);

@@ -1,4 +1,5 @@
-//! Connections to a standing session's socket, until both ends know that they speak the same version.
+//! Accepts connections to a standing session's socket, and keeps them until both ends know that they speak the same
+//! version.
 //!
 //! Connections of other users are refused. A launcher sends its header at once, usually before it is accepted, and is
 //! then passed on with the bytes that followed. Slow ones wait here, a bounded number of them, for a bounded time.
@@ -16,7 +17,7 @@ use wireup_wire::attach::{ATTACH_LEN, Spoken};
 
 /// Most callers that have not sent their versions.
 const GUESTS_MAX: usize = 128;
-/// Time limit for the header, which a process of this machine sends in one write.
+/// Time limit for the header (ns), which a process of this machine sends in one write.
 const PATIENCE_NS: u64 = 10_000_000_000;
 /// Most callers accepted per turn.
 const ACCEPTS_A_TURN_MAX: usize = 32;
@@ -32,7 +33,7 @@ pub struct Callers {
 /// A launcher with a compatible version.
 pub struct Caller {
     pub socket: OwnedFd,
-    /// The bytes after its header.
+    /// The bytes that followed the header.
     pub early: Bytes,
 }
 
@@ -46,7 +47,7 @@ struct Guest {
 enum Heard {
     All(Caller),
     Part(Guest),
-    /// It has left, or speaks another version; it has been sent ours.
+    /// The caller has left, or speaks another version; wireup's version was sent to it.
     Nothing,
 }
 
@@ -114,7 +115,7 @@ impl Callers {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        // All are given the same time, so the first one's ends first.
+        // All callers get the same time, so the time of the first one ends first.
         let oldest = self.guests.values().map(|guest| guest.until_ns).next();
         oldest.into_iter().chain(self.pause.deadline_ns()).min()
     }

@@ -36,7 +36,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::signal::{SIGHUP, SIGINT, SIGTERM};
 
-/// Launchers that may wait to be accepted: a script may start hundreds at once.
+/// Number of launchers that may wait to be accepted: a script may start hundreds at once.
 const BACKLOG: i32 = 1024;
 
 const SIGNALS: Token = Token::Launcher(0);
@@ -58,8 +58,8 @@ fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
     move |error| DaemonError::System { what: what.to_owned(), error }
 }
 
-/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the
-/// process's number, the session listens.
+/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the number
+/// of that process, the session listens.
 ///
 /// Call it while the process has one thread.
 ///
@@ -156,7 +156,7 @@ struct Daemon<'p> {
     callers: Callers,
     signals: SignalFd,
     owner: Option<Owner>,
-    /// Removes the session's directory if this process cannot.
+    /// A keeper that removes the session's directory if this process cannot.
     warden: Keeper,
 }
 
@@ -167,18 +167,18 @@ impl<'p> Daemon<'p> {
         owner: Option<Owner>,
         process_ns: u64,
     ) -> Result<Daemon<'p>, DaemonError> {
-        // If these fail, fewer ranks fit, and orphans of a killed keeper are not collected.
+        // If these calls fail, fewer ranks fit, and orphans of a killed keeper are not collected.
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
-        // It outlives a kill of this process group.
+        // The warden outlives a kill of this process group.
         warden.begin(KernelSession::Own);
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),
             last_words: LAST_WORDS.into(),
         });
-        // A new socket has room for it. A warden that has ended has said why.
+        // A new socket has room for the requests. A warden that has ended has reported why.
         if let Err(error) = warden.flush() {
             let mut events = Vec::new();
             let _ = warden.receive(&mut events);
@@ -263,7 +263,7 @@ impl<'p> Daemon<'p> {
     }
 
     fn take_in(&mut self, caller: Caller) {
-        // If it cannot be watched, its socket is closed.
+        // A caller that cannot be watched is dropped, which closes its socket.
         let _ = self.agent.adopt_launcher(caller.socket, caller.early);
     }
 

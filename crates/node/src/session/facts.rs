@@ -1,4 +1,4 @@
-//! The options given to `wireup up`, stored beside the socket for later commands; agents do not need them.
+//! Stores the options given to `wireup up` in the session's directory, for later commands; agents do not need them.
 
 use super::place::Place;
 use serde::{Deserialize, Serialize};
@@ -9,17 +9,17 @@ const FILE: &str = "facts";
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
-    /// The user stated the number of slots.
+    /// Whether the user stated the number of slots.
     pub slots_stated: bool,
-    /// Limits that `--oversubscribe` does not lift, by agent.
+    /// Limits on slots that `--oversubscribe` does not lift, by agent.
     pub slots_max: Vec<Option<u32>>,
-    /// The command to reach a node, without its name.
+    /// Command that reaches a node, without the node's name.
     pub shell: String,
-    /// How long agents may take to start.
+    /// Time that agents may take to start (ns).
     pub start_timeout_ns: u64,
-    /// The process whose end ends the session.
+    /// Pid of the process whose end ends the session; `None`: there is none.
     pub owner: Option<u32>,
-    /// Seconds since 1970.
+    /// Start of the session, in seconds since 1970.
     pub since_s: u64,
     /// The version of wireup.
     pub version: String,
@@ -30,7 +30,7 @@ impl Facts {
         std::fs::write(place.inside(FILE), peer::encode(self))
     }
 
-    /// Read it after the session has told its version.
+    /// Reads the facts, after the session has told its version.
     ///
     /// # Errors
     /// The file cannot be read, or another version of wireup wrote it.

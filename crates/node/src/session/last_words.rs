@@ -1,5 +1,5 @@
-//! The last output of a session's process that was killed or crashed. It is kept until the next session of that name
-//! starts.
+//! Reads the last output of a session's process that was killed or crashed. It is kept until the next session of that
+//! name starts.
 //!
 //! A keeper saves it (`keeper/directories`), since the process itself cannot.
 
@@ -7,12 +7,12 @@ use super::place::Place;
 
 /// The file that receives the process's standard error.
 pub const LOG: &str = "log";
-/// The file with the kept end of it.
+/// The file in which the end of the log is kept.
 pub const LAST_WORDS: &str = "last-words";
 
-/// Lines that are shown.
+/// Most lines that are shown.
 const LINES_MAX: usize = 3;
-/// Marks the first line of a panic's message.
+/// Text that marks the first line of a panic's message.
 const PANICKED: &str = "panicked at";
 
 /// The last output of the session's process on one line, if it crashed and the file still exists.

@@ -1,4 +1,4 @@
-//! The owner of a session: the log-in in which it was started, and whose end ends it.
+//! Finds the owner of a session: the log-in in which it was started, and whose end ends it.
 //!
 //! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch
 //! script. If the leader is gone, or is outside of this container or its first process, it is the highest script that
@@ -19,8 +19,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of what this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in which it
-    /// is started. `None`: there is no process to watch (only a container's first process, or a kernel before 5.3).
+    /// The owner of sessions that this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in
+    /// which it runs. `None`: there is no process to watch (only a container's first process, or a kernel before 5.3).
     pub fn of_caller(allocation: Option<&str>) -> Option<Owner> {
         let own = process::own_pid();
         // If no ancestor has the variable, the allocation was made for this same process.
@@ -39,11 +39,11 @@ impl Owner {
         let pid = process::own_pid();
         let by_pipe = |_| {
             let (reader, writer) = files::pipe()?;
-            // Held until the end of this process; those that it forks or starts close it.
+            // The writing end is held until the end of this process; processes that it forks or starts close it.
             mem::forget(writer);
             Ok(reader)
         };
-        // Linux before 5.3, or the filter of a container that is older than the call.
+        // The call fails before Linux 5.3, or under the filter of a container that is older than the call.
         process::open_pid(pid).or_else(by_pipe).map(|fd| Owner { pid, fd })
     }
 

@@ -1,4 +1,4 @@
-//! The directories of a user's sessions: one for each, which no other user can enter.
+//! Makes and finds the directories of a user's sessions: one for each, which no other user can enter.
 //!
 //! ```text
 //! $WIREUP_RUNTIME_DIR           /NAME     if it is set, the only place
@@ -22,9 +22,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_os::own_directory::{self, OwnDirectory};
 
-/// Replaces all other places; for tests, and for machines without a usable one.
+/// Variable that replaces all other places; for tests, and for machines without a usable place.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
-/// The name of the session if none is given.
+/// Name of the session if the user gives none.
 pub const DEFAULT_NAME: &str = "default";
 /// Longest name of a session.
 pub const NAME_LEN_MAX: usize = 64;
@@ -65,9 +65,9 @@ pub struct Place {
 /// The result of a claim.
 #[derive(Debug)]
 pub enum Claim {
-    /// Claimed until the descriptor is closed in every process that has inherited it.
+    /// The place is claimed until the descriptor is closed in every process that has inherited it.
     Ours,
-    /// Another session is running there.
+    /// Another session is running at the place.
     Taken,
 }
 
@@ -100,7 +100,7 @@ impl Place {
             match rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok((place, Claim::Taken)),
                 Err(error) => return Err(system(&place.path, error)),
-                // Otherwise its session has removed it in the meantime, and the loop goes on.
+                // Otherwise the place's session has removed it in the meantime, and the loop goes on.
                 Ok(()) if place.is_there() => return Ok((place, Claim::Ours)),
                 Ok(()) => {}
             }
@@ -141,7 +141,7 @@ impl Place {
         &self.path
     }
 
-    /// Whether no session is running in it.
+    /// Whether no session is running at the place.
     pub fn is_free(&self) -> bool {
         match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
@@ -175,7 +175,7 @@ impl Place {
         wireup_os::files::is_at(&self.directory, &self.path)
     }
 
-    /// Removes the directory with its contents. For the process that has claimed it.
+    /// Removes the directory with its contents. Only the process that has claimed it may do so.
     pub fn remove(&self) {
         // The next session of that name reports what cannot be removed.
         let _ = self.clear();
@@ -198,11 +198,11 @@ impl AsFd for Place {
     }
 }
 
-/// Where the sessions of this user may be.
+/// A directory in which sessions of this user may be.
 enum Base {
-    /// This very directory, which the user has named.
+    /// The directory itself, which the user has named.
     Given(PathBuf),
-    /// `wireup` in this directory of the user, which the system removes when nobody is logged in.
+    /// The folder `wireup` in this directory of the user, which the system removes when nobody is logged in.
     LogIn(PathBuf),
     /// A directory in `/tmp`.
     Shared,
@@ -229,7 +229,7 @@ impl Base {
         }
     }
 
-    /// One directory, made if it is missing.
+    /// The directory, which is made if it is missing.
     fn made(&self) -> Result<OwnDirectory, PlaceError> {
         let missing = |path: &Path| system(path, Errno::NOENT);
         match self {
@@ -239,7 +239,7 @@ impl Base {
                 check(&made.directory, &made.path).map(|()| made)
             }
             Base::Given(path) => {
-                // It usually exists.
+                // The directory usually exists.
                 let _ = rustix::fs::mkdir(path, Mode::RWXU);
                 open_given(path)?.ok_or_else(|| missing(path))
             }
@@ -263,14 +263,14 @@ fn open_given(path: &Path) -> Result<Option<OwnDirectory>, PlaceError> {
     }
 }
 
-/// `wireup` in a directory of this user.
+/// The folder `wireup` in a directory of this user.
 fn inside(given: &Path, make: bool) -> Result<Option<OwnDirectory>, PlaceError> {
     let Some(above) = open_given(given)? else { return Ok(None) };
     let directory = enter(&above.directory, given, "wireup", make)?;
     Ok(directory.map(|directory| OwnDirectory { path: given.join("wireup"), directory }))
 }
 
-/// The candidates, in order of preference.
+/// The candidate directories, in order of preference.
 fn bases() -> Vec<Base> {
     let user = rustix::process::geteuid().as_raw();
     if let Some(given) = given_base() {
@@ -289,7 +289,7 @@ fn bases() -> Vec<Base> {
     own.map(Base::LogIn).into_iter().chain([Base::Shared]).collect()
 }
 
-/// The directory given by the user, which we do not remove.
+/// The directory given by the user, which wireup does not remove.
 pub(super) fn given_base() -> Option<PathBuf> {
     env::var_os(RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -307,7 +307,7 @@ fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<
         Ok(directory) => check(&directory, &path).map(|()| Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(PlaceError::NoDirectory { path: shown(&path) }),
-        // A directory of ours could be opened, so it may belong to another user.
+        // A directory of this user could be opened, so this one may belong to another user.
         Err(Errno::ACCESS) => match rustix::fs::lstat(&path) {
             Ok(stat) if stat.st_uid != rustix::process::geteuid().as_raw() => {
                 Err(PlaceError::Foreign { path: shown(&path), owner: stat.st_uid })

@@ -1,4 +1,4 @@
-//! The output of a detached job: a file in its session's directory, shown by `wireup attach`.
+//! Keeps the output of a detached job: a file in its session's directory, shown by `wireup attach`.
 //!
 //! ```text
 //! byte  0      1        5
@@ -31,7 +31,7 @@ const OVER_MAX: usize = 32;
 /// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's
 /// runtime directory has a tenth of the machine's memory.
 pub const SESSION_BYTES_MAX: u64 = 256 << 20;
-/// How much a job writes before it looks at the whole again (bytes).
+/// Bytes that a job writes before it checks the size of all spools again.
 const LOOK_BYTES: u64 = 1 << 20;
 /// Bytes read at once.
 const PIECE_BYTES_MAX: usize = 1 << 20;
@@ -45,11 +45,11 @@ const END: u8 = 3;
 const FULL: &str =
     "wireup: the output of this detached job exceeds 32 MiB and the rest is dropped; --output-dir keeps everything\n";
 
-/// The same where other jobs have taken the room.
-const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's is dropped; \
-    wireup attach shows and removes what finished jobs have left, --output-dir keeps everything\n";
+/// The message in place of output for which other jobs' output has left no room.
+const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's \
+    is dropped; wireup attach shows and removes what finished jobs have left, --output-dir keeps everything\n";
 
-/// The writing end.
+/// The writing end of a spool.
 pub struct Spool {
     place: Place,
     file: File,
@@ -58,11 +58,11 @@ pub struct Spool {
 
 #[derive(Default)]
 struct Kept {
-    /// Bytes of the job's output.
+    /// Bytes of the job's output in the file.
     bytes: u64,
     /// Length of the file in whole records.
     length: u64,
-    /// Bytes of output at the last look at all spools.
+    /// Bytes of the job's output at the last check of all spools.
     looked: u64,
     is_full: bool,
 }
@@ -72,9 +72,9 @@ struct Kept {
 pub struct Listed {
     pub job: JobId,
     pub program: String,
-    /// `None`: the job is not over, or its launcher was killed.
+    /// The exit code; `None`: the job is not over, or its launcher was killed.
     pub code: Option<u8>,
-    /// Its launcher is alive.
+    /// Whether the job's launcher is alive.
     pub is_running: bool,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Contents {
     pub(crate) offset: u64,
 }
 
-/// The reading end.
+/// The reading end of a spool.
 pub struct Reader {
     path: PathBuf,
     contents: Contents,
@@ -99,9 +99,9 @@ pub enum Piece {
     End {
         code: u8,
     },
-    /// Nothing for now.
+    /// Nothing new is in the spool; more may follow.
     Later,
-    /// Nothing more will come: the launcher was killed.
+    /// Nothing more will follow: the launcher was killed.
     Lost,
 }
 
@@ -150,7 +150,7 @@ impl Spool {
         self.record(&mut kept, Stream::Err as u8, &[IoSlice::new(problem.as_bytes())])
     }
 
-    /// Writes a message of our own about the job: kept however much the job has written.
+    /// Writes a message of wireup about the job, which is kept however much the job has written.
     ///
     /// # Errors
     /// There is no room.
@@ -167,7 +167,7 @@ impl Spool {
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        // The numbers are valid at any time.
+        // The numbers are valid at any time, so a panic of another thread does not matter.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,7 +208,7 @@ fn list(place: &Place) -> io::Result<Vec<Listed>> {
     for entry in entries {
         let entry = entry?;
         let Some(job) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(JobId) else { continue };
-        // It may have been removed in the meantime.
+        // The spool may have been removed in the meantime.
         if let Some(mut contents) = if_there(Contents::open(&entry.path()))? {
             listed.extend(contents.listed(job)?);
         }
@@ -258,7 +258,7 @@ impl Contents {
         Ok(Contents { file: File::open(path)?, offset: 0 })
     }
 
-    /// `None`: its launcher has only just made it.
+    /// The spool as listed for users; `None`: its launcher has only just made it.
     pub(crate) fn listed(&mut self, job: JobId) -> io::Result<Option<Listed>> {
         let is_running = !self.is_abandoned()?;
         let Some((PROGRAM, program)) = self.record()? else { return Ok(None) };
@@ -299,7 +299,7 @@ impl Contents {
         }
     }
 
-    /// Whether the writer is gone.
+    /// Whether the writer has ended.
     fn is_abandoned(&self) -> io::Result<bool> {
         match retry_on_intr(|| rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared)) {
             Ok(()) => rustix::fs::flock(&self.file, FlockOperation::Unlock).map(|()| true).map_err(Into::into),
@@ -310,7 +310,7 @@ impl Contents {
 }
 
 impl Reader {
-    /// `None`: there is no such job, or it is not detached.
+    /// Opens a job's spool; `None`: there is no such job, or it is not detached.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -370,12 +370,12 @@ impl Reader {
 
     /// Removes the spool, once it was shown to its end.
     pub fn remove(self) {
-        // Another process that shows it goes on with its open descriptor.
+        // Another process that shows the spool goes on with its open descriptor.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Readable when there may be more.
+/// A descriptor that is readable when there may be more.
 impl AsFd for Reader {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()

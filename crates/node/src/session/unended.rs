@@ -1,6 +1,6 @@
-//! Sessions that have ended, but not by `wireup down`: a note of each session is written when it starts and removed
-//! when it is ended. So a later run, which would silently use this machine alone, can say what has become of the
-//! session.
+//! Remembers sessions that have ended, but not by `wireup down`: a note of each session is written when it starts and
+//! removed when it is ended. So a later run, which would silently use this machine alone, can say what has become of
+//! the session.
 //!
 //! A note outlives the machine's restart: it is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in
 //! its name, since a home directory may be shared by machines; or in `$WIREUP_RUNTIME_DIR` if that is set. What cannot
@@ -16,15 +16,15 @@ use wireup_wire::peer;
 
 #[derive(Serialize, Deserialize)]
 struct Note {
-    /// Of the machine's start.
+    /// Identity of the machine's start (`boot_id`).
     boot: String,
-    /// Seconds since 1970.
+    /// Start of the session, in seconds since 1970.
     since_s: u64,
     /// The process whose end ends the session, and when it was started (`start_ticks`).
     owner: Option<(u32, Option<u64>)>,
 }
 
-/// A session has started.
+/// Writes the note of a session that has started.
 pub fn write(name: &str, owner: Option<u32>) {
     let Some(path) = path(name) else { return };
     let owner = owner.map(|pid| (pid, process::start_ticks(pid)));
@@ -35,14 +35,14 @@ pub fn write(name: &str, owner: Option<u32>) {
     let _ = fs::write(path, peer::encode(&note));
 }
 
-/// A session is ended by its user.
+/// Removes the note of a session that its user has ended.
 pub fn remove(name: &str) {
     if let Some(path) = path(name) {
         let _ = fs::remove_file(path);
     }
 }
 
-/// If there was a session of this name, and it was not ended by its user: what has become of it, as a clause.
+/// What has become of the session of this name, as a clause; `None`: there was none, or its user has ended it.
 pub fn story(name: &str) -> Option<String> {
     let note: Note = peer::decode(&fs::read(path(name)?).ok()?).ok()?;
     let why = match note.owner {
@@ -63,7 +63,7 @@ pub fn story(name: &str) -> Option<String> {
 
 fn path(name: &str) -> Option<PathBuf> {
     if let Some(given) = given_base() {
-        // No session has such a name.
+        // No session can have such a name.
         return Some(given.join(format!(".{name}")));
     }
     let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());

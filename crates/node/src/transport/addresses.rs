@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use thiserror::Error;
 use wireup_os::interfaces::InterfaceAddress;
 
-/// Most addresses offered. Chosen: each unreachable one costs a child 250 ms; hypervisors have hundreds.
+/// Most addresses that are offered. Chosen: each unreachable one costs a child 250 ms; hypervisors have hundreds.
 pub const OFFERED_MAX: usize = 16;
 
 /// Prefixes of interface names that do not lead to other machines.
@@ -48,7 +48,7 @@ const VIRTUAL_PREFIXES: [&str; 26] = [
     "ip6tnl",
 ];
 
-/// `--interface` leaves nothing to offer.
+/// The error that `--interface` leaves no address to offer.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 #[error("no address of this machine matches --interface {filter}; it has {have}")]
 pub struct NothingMatches {

@@ -1,23 +1,23 @@
 //! Schedules attempts at several candidates for reaching a peer: happy eyeballs (RFC 8305, 5).
 //!
 //! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or is 250
-//! ms old. All attempts stay in progress; the owner takes the first that succeeds and closes the others. This holds no
+//! ms old. All attempts continue; the owner takes the first that succeeds and closes the others. `Attempts` holds no
 //! socket and no clock.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-/// Time until the next attempt starts beside one in progress: RFC 8305's "Connection Attempt Delay".
+/// Time until the next attempt starts while one is in progress (ns): RFC 8305's "Connection Attempt Delay".
 const STAGGER_NS: u64 = 250_000_000;
 
 pub struct Attempts<W> {
     waiting: VecDeque<W>,
-    /// When the next candidate is due, even if none has failed.
+    /// Time at which the next candidate is due even if none has failed (ns).
     next_ns: u64,
     under_way: usize,
     /// Description of each candidate that was tried.
     tried: Vec<String>,
-    /// Its problem, in the order of failing.
+    /// Problem of each attempt that has failed, in the order of failing.
     failures: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl<W: Display> Attempts<W> {
         self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// A transport has no candidates, for this reason.
+    /// Notes that a transport has no candidates, for this reason.
     pub fn on_no_way(&mut self, problem: String) {
         self.failures.push(problem);
     }
@@ -84,7 +84,7 @@ impl<W: Display> Attempts<W> {
         self.failures.join("; ")
     }
 
-    /// If all candidates have failed: every candidate tried, with its problem.
+    /// A text with every candidate that was tried and its problem, if all candidates have failed.
     pub fn over(&self) -> Option<String> {
         let text = self.is_over().then(|| self.failed())?;
         Some(if text.is_empty() { "it offers no address to connect to".into() } else { text })

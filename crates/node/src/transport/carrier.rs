@@ -13,16 +13,16 @@ use wireup_os::socket::Unacknowledged;
 
 /// The result of a read.
 pub enum Came<'b> {
-    /// In the caller's buffer.
+    /// Bytes in the caller's buffer.
     Read(&'b [u8]),
-    /// In a buffer of its own.
+    /// Bytes in a buffer of their own.
     Whole(Bytes),
-    /// The other end has closed the link properly.
+    /// The peer has closed the link properly.
     End,
 }
 
 impl Came<'_> {
-    /// Empty for an end.
+    /// The bytes that were read; empty at the end of the link.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Came::Read(bytes) => bytes,
@@ -41,8 +41,8 @@ impl Came<'_> {
 }
 
 pub trait Carrier {
-    /// From now on events for the link carry `token`, from the reactor or from the carrier's transport. Called
-    /// again when the interest changes.
+    /// Makes events for the link carry `token`, whether they come from the reactor or from the carrier's transport.
+    /// Called again when the interest changes.
     ///
     /// # Errors
     /// It cannot be watched.
@@ -82,15 +82,15 @@ pub trait Carrier {
         false
     }
 
-    /// Data known to both ends of the link beforehand, besides the terms: the handshake proves that they agree on it.
+    /// Data that both ends of the link know beforehand, besides the terms: the handshake proves that they agree on it.
     fn binding(&self) -> &[u8] {
         &[]
     }
 
-    /// The other end has proved that it knows the secret.
+    /// Tells the carrier that the peer has proved that it knows the secret.
     fn on_proved(&mut self) {}
 
-    /// From now on the link fails if the other end answers nothing for this long.
+    /// Makes the link fail if the peer answers nothing for this long.
     ///
     /// # Errors
     /// The option cannot be set.

@@ -8,10 +8,10 @@ use wireup_os::interfaces::InterfaceAddress;
 /// The value of `--interface`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
-    /// An interface, `ib0`.
+    /// An interface, such as `ib0`.
     Interface(String),
     Address(IpAddr),
-    /// A network, `10.1.0.0/16`.
+    /// A network, such as `10.1.0.0/16`.
     Network(Network),
 }
 

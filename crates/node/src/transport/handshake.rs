@@ -27,7 +27,7 @@ use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 /// How a link is encrypted; the values are those of the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cipher {
-    /// AES-256-GCM: where the processor has instructions for it.
+    /// AES-256-GCM, for processors that have instructions for it.
     Aes = 1,
     ChaCha = 2,
 }
@@ -52,7 +52,8 @@ impl Cipher {
 /// First bytes of the prologue. The protocol's version is not part of it, so that another version can be named in the
 /// error.
 const PROLOGUE_MAGIC: &[u8] = b"wireup link\n";
-/// Longest message accepted before the peer has proved the secret: a hello with a host name is far shorter.
+/// Longest message that is accepted before the peer has proved the secret (bytes): a hello with a host name is far
+/// shorter.
 pub const MESSAGE_LEN_MAX: usize = 1024;
 
 /// Facts about a link that both sides know beforehand.
@@ -60,7 +61,7 @@ pub const MESSAGE_LEN_MAX: usize = 1024;
 pub struct Terms<'a> {
     /// Whether frames are encrypted.
     pub encrypt: bool,
-    /// The agent that listens.
+    /// Number of the agent that listens.
     pub listener: AgentId,
     /// Data added by the link's carrier.
     pub binding: &'a [u8],
@@ -95,14 +96,14 @@ enum State {
     Answered(Box<snow::TransportState>, Hello, Seal),
 }
 
-/// What a hello must fit to.
+/// The terms and the secret that a hello must match.
 struct Expected {
     secret: Secret,
     prologue: Vec<u8>,
 }
 
-/// The end of a hello, by which its sender has proved the secret. No two hellos have the same, but a repeated one has
-/// that of the first.
+/// The last bytes of a hello, by which its sender has proved the secret. No two hellos have the same ones, but a
+/// repeated hello has those of the first.
 pub type Seal = [u8; 16];
 
 /// The state of a handshake after some bytes.
@@ -135,7 +136,8 @@ impl Handshake {
         Handshake { state: State::Listening(Box::new(expected)), input: BytesMut::new() }
     }
 
-    /// That of the peer's hello: the peer knows the secret, or repeats a hello that it has recorded.
+    /// The seal of the peer's hello, once it was received: the peer knows the secret, or repeats a hello that it has
+    /// recorded.
     pub fn heard(&self) -> Option<&Seal> {
         if let State::Answered(_, _, seal) = &self.state { Some(seal) } else { None }
     }
@@ -163,8 +165,8 @@ impl Handshake {
                     let length = noise.read_message(message, &mut payload).map_err(|_| HandshakeError::Secret)?;
                     let hello: Hello = peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?;
                     let version = peer::encode(&PROTOCOL_VERSION);
-                    // Another version is refused only at its confirmation: the answer must be sent, so that its user
-                    // gets the error.
+                    // A peer of another protocol version is refused only after its confirmation has arrived. The answer
+                    // is sent before, because the peer reads this version from it and shows the error to its user.
                     write(&version, output, |payload, message| noise.write_message(payload, message))?;
                     let transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
                     let seal = message.last_chunk().copied().ok_or(HandshakeError::Secret)?;
@@ -180,7 +182,7 @@ impl Handshake {
         Ok(Progress::Wait(self))
     }
 
-    /// The next message; the first one of a dialler with its cipher in front.
+    /// The next message; a dialler's first message has the cipher in front.
     fn next_message(&mut self) -> Result<Option<BytesMut>, HandshakeError> {
         let before = usize::from(matches!(self.state, State::Listening(_)));
         let Some(length) = self.input.get(before..).and_then(<[u8]>::first_chunk) else { return Ok(None) };
@@ -215,7 +217,7 @@ impl Expected {
     }
 }
 
-/// Of a handshake, for either end.
+/// The Noise parameters of a handshake, for either end.
 pub fn builder<'a>(
     cipher: Cipher,
     secret: &'a Secret,

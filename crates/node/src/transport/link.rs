@@ -37,7 +37,7 @@ pub struct Link {
     encrypt: bool,
     /// Present on an encrypted link once the handshake is done.
     sealed: Option<Sealed>,
-    /// How long the other end may be silent.
+    /// Time for which the peer may be silent.
     patience: Option<Duration>,
     local: bool,
 }
@@ -51,15 +51,15 @@ enum Stage {
 pub enum Received {
     /// Bytes of frames.
     Bytes(Bytes),
-    /// The handshake is done; the hello of the other end, if it dialled. More may follow at once.
+    /// The handshake is done. The hello of the peer, if the peer dialled. More may follow at once.
     Up(Option<Hello>),
-    /// Nothing more for now.
+    /// Nothing more is available now.
     Nothing,
 }
 
 impl Link {
-    /// A link whose handshake has begun with the bytes `first`; empty if this side listens. `encrypt`: as in the
-    /// handshake's terms.
+    /// A link whose handshake begins with the bytes `first`, which are empty if this side listens. `encrypt`: whether
+    /// frames are encrypted, as in the handshake's terms.
     pub fn begun(carrier: Box<dyn Carrier>, handshake: Handshake, first: Vec<u8>, encrypt: bool) -> Link {
         let mut link = Link::new(carrier, Stage::Handshake(Box::new(handshake)));
         link.encrypt = encrypt;
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// From now on events for the link carry this token, as far as `interest` goes.
+    /// Makes events for the link carry this token, as far as `interest` goes.
     pub fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
         self.carrier.watch(token, interest, reactor)
     }
@@ -105,7 +105,7 @@ impl Link {
         matches!(self.stage, Stage::Open)
     }
 
-    /// The seal of the hello that the other end has sent, if it has dialled: a member of this session has made it.
+    /// The seal of the hello that the peer has sent, if it has dialled: a member of this session has made it.
     pub fn heard(&self) -> Option<&Seal> {
         if let Stage::Handshake(handshake) = &self.stage { handshake.heard() } else { None }
     }
@@ -115,7 +115,7 @@ impl Link {
         self.carrier.local_address()
     }
 
-    /// From now on the link fails if the other end answers nothing for this long, neither to probes nor to bytes.
+    /// Makes the link fail if the peer answers nothing for this long, neither to probes nor to bytes.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         self.carrier.keep_alive(patience)
@@ -170,8 +170,8 @@ impl Link {
         }
     }
 
-    /// Sends the next frames from one buffer as long as they are small: that is cheaper than tracking their pieces.
-    /// `false`: there is no more room, and the rest of them has been queued as begun.
+    /// Sends the next frames from one buffer as long as they are small, which is cheaper than tracking their pieces.
+    /// `false`: there is no more room, and the rest of the frames has been queued as begun.
     fn write_small(&mut self) -> Result<bool, LinkError> {
         let mut joined = std::mem::take(&mut self.joined);
         let has_room = loop {
@@ -257,12 +257,12 @@ impl Link {
         self.carrier.has_more()
     }
 
-    /// Frames that arrived directly after the handshake, once.
+    /// Frames that arrived directly after the handshake; they are returned once.
     pub fn receive_early(&mut self) -> Received {
         received(std::mem::take(&mut self.early))
     }
 
-    /// The other end has closed the link.
+    /// The error for a link that the peer has closed.
     fn ended(&self) -> LinkError {
         match &self.sealed {
             _ if !self.is_open() => LinkError::Refused,
@@ -271,7 +271,7 @@ impl Link {
         }
     }
 
-    /// The kernel has closed the connection with an error.
+    /// The error for a connection that the kernel has closed with an error.
     fn broken(&self, error: io::Error) -> LinkError {
         use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
         match self.patience {

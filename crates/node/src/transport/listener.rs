@@ -12,14 +12,14 @@ const BACKLOG: i32 = 512;
 pub struct Listener {
     socket: OwnedFd,
     offered: Vec<SocketAddr>,
-    /// Guests that connected to an address other than those offered are refused.
+    /// Whether guests that connected to an address other than those offered are refused.
     restricted: bool,
 }
 
 /// The result of accepting.
 pub enum Accepted {
     Guest(OwnedFd),
-    /// A connection was aborted, or came to an address that is not offered. There may be others.
+    /// A connection was aborted, or came to an address that is not offered. Another one may wait.
     TurnedAway,
     NoneWaiting,
 }
@@ -32,8 +32,8 @@ impl Listener {
         Ok(Listener { socket, offered: vec![address], restricted: false })
     }
 
-    /// Listens for children on other machines, which are told the addresses `offered`. If `restricted`, they may not
-    /// use any other.
+    /// Listens for children on other machines, which are told the addresses `offered`. `restricted`: they may use no
+    /// other address.
     pub fn remote(offered: &[IpAddr], restricted: bool) -> io::Result<Listener> {
         let (socket, restricted) = match offered {
             [only] if restricted => (socket::listen(SocketAddr::new(*only, 0), BACKLOG)?, false),

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// Length of a pause. Chosen: other descriptors may have been closed by then, and the delay is not noticeable.
+/// Length of a pause (ns). Chosen: other descriptors may have been closed by then, and the delay is not noticeable.
 pub const PAUSE_NS: u64 = 100_000_000;
 
-/// Until when the reactor does not watch the listener.
+/// Time until which the reactor does not watch the listener.
 #[derive(Default)]
 pub struct Pause {
     until_ns: Option<u64>,

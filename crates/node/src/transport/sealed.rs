@@ -20,8 +20,8 @@ const MESSAGE_LEN_MAX: usize = 65_535;
 /// Most bytes of frames in one message.
 pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
 
-/// Messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's bounds allow
-/// (RFC 8446, 5.5).
+/// Number of messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's
+/// bounds allow (RFC 8446, 5.5).
 #[cfg(not(any(test, fuzzing)))]
 const MESSAGES_PER_KEY: u32 = 1 << 20;
 #[cfg(any(test, fuzzing))]
@@ -41,7 +41,7 @@ pub enum SealError {
 pub struct Sealed {
     noise: Keys,
     pieces: VecDeque<Bytes>,
-    /// The received part of an incomplete message.
+    /// The bytes received so far of an incomplete message.
     partial: BytesMut,
     /// A buffer for joining small pieces before they are encrypted.
     joined: Vec<u8>,
@@ -126,7 +126,7 @@ impl Sealed {
         Ok(plain.into())
     }
 
-    /// Checks that the link may end here, which is not within a message.
+    /// Checks that the link may end here: not within a message.
     ///
     /// # Errors
     /// It may not.

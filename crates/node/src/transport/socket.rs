@@ -22,24 +22,24 @@ pub struct Socket {
     fd: OwnedFd,
     connecting: bool,
     watched: bool,
-    /// The buffer for the next read, if the last one was large.
+    /// Buffer for the next read, if the last read was large.
     large: Option<Vec<u8>>,
-    /// Both ends are on this machine.
+    /// Whether both ends are on this machine.
     local: bool,
 }
 
 impl Socket {
-    /// For a socket that was dialled and is not connected yet.
+    /// A carrier for a socket that was dialled and is not connected yet.
     pub fn dialled(fd: OwnedFd) -> Socket {
         Socket { connecting: true, ..Socket::accepted(fd) }
     }
 
-    /// For a socket that was accepted.
+    /// A carrier for a socket that was accepted.
     pub fn accepted(fd: OwnedFd) -> Socket {
         Socket { fd, connecting: false, watched: false, large: None, local: false }
     }
 
-    /// For a socket to a process on this machine.
+    /// A carrier for a socket to a process on this machine.
     pub fn local(fd: OwnedFd) -> Socket {
         Socket { local: true, ..Socket::accepted(fd) }
     }
@@ -90,7 +90,8 @@ impl Carrier for Socket {
     }
 
     fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
-        // Bytes in a buffer of their own need no copy to be kept. A link without bytes keeps no such buffer.
+        // After a large read the next read goes into a buffer of its own, which is passed on without a copy. A link on
+        // which nothing arrives keeps no such buffer.
         let (length, own) = match self.large.take() {
             Some(mut own) => (rustix::io::read(&self.fd, spare_capacity(&mut own)), own),
             None => (rustix::io::read(&self.fd, &mut *buffer), Vec::new()),
@@ -116,7 +117,7 @@ impl Carrier for Socket {
 
     fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         if self.local {
-            // The kernel always reports when the other end is gone.
+            // The kernel always reports when the peer is gone.
             return Ok(());
         }
         socket::keep_alive(&self.fd, patience)

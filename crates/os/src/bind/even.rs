@@ -18,20 +18,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where Linux describes its cpus and NUMA domains.
+/// The folder in which Linux describes its CPUs and NUMA domains.
 const SYSTEM_DIRECTORY: &str = "/sys/devices/system";
 
 /// Fewest cores of a share (chosen: with two, a rank's second thread never waits for the first).
 const CORES_MIN: usize = 2;
 
-/// The cpus of a machine that this process may use.
+/// The CPUs of a machine that this process may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     pub(super) allowed: CpuSet,
-    /// [`SYSTEM_DIRECTORY`] outside of tests. What it does not contain counts as absent: cores with several threads,
-    /// several domains.
+    /// [`SYSTEM_DIRECTORY`], or the folder of a test. Properties that it does not describe count as absent: several
+    /// threads per core, several domains.
     pub(super) directory: PathBuf,
-    /// Removes a folder that describes a machine for tests.
+    /// The owner of the folder that describes a machine for tests.
     pub(super) removal: Option<Arc<Removal>>,
 }
 
@@ -40,21 +40,21 @@ pub(super) struct Removal(PathBuf);
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // A folder that stays changes no result of a test.
+        // A folder that is not removed changes no result of a test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// How ranks are bound: a set for each.
+/// How ranks are bound: the CPU set of each rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Even {
-    /// Two or more cores each.
+    /// Each rank has two or more cores.
     Cores {
         shares: Vec<CpuSet>,
         fewest: usize,
         most: usize,
     },
-    /// A NUMA domain each, some of them the same.
+    /// Each rank has a NUMA domain; several ranks may share one.
     Domains {
         shares: Vec<CpuSet>,
         domains: usize,

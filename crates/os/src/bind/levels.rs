@@ -8,7 +8,7 @@ use std::fs::read_to_string;
 use std::io;
 use std::path::PathBuf;
 
-/// From the smallest to the largest.
+/// Levels of objects in a machine, from the smallest to the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
     Thread,
@@ -22,7 +22,7 @@ pub enum Level {
 }
 
 impl Machine {
-    /// This machine with these cpus only.
+    /// This machine with only these CPUs.
     pub fn limited(&self, cpus: &CpuSet) -> Machine {
         Machine { allowed: self.allowed.intersection(cpus), ..self.clone() }
     }

@@ -7,11 +7,11 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// What a program inherits that this process has changed for itself.
+/// Properties that a program inherits and that this process has changed for itself.
 pub struct Inherited {
-    /// The signals that were blocked.
+    /// The signals that were blocked before.
     pub mask: SavedMask,
-    /// Those of SIGPIPE and SIGXFSZ that were ignored; see [`super::ignore_write_errors`].
+    /// Signals of SIGPIPE and SIGXFSZ that were ignored before; see [`super::ignore_write_errors`].
     pub ignored: Vec<i32>,
 }
 
@@ -33,14 +33,14 @@ pub fn start_bound(
     // SAFETY: the default disposition runs no code of ours.
     let of_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let ignores_children = of_children == libc::SIG_IGN;
-    // Only system calls that are allowed between fork and exec.
+    // Between fork and exec only these system calls are allowed.
     let prepare = move || {
         // SAFETY: these calls touch no memory but the saved mask; the descriptor is open in the parent, and so here.
         unsafe {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // The parent has ended before that call.
+            // The parent has ended before the call that binds this process to it.
             if u32::try_from(libc::getppid()) != Ok(parent) {
                 libc::_exit(1);
             }

@@ -7,18 +7,18 @@ use landlock::{
 use std::io;
 use std::path::Path;
 
-/// The newest rules that are asked for; an older kernel enforces those that it knows.
+/// The newest set of rules that is asked for; an older kernel enforces the rules that it knows.
 const NEWEST: ABI = ABI::V6;
 
-/// What a confined thread may still do. Descriptors that are open already are not affected.
+/// Rights that a confined thread keeps. Descriptors that are open already are not affected.
 #[derive(Clone, Copy, Debug)]
 pub struct Confinement<'a> {
     /// Files and folders that may be read and run, with all below them.
     pub read_only: &'a [&'a Path],
     /// Files and folders that may also be written, made and removed, with all below them.
     pub read_write: &'a [&'a Path],
-    /// Whether it may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets and signal
-    /// processes that are not confined with it (refused from Linux 6.12 on).
+    /// Whether the thread may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets and
+    /// signal processes that are not confined with it (refused from Linux 6.12 on).
     pub network: bool,
 }
 

@@ -49,7 +49,7 @@ pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
         match kill_one(pid, &ours, born_from) {
             Ok(true) => round.killed += 1,
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => round.denied += 1,
-            // It has ended since it was listed.
+            // The process has ended since it was listed.
             Ok(false) | Err(_) => {}
         }
     }
@@ -67,7 +67,7 @@ fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result
     match held {
         Ok(held) => rustix::process::pidfd_send_signal(held, Signal::KILL)?,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
-        // No pidfd: Linux before 5.3, or no descriptor is left.
+        // There is no pidfd: Linux before 5.3, or no descriptor is left.
         Err(_) => kill(pid, libc::SIGKILL)?,
     }
     Ok(true)
@@ -127,7 +127,7 @@ pub fn is_stopped(pid: u32) -> bool {
     stat_word(pid, 3).is_some_and(|state| matches!(state.as_str(), "T" | "t"))
 }
 
-/// A process, which another one with the same pid is not mistaken for.
+/// A process, identified so that another one with the same pid is not mistaken for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub pid: u32,
@@ -135,7 +135,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whether it has not ended.
+    /// Whether the process has not ended.
     pub fn is_running(self) -> bool {
         start_ticks(self.pid) == Some(self.born)
             && stat_word(self.pid, 3).is_some_and(|state| state != "Z" && state != "X")

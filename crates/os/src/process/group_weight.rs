@@ -1,5 +1,5 @@
-//! How much CPU time the processes of a session get against those of other sessions, where Linux schedules sessions as
-//! groups (autogroups).
+//! Sets how much CPU time the processes of a session get compared with those of other sessions, where Linux schedules
+//! sessions as groups (autogroups).
 
 use rustix::process::{Pid, getsid};
 use std::fs;

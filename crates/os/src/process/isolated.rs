@@ -25,13 +25,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The number of the first process of a PID namespace.
 const FIRST: u32 = 1;
-/// The kernel gives no lower numbers once it has begun again.
+/// Lowest process number that the kernel gives once it has begun to count again.
 const LOWEST: u64 = 300;
 /// `_IOR(0xb7, 8, int)` in `linux/nsfs.h`: the number that a process has in the namespace of the descriptor.
 const NS_GET_PID_IN_PIDNS: u32 = 2 << 30 | 4 << 16 | 0xb7 << 8 | 8;
-/// The part of a descriptor's information that is read: five short lines, of which the last gives the number.
+/// Most bytes that are read of a descriptor's information: five short lines, of which the last has the number.
 const INFO_BYTES_MAX: usize = 512;
-/// How far apart namespaces of processes with consecutive numbers begin to count. Chosen: more than a node's ranks.
+/// Distance between the first numbers of namespaces made by processes with consecutive numbers. Chosen: more than a
+/// node's ranks.
 const APART: u64 = 1021;
 
 /// Whether this process may make namespaces without a user namespace.
@@ -39,14 +40,14 @@ pub fn may_isolate() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Where [`fork_isolated`] puts the child.
+/// The PID namespace in which [`fork_isolated`] puts the child.
 pub enum PidNamespace {
-    /// In a new one, as its first process; with `by_user`, in a user namespace if this process may not make it
-    /// otherwise.
+    /// A new namespace, with the child as its first process; with `by_user`, in a user namespace if this process may
+    /// not make the namespace otherwise.
     New { by_user: bool },
-    /// In an existing one, with its first process's mounts, so that `/proc` is mounted once.
+    /// An existing namespace, with the mounts of its first process, so that `/proc` is mounted once.
     Of {
-        /// If it belongs to another user namespace than that of this process.
+        /// The user namespace of that first process, if it is not that of this process.
         user: Option<OwnedFd>,
         numbers: OwnedFd,
         mounts: OwnedFd,
@@ -54,7 +55,7 @@ pub enum PidNamespace {
 }
 
 impl PidNamespace {
-    /// The one of a process that has called [`Isolated::enter`].
+    /// The PID namespace of a process that has called [`Isolated::enter`].
     ///
     /// # Errors
     /// There is no such process, or it belongs to another user.
@@ -94,7 +95,7 @@ pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<(Fork, OwnedFd)> {
 
 fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, OwnedFd)> {
     let back = || move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID));
-    // It changes nothing now, but shows that the way back is open.
+    // This call changes nothing now, but shows that the way back is open.
     back()?;
     let before = block_all_signals();
     let moved = match namespace {
@@ -110,8 +111,8 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
     };
     if !matches!(forked, Ok(Fork::Child)) {
         if let Err(error) = back() {
-            // Everything that this process would start from now on would be in the other namespace. The child dies with
-            // its parent.
+            // All processes that this process would start from now on would be in the other namespace. The child dies
+            // with its parent.
             eprintln!("wireup: cannot return to this process's PID namespace (setns): {}", io::Error::from(error));
             leave(1);
         }
@@ -120,8 +121,8 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
     Ok((forked?, own))
 }
 
-/// A process cannot leave a user namespace, so another one goes there, forks the child, and ends. The child is then a
-/// child of this process.
+/// Forks a child into a namespace of another user namespace. A process cannot leave a user namespace, so another
+/// process goes there, forks the child, and ends. The child is then a child of this process.
 fn fork_by_user(namespace: &PidNamespace) -> io::Result<Fork> {
     set_subreaper()?;
     let (told, tells) = crate::files::pipe()?;
@@ -159,11 +160,11 @@ fn enter_as_user(namespace: &PidNamespace) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// The view from within a PID namespace.
+/// The view that a process has from within a PID namespace.
 pub struct Isolated {
-    /// The namespace around this one.
+    /// The PID namespace around this one.
     outer: OwnedFd,
-    /// `/proc/self/fdinfo` there.
+    /// The folder `/proc/self/fdinfo` of the outer namespace.
     descriptors: OwnedFd,
 }
 
@@ -184,7 +185,7 @@ impl Isolated {
         let isolated = Isolated { outer, descriptors };
         isolated.outer_pid(super::own_pid())?;
         if super::own_pid() == FIRST {
-            // Without it names of files may be equal.
+            // Without this call names of files may be equal.
             let _ = own.to_str().and_then(|own| own.parse().ok()).map(begin_to_count);
         }
         Ok(isolated)
@@ -202,7 +203,7 @@ impl Isolated {
         [self.outer.as_fd(), self.descriptors.as_fd()]
     }
 
-    /// The number that a process of this namespace, not reaped yet, has outside.
+    /// The number outside of a process of this namespace that was not reaped yet.
     ///
     /// # Errors
     /// There is no such process; no descriptor is left; Linux before 5.3.
@@ -212,7 +213,8 @@ impl Isolated {
         if outer_pid > 0 { Ok(outer_pid as u32) } else { self.outer_pid_by_proc(pid) }
     }
 
-    /// The same with Linux before 6.12, which cannot be asked: takes 40 times as long.
+    /// The number outside of a process of this namespace, with Linux before 6.12, which cannot be asked for it. Takes
+    /// 40 times as long.
     fn outer_pid_by_proc(&self, pid: u32) -> io::Result<u32> {
         let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -229,7 +231,7 @@ impl Isolated {
 fn mount_own_proc() -> io::Result<()> {
     // SAFETY: the descriptor table stays shared as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // What is mounted below it does not appear outside.
+    // Mounts below this one then do not appear outside.
     mount_change("/proc", MountPropagationFlags::PRIVATE)?;
     mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
     Ok(())
@@ -246,7 +248,7 @@ fn use_mounts(mounts: BorrowedFd<'_>) -> io::Result<()> {
     std::env::set_current_dir(directory)
 }
 
-/// `own`: the number of this process outside.
+/// Makes this namespace begin to count at a number of its own. `own`: the number of this process outside.
 fn begin_to_count(own: u64) -> io::Result<()> {
     let max = fs::read_to_string("/proc/sys/kernel/pid_max")?.trim().parse().unwrap_or(32_768u64);
     let last = LOWEST + own * APART % max.saturating_sub(LOWEST).max(1);

@@ -1,15 +1,15 @@
-//! Whether the kernel killed a process because memory ran out: only the kernel's log tells.
+//! Finds out from the kernel's log whether the kernel killed a process because memory ran out: nothing else tells it.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};
 
-/// Longest record of the log, which is read one at a time (the kernel's `PRINTKRB_RECORD_MAX`, doubled).
+/// Longest record of the log (bytes), which is read one record at a time (the kernel's `PRINTKRB_RECORD_MAX`, doubled).
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// Records that are read at most: more than a log of 16 MiB has.
+/// Most records that are read: more than a log of 16 MiB has.
 const RECORDS_MAX: usize = 1 << 18;
 
-/// Whether the kernel's log says so about this process. It does not if this user may not read the log, or if numbers of
-/// processes differ because this is a PID namespace.
+/// Whether the kernel's log says that this process was killed because memory ran out. It does not say so if this user
+/// may not read the log, or if process numbers differ because this is a PID namespace.
 pub fn ran_out_of_memory(pid: u32) -> bool {
     let Ok(log) = open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) else {
         return false;
@@ -26,7 +26,8 @@ pub fn ran_out_of_memory(pid: u32) -> bool {
     false
 }
 
-/// `3,1042,5123456789,-;Memory cgroup out of memory: Killed process 4711 (app) total-vm:…`
+/// Whether a record is about the kill of this process: `3,1042,5123456789,-;Memory cgroup out of memory: Killed process
+/// 4711 (app) total-vm:…`
 fn is_about(record: &str, pid: u32) -> bool {
     record.contains("ut of memory") && record.contains(&format!(" process {pid} ("))
 }

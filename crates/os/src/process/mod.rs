@@ -106,7 +106,7 @@ pub fn eldest_with(variable: &[u8]) -> Option<u32> {
         .last()
 }
 
-/// More than any real nesting of shells.
+/// Most ancestors that are looked at: more than any real nesting of shells.
 const ANCESTORS_MAX: usize = 4096;
 
 /// The parent of this process: the one that started it, or the reaper that adopted it. `None`: not visible in this PID
@@ -121,7 +121,7 @@ pub fn shares_group_with_parent() -> bool {
     of_parent == Some(rustix::process::getpgrp())
 }
 
-/// In which process [`fork`] returned.
+/// The process in which [`fork`] returned.
 #[derive(Debug)]
 pub enum Fork {
     Parent { child: u32 },
@@ -176,8 +176,8 @@ fn expect_one_thread() -> io::Result<()> {
         }
         if looks == LOOKS {
             return Err(io::Error::other(format!(
-                "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has started them, run wireup \
-                 without it"
+                "this process cannot be forked, because it has {threads} threads; if a library of LD_PRELOAD has \
+                 started them, run wireup without it"
             )));
         }
         looks += 1;
@@ -220,7 +220,7 @@ pub fn new_group() -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let terminal = match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
         Ok(terminal) => Some(terminal),
-        // It has none.
+        // This process has no terminal.
         Err(Errno::NXIO) => None,
         Err(error) => return Err(error.into()),
     };
@@ -253,7 +253,7 @@ pub enum Reaped {
         pid: u32,
         ended: Ended,
     },
-    /// There are children; none has ended.
+    /// No child has ended, although there are some.
     NoneEnded,
     /// There are no children.
     NoChildren,
@@ -264,7 +264,7 @@ pub fn reap() -> Reaped {
     match retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
         Ok(Some((pid, status))) => Reaped::Child { pid: pid.as_raw_nonzero().get() as u32, ended: ended(status) },
         Ok(None) => Reaped::NoneEnded,
-        // ECHILD; nothing else is possible with these options.
+        // `ECHILD` is the only error that these options allow.
         Err(_) => Reaped::NoChildren,
     }
 }
@@ -307,7 +307,8 @@ pub fn wait_for_within(pid: u32, limit: Duration) -> io::Result<Ended> {
     }
 }
 
-/// The pause between two looks at a child that no descriptor represents: the first, and the longest after doubling.
+/// The first pause between two checks of a child that no descriptor represents; `PAUSE_MAX`: the longest after
+/// doubling.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 

@@ -31,7 +31,7 @@ impl SignalFd {
         }
     }
 
-    /// Whether this signal is to be read.
+    /// Whether this signal is pending, and can be read.
     pub fn is_pending(&self, signal: i32) -> bool {
         let mut pending = std::mem::MaybeUninit::uninit();
         // SAFETY: the kernel fills the set, unless the call fails, and then it is not read.
@@ -43,8 +43,8 @@ impl SignalFd {
         self.read_from().map(|(signal, _)| signal)
     }
 
-    /// The same, with the process that has sent it; `None`: the kernel, or a process that is not visible in this PID
-    /// namespace.
+    /// The number of the next pending signal, and the process that has sent it; `None`: the kernel, or a process that
+    /// is not visible in this PID namespace.
     pub fn read_from(&self) -> Option<(i32, Option<u32>)> {
         const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = [0u8; INFO_BYTES];

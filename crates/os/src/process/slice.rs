@@ -12,10 +12,10 @@ use libc::{SCHED_BATCH, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr};
 /// The shortest slice that Linux grants (ns).
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for the kernel's own slice.
+/// The value that asks for the kernel's own slice.
 const USUAL: u64 = 0;
 
-/// How a thread is scheduled: the first version of Linux's `struct sched_attr`.
+/// Scheduling attributes of a thread: the first version of Linux's `struct sched_attr`.
 #[repr(C)]
 #[derive(Default)]
 pub struct Attributes {
@@ -24,14 +24,14 @@ pub struct Attributes {
     flags: u64,
     nice: i32,
     priority: u32,
-    /// For the policies `OTHER` and `BATCH`: the slice. Older kernels report 0.
+    /// The time slice (ns), for the policies `OTHER` and `BATCH`. Older kernels report 0.
     runtime_ns: u64,
     deadline_ns: u64,
     period_ns: u64,
 }
 
 impl Attributes {
-    /// Those of the calling thread; `None`: a sandbox denies the call.
+    /// Attributes of the calling thread; `None`: a sandbox denies the call.
     fn own() -> Option<Attributes> {
         let mut attributes = Attributes::default();
         // SAFETY: the kernel writes at most `size_of::<Attributes>()` bytes there, and any bytes are a valid value.
@@ -39,14 +39,14 @@ impl Attributes {
         (told == 0).then_some(attributes)
     }
 
-    /// Returns `false` if the kernel refuses.
+    /// Applies the attributes to the calling thread. Returns `false` if the kernel refuses.
     fn apply(&self) -> bool {
         // SAFETY: the kernel reads `size` bytes, the size that it reported itself in `own`.
         unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const *self, 0) == 0 }
     }
 
-    /// Those of the calling thread with the shortest slice; `None`: it has that already, or there is no slice to
-    /// change.
+    /// Attributes of the calling thread with the shortest slice; `None`: the thread has that already, or there is no
+    /// slice to change.
     pub fn with_short_slice() -> Option<Attributes> {
         let now = Attributes::own().filter(|now| now.has_slice() && now.runtime_ns > SLICE_NS)?;
         Some(Attributes { runtime_ns: SLICE_NS, ..now })

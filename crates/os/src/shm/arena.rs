@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct ArenaMemory {
     fd: OwnedFd,
     mapping: MappedRegion,
-    /// Pages from this offset on have not been allocated.
+    /// Offset from which on pages have not been allocated.
     untouched: usize,
 }
 

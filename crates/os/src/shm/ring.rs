@@ -27,25 +27,25 @@ use std::slice;
 /// The name shown in `/proc/*/fd`.
 const NAME: &str = "wireup-stream";
 const COUNT_LEN: usize = 4;
-/// Counts that are read at once.
+/// Most counts that are read at once.
 const COUNTS: usize = 16;
-/// The reader reports what it has consumed when that is a quarter of the ring.
+/// The part of the ring (1 / 4) after which the reader reports the bytes that it has consumed.
 const REPORTED_PART: u64 = 4;
-/// It also reports after this many counts. A writer whose socket is full waits for a report, and a socket holds many
-/// more counts than this.
+/// Most counts that the reader receives without a report. A writer whose socket is full waits for a report, and a
+/// socket holds many more counts than this.
 const UNREPORTED_MAX: u64 = 4;
 
-/// Counts from the other end; the last one may have arrived in part.
+/// Counts that the peer has sent; the last one may have arrived in part.
 #[derive(Debug, Default)]
 struct Counts {
     part: [u8; COUNT_LEN],
     len: usize,
-    /// How many have arrived since the last report.
+    /// Number of counts that have arrived since the last report.
     received: u64,
 }
 
 impl Counts {
-    /// The sum of those that are whole.
+    /// Adds bytes; returns the sum of the counts that are complete.
     fn sum(&mut self, bytes: &[u8]) -> u64 {
         self.received += bytes.len().div_ceil(COUNT_LEN) as u64;
         let mut sum = 0;
@@ -61,12 +61,12 @@ impl Counts {
     }
 }
 
-/// The writer's end. It does not own the socket.
+/// The writer's end, which does not own the socket.
 #[derive(Debug)]
 pub struct RingWriter {
     memory: ArenaMemory,
     len: usize,
-    /// Bytes since the beginning.
+    /// Number of bytes written since the beginning; `used`: consumed by the reader.
     written: u64,
     used: u64,
     counts: Counts,
@@ -102,14 +102,14 @@ impl RingWriter {
         place.copy_from_slice(&bytes[..count]);
         let shared = [self.memory.as_fd()];
         let fds = if self.is_shared { &[][..] } else { &shared[..] };
-        // A few bytes are never sent in part.
+        // Four bytes are always sent whole.
         socket::send(&socket, &(count as u32).to_le_bytes(), fds)?;
         self.is_shared = true;
         self.written += count as u64;
         Ok(count)
     }
 
-    /// Notes what the reader has used.
+    /// Reads the reader's reports about the bytes that it has consumed.
     fn hear(&mut self, socket: &impl AsFd) -> io::Result<()> {
         let mut buffer = [0; COUNTS * COUNT_LEN];
         let sum = match socket::receive(socket, &mut buffer, &mut VecDeque::new()) {
@@ -126,10 +126,10 @@ impl RingWriter {
     }
 }
 
-/// The reader's end of a socket: through memory, or without.
+/// The reader's end of a socket: bytes come through memory, or over the socket itself.
 pub enum Incoming {
     Ring(RingReader),
-    /// The bytes themselves come; these are the first of them.
+    /// The writer sends the bytes over the socket; these are the first of them.
     Plain(Vec<u8>),
 }
 
@@ -142,7 +142,7 @@ pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     // Without a limit: the writer begins when it likes, and its end is noticed.
     socket::wait(&socket, true, false, None)?;
     let len = match socket::receive(&socket, &mut first, &mut fds) {
-        // The writer closed it before it had read all reports.
+        // The writer closed the socket before it had read all reports.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
         received => received?,
     };
@@ -152,12 +152,12 @@ pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     }
 }
 
-/// The reader's end. It does not own the socket.
+/// The reader's end, which does not own the socket.
 pub struct RingReader {
     view: Twice,
     written: u64,
     used: u64,
-    /// How much of it has been reported.
+    /// Number of consumed bytes that were reported.
     reported: u64,
     counts: Counts,
 }
@@ -188,7 +188,7 @@ impl RingReader {
         assert!(self.used <= self.written, "only what has come is used");
     }
 
-    /// Waits for more bytes. If more than half of the ring is left unconsumed, it may wait for ever. `false`: the
+    /// Waits for more bytes. If more than half of the ring is left unconsumed, the wait may last forever. `false`: the
     /// stream has ended.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl RingReader {
         if unreported >= self.view.len as u64 / REPORTED_PART || self.counts.received >= UNREPORTED_MAX {
             match socket::send(&socket, &(unreported as u32).to_le_bytes(), &[]) {
                 Ok(_) => (self.reported, self.counts.received) = (self.used, 0),
-                // A writer that is gone may have left bytes.
+                // A writer that has ended may have left bytes.
                 Err(error) if [io::ErrorKind::BrokenPipe, io::ErrorKind::WouldBlock].contains(&error.kind()) => {}
                 Err(error) => return Err(error),
             }
@@ -230,7 +230,7 @@ impl RingReader {
 /// A file mapped twice in a row, so that bytes that wrap around its end are contiguous.
 struct Twice {
     start: NonNull<c_void>,
-    /// Of the file.
+    /// Length of the file (bytes).
     len: usize,
 }
 

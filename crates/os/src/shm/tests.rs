@@ -35,7 +35,7 @@ fn the_initial_content_is_read_by_every_mapping() {
 fn a_client_cannot_change_sealed_memory() {
     let memory = sealed(&[7; 8192]);
     let fd = received(&memory);
-    // Also reopened, in case only the mode of the received descriptor prevents writing.
+    // The memory is also reopened for writing, in case only the mode of the received descriptor prevents writing.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let reopened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
     for fd in [&fd, &reopened] {

@@ -12,34 +12,34 @@ use crate::process::Attributes;
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-/// Target descriptors: 0, 1, 2 and the extra ones.
+/// Number of target descriptors: 0, 1, 2 and the extra ones.
 pub(super) const TARGETS: usize = 3 + super::EXTRA_TARGETS.len();
 
-/// Everything that a child needs, in memory that does not change until `running` is 0, except for atomics.
+/// Data of one child, in memory that does not change until `running` is 0, except for atomics.
 pub(super) struct Task {
-    /// 1 until the child executes another program or dies; then the kernel writes 0.
+    /// Whether the child still uses this memory: 1 until it executes another program or dies; then the kernel writes 0.
     pub running: AtomicU32,
-    /// The [`Step`] that failed, or 0; below, its error number.
+    /// The [`Step`] that failed, or 0; `errno`: its error number.
     pub step: AtomicU32,
     pub errno: AtomicI32,
     pub parent: c_int,
     /// The CPU on which the parent runs; -1: unknown.
     pub parent_cpu: c_int,
-    /// Whether the parent has more to start, now. The spawner keeps it alive.
+    /// Whether the parent has another child to start, now. The spawner keeps the flag alive.
     pub more_follow: *const AtomicBool,
     pub path: *const c_char,
     pub argv: *const *const c_char,
     /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
     pub shell_argv: *const *const c_char,
     pub envp: *const *const c_char,
-    /// Null: keep the parent's directory.
+    /// The working directory; null: the parent's.
     pub cwd: *const c_char,
-    /// (source, target); a negative source means none.
+    /// Descriptors of the child as (source, target); a negative source means none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
-    /// Null: keep the parent's.
+    /// Scheduling attributes; null: the parent's.
     pub attributes: *const Attributes,
-    /// Null: keep the parent's CPUs.
+    /// The CPUs of the child; null: the parent's.
     pub cpus: *const u64,
     pub cpus_bytes: usize,
     pub umask: libc::mode_t,
@@ -64,14 +64,14 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
-    // Before the yield, which costs the child one time slice.
+    // The attributes are set before the yield, which costs the child one time slice.
     if !task.attributes.is_null() {
         // If the kernel refuses, the child is only slower on a loaded machine.
         let _ = call(Step::Group, libc::SYS_sched_setattr, [0, task.attributes as usize, 0, 0]);
     }
     // SAFETY: the spawner keeps it alive while `running` is 1.
     let more_follow = unsafe { &*task.more_follow };
-    // Before `setsid`, since it yields only to processes of its scheduling group.
+    // The yield comes before `setsid`, since it yields only to processes of its scheduling group.
     if more_follow.load(Ordering::Relaxed) && cpu() == task.parent_cpu {
         let _ = call(Step::Group, libc::SYS_sched_yield, [0; 4]);
     }
@@ -120,7 +120,7 @@ fn cpu() -> c_int {
     told.map_or(-2, |_| cpu as c_int)
 }
 
-/// Returns only if `exec` failed.
+/// Executes the program; returns only if `exec` failed.
 fn execute(task: &Task) -> Failure {
     let mut errno = execve(task.path, task.argv, task.envp);
     if errno == libc::ENOEXEC && is_text(task.path) {

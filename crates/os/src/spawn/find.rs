@@ -14,7 +14,7 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 pub enum FindError {
     /// There is no such file.
     NotFound,
-    /// There is only a file without execute permission, or something that is no file.
+    /// There is only a file without execute permission, or an entry that is no file.
     NotExecutable,
     /// The path leads to a directory.
     Directory,

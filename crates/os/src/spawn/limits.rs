@@ -4,7 +4,7 @@
 use crate::process::limit;
 use rustix::process::Resource;
 
-/// Only the limits that differ from this process's own: for the others a child makes no system call.
+/// Limits that differ from this process's own: for the other limits a child makes no system call.
 #[derive(Clone, Default, Debug)]
 pub struct Limits(Vec<One>);
 

@@ -69,15 +69,16 @@ pub struct Failure {
     pub errno: i32,
 }
 
-/// The session of a child, which with Linux's autogroups also sets its scheduling group. A child always leads a process
-/// group.
+/// The kernel session of a child, which with Linux's autogroups also sets its scheduling group. A child always leads a
+/// process group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Session {
-    /// The spawner's. Such a child has the shortest time slice, if `Spawner::new` was called with the usual one.
+    /// The spawner's session. Such a child has the shortest time slice, if `Spawner::new` was called with the usual
+    /// one.
     Shared,
-    /// A new one.
+    /// A new session.
     Own,
-    /// A new one with standard input as its controlling terminal.
+    /// A new session, with standard input as its controlling terminal.
     OwnWithTerminal,
 }
 
@@ -95,7 +96,7 @@ pub struct Command<'a> {
     pub cpus: Option<&'a CpuSet>,
     pub umask: u32,
     pub limits: &'a Limits,
-    /// The caller starts another one right after this one.
+    /// Whether the caller starts another child right after this one.
     pub more_follow: bool,
 }
 

@@ -23,12 +23,12 @@ const STACK_BYTES: usize = 64 << 10;
 pub struct Spawner {
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Seats of the children being started, oldest first.
+    /// Indexes of the slots of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
-    /// More children follow at once. Children read it until they have left our memory.
+    /// Whether more children follow at once. Children read the flag until they have left this process's memory.
     more_follow: Box<AtomicBool>,
-    /// Of children that share the session.
+    /// Scheduling attributes of children that share the session.
     attributes: Option<Box<Attributes>>,
 }
 
@@ -38,7 +38,8 @@ pub struct Executed {
     /// The token passed to [`Spawner::start`].
     pub token: u32,
     pub pid: u32,
-    /// Also `Ok` for a child that was killed before `exec`: its exit status shows that.
+    /// Whether the program was executed. `Ok` also for a child that was killed before `exec`: its exit status shows
+    /// that.
     pub result: Result<(), Failure>,
 }
 
@@ -55,7 +56,7 @@ struct Slot {
 }
 
 impl Spawner {
-    /// A spawner for this process with `at_once` seats; about four per CPU keep all CPUs busy.
+    /// A spawner for this process with `at_once` slots; about four per CPU keep all CPUs busy.
     ///
     /// # Errors
     /// No memory is left for the stacks.
@@ -81,7 +82,7 @@ impl Spawner {
         self.flying.len()
     }
 
-    /// The caller starts none for now: children need not yield to it.
+    /// Notes that the caller starts no other child for now: children need not yield to it.
     pub fn pause(&self) {
         self.more_follow.store(false, Ordering::Relaxed);
     }
@@ -104,7 +105,7 @@ impl Spawner {
         started
     }
 
-    /// The next child that no longer uses our memory.
+    /// The next child that no longer uses this process's memory.
     pub fn poll(&mut self) -> Option<Executed> {
         let gone = |&index: &usize| self.slots[index].task.running.load(Ordering::Acquire) == 0;
         let place = self.flying.iter().position(gone)?;
@@ -118,15 +119,15 @@ impl Spawner {
         Some(Executed { token: slot.token, pid: slot.pid, result })
     }
 
-    /// Waits at most `timeout` until the oldest child being started no longer uses our memory.
+    /// Waits at most `timeout` until the oldest child being started no longer uses this process's memory.
     pub fn wait_oldest(&self, timeout: Duration) {
         let Some(&index) = self.flying.front() else { return };
         let timeout = rustix::time::Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()) as _,
         };
-        // Not a private futex: the kernel wakes this word as a shared one. Every error (the word has changed, a
-        // signal, the timeout) means the same: check again.
+        // The futex must not be private: the kernel wakes this word as a shared one. Every error (the word has changed,
+        // a signal, the timeout) means the same: check again.
         let _ = futex::wait(&self.slots[index].task.running, futex::Flags::empty(), 1, Some(&timeout));
     }
 
@@ -169,7 +170,7 @@ impl Spawner {
 }
 
 impl Drop for Spawner {
-    /// Waits for the children that still use our memory.
+    /// Waits for the children that still use this process's memory.
     fn drop(&mut self) {
         while !self.flying.is_empty() {
             self.wait_oldest(Duration::from_secs(1));

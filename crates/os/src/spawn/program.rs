@@ -19,8 +19,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// `path` is executed with `arguments` (the first is the program's own name) after a change to `directory`.
-    /// `environment` holds `NAME=VALUE`; the last entry for a name takes precedence.
+    /// A program: `path` is executed with `arguments` (the first is the program's own name) after a change to
+    /// `directory`. `environment` holds `NAME=VALUE`; the last entry for a name takes precedence.
     ///
     /// # Errors
     /// One of them contains a zero byte.
@@ -97,7 +97,7 @@ impl Environment {
 /// C strings in one block, with the null-terminated array of pointers that `exec` needs.
 #[derive(Default)]
 struct Strings {
-    /// Owns the bytes that `pointers` point to.
+    /// The bytes that `pointers` point to.
     _bytes: Box<[u8]>,
     pointers: Vec<*const c_char>,
 }
@@ -125,7 +125,7 @@ impl Strings {
     }
 }
 
-/// `NAME` of `NAME=VALUE`.
+/// The part `NAME` of `NAME=VALUE`.
 fn name(variable: &[u8]) -> &[u8] {
     let end = variable.iter().position(|&byte| byte == b'=').unwrap_or(variable.len());
     &variable[..end]

@@ -22,7 +22,7 @@ const EVENTS_MAX: usize = 256;
 
 /// The main thread's half.
 pub struct Acks {
-    /// Reports each arrival once, whether or not the bytes have been read (edge-triggered).
+    /// The epoll instance, which reports each arrival once, whether or not the bytes have been read (edge-triggered).
     epoll: OwnedFd,
     due: Option<Instant>,
     events: Vec<epoll::Event>,
@@ -36,7 +36,7 @@ impl Acks {
         Ok(Acks { epoll, due: None, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Readable when bytes have arrived. Wait for it unless a pass is already due.
+    /// The descriptor that is readable when bytes have arrived. Wait for it unless a pass is already due.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -51,7 +51,7 @@ impl Acks {
         self.due
     }
 
-    /// If a pass is due, acknowledges what has arrived.
+    /// Acknowledges the bytes that have arrived, if a pass is due.
     pub fn settle(&mut self) {
         if self.due.is_some_and(|due| Instant::now() >= due) {
             self.due = None;
@@ -84,7 +84,7 @@ impl Acks {
         // The library may have read the bytes before we watch the socket. `OUT`, which is always true, reports the
         // arrival even then.
         let arrivals = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        // It may have been closed just now.
+        // The socket may have been closed just now.
         let _ = epoll::add(&self.epoll, client, data, arrivals);
     }
 }

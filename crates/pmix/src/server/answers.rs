@@ -61,7 +61,7 @@ impl Server {
             ToServer::Gone { rank } => self.has_left(rank),
             ToServer::Forget { nspace } => self.forget(&nspace),
             ToServer::AreYouAlive => self.on_library_thread(|| {
-                // If too much is queued already, it is the agent that does not read.
+                // If too much is queued already, the agent itself does not read.
                 let _ = self.outbox.send(&FromServer::Alive);
             }),
         }
@@ -106,7 +106,7 @@ impl Server {
             }
             (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
-            // The library itself has answered it, and has freed what the callback refers to.
+            // The library itself has answered the request, and has freed the data that the callback refers to.
             (Waiting::Group { until, .. }, _) if !is_awaited(until) => {}
             (Waiting::Group { callback, members, wants_context, .. }, Answer::Grouped { context, data }) => {
                 callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
@@ -125,7 +125,7 @@ impl Server {
     fn found(&self, callback: Callback<LookupCallback>, found: Vec<Found>) {
         let functions = &self.library.functions;
         let mut pairs = Vec::new();
-        // They own what the pairs point to, until the callback has returned.
+        // These lists own the data to which the pairs point, until the callback has returned.
         let (mut texts, mut values) = (Vec::new(), Vec::new());
         for Found { nspace, rank, item } in found {
             let value = match item.value {
@@ -150,8 +150,8 @@ impl Server {
         callback.pairs(code, pairs);
     }
 
-    /// Processes that a rank has asked for do not start, and its library would let ranks that have asked with it wait
-    /// for ever.
+    /// Ends the job because processes that a rank has asked for do not start: the rank's library would let ranks that
+    /// have asked with it wait forever.
     pub fn abort_for_others(&self, rank: Rank) {
         let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
         self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, PoisonError};
 use wireup_wire::ids::Rank;
 
-/// Registers all of them at once: one wait instead of two thread switches for each.
+/// Registers all local ranks at once: one wait instead of two thread switches for each rank.
 pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     let outcomes = Outcomes::default();
     let data = std::ptr::from_ref(&outcomes).cast_mut().cast();
@@ -32,7 +32,7 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     done(&server.library, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
 }
 
-/// Counts callbacks and keeps their last error.
+/// Number of callbacks that have arrived, and their last error.
 #[derive(Default)]
 struct Outcomes {
     seen: Mutex<(usize, Status)>,
@@ -40,7 +40,7 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Waits for that many callbacks; returns the last error, if any.
+    /// Waits for `count` callbacks; returns the last error, if any.
     fn wait(&self, count: usize) -> Status {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.changed.wait_while(seen, |seen| seen.0 < count).unwrap_or_else(PoisonError::into_inner);

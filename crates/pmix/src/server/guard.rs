@@ -52,9 +52,9 @@ static GUARD: Mutex<Guard> = Mutex::new(Guard {
     handshakes: VecDeque::new(),
     has_refused: false,
 });
-/// The connection that proves the guard has arrived.
+/// Notified when the connection that proves the guard has arrived.
 static PROVEN: Condvar = Condvar::new();
-/// A handshake has begun, and none was under way.
+/// Notified when a handshake has begun, and none was under way.
 static BEGUN: Condvar = Condvar::new();
 
 struct Guard {
@@ -65,11 +65,11 @@ struct Guard {
     accepted: Vec<Accepted>,
     /// Connections whose handshake is not known to be complete, the oldest first.
     handshakes: VecDeque<Handshake>,
-    /// A refusal was reported.
+    /// Whether a refusal was reported.
     has_refused: bool,
 }
 
-/// A connection that the library has been given.
+/// A connection that the library has got from `accept`.
 #[derive(Clone, Copy)]
 pub struct Accepted(RawFd);
 
@@ -77,12 +77,12 @@ pub struct Accepted(RawFd);
 #[derive(Clone, Copy)]
 struct Handshake {
     fd: RawFd,
-    /// The kernel's number of the socket: tells whether `fd` still is this connection.
+    /// The kernel's number of the socket, which tells whether `fd` still belongs to this connection.
     cookie: u64,
     until: Instant,
 }
 
-/// From now on only connections of this user are accepted, in the whole process.
+/// Makes this process accept only connections of this user from now on.
 ///
 /// # Errors
 /// The kernel does not tell whose connections are; a text for the user.
@@ -201,20 +201,21 @@ impl Guard {
     }
 }
 
-/// What becomes of a connection.
+/// The decision about a connection.
 enum Verdict {
     Admitted,
-    /// With what is to be reported.
+    /// The connection is closed; the error is reported, if there is one.
     Refused(Option<NotOwn>),
 }
 
-/// For the agent, which shows it to the user. Standard error may be closed or full, which must not end this process.
+/// Writes a text for the agent, which shows it to the user. Standard error may be closed or full, which must not end
+/// this process.
 fn report(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// In place of the C library's function.
+/// The function that the PMIx library calls in place of the C library's `accept`.
 ///
 /// # Safety
 /// As for the C library's function: `address` and `length` are null or lead to memory of that length.
@@ -224,7 +225,7 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut libc::sockaddr, len
     unsafe { accept4(socket, address, length, 0) }
 }
 
-/// In place of the C library's function.
+/// The function that the PMIx library calls in place of the C library's `accept4`.
 ///
 /// # Safety
 /// As for [`accept`].
@@ -253,7 +254,8 @@ pub unsafe extern "C" fn accept4(
         }
         Verdict::Refused(None) => {}
         Verdict::Refused(Some(why)) => report(&format!(
-            "refused a connection to this node's PMIx server: {why}; the job goes on, and further refusals are not reported"
+            "refused a connection to this node's PMIx server: {why}; the job goes on, and further refusals are not \
+             reported"
         )),
     }
     drop(connection);
@@ -276,13 +278,13 @@ const OF_CONNECTION: [c_int; 11] = [
 ];
 /// Errors that may pass: the machine has no file, buffer or memory left.
 const PASSING: [c_int; 3] = [libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-/// The pause after such an error, and how many of them are endured: ten seconds.
+/// Pause after such an error; `PAUSES_MAX`: number of pauses after which this process gives up, ten seconds in all.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 500;
 
-/// After any error but `EAGAIN` the library's thread stops listening, and clients would wait forever. So after an error
-/// of one connection it gets `EAGAIN`, and keeps listening; after another error (no descriptor is left) this process
-/// ends, and with it the job.
+/// The error for the library after a failed `accept`. After any error but `EAGAIN` its thread stops listening, and
+/// clients would wait forever. So after an error of one connection it gets `EAGAIN`, and keeps listening; after another
+/// error (no descriptor is left) this process ends, and with it the job.
 fn not_accepted(error: &io::Error) -> c_int {
     static PAUSES: AtomicU32 = AtomicU32::new(0);
     let is = |errors: &[c_int]| error.raw_os_error().is_some_and(|errno| errors.contains(&errno));
@@ -303,8 +305,8 @@ fn again() -> c_int {
     -1
 }
 
-/// From now on, in a thread of its own, connections whose handshake takes too long are ended: the library's thread then
-/// gets an end of file, and drops them.
+/// Starts a thread that ends connections whose handshake takes too long: the library's thread then gets an end of file,
+/// and drops them.
 ///
 /// # Errors
 /// No thread can be made.
@@ -332,16 +334,16 @@ pub fn watch_handshakes() -> std::io::Result<()> {
 impl Handshake {
     /// Ends the connection unless its handshake is complete: then the library has made it non-blocking.
     fn end(self) {
-        // The library may close its descriptor at any moment, and get the number again for another client.
+        // The library may close its descriptor at any moment, and get the same number again for another client.
         let Ok(own) = rustix::io::fcntl_dupfd_cloexec(borrow(self.fd), 0) else { return };
         let blocks = || rustix::fs::fcntl_getfl(&own).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
         if sockopt::socket_cookie(&own) == Ok(self.cookie) && blocks() {
             let seconds = HANDSHAKE_MAX.as_secs();
             report(&format!(
-                "ended a connection of a process of this user to this node's PMIx server, whose ranks it held up: its first message was not \
-                 complete after {seconds} s"
+                "ended a connection of a process of this user to this node's PMIx server, whose ranks it held up: its \
+                 first message was not complete after {seconds} s"
             ));
-            // It may have been closed just now.
+            // The connection may have been closed just now.
             let _ = net::shutdown(&own, Shutdown::Both);
         }
     }

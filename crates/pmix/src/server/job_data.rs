@@ -22,10 +22,10 @@ use wireup_wire::rank_address;
 const OMPI_APP_SIZES: &CStr = c"OMPI_APP_SIZES";
 const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
 
-/// A key of our own: `ADDRESS:PORT` of the socket that a rank has had from its start.
+/// The key of wireup for `ADDRESS:PORT` of the socket that a rank has had from its start.
 const LISTEN_ADDRESS: &CStr = c"wireup.listen_address";
 
-/// A job, this one or another.
+/// Facts about a job: this one or another.
 pub struct Facts<'a> {
     pub nspace: &'a str,
     pub size: u32,
@@ -134,7 +134,7 @@ fn add_programs(infos: &mut Infos, apps: &[App]) {
     }
 }
 
-/// What is known of this job only.
+/// Data that exists only for this job.
 struct Own<'a> {
     begin: &'a Begin,
     rows: &'a [Bytes],
@@ -169,7 +169,7 @@ impl Own<'_> {
     fn add(&self, data: &mut Infos, node: NodeId, local_rank: LocalRank, is_here: bool) {
         if is_here {
             data.u32(key::REINCARNATION, 0);
-            // Some libraries look here, others at the job.
+            // Some libraries look for the parent here, others at the job.
             add_parent(data, self.begin.parent.as_ref());
             let cpus = self.begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
             if let Some(cpus) = cpus {
@@ -270,8 +270,8 @@ impl Locality {
     }
 }
 
-/// Of the parts that a CPU set touches (`SK0:L30:CR0-3`, in some versions after `hwloc:`), those that contain the whole
-/// set: two ranks that may run anywhere share the only socket, but not each of its cores.
+/// The parts that contain a whole CPU set, of the parts that it touches (`SK0:L30:CR0-3`, in some versions after
+/// `hwloc:`): two ranks that may run anywhere share the only socket, but not each of its cores.
 fn confining(place: &str) -> String {
     let single: Vec<&str> = place.split(':').filter(|part| !part.contains(['-', ','])).collect();
     single.join(":")

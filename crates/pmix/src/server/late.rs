@@ -8,13 +8,13 @@
 use super::state::Server;
 use std::time::{Duration, Instant};
 
-/// From an arrival to the first look (chosen: some times as long as the library takes to read a commit).
+/// Time from an arrival to the first check. Chosen: some times as long as the library takes to read a commit.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest pause. It bounds the delay if the library's thread was held up for long; one look costs some microseconds
-/// for each key.
+/// Longest pause between two checks. It bounds the delay if the library's thread was held up for long; one check costs
+/// some microseconds for each key.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The main thread's schedule.
+/// The main thread's schedule of checks.
 #[derive(Default)]
 pub struct Late {
     due: Option<Instant>,
@@ -22,12 +22,12 @@ pub struct Late {
 }
 
 impl Late {
-    /// A request may have begun to wait, since its rank has committed: the key may be in what it has committed.
+    /// A request may have begun to wait because its rank has committed something, which may include the key.
     pub fn look_now(&mut self, server: &Server) {
         self.look_after(Duration::ZERO, server);
     }
 
-    /// Bytes have arrived.
+    /// Bytes have arrived from a client: plans a check.
     pub fn look_soon(&mut self, server: &Server) {
         self.look_after(PAUSE_MIN, server);
     }
@@ -39,12 +39,12 @@ impl Late {
         }
     }
 
-    /// When to look, if any request waits.
+    /// Time of the next check; `None`: no request waits.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Looks, if it is time.
+    /// Checks for keys that were committed late, if it is time.
     pub fn settle(&mut self, server: &'static Server) {
         if self.due.is_none_or(|due| Instant::now() < due) {
             return;

@@ -45,7 +45,7 @@ const FAILED: u8 = 89;
 /// Runs the whole process; returns its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
     wireup_os::process::ignore(&SENT_TO_STEPS);
-    // This process starts no other. It fails only on kernels before 3.5.
+    // This process starts no other process. The call fails only on kernels before 3.5.
     let _ = rustix::thread::set_no_new_privs(true);
     match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
     {
@@ -67,7 +67,7 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
         Err(NoServer::Unwanted) => Ok(()),
         Err(NoServer::Misled(problem)) => Err(problem),
         Err(NoServer::Failed(problem)) => {
-            // If the agent has disconnected, the message does not matter.
+            // If the agent has disconnected, it misses no message.
             let _ = wireup_os::files::set_nonblocking(&socket, false);
             let problem = with_room(problem, &directory);
             let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));
@@ -80,17 +80,18 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
     outcome
 }
 
-/// Why no server begins.
+/// Why no server is started.
 enum NoServer {
     /// The agent has disconnected, or has told this process to end.
     Unwanted,
-    /// The agent violates the protocol.
+    /// The agent violates the protocol, in this way.
     Misled(String),
-    /// To be reported to the agent.
+    /// The server cannot serve, for this reason, which is reported to the agent.
     Failed(PmixProblem),
 }
 
-/// The library does not say that there was no room for what it shares with its clients in `directory`.
+/// Adds to a problem that there was no room for the files that the library shares with its clients in `directory`,
+/// which the library does not report.
 fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
     match Path::new(directory).parent().and_then(wireup_os::files::lacking_room) {
         Some(room) if problem.kind == PmixFault::Other => PmixFault::NoRoom.with(format!("{problem}; {room}")),
@@ -101,7 +102,7 @@ fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
 /// The first message.
 struct First {
     open: Open,
-    /// `None`: it follows.
+    /// The job; `None`: it follows later.
     begin: Option<Begin>,
 }
 
@@ -190,7 +191,7 @@ struct Link {
 }
 
 impl Link {
-    /// `None`: the agent has disconnected, or wants no server any more.
+    /// The first message; `None`: the agent has disconnected, or wants no server any more.
     fn first(&mut self, socket: &OwnedFd) -> Result<Option<First>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Open(open)) => Ok(Some(First { open, begin: None })),
@@ -200,7 +201,8 @@ impl Link {
         }
     }
 
-    /// The job of a process that was started before. `None`: as above.
+    /// The job of a server that was started before its job was known; `None`: the agent has disconnected, or wants no
+    /// server any more.
     fn begin(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Begin(begin)) => Ok(Some(begin)),
@@ -209,7 +211,8 @@ impl Link {
         }
     }
 
-    /// Where the ranks listen, a row for each node. `None`: as above.
+    /// The addresses at which the ranks listen, a row for each node; `None`: the agent has disconnected, or wants no
+    /// server any more.
     fn endpoints(&mut self, socket: &OwnedFd) -> Result<Option<Vec<Bytes>>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Endpoints { rows }) => Ok(Some(rows)),

@@ -48,7 +48,7 @@ impl Server {
             requests.insert(Ticket { request, wanted, state })
         };
         self.fetch(number, rank);
-        // It has left before, or just now. If `has_left` answers the request too, the first answer counts.
+        // The rank has left before, or just now. If `has_left` answers the request too, the first answer counts.
         if self.requests().left.contains(&rank) {
             self.settle(vec![number]);
         }

@@ -14,11 +14,11 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::NodeId;
 use wireup_wire::inter_job::OtherJob;
 
-/// Nobody waits for it.
+/// The callback of a call for whose result nobody waits.
 unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
 
 impl Server {
-    /// The agent tells of another job.
+    /// Registers another job of which the agent tells.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -41,7 +41,7 @@ impl Server {
             universe: job.universe,
             parent: job.parent.as_ref(),
         });
-        // Known before the library is told: it may at once ask for data of ranks of that job.
+        // The job must be noted before the library is told: the library may at once ask for data of that job's ranks.
         self.others.lock().insert(job.nspace.clone());
         let name = c_text(&job.nspace);
         // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
@@ -58,8 +58,8 @@ impl Server {
         done(&self.library, "PMIx_server_register_nspace of another job", code)
     }
 
-    /// The library has asked about a job that cannot be found. It has noted the name, and would let the next request
-    /// about it wait for ever. To be called on its thread.
+    /// Removes an unknown job. The library has asked about a job that cannot be found; it has noted the name, and would
+    /// let the next request about it wait forever. To be called on its thread.
     pub fn forget_unknown(&self, nspace: &str) {
         if !self.others.has(nspace) {
             let name = c_text(nspace);

@@ -1,4 +1,5 @@
-//! Begin and end: opens the library, registers the job and each rank of this node, and finalizes it again.
+//! Begin and end of the server: opens the library, registers the job and each rank of this node, and finalizes the
+//! library.
 
 use super::clients::{self, done};
 use super::guard;
@@ -40,9 +41,9 @@ pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     Ok(library)
 }
 
-/// The library parses what ranks send: where the kernel has Landlock, it can write no file outside of the server's
-/// directory, and no program that it might run gets more rights. It reads libraries and the machine's description from
-/// anywhere.
+/// Confines the library, which parses what ranks send: where the kernel has Landlock, it can write no file outside of
+/// the server's directory, and no program that it might run gets more rights. It reads libraries and the machine's
+/// description from anywhere.
 fn confine_to(directory: &str) -> Result<(), String> {
     let [directory, null] = [directory, "/dev/null"].map(Path::new);
     let writable = [directory, null];
@@ -58,7 +59,7 @@ fn confine_to(directory: &str) -> Result<(), String> {
     }
 }
 
-/// The server of this job. From now on the library may make upcalls.
+/// Starts the server of this job. From now on the library may make upcalls.
 ///
 /// # Errors
 /// A problem for the agent.
@@ -69,7 +70,7 @@ pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'stat
     Ok(SERVER.get_or_init(|| Server::new(library, outbox, job)))
 }
 
-/// Registers the job and sends `Ready`. `rows`: where the ranks listen; none: they have no sockets.
+/// Registers the job and sends `Ready`. `rows`: the addresses at which the ranks listen; empty: they have no sockets.
 ///
 /// # Errors
 /// A problem for the agent.
@@ -135,7 +136,7 @@ fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
     done(library, "PMIx_server_init", code)
 }
 
-/// Returns the variables for each rank of this node.
+/// Registers the job; returns the variables for each rank of this node.
 fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let functions = &server.library.functions;
     let locality = Locality::find(server, &begin.cpus);
@@ -164,7 +165,7 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
 /// instead of 348, and reads no PCI device (measured). The server has the name of its directory, which no other server
 /// on this machine has.
 fn server_infos(open: &Open) -> Result<Infos, String> {
-    // Clients learn it from their variables. Nobody else can guess it.
+    // Clients learn the name from their variables. Nobody else can guess it.
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
         .map_err(|error| format!("no random number for the server's name: {error}"))?;
@@ -183,7 +184,7 @@ fn server_infos(open: &Open) -> Result<Infos, String> {
     Ok(infos)
 }
 
-/// Longest wait for the library to finalize: the agent waits two seconds for us.
+/// Longest wait for the library to finalize: the agent waits two seconds for this process.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// Finalizes the library: it removes its files and disconnects clients that are still there. If the library hangs, it

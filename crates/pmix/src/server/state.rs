@@ -26,7 +26,7 @@ pub struct Server {
     pub library: Library,
     pub outbox: Outbox,
     pub job: Job,
-    /// The agent has been told that ranks of this node may be waiting for events.
+    /// Whether the agent has been told that ranks of this node may be waiting for events.
     pub watches: AtomicBool,
     /// Other jobs that the library knows.
     pub others: Others,
@@ -84,7 +84,7 @@ struct PendingRequests {
 /// The receiver of a request's answer.
 pub enum Waiting {
     Op(Callback<OpCallback>),
-    /// A connection, or its end. `until`: as [`Server::awaited_until`].
+    /// A connection, or its end. `until`: the result of [`Server::awaited_until`].
     Meet {
         callback: Callback<OpCallback>,
         until: Option<Instant>,
@@ -100,7 +100,7 @@ pub enum Waiting {
     Control(Callback<InfoCallback>),
     Spawn {
         callback: Callback<SpawnCallback>,
-        /// The rank that asks, if a failure would let other ranks wait for ever.
+        /// The rank that asks, if a failure would let other ranks wait forever.
         others_hang: Option<Rank>,
     },
     Group {
@@ -125,9 +125,9 @@ pub struct Query {
 /// The members of a collective.
 #[derive(Clone)]
 pub enum Members {
-    /// Only of this job.
+    /// Ranks of this job only.
     Own(Set),
-    /// In ascending order of the jobs' names.
+    /// Ranks of several jobs, in ascending order of the jobs' names.
     OfJobs(Vec<(String, Set)>),
 }
 
@@ -141,7 +141,7 @@ pub struct Callback<F> {
 unsafe impl<F> Send for Callback<F> {}
 
 impl<F> Callback<F> {
-    /// `None` if the library wants no callback.
+    /// A callback of the library; `None`: the library wants no callback.
     pub fn new(function: Option<F>, data: *mut c_void) -> Option<Callback<F>> {
         function.map(|function| Callback { function, data })
     }
@@ -295,7 +295,7 @@ impl Server {
     }
 }
 
-/// From the upcall to the time when a timer of the library may have expired. The limit is at least a second.
+/// Time from the upcall to the moment when a timer of the library may have expired. The limit is at least a second.
 fn before_timer(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into()).saturating_sub(Duration::from_nanos(PMIX_TIMER_LEAD_NS / 2))
 }
@@ -312,7 +312,7 @@ fn data_len(ask: &Ask) -> usize {
         }
         Ask::Names { ask: names::Ask::Spawn(request), .. } => request.len(),
         Ask::Join { joint, .. } => joint.data.len(),
-        // In the form of agents.
+        // Requests in this form come only from agents.
         Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } | Ask::Fetch(_) => 0,
         Ask::Modex(_) | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
@@ -328,7 +328,7 @@ unsafe extern "C" fn run(_: Status, data: *mut c_void) {
     work();
 }
 
-/// For upcalls, which cannot come before the server is set.
+/// The server, for upcalls, which cannot come before it is set.
 pub fn server() -> &'static Server {
     // Set before a client is registered, see `setup::serve`.
     SERVER.get().expect("SERVER is set before the library can make upcalls")

@@ -180,7 +180,7 @@ pub type SpawnCallback = unsafe extern "C" fn(Status, nspace: *mut c_char, cbdat
 /// Callback of `PMIx_server_dmodex_request`: the library keeps ownership of the data.
 pub type DmodexCallback = unsafe extern "C" fn(Status, data: *mut c_char, len: usize, cbdata: *mut c_void);
 
-/// A function that we do not provide.
+/// The type of a function that this server does not provide.
 type Unused = Option<unsafe extern "C" fn()>;
 
 /// `pmix_server_module_t`, through `client_connected2` as in 4.2, then room for what later versions append.

@@ -37,7 +37,7 @@ pub fn begin(nspace: &str) -> Begin {
     }
 }
 
-/// The same for the second node.
+/// The job as the agent of the second node describes it.
 pub fn second(nspace: &str) -> Begin {
     let first = begin(nspace);
     Begin { node: NodeId(1), dir: first.dir.replace("-0", "-1"), ..first }
@@ -258,7 +258,7 @@ pub struct Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It has already ended, or the test has failed.
+        // The client has already ended, or the test has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -83,7 +83,8 @@ fn measures_the_time_of_a_fence() {
         fence = fence.max(times.next().unwrap());
     }
     println!(
-        "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB"
+        "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} \
+         s; servers {memory} KiB"
     );
     agents.into_iter().for_each(Agent::end);
 }

@@ -18,13 +18,13 @@ pub struct CollectiveConfig {
     /// Children in the tree with ranks of the job below them.
     pub children: usize,
     pub scheme: ExchangeScheme,
-    /// A node's part is compressed from this size on (bytes); 0: never.
+    /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
     pub compress_min: u32,
     /// The nodes that have ranks, in ascending order: the peers of direct exchanges.
     pub peers: Vec<NodeId>,
-    /// This node's index among them.
+    /// Index of this node in `peers`; `None`: this node has no ranks.
     pub place: Option<u32>,
-    /// For PMIx fences, where the root may choose: a larger amount of data is not distributed.
+    /// Most data that a PMIx fence distributes where the root may choose (bytes); `None`: no limit.
     pub collect_max: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub enum Entry {
     Ring {
         value: Bytes,
     },
-    /// With the data of the whole node, passed by one of its ranks.
+    /// A fence of PMIx clients, with the data of the whole node. One rank passes the data for all ranks of the node.
     Modex {
         data: Bytes,
     },
@@ -64,7 +64,7 @@ pub struct Entering {
     pub reply_to: ReplyTo,
 }
 
-/// The next action.
+/// What a collective does next on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A frame to the parent.
@@ -94,9 +94,9 @@ pub struct Finished {
 pub enum Outcome {
     /// Blocks of packed pairs; for a PMIx fence, of the library's data.
     Pairs(Vec<Bytes>),
-    /// Blocks of values. `shared`: some local rank wants rows.
+    /// Blocks of values. `shared`: some local rank reads the values from shared memory, in rows.
     Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
-    /// One place per local rank.
+    /// The result of a ring: one place for each local rank.
     Places(Vec<Place>),
 }
 
@@ -115,18 +115,18 @@ impl Entry {
 /// outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplyTo {
-    /// A text client's fence, with its `thrid`.
+    /// A text client's fence. `thread`: the `thrid` of the request, which the reply repeats.
     Fence { thread: Option<Vec<u8>> },
-    /// Already answered.
+    /// A lazy fence, which was answered when the rank entered it: nothing is sent.
     Lazy,
     /// The answer goes to the node's PMIx server, which has entered for the rank.
     Server,
-    /// A text client's ring.
+    /// A text client's ring. `thread`: the `thrid` of the request, which the reply repeats.
     Ring { thread: Option<Vec<u8>> },
-    /// Nobody waits: this agent has entered for the rank, and keeps the outcome.
+    /// The exchange of the ranks' addresses: this agent has entered for the rank and keeps the outcome. No rank waits.
     Endpoints,
-    /// Our own client's fence.
+    /// A fence of our own client. `id`: the client's number for the request.
     OwnFence { id: u32 },
-    /// Our own client's allgather.
+    /// An allgather of our own client. `id`: the client's number for the request.
     Allgather { id: u32 },
 }

@@ -90,7 +90,7 @@ impl Exchanges {
         self.next[local.index()] > self.base
     }
 
-    /// How many local ranks have entered it.
+    /// How many local ranks have entered the first epoch that is not complete.
     pub fn arrived(&self) -> u32 {
         self.next.iter().filter(|next| **next > self.base).count() as u32
     }
@@ -100,7 +100,8 @@ impl Exchanges {
         let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
         let collective = entering.entry.collective();
-        // Also advances if it is refused: the rank's next collective must not be taken for this one.
+        // The epoch advances even if the collective is refused: the rank's next collective must not be taken for this
+        // one.
         self.next[local.index()] = Epoch(epoch.0 + 1);
         let Some((config, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
@@ -200,7 +201,7 @@ impl Exchanges {
         Some((config, exchange))
     }
 
-    /// Delivers complete outcomes and forgets finished epochs.
+    /// Delivers complete outcomes and removes epochs for which nothing more is needed.
     fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
         let mut fences_before = false;
         for exchange in self.live.iter_mut().flatten() {
@@ -264,7 +265,8 @@ impl Exchanges {
         (after_ns > 0 && self.asked != Some(first.epoch())).then(|| first.since() + after_ns)
     }
 
-    /// The missing ranks of the first epoch in progress were requested.
+    /// Records that the missing ranks of the first epoch in progress were asked for, so that they are not asked for
+    /// again.
     pub fn on_asked(&mut self) {
         self.asked = self.live.iter().flatten().next().map(Exchange::epoch);
     }

@@ -13,7 +13,7 @@
 //! go only as high as necessary, and down only to the agents of members. The puts of the members' nodes travel along,
 //! since members may get each other's pairs afterwards.
 //!
-//! A member that has departed would be awaited for ever. Its agent knows of the departure but may not know that a rank
+//! A member that has departed would be awaited forever. Its agent knows of the departure but may not know that a rank
 //! waits. So an agent that waits for long asks the agents below for the missing members; if one has departed, the job
 //! fails. `seen`, the number of the child's frames that had arrived by then, distinguishes an old question from a new
 //! one. If a child has reported that no rank is left in its subtree, no member will come from there.
@@ -39,16 +39,17 @@ pub const ASK_AFTER_NS: u64 = 500_000_000;
 /// Number of rank sets whose marks are kept; above it all marks are dropped, and pairs are sent again.
 const MARKS_MAX: usize = 256;
 
-/// The next action.
+/// What a group's barrier does next on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// All members below have entered.
+    /// Frame to the parent: all members in this subtree have entered.
     Up { group: Group, pairs: Bytes },
-    /// The barrier is complete.
+    /// Frame to a child: the barrier is complete.
     Down { group: Group, child: usize, pairs: Bytes },
-    /// Members below this child are awaited.
+    /// Frame to a child: this agent waits for members below that child.
     Ask { group: Group, child: usize, seen: u32 },
-    /// The barrier is complete: answer these local ranks. The pairs from the members' nodes come first.
+    /// The barrier is complete: first store `pairs`, which the members' nodes have sent, then answer the local ranks in
+    /// `waiting`.
     Over { group: Group, waiting: Vec<LocalRank>, pairs: Bytes },
     /// The job cannot continue.
     Fail { problem: String },
@@ -59,11 +60,11 @@ pub enum Action {
 pub enum Left {
     /// A rank of this node.
     Here(Departed),
-    /// A member below this child, in whose subtree no rank is left.
+    /// A member below this child. No rank is left in the child's subtree.
     Below(usize),
 }
 
-/// A barrier's members on this node.
+/// The members of one barrier on this node: how many wait in it, and which are missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stall {
     pub group: Group,
@@ -85,31 +86,31 @@ pub struct Groups {
 
 struct Barrier {
     spread: Spread,
-    /// Oldest first; never empty.
+    /// Rounds in progress, oldest first; never empty.
     rounds: VecDeque<Round>,
 }
 
 struct Round {
-    /// When the wait started.
+    /// The time when the first member entered, or the first frame of the round arrived.
     since: Instant,
-    /// In order of arrival.
+    /// Local ranks that have entered, in order of arrival.
     waiting: Vec<LocalRank>,
-    /// By index in the spread.
+    /// Whether each local member has entered, by its index in `Spread::locals`.
     locals_in: Vec<bool>,
     children_in: Vec<bool>,
     /// Number of local members and children that are missing.
     left: usize,
     pairs: Vec<Bytes>,
-    /// The number of the frame to the parent, once it was sent.
+    /// Number of the frame that reported the round to the parent, once that frame was sent.
     up: Option<u32>,
-    /// The missing members below were requested.
+    /// Whether this agent has asked its children for the missing members.
     asked: bool,
-    /// It was included in a stall report.
+    /// Whether the round was included in a stall report.
     reported: bool,
 }
 
 impl Groups {
-    /// `children`: the number of the job's children at this agent.
+    /// The state of an agent without barriers. `children`: the number of the job's children at this agent.
     pub fn new(children: usize) -> Self {
         Groups {
             live: BTreeMap::new(),
@@ -121,7 +122,7 @@ impl Groups {
         }
     }
 
-    /// How far these ranks have seen the pairs put on this node.
+    /// Returns how far these ranks have seen the pairs that were put on this node.
     pub fn mark(&mut self, members: &Members) -> &mut Mark {
         if self.marks.len() >= MARKS_MAX && !self.marks.contains_key(members) {
             self.marks.clear();
@@ -129,7 +130,7 @@ impl Groups {
         self.marks.entry(members.clone()).or_default()
     }
 
-    /// A local rank, which is a member, enters; `pairs` are those put on this node that the group has not seen.
+    /// A local rank, which is a member, enters. `pairs`: the pairs put on this node that the group has not seen.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -277,7 +278,7 @@ impl Groups {
         waits.map(|(_, _, round)| round.since + after_ns).min()
     }
 
-    /// A report is being made.
+    /// Records that a stall report is made now: rounds in progress are not reported again.
     pub fn on_asked(&mut self) {
         self.live.values_mut().flat_map(|barrier| &mut barrier.rounds).for_each(|round| round.reported = true);
     }

@@ -9,9 +9,9 @@ pub struct Children(Vec<Child>);
 /// A child agent's share of the job.
 pub struct Child {
     pub agent: AgentId,
-    /// All agents of its subtree are linked, or known to be missing.
+    /// Whether all agents of the child's subtree are linked, or known to be missing.
     pub ready: bool,
-    /// How many ranks of its subtree have started.
+    /// Number of ranks of the child's subtree that have started; `None`: not reported yet.
     pub started: Option<u32>,
     pub done: Option<Done>,
 }
@@ -25,7 +25,7 @@ impl std::ops::Deref for Children {
 }
 
 impl Child {
-    /// Nothing more is expected from it.
+    /// Records that no more reports from this child are expected.
     fn end(&mut self) {
         self.ready = true;
         self.started.get_or_insert(0);

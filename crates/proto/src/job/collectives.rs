@@ -63,7 +63,7 @@ impl Arrived {
         }
     }
 
-    /// Passes it to the epochs that it belongs to.
+    /// Passes the frame to the epochs that it belongs to.
     pub fn give_to(self, now: Instant, exchanges: &mut Exchanges) -> Vec<Action> {
         let mut next = Vec::new();
         match self {

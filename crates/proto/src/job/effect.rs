@@ -16,31 +16,31 @@ use wireup_wire::names::{Ask, Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, Note};
 
 pub enum Effect {
-    /// An act for the agent.
+    /// Passes an act to the agent.
     Act(Act),
-    /// A frame towards the launcher, along the job's tree.
+    /// Sends a frame towards the launcher, along the job's tree.
     Up(Frame),
     ControlUp(Control),
-    /// A control message to all children.
+    /// Sends a control message to all children.
     ControlDown(Control),
-    /// An output for the local ranks, which may not have been started yet.
+    /// An output for the local ranks; it waits until the ranks were started.
     ForRanks(Output),
-    /// The first failure ends the job.
+    /// A failure on this node. The first failure ends the job.
     Fail(Failure),
-    /// As `Fail`, for a failure of this node but of no single rank.
+    /// A failure of this node but of no single rank. The first failure ends the job.
     FailHere(Cause),
     FailRank {
         local: LocalRank,
         cause: Cause,
     },
-    /// As `Fail`, for a rank that enters no more collectives and for which others wait.
+    /// A failure: others wait for a rank that enters no more collectives. The first failure ends the job.
     FailDeparted {
         departed: Departed,
         cause: Cause,
     },
-    /// A cause that is not on any node ends the job.
+    /// A failure that happened on no node of the job. It ends the job.
     FailBy(Cause),
-    /// End all ranks of the subtree: gracefully, and by force after this time.
+    /// Ends all ranks of the subtree: with SIGTERM, and with SIGKILL after `grace_ns`.
     Kill {
         grace_ns: u64,
     },
@@ -51,7 +51,7 @@ pub enum Effect {
         local: LocalRank,
         by_pmix: bool,
     },
-    /// A local rank's library waits for the other ranks of its node where the agent does not see it.
+    /// A local rank's library begins to wait for the other ranks of its node by means that the agent does not see.
     MeetsNode(LocalRank),
     /// A local rank has finalized.
     Finalized {
@@ -90,7 +90,7 @@ pub enum Effect {
         entry: Entry,
         reply_to: ReplyTo,
     },
-    /// A local rank enters the barrier of a group; with a value: another collective of one.
+    /// A local rank enters the barrier of a group, or (with a value) another collective of the group.
     EnterGroup {
         local: LocalRank,
         group: Group,
@@ -102,20 +102,20 @@ pub enum Effect {
         asker: Asker,
         ask: Ask,
     },
-    /// To the root, from this agent.
+    /// A report from this agent to the root.
     TellRoot(Report),
-    /// The answer for an asker on this node.
+    /// The root's answer about names, for an asker on this node.
     Named(Down),
     /// The next action of a collective, of ranks or of PMIx servers.
     Exchange(collective::Action),
     /// A collective of ranks is complete.
     Finished(Box<Finished>),
-    /// It is known where all ranks listen, a row for each node.
+    /// The addresses of all ranks are known: one row for each node.
     Endpoints {
         rows: Vec<Bytes>,
     },
-    /// A group's barrier or collective is complete: answer these local ranks. `pairs` are those of the members' nodes,
-    /// or the values.
+    /// A collective of a group is complete: answer the local ranks in `waiting`. `pairs`: the pairs that the members'
+    /// nodes have put, or the members' values.
     GroupOver {
         group: Group,
         waiting: Vec<LocalRank>,
@@ -129,21 +129,22 @@ pub enum Effect {
         stream: Stream,
         bytes: Bytes,
     },
-    /// The PMIx server is ready; with the variables for each rank. Empty: the ranks run without it.
+    /// The PMIx server is ready. The variables that it sets for each local rank; empty: the ranks run without the
+    /// server.
     ServerReady(Vec<Vec<Vec<u8>>>),
     /// Do not start the ranks that wait for their server: the job is being ended.
     DropDeferred,
-    /// As `DropDeferred`, because their server failed.
+    /// Do not start the ranks that wait for their server, because the server failed.
     GiveHeldUp,
-    /// The kill did not end everything in time.
+    /// The time limit of a kill has passed, and something has not ended.
     GiveUp,
-    /// Report the missing ranks.
+    /// Ask all agents below for their missing ranks, and report those of this node.
     Survey(Option<Collective>),
     /// Read the next message of the PMIx server.
     ReadServer,
     /// The PMIx server has ended, and no ended rank will still finalize with it.
     ServerGone,
-    /// For the profile: a collective is complete.
+    /// A collective is complete: record it in the profile.
     Traced(wireup_wire::peer::FenceTrace),
 }
 

@@ -14,15 +14,15 @@ use wireup_wire::group::Members;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
 
-/// Constant for the whole job.
+/// Properties of a job that stay the same until it ends.
 pub struct Facts {
     pub spec: Arc<JobSpec>,
     pub mapping: Arc<Mapping>,
     pub job_size: u32,
     pub me: AgentId,
-    /// This agent's node in the job, if it has ranks of the job.
+    /// This agent's node in the job; `None`: the agent has no ranks of the job.
     pub node: Option<NodeId>,
-    /// The agent is the root: failures are decided here.
+    /// Whether this agent is the root, which decides about failures.
     pub root: bool,
     pub tree: JobTree,
     /// The child agents that run more of the job, in ascending order.
@@ -40,7 +40,7 @@ pub struct View<'a> {
     /// The ranks of this node.
     pub ranks: &'a [Process],
     pub children: &'a Children,
-    /// The ranks were told to end.
+    /// Whether the ranks were told to end.
     pub is_ending: bool,
 }
 
@@ -72,7 +72,7 @@ impl Facts {
         self.spec.job
     }
 
-    /// This node; 0 if it has no ranks of the job.
+    /// The number of this node; 0 if it has no ranks of the job.
     pub fn own_node(&self) -> NodeId {
         self.node.unwrap_or_default()
     }
@@ -112,7 +112,7 @@ impl Facts {
         self.below.binary_search(&agent).ok()
     }
 
-    /// The agents with ranks of the job.
+    /// All agents with ranks of the job.
     pub fn agents(&self) -> Vec<AgentId> {
         agents_of(&self.spec, &self.mapping)
     }

@@ -28,7 +28,7 @@ use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
 /// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise others may
-/// wait for it for ever, in a barrier of their own that agents do not see. If it breaks a fence, the failure is
+/// wait for it forever, in a barrier of their own that agents do not see. If it breaks a fence, the failure is
 /// reported at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
@@ -43,20 +43,20 @@ const MISSING_NS_MAX: u64 = 2_000_000_000;
 #[derive(Default)]
 pub struct Ends {
     kill: Kill,
-    /// At the root: a rank that left without finalize, and when that becomes a failure.
+    /// At the root: the first rank that left without finalize, and the time at which that becomes a failure.
     deserter: Option<(Instant, Departed)>,
-    /// At the root: the job's failure. Elsewhere: the failure that was reported.
+    /// At the root, the failure that ends the job; elsewhere, the failure that was reported to the parent.
     failure: Option<Failure>,
-    /// The first failure that ends nothing.
+    /// The first failure that does not end the job.
     late: Option<Failure>,
-    /// At the root: missing agents; reported when all are known, at the latest at `name_missing_at`.
+    /// At the root: agents that are missing. All are reported together, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, Problem>,
     name_missing_at: Option<Instant>,
     keeper_lost: Option<LostKeeper>,
-    /// An agent of the job was lost: others may still store something of the job after its end.
+    /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     is_torn: bool,
-    /// Someone other than its launcher ended it: its output waits for a reader no longer than its ranks are given to
-    /// end.
+    /// Whether someone other than its launcher has ended the job. Output then waits for a reader no longer than the
+    /// ranks get to end.
     is_unwanted: bool,
 }
 
@@ -65,21 +65,21 @@ pub struct Ends {
 enum Kill {
     #[default]
     No,
-    /// Asked to end; killed at `force_at`.
+    /// The ranks were sent SIGTERM; they get SIGKILL at `force_at`.
     Gentle {
         force_at: Instant,
     },
     Forced {
         give_up_at: Instant,
     },
-    /// No more waiting.
+    /// The time for the kill has passed: nothing is awaited any more.
     GivenUp,
 }
 
-/// The keeper of the local ranks has ended.
+/// How the keeper of the local ranks has ended, and when this is reported.
 pub struct LostKeeper {
     report_at: Instant,
-    /// The error that it reported; `None`: it was killed.
+    /// The error that the keeper reported; `None`: the keeper was killed.
     pub problem: Option<SpawnError>,
 }
 
@@ -89,7 +89,7 @@ impl Ends {
         self.kill != Kill::No
     }
 
-    /// Whether they were killed.
+    /// Whether the ranks were sent SIGKILL.
     pub fn is_forced(&self) -> bool {
         matches!(self.kill, Kill::Forced { .. } | Kill::GivenUp)
     }
@@ -98,7 +98,7 @@ impl Ends {
         self.is_torn
     }
 
-    /// An agent of the job is lost.
+    /// Records that an agent of the job is lost.
     pub fn tear(&mut self) {
         self.is_torn = true;
     }
@@ -111,7 +111,7 @@ impl Ends {
         self.failure.take().or_else(|| self.late.take())
     }
 
-    /// Only the first failure that ends the job counts; at the root it does.
+    /// Handles a failure. Only the first one that ends the job counts; the root then ends the job.
     pub fn fail(&mut self, facts: &Facts, mut failure: Failure, out: &mut Effects) {
         if self.failure.is_some() || self.is_ending() {
             return;
@@ -137,7 +137,7 @@ impl Ends {
         }
     }
 
-    /// A cause that is not on any node ends the job.
+    /// Ends the job for a cause that is on none of its nodes.
     pub fn fail_by(&mut self, facts: &Facts, cause: Cause, out: &mut Effects) {
         self.is_unwanted = true;
         self.fail(facts, Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause }, out);

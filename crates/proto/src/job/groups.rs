@@ -15,7 +15,7 @@ use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
-/// `stream` of a frame down: the barrier is complete; members are awaited.
+/// Values of `stream` in a frame to a child. `OVER`: the barrier is complete; `ASK`: the parent waits for members.
 pub const OVER: u16 = 0;
 pub const ASK: u16 = 1;
 /// Bit of a frame's `stream`: the barrier belongs to PMIx servers.
@@ -28,7 +28,7 @@ pub struct Barriers {
 
 /// A barrier's frame whose group has been parsed; `frame.payload` is the rest.
 pub struct Arrived {
-    /// The sending child; `None`: the parent.
+    /// The child that has sent the frame; `None`: the parent.
     pub child: Option<usize>,
     pub group: Group,
     pub frame: Frame,
@@ -50,7 +50,7 @@ impl Arrived {
         self.frame.stream & OF_SERVERS != 0
     }
 
-    /// Passes it to the barriers that it belongs to.
+    /// Passes the frame to the barriers of its group.
     pub fn give_to(self, now: Instant, facts: &Facts, groups: &mut Groups, next: &mut Vec<Action>) {
         let Arrived { child, group, frame } = self;
         let members = group.members.clone();
@@ -205,7 +205,7 @@ fn member_below(facts: &Facts, members: &Members, child: usize) -> (Rank, NodeId
 pub fn words(group: &Group) -> String {
     match group.purpose {
         Purpose::Barrier => format!("{} (tag {})", group.members, group.tag),
-        // Its tag says nothing to a person.
+        // The tag of a gather is a number of the client, which tells a user nothing.
         Purpose::Gather => group.members.to_string(),
     }
 }

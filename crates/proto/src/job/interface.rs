@@ -15,13 +15,13 @@ use wireup_wire::relay;
 
 /// An event for a job.
 pub enum JobInput {
-    /// It starts; the children were told, except those that were lost before.
+    /// The job starts here; the children were told, except those that were lost before.
     Begin {
         lost: Vec<MissingAgent>,
     },
     /// The link to the parent is up.
     Linked,
-    /// The offset to the parent's clock may be known now.
+    /// The parent has answered about its clock, so the offset may be known.
     ClockTold,
     Tick,
     Started {
@@ -56,13 +56,13 @@ pub enum JobInput {
     ClientGone {
         client: Client,
     },
-    /// The local ranks' listening sockets are bound.
+    /// The local ranks' listening sockets are bound. `address`: of the first rank.
     RanksListen {
         address: Bytes,
     },
     /// The secret of the job's ranks.
     SecretOfRanks(Secret),
-    /// Memory for slots exists.
+    /// Shared memory for array slots exists.
     Shared(ShareId),
     ShareFailed {
         share: ShareId,
@@ -133,21 +133,21 @@ pub enum JobInput {
     },
     /// A failure of this node.
     FailHere(Cause),
-    /// There are no sockets for the local ranks, which are not started.
+    /// The sockets for the local ranks could not be bound: the ranks are not started.
     RanksListenFailed(SpawnError),
-    /// A cause that is not on any node ends it.
+    /// A failure that happened on no node of the job. It ends the job.
     FailBy(Cause),
     LauncherGone,
-    /// More frames arrived before the job than may wait.
+    /// Too many bytes of frames arrived before the job started: some were dropped.
     EarlyOverflow(String),
-    /// A link beside the tree could not be made, or broke.
+    /// A direct link to an agent that is no neighbour in the tree could not be made, or broke.
     NoDirectLink {
         agent: AgentId,
         problem: String,
     },
-    /// Agents are missing.
+    /// Agents that have not started or linked.
     Missing(Vec<MissingAgent>),
-    /// A child is missing. `settled`: no more reports about its subtree are expected. `missing`: this child and the
+    /// A child has not linked. `settled`: no more reports about its subtree are expected. `missing`: the child and the
     /// agents below it that must be reported now.
     ChildMissing {
         agent: AgentId,
@@ -177,13 +177,13 @@ pub enum Act {
     ToLauncher(Frame),
     /// A frame to another agent.
     ToAgent(AgentId, Frame),
-    /// Towards the root along the session's tree: a note for the user.
+    /// A note for the user, towards the root along the session's tree.
     NoteUp(Frame),
-    /// At the root: a request about names.
+    /// A request about names or other jobs, at the root.
     Names(Up),
-    /// Links with these agents will be needed.
+    /// Links with these agents will be needed, and can be made ahead.
     Prepare(Vec<AgentId>),
-    /// A child does not answer: close its link.
+    /// A child does not answer: its link is to be closed.
     DropChild(AgentId),
     Output(Output),
 }
@@ -197,7 +197,7 @@ impl Acts {
         self.0.push(act);
     }
 
-    /// Removes and returns all of them; the list keeps its memory.
+    /// Removes and returns all acts; the list keeps its memory.
     pub fn drain(&mut self) -> impl Iterator<Item = Act> {
         self.0.drain(..)
     }
@@ -206,10 +206,10 @@ impl Acts {
 /// What a job may know about its agent while handling one input.
 pub struct Turn<'a> {
     pub now: Instant,
-    /// Agents that have not linked by then are missing.
+    /// Time by which agents must have linked; later they count as missing.
     pub start_by: Instant,
     pub clock: &'a ClockOffset,
-    /// The session outlives its jobs.
+    /// Whether the session outlives its jobs.
     pub standing: bool,
     /// Whether a child of the session's tree is linked.
     pub is_linked: &'a dyn Fn(AgentId) -> bool,

@@ -22,7 +22,7 @@ pub enum Stage {
     Deferred,
     Starting,
     Running,
-    /// `started`: the start of all ranks was reported.
+    /// `started`: whether the start of all ranks was reported.
     Ending {
         started: bool,
     },
@@ -32,14 +32,14 @@ pub enum Stage {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Nothing holds the local ranks any more, or they will not be started.
+    /// The last wait of the local ranks is over, or the ranks will not be started.
     Release,
     /// All ranks of the subtree have started, or will not.
     AllStarted,
     Kill,
     /// All ranks of the subtree have ended.
     AllGone,
-    /// Nothing is left to wait for.
+    /// The output, the PMIx server, collectives of other nodes and the clock are not awaited any more.
     Settled,
 }
 
@@ -75,15 +75,15 @@ impl Stage {
 /// What the ranks wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// The link to the parent.
+    /// The link to the parent is not up.
     Link,
-    /// The agents below.
+    /// Agents in the subtree have not linked.
     Below,
-    /// All agents of the job.
+    /// Agents elsewhere in the job have not linked.
     Others,
-    /// Their PMIx server.
+    /// The PMIx server of the ranks is not ready.
     Server,
-    /// Their listening sockets.
+    /// The listening sockets of the ranks are not bound.
     Sockets,
 }
 
@@ -93,10 +93,10 @@ pub struct Lifecycle {
     deferred: Option<DeferredSpawn>,
 }
 
-/// Ranks that have not been started.
+/// Local ranks that have not been started.
 struct DeferredSpawn {
     plan: Box<SpawnPlan>,
-    /// Outputs for them, which wait until they are started.
+    /// Outputs for these ranks, which are kept until the ranks are started.
     then: Vec<Output>,
 }
 
@@ -105,7 +105,7 @@ impl Lifecycle {
         Lifecycle { stage: Stage::Starting, waits: Vec::new(), deferred: None }
     }
 
-    /// There are local ranks: they wait until they are released.
+    /// Makes the local ranks wait until they are released.
     pub fn defer(&mut self, plan: SpawnPlan) {
         self.stage = Stage::Deferred;
         self.deferred = Some(DeferredSpawn { plan: Box::new(plan), then: Vec::new() });
@@ -119,7 +119,7 @@ impl Lifecycle {
         self.waits.contains(&wait)
     }
 
-    /// Removes one thing that they wait for; spawns them if it was the last.
+    /// Ends one of the ranks' waits; spawns the ranks if it was the last one.
     pub fn release(&mut self, wait: Wait, out: &mut Effects) {
         self.waits.retain(|one| *one != wait);
         self.spawn_if_free(out);
@@ -140,7 +140,7 @@ impl Lifecycle {
         }
     }
 
-    /// The ranks will not be started. Returns whether there were any.
+    /// Drops the ranks, which will not be started. Returns whether there were any.
     pub fn drop_deferred(&mut self) -> bool {
         let had = self.deferred.take().is_some();
         if had {

@@ -22,23 +22,23 @@ pub struct Process {
     pub rank: Rank,
     pub pid: u32,
     pub state: ProcessState,
-    /// Standard output and error that may still deliver bytes.
+    /// Whether standard output and error may still deliver bytes.
     open: [bool; 2],
-    /// The index of its program on the command line.
+    /// Index of the rank's program on the command line.
     pub appnum: u16,
     pub spoke_pmi: bool,
-    /// A further library in it has joined.
+    /// Whether another PMI library in the rank's process has connected.
     pub has_further: bool,
-    /// It has used its PMIx server.
+    /// Whether the rank has used its PMIx server.
     pub spoke_pmix: bool,
-    /// Its library waits for the other ranks of its node where the agent does not see it: in a PMIx client, and in
-    /// shared memory, as MPICH does once it has asked which ranks share its node.
+    /// Whether the rank's library waits for the other ranks of its node by means that the agent does not see. A PMIx
+    /// client does so; MPICH does so in shared memory, once it has asked which ranks share its node.
     meets_node: bool,
-    /// It has called PMI finalize.
+    /// Whether the rank has called PMI finalize.
     pub finalized: bool,
-    /// The PMI socket closed without finalize; that counts after some time.
+    /// Whether the PMI socket was closed without finalize, which counts as a departure after some time.
     closed: bool,
-    /// The kernel has killed it for lack of memory.
+    /// Whether the kernel has killed the rank for lack of memory.
     out_of_memory: bool,
     pub trace: RankTrace,
 }
@@ -73,7 +73,7 @@ impl Process {
         matches!(self.state, ProcessState::Gone { .. })
     }
 
-    /// Whether it may be waiting for the other ranks of its node where the agent does not see it.
+    /// Whether the rank may be waiting for the other ranks of its node by means that the agent does not see.
     pub fn may_wait_for_node(&self) -> bool {
         self.meets_node && !self.finalized && self.is_running()
     }
@@ -96,9 +96,9 @@ pub struct Ranks {
     alive: usize,
     /// Number of ranks that have not started.
     unstarted: usize,
-    /// When the first rank began to wait for the others of its node.
+    /// When the first rank began to wait for the others of its node by means that the agent does not see.
     met_at: Option<Instant>,
-    /// The ranks that had not called init by then were requested.
+    /// Whether the ranks that have not called init were asked for.
     init_asked: bool,
     /// PMI sockets that closed without finalize, oldest first.
     closed_sockets: VecDeque<(Instant, LocalRank)>,
@@ -126,7 +126,7 @@ impl Ranks {
         }
     }
 
-    /// Whether some have not ended, or have unread output.
+    /// Whether some ranks have not ended, or have unread output.
     pub fn are_busy(&self) -> bool {
         self.busy > 0
     }
@@ -135,12 +135,12 @@ impl Ranks {
         self.alive > 0
     }
 
-    /// Whether some have ended.
+    /// Whether some ranks have ended.
     pub fn are_fewer(&self) -> bool {
         self.alive < self.list.len()
     }
 
-    /// Whether some have neither started nor been given up.
+    /// Whether some ranks have neither started nor been given up.
     pub fn are_starting(&self) -> bool {
         self.unstarted > 0
     }
@@ -206,8 +206,8 @@ impl Ranks {
         }
     }
 
-    /// A rank has exited with code 0. `server_listens`: it may have finalized with its PMIx server, and its exit may be
-    /// reported before that.
+    /// A rank has exited with code 0. `server_listens`: the rank may have finalized with its PMIx server, whose report
+    /// may arrive after the exit was reported.
     pub fn on_left_well(&mut self, now: Instant, local: LocalRank, server_listens: bool, out: &mut Effects) {
         let process = &mut self.list[local.index()];
         if process.spoke_pmix && !process.finalized && server_listens {
@@ -255,8 +255,8 @@ impl Ranks {
         has_left && self.list.iter().any(Process::may_wait_for_node)
     }
 
-    /// The ranks that may wait for others of the node inside init, and the running ones that have not called it. With
-    /// PMIx, if a rank that waits uses it.
+    /// Number of ranks that may wait inside init for others of the node, and the running ranks that have not called
+    /// init. If a waiting rank uses PMIx, only init calls of PMIx count.
     pub fn in_init(&self) -> (usize, Vec<&Process>) {
         let by_pmix = self.list.iter().any(|process| process.spoke_pmix && process.may_wait_for_node());
         let has_called = |process: &&Process| if by_pmix { process.spoke_pmix } else { process.spoke_pmi };
@@ -270,7 +270,7 @@ impl Ranks {
         self.met_at.filter(|_| after_ns > 0 && !self.init_asked).map(|at| at + after_ns)
     }
 
-    /// Whether there are such ranks, once it is time.
+    /// Whether there are ranks that have not called init, once the time limit has passed.
     pub fn check_init(&mut self, now: Instant, after_ns: u64) -> bool {
         let is_due = self.stall_deadline(after_ns).is_some_and(|due| now >= due);
         self.init_asked |= is_due;
@@ -324,7 +324,7 @@ impl Ranks {
         }
     }
 
-    /// Sockets that were closed while their rank continues count as departures.
+    /// Counts ranks whose PMI socket was closed some time ago, and which still run, as departed.
     pub fn on_tick(&mut self, now: Instant, out: &mut Effects) {
         while self.deadline().is_some_and(|due| now >= due) {
             let Some((_, local)) = self.closed_sockets.pop_front() else { return };

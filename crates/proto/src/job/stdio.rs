@@ -31,7 +31,7 @@ impl Stdio {
             whole_lines_only: options.line_buffered,
         };
         let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
-        // All other nodes read the same input.
+        // With input for all ranks, all other nodes read the same input, so this one must not hold it up.
         let drains = !facts.root && options.stdin.is_all();
         let input = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
         Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
@@ -41,7 +41,7 @@ impl Stdio {
     pub fn on_bytes(&mut self, now: Instant, facts: &Facts, at: (LocalRank, Rank), stream: Stream, bytes: &Bytes) {
         let (local, rank) = at;
         let options = &facts.spec.options;
-        // A rank that reads the terminal may show a prompt; the lines of others are shown whole.
+        // A rank that reads the terminal may show a prompt; the lines of other ranks are shown whole.
         let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
         self.stream(stream).on_bytes(now, local, rank, bytes, prompt);
     }

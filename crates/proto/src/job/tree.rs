@@ -23,13 +23,13 @@ pub enum Up {
     /// This agent is the root.
     Launcher,
     Agent(AgentId),
-    /// There is no path any more.
+    /// The launcher cannot be reached any more.
     Nowhere,
 }
 
 pub struct JobTree {
     me: AgentId,
-    /// A tree over positions in `agents`, if there is a list; else over agents.
+    /// Tree over the positions in `agents`, if there is such a list; otherwise over the agents themselves.
     tree: Tree,
     agents: Option<Vec<AgentId>>,
 }
@@ -59,7 +59,7 @@ impl JobTree {
         self.agents.as_ref().map_or(position, |agents| agents[position.index()])
     }
 
-    /// The next hop of its frames towards the launcher.
+    /// The next hop of the job's frames towards its launcher.
     pub fn up(&self) -> Up {
         self.parent().map_or(Up::Launcher, Up::Agent)
     }

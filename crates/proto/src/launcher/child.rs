@@ -16,10 +16,10 @@ use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, Staged, S
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest, Unfit};
 
-/// Words and variables of a job that a rank asks for: what a launcher may send in one frame, with room for the rest of
-/// the job.
+/// Most bytes of arguments and variables of a job that a rank asks for. Chosen: half of what a launcher may send in one
+/// frame, so that the rest of the job fits as well.
 const JOB_BYTES_MAX: usize = LAUNCHER_PAYLOAD_MAX / 2;
-/// What a word takes in a frame besides its bytes.
+/// Bytes that an argument or variable takes in a frame besides its text.
 const WORD_BYTES: usize = 8;
 
 /// Where programs are looked for if the job's environment does not say it.
@@ -94,7 +94,7 @@ pub fn job(
     let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
     for (command, info) in request.commands.iter().zip(&infos) {
         let app = app(command, info, parent, model);
-        // Each program has the variables of the one that asks, which may have been many already.
+        // Each program gets the variables of the rank that asks, which may already be many.
         let words = app.argv.iter().chain(&app.env).chain([&app.cwd]);
         bytes += words.map(|word| word.len() + WORD_BYTES).sum::<usize>();
         if bytes > JOB_BYTES_MAX {
@@ -127,7 +127,7 @@ pub fn job(
             profile: false,
             // A rankfile is about the ranks of the launched job.
             binding: Binding { slots: Vec::new(), ..parent.options.binding.clone() },
-            // What the launcher saw in folders when the run began may have changed.
+            // The folders may have changed since the launcher read them at the start of the run.
             staged: parent.options.staged.clone().map(|staged| Staged { bare: Vec::new(), ..staged }),
             ..parent.options.clone()
         },
@@ -141,7 +141,7 @@ fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -
     let mut env = model.env.clone();
     env.extend(command.env.iter().chain(&info.env).cloned());
     if let Some(path) = &info.path {
-        // The last one counts.
+        // With several `path` keys the last one counts.
         let path_of =
             |env: &[Vec<u8>]| env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH=")).map(<[u8]>::to_vec);
         let before = path_of(&env).or_else(|| path_of(&parent.env));

@@ -20,12 +20,12 @@ use wireup_wire::limits::FAMILY_JOBS_MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// `asked`: a rank waits for it.
+    /// `asked`: whether a rank waits for the start of the job.
     Starting {
         asked: bool,
     },
     Running,
-    /// `asked`: a rank waits for the answer that it has not started.
+    /// `asked`: whether a rank waits for the answer that the job has not started.
     Ending {
         asked: bool,
     },
@@ -34,9 +34,9 @@ pub enum Stage {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// All ranks run.
+    /// All ranks of the job run.
     Started,
-    /// They cannot be started.
+    /// The ranks of the job cannot be started.
     StartFailed,
     ToldToEnd,
 }
@@ -66,7 +66,7 @@ impl Stage {
 pub enum Start {
     Open,
     Failed,
-    /// It was answered, or no rank has asked.
+    /// The rank was answered, or no rank has asked for the job.
     Over,
 }
 
@@ -189,8 +189,9 @@ impl Family {
         self.members.get(&job).map(|member| matches!(member.stage, Stage::Ending { .. }))
     }
 
-    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers do not count. Each job's launcher is
-    /// told, so this one is told once for each of its jobs: what is said to the first of them counts.
+    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers are ignored. The root tells the
+    /// launcher of each of the jobs, so this launcher gets one message for each of its jobs; only the message to the
+    /// first of them counts.
     pub fn on_together(&mut self, to: JobId, jobs: &[JobId], connected: bool) {
         let ours: Vec<JobId> = jobs.iter().copied().filter(|job| self.has(*job)).collect();
         if ours.first() != Some(&to) {

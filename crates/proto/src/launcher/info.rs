@@ -8,12 +8,12 @@ use wireup_wire::pmi::SpawnCommand;
 /// How ranks are laid out on the nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Layout {
-    /// Free slots first, node by node.
+    /// Ranks fill free slots first, node by node.
     #[default]
     Slots,
-    /// The same number on each node.
+    /// Each node gets the same number of ranks.
     Nodes,
-    /// So many on each node, node by node.
+    /// Each node gets this many ranks, node by node.
     PerNode(u32),
 }
 
@@ -26,20 +26,20 @@ pub struct Added {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Info {
-    /// Only on these nodes.
+    /// The hosts on which the program may run; `None`: any node of the run.
     pub hosts: Option<Vec<String>>,
-    /// Those of them that are added if the run does not have them.
+    /// The hosts of `hosts` that are added if the run does not have them.
     pub added: Vec<Added>,
-    /// Files that name more of them, and whether these hosts are added.
+    /// Paths of files that name more hosts, and whether the hosts in each file are added to the run.
     pub host_files: Vec<(Vec<u8>, bool)>,
-    /// The working directory; relative: to that of the rank that asks.
+    /// The working directory; a relative path starts at the working directory of the rank that asks.
     pub cwd: Option<Vec<u8>>,
-    /// Where to look for the program before the usual places.
+    /// Folder in which the program is looked for before the usual places.
     pub path: Option<Vec<u8>>,
     pub layout: Layout,
-    /// Numbers of ranks that will do, if not all.
+    /// Numbers of ranks that the requester accepts if not all can be started.
     pub soft: Option<Vec<Triplet>>,
-    /// Further variables.
+    /// Additional environment variables, `NAME=VALUE`.
     pub env: Vec<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ pub enum BadInfo {
     NotOffered { key: String },
 }
 
-/// Keys that say how processes must run, of which nothing is done here. (Those that only give advice are ignored.)
+/// Keys that say how processes must run, and that wireup cannot obey. (Keys that only give advice are ignored.)
 const NOT_OFFERED: [&str; 9] = [
     "PMIX_PREFIX",
     "PMIX_PRELOAD_BIN",
@@ -106,7 +106,7 @@ impl Info {
         self.host_files.iter().map(|(path, _)| absolute(path, cwd))
     }
 
-    /// Adds the hosts in the files of hosts, which have been read.
+    /// Adds the hosts of the files that were read.
     ///
     /// # Errors
     /// The path of one that could not be read, and why.
@@ -131,7 +131,7 @@ impl Info {
         }
     }
 
-    /// The number of ranks to start, if the program asks for `most`: the largest of those that will do.
+    /// The number of ranks to start, if the program asks for `most`: the largest acceptable number.
     pub fn ranks(&self, most: u32) -> u32 {
         let Some(soft) = &self.soft else { return most };
         let of_triplet = |Triplet { first, last, step }: &Triplet| {
@@ -155,7 +155,7 @@ fn names(text: &str) -> impl Iterator<Item = Added> {
     })
 }
 
-/// `4`, `ppr:4:node`, `4:node`; `4:n`, as Open MPI 4 makes of `npernode`.
+/// Ranks per node, from `4`, `ppr:4:node` or `4:node`; or from `4:n`, into which Open MPI 4 turns `npernode`.
 fn per_node(text: &str) -> Option<u32> {
     let text = text.to_ascii_lowercase();
     let number = text.strip_prefix("ppr:").unwrap_or(&text);
@@ -165,18 +165,18 @@ fn per_node(text: &str) -> Option<u32> {
 
 fn layout(text: &str) -> Option<Layout> {
     let text = text.to_ascii_lowercase();
-    // Ranks may always outnumber slots here.
+    // Ranks may always outnumber slots in wireup.
     let text = text.strip_suffix(":oversubscribe").unwrap_or(&text);
     match text {
         "node" => Some(Layout::Nodes),
-        // Nodes have no finer places here.
+        // Wireup lays ranks out by node only, so the finer units mean the same.
         "slot" | "core" | "hwthread" | "numa" | "socket" | "package" | "l3cache" => Some(Layout::Slots),
         ppr if ppr.starts_with("ppr:") => per_node(ppr).map(Layout::PerNode),
         _ => None,
     }
 }
 
-/// `2`, `2:8`, `2:8:2`, separated by commas.
+/// Reads `2`, `2:8`, `2:8:2`, separated by commas.
 fn triplets(text: &str) -> Option<Vec<Triplet>> {
     let triplet = |word: &str| {
         let numbers: Vec<u32> = word.split(':').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;
@@ -190,7 +190,7 @@ fn triplets(text: &str) -> Option<Vec<Triplet>> {
     text.split(',').map(triplet).collect()
 }
 
-/// Lines `NAME=VALUE`; others are no variables.
+/// The lines of the form `NAME=VALUE`; other lines are ignored.
 fn variables(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let lines = value.split(|byte| *byte == b'\n');
     lines.filter(|line| line.iter().position(|byte| *byte == b'=').is_some_and(|at| at > 0)).map(<[u8]>::to_vec)

@@ -42,18 +42,19 @@ use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 /// read restarts the time. Chosen: a person who pressed Ctrl-C waits for a prompt.
 const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
-/// A process that repeats its signal within this time means the same (ns). Chosen: longer than the pause between the
-/// two signals of `timeout` on a loaded machine, shorter than that between two decisions of a person.
+/// Time within which a second signal from the same process is taken for a repetition of the first (ns). Chosen: longer
+/// than the pause between the two signals of `timeout` on a loaded machine, shorter than the pause between two
+/// decisions of a person.
 const SAME_SIGNAL_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
 pub struct LauncherConfig {
     pub job: JobSpec,
-    /// End the job after this time.
+    /// Time after which the job is ended (ns); `None`: no limit.
     pub timeout_ns: Option<u64>,
-    /// Tell the agents to leave when the job has ended (a one-shot run).
+    /// Whether the agents are told to leave when the job has ended (a one-shot run).
     pub one_shot: bool,
-    /// The job's standard input goes through this launcher (not inherited).
+    /// Whether the job's standard input goes through this launcher, instead of being inherited by a rank.
     pub relay_stdin: bool,
     /// The nodes on which ranks of further jobs may run.
     pub places: Vec<Place>,
@@ -62,7 +63,7 @@ pub struct LauncherConfig {
 
 /// A rank's request for processes.
 struct Request {
-    /// The job of the rank.
+    /// The job of the rank that asks.
     by: JobId,
     from: Rank,
     request: SpawnRequest,
@@ -76,31 +77,31 @@ pub struct Launcher {
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
     family: Family,
-    /// Jobs that ranks have asked for.
+    /// Number of jobs that ranks have asked for so far.
     children: u32,
-    /// Jobs that ranks have asked for and whose hostfiles are being read.
+    /// Requests of ranks whose hostfiles are being read, by the number of the new job.
     reading: BTreeMap<JobId, Request>,
     /// Agents on whose nodes no job can start.
     lost: BTreeSet<AgentId>,
-    /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their
-    /// jobs.
+    /// Bytes returned by `poll` and not written yet, for standard output and error: number of bytes and job, in the
+    /// order in which they are written.
     unwritten: [VecDeque<(JobId, u64)>; 2],
-    /// Output is dropped; credit is returned immediately.
+    /// Whether output is dropped; credit for it is returned immediately.
     discard: bool,
     stdin_credit: usize,
     stdin_ended: bool,
     /// The first signal that asked for the end, and when it came.
     interrupted: Option<(i32, Instant)>,
     timeout_at: Option<Instant>,
-    /// The failure reported to the user: only the first one counts.
+    /// The failure reported to the user, which is the first one.
     failure: Option<Failure>,
     /// The report of the job that the user has launched.
     done: Done,
-    /// All jobs have ended.
+    /// How the run has ended; `None` until all of its jobs have ended.
     ended: Option<Ended>,
-    /// The end was requested: do not wait for ever for a reader.
+    /// Whether the end was requested: unread output is then awaited only for a limited time.
     is_ending: bool,
-    /// When output last made progress, or started to wait.
+    /// When a reader last took output, or output began to wait for a reader.
     moved_at: Instant,
 }
 
@@ -257,7 +258,7 @@ impl Launcher {
             }
             Control::Missing(missing) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
             Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
-            // All other messages are between agents, are sent by launchers, or answer requests that this launcher does
+            // All other messages are sent between agents or by launchers, or answer requests that this launcher does
             // not make.
             _ => {}
         }
@@ -289,7 +290,7 @@ impl Launcher {
             }
             Start::Open | Start::Over if self.may_fail(job) => {
                 let ends_job = failure.cause.ends_job();
-                // Of failures that end jobs, and of those that end nothing, the first counts.
+                // The first failure counts: of those that end jobs, and of those that end nothing.
                 if self.may_still_fail() && (ends_job || self.failure.is_none()) {
                     self.failure = Some(failure.clone());
                 }
@@ -302,7 +303,7 @@ impl Launcher {
         }
     }
 
-    /// A job ends because of a failure: ends those that belong to it and were not told so.
+    /// A job ends because of a failure: ends the jobs that belong to it and were not told to end.
     fn end_with(&mut self, job: JobId) {
         let grace_ns = self.config.job.options.kill_grace_ns;
         self.family.on_told_to_end(job);
@@ -315,7 +316,7 @@ impl Launcher {
     fn on_ended(&mut self, job: JobId, Ended { failure, done }: Ended) {
         let start = self.family.start_of(job);
         if let Some(failure) = failure {
-            // It was not reported before if the job was refused.
+            // A job that was refused has not reported its failure before.
             match job == self.job && self.may_fail(job) {
                 true => {
                     let ends_job = failure.cause.ends_job();
@@ -509,7 +510,7 @@ impl Launcher {
         }
     }
 
-    /// Whether a failure of this job is news: it was not told to end.
+    /// Whether a failure of this job must be reported: the job was not told to end.
     fn may_fail(&self, job: JobId) -> bool {
         self.family.is_told_to_end(job).map_or_else(|| self.may_still_fail(), |is_told| !is_told)
     }
@@ -592,7 +593,7 @@ impl Launcher {
         }
     }
 
-    /// About one of the jobs, or (job 0 of a session that outlives its jobs) about none.
+    /// A notice about one of the jobs; or, for job 0 of a session that outlives its jobs, a notice about the session.
     fn notice_of(&mut self, job: JobId, notice: Notice) {
         let is_spawned = job != self.job && self.family.has(job);
         self.notice(if is_spawned { Notice::OfJob { job, notice: notice.into() } } else { notice });

@@ -12,17 +12,18 @@ use wireup_wire::job::{Block, NodeSpec};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub node: NodeSpec,
-    /// How many ranks it has room for, if that was said.
+    /// Number of slots of the node, if the user or the batch system has said it.
     pub slots: Option<u32>,
-    /// Further names and addresses of its machine, as far as the launcher knows them. Virtual nodes have those of their
-    /// common machine.
+    /// Other names and addresses of the node's machine, as far as the launcher knows them. Virtual nodes have the names
+    /// of their common machine.
     pub other_names: Vec<String>,
 }
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum NoSeats {
     #[error(
-        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key add-host"
+        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key \
+         add-host"
     )]
     UnknownHost { host: String },
     #[error("{host} cannot be added to the nodes of this run, {reason}")]
@@ -41,13 +42,13 @@ pub enum NoSeats {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
     Free,
-    /// Why not, and what to do: goes on after a comma.
+    /// No hosts can be added. The text says why, and what to do; it continues a sentence after a comma.
     Fixed(&'static str),
 }
 
 impl Growth {
-    /// The places, with hosts that are not among them yet. An added host serves one job; so its agent ends with this
-    /// job, and the same host gets another agent for the next.
+    /// Returns `places` with the hosts that are not among them. An added host serves one job: its agent ends with this
+    /// job, and the host gets another agent for the next job.
     ///
     /// # Errors
     /// Why they cannot be added.
@@ -76,9 +77,9 @@ impl Growth {
 /// The nodes of a run while seats on them are being given away.
 pub struct Seats<'p> {
     places: &'p [Place],
-    /// Ranks on each place.
+    /// Number of ranks on each place.
     taken: Vec<u32>,
-    /// Places where no rank can start.
+    /// Indexes of places where no rank can start.
     lost: BTreeSet<usize>,
 }
 
@@ -88,14 +89,14 @@ impl<'p> Seats<'p> {
         Seats { places, taken, lost: BTreeSet::new() }
     }
 
-    /// The same without the places of these agents, which are lost.
+    /// Excludes the places of these agents, which are lost.
     pub fn without(mut self, lost: &BTreeSet<AgentId>) -> Seats<'p> {
         let places = self.places.iter().enumerate().filter(|(_, place)| lost.contains(&place.node.agent));
         self.lost = places.map(|(at, _)| at).collect();
         self
     }
 
-    /// Gives seats to ranks: how many on each place.
+    /// Chooses places for ranks; returns how many ranks each place gets.
     ///
     /// # Errors
     /// Why there are none.
@@ -160,9 +161,9 @@ impl<'p> Seats<'p> {
 /// The places by the names of their nodes.
 struct Names<'p> {
     whole: BTreeMap<&'p str, Vec<usize>>,
-    /// By the part before the first dot, of names that have one.
+    /// Places by the part of their names before the first dot, for names with a dot.
     short: BTreeMap<&'p str, Vec<usize>>,
-    /// By the other names of their machines.
+    /// Places by the other names of their machines.
     other: BTreeMap<&'p str, Vec<usize>>,
 }
 
@@ -182,7 +183,8 @@ impl<'p> Names<'p> {
         names
     }
 
-    /// The places that a user means who writes `host`: with or without its domain, or another name of the machine.
+    /// The places that a user means by `host`: a node's name with or without its domain, or another name of its
+    /// machine.
     fn find(&self, host: &str) -> Option<&Vec<usize>> {
         let host = without_user(host);
         let by_domain = || match host.split_once('.') {
@@ -193,7 +195,7 @@ impl<'p> Names<'p> {
     }
 }
 
-/// A name may have a user in front.
+/// Removes the user from a name of the form `user@host`.
 fn without_user(name: &str) -> &str {
     name.rsplit_once('@').map_or(name, |(_, host)| host)
 }

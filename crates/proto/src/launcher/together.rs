@@ -5,13 +5,13 @@ use wireup_wire::ids::JobId;
 
 #[derive(Default)]
 pub struct Together {
-    /// In both directions, with the number of open connections. There may be none: one job has started the other, or
-    /// both belonged together by way of a third one.
+    /// Number of open connections between two jobs, stored for both directions. It may be 0: one job has started the
+    /// other, or a third job, now over, connected the two.
     links: BTreeMap<JobId, BTreeMap<JobId, u32>>,
 }
 
 impl Together {
-    /// They belong together until all their connections, if there will be any, have ended.
+    /// Joins two jobs: they belong together until all their connections, if there will be any, have ended.
     pub fn link(&mut self, one: JobId, other: JobId) {
         self.add(one, other, 0);
     }
@@ -26,7 +26,7 @@ impl Together {
         }
     }
 
-    /// One connection has ended. Even if it was the last one, they may still belong together by way of other jobs.
+    /// One connection has ended. Even after the last one the two jobs may belong together by way of other jobs.
     pub fn disconnect(&mut self, one: JobId, other: JobId) {
         for (from, to) in [(one, other), (other, one)] {
             let Some(links) = self.links.get_mut(&from) else { continue };
@@ -37,7 +37,7 @@ impl Together {
         }
     }
 
-    /// A job is over. Those that belonged together by way of it still do.
+    /// A job is over. Jobs that belonged together by way of it still belong together.
     pub fn remove(&mut self, job: JobId) {
         let neighbours: Vec<JobId> = self.links.remove(&job).unwrap_or_default().into_keys().collect();
         for neighbour in &neighbours {
@@ -49,7 +49,7 @@ impl Together {
         self.links.retain(|_, links| !links.is_empty());
     }
 
-    /// All jobs that belong to this one, with it.
+    /// All jobs that belong to this one, and the job itself.
     pub fn all_with(&self, job: JobId) -> BTreeSet<JobId> {
         let (mut found, mut open) = (BTreeSet::from([job]), vec![job]);
         while let Some(next) = open.pop() {

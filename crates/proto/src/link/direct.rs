@@ -40,13 +40,14 @@ use wireup_wire::limits::DIRECT_WAIT_NS_MAX;
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::{Point, Routed};
 
-/// How long to wait for an explanation through the tree before a lost link is reported (ns). Chosen: the parent reports
-/// a gone agent after at most a fifth of a second, and the report needs some hops.
+/// When the parent's explanation of a lost link is awaited no longer (ns), and the loss is reported. Chosen: the parent
+/// reports a gone agent after at most a fifth of a second, and the report needs some hops.
 const EXPLAIN_NS: u64 = 500_000_000;
 /// How long to wait before frames that a link may have lost are sent again (ns): at the end of a session all links
 /// close, one after another, and no frame is needed any more. Chosen: agents of one session leave within this time.
 const AGAIN_NS: u64 = 100_000_000;
-/// Bytes that a peer may keep for us when no job is in progress between the two. Chosen: less than a job's own state.
+/// Bytes that a peer may keep for this agent while no job is in progress between the two. Chosen: less than a job's own
+/// state.
 const IDLE_BYTES_MAX: usize = 4 << 10;
 /// All peers of one agent that are not neighbours.
 pub struct Direct {
@@ -54,26 +55,26 @@ pub struct Direct {
     ways: Ways,
     /// Where this agent can be dialled; `None` before it listens.
     addresses: Option<Vec<String>>,
-    /// The driver was asked to listen.
+    /// Whether the driver was asked to listen.
     asked_to_listen: bool,
     /// This agent's address in the transport that all agents have agreed on.
     point: Option<Point>,
-    /// The agents have not agreed on a transport yet.
+    /// Whether the agents have not agreed on a transport yet.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
-    /// Messages to be sent through the tree, in order.
+    /// Messages to be sent through the tree, in order, each with its job.
     routed: VecDeque<(JobId, Routed)>,
     /// Links to be closed.
     closing: Vec<LinkId>,
     now: Instant,
 }
 
-/// How frames reach peers in general.
+/// How frames reach peers in this session.
 #[derive(Clone, Copy)]
 struct Ways {
-    /// No direct links are made.
+    /// Whether no direct links are made.
     tree_only: bool,
-    /// Agents on the path through the tree may be lost while others continue.
+    /// Whether agents on the path through the tree may be lost while others continue.
     standing: bool,
 }
 
@@ -140,8 +141,8 @@ impl Direct {
         }
     }
 
-    /// A frame arrived over a link beside the tree; returned if it is for this agent and next in order. Call `follower`
-    /// afterwards.
+    /// Handles a frame that arrived over a direct link; returned if it is for this agent and next in order. Call
+    /// `follower` afterwards.
     pub fn on_frame(&mut self, from: AgentId, link: LinkId, frame: Frame, out: &mut Outbox) -> Option<Frame> {
         let peer = self.peers.get_mut(&from)?;
         if frame.kind == Kind::Pair {
@@ -160,7 +161,7 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// A frame arrived through the tree; as for `on_frame`.
+    /// Handles a frame that arrived through the tree; returned if it is next in order. Call `follower` afterwards.
     pub fn on_routed(&mut self, from: AgentId, number: u32, frame: Frame) -> Option<Frame> {
         let peer = peer(&mut self.peers, self.ways, from);
         if frame.kind == Kind::Pair {
@@ -178,7 +179,7 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// The next frame of those that arrived out of order.
+    /// The next frame of those that arrived before their predecessors, if it is next in order.
     pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
         self.peers.get_mut(&from)?.window.follower()
     }

@@ -1,6 +1,6 @@
 //! The links of one agent: the peer at the other end of each, and the partially read frames.
 //!
-//! Links beside the tree are made when first needed (`direct`); neighbours in the tree do not need them.
+//! Direct links to other agents are made when first needed (`direct`); neighbours in the tree do not need them.
 //! `session::routes` determines the route of a frame to an agent that is not a neighbour.
 
 use super::Neighbours;
@@ -80,7 +80,7 @@ impl Links {
             Peer::Child { agent, .. } => drop(self.neighbours.on_child_down(agent)),
             Peer::Launcher if self.policy.has_many_launchers() => {}
             Peer::Parent | Peer::Launcher => self.neighbours.on_up_lost(),
-            // The loss of a link beside the tree is handled where its reason is known.
+            // The loss of a direct link is handled by `direct`, which learns the reason.
             Peer::Rejoin { .. } | Peer::Direct(_) => {}
         }
         Some(peer)
@@ -116,21 +116,21 @@ impl Links {
         link.is_some()
     }
 
-    /// Sends to a child, now or when it has linked; frames for a lost child are dropped.
+    /// Sends a frame to a child, now or when the child has linked; frames for a lost child are dropped.
     pub fn send_child(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         if let Some((link, frame)) = self.neighbours.for_child(agent, frame) {
             out.send(link, frame);
         }
     }
 
-    /// Sends to all children that are linked or expected.
+    /// Sends a frame to all children that are linked or expected.
     pub fn send_children(&mut self, frame: &Frame, out: &mut Outbox) {
         for child in self.neighbours.all().collect::<Vec<_>>() {
             self.send_child(child, frame.clone(), out);
         }
     }
 
-    /// Sends towards these agents, down the session's tree; each child gets the frame once.
+    /// Sends a frame towards these agents, down the session's tree; each child gets the frame once.
     pub fn pass_on(&mut self, routes: &Routes, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
         for child in routes.branches_to(agents) {
             self.send_child(child, frame.clone(), out);
@@ -169,20 +169,20 @@ impl Links {
         self.settle_direct(routes, out);
     }
 
-    /// The transport for links beside the tree has been decided.
+    /// The agents have agreed whether to use the transport for direct links.
     pub fn on_decided(&mut self, routes: &Routes, point: Option<Point>, out: &mut Outbox) {
         self.direct.on_decided(point);
         self.settle_direct(routes, out);
     }
 
-    /// Sends to any other agent: on the tree's link if it is a neighbour, otherwise as `direct` decides.
+    /// Sends a frame to any other agent: on the tree's link if the agent is a neighbour, otherwise as `direct` decides.
     ///
     /// # Panics
     /// For this agent itself.
     pub fn send_peer(&mut self, routes: &Routes, agent: AgentId, frame: Frame, out: &mut Outbox) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
         if routes.is_lost(agent) {
-            // Its jobs are being ended.
+            // The jobs with ranks at the lost agent are being ended.
         } else if routes.is_parent(agent) {
             self.send_up(frame, out);
         } else if routes.is_own_child(&self.neighbours, agent) {
@@ -235,14 +235,14 @@ impl Links {
         self.settle_direct(routes, out);
     }
 
-    /// A link beside the tree broke.
+    /// A direct link broke.
     pub fn on_direct_lost(&mut self, routes: &Routes, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
         self.direct.on_lost(agent, link, problem);
         self.settle_direct(routes, out);
     }
 
-    /// A frame routed through the tree, to this agent or another. `branch`: the child that forwarded it; `None`: the
-    /// parent.
+    /// Handles a frame routed through the tree, to this agent or another. `branch`: the child that forwarded it;
+    /// `None`: the parent.
     ///
     /// # Errors
     /// No correct agent sends such a frame.
@@ -280,7 +280,7 @@ impl Links {
         Ok(())
     }
 
-    /// A frame over a link beside the tree.
+    /// Handles a frame that arrived over a direct link.
     pub fn on_beside(&mut self, link: LinkId, from: AgentId, frame: Frame, out: &mut Outbox, fx: &mut Effects) {
         let job = JobId(frame.job);
         if let Some(frame) = self.direct.on_frame(from, link, frame, out) {
@@ -293,7 +293,7 @@ impl Links {
     /// The next frame of an agent that waited for the frame before it.
     pub fn on_followers(&mut self, from: AgentId, fx: &mut Effects) {
         if let Some(frame) = self.direct.follower(from) {
-            // It may be of another job than the frame before it.
+            // The frame may be of another job than the frame before it.
             let job = JobId(frame.job);
             fx.push(Effect::Early(early::Input::Frame { from, frame }));
             fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
@@ -301,7 +301,7 @@ impl Links {
         }
     }
 
-    /// Handles timeouts and reports of links beside the tree.
+    /// Handles timeouts and reports of direct links.
     pub fn check_direct(&mut self, routes: &Routes, out: &mut Outbox, fx: &mut Effects) {
         self.direct.on_tick();
         self.settle_direct(routes, out);

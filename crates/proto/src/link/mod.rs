@@ -1,7 +1,7 @@
-//! The links of one agent: those to its neighbours in the tree, and those beside it.
+//! The links of one agent: those to its neighbours in the tree, and direct links to other agents.
 //!
 //! `links` knows the peer at the other end of each, `neighbours` the linked neighbours in the tree and the frames that
-//! wait for the others, `direct` the links beside the tree, `window` the sequence numbers that keep their frames in
+//! wait for the others, `direct` the direct links, `window` the sequence numbers that keep their frames in
 //! order.
 
 mod direct;

@@ -12,7 +12,7 @@ use wireup_wire::ids::AgentId;
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Neighbours {
     children: BTreeMap<AgentId, LinkId>,
-    /// Children that were started and have not linked.
+    /// Children that were started and have not linked, each with the frames that wait for its link.
     expected: BTreeMap<AgentId, Vec<Frame>>,
     up: Option<LinkId>,
     waiting_up: Vec<Frame>,

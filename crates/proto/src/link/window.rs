@@ -21,20 +21,20 @@ use wireup_wire::limits::{DIRECT_WAITING_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX, UN
 
 #[derive(Default)]
 pub struct Window {
-    /// Frames sent through the tree are kept too.
+    /// Whether frames sent through the tree are kept too.
     keeps_all: bool,
     /// Number of the next frame to send.
     next: u64,
-    /// Sent and possibly not received, oldest first.
+    /// Frames that were sent and are not acknowledged, oldest first.
     kept: VecDeque<Kept>,
     /// Number of the next frame to hand out.
     expected: u64,
-    /// Frames that arrived before their predecessors.
+    /// Frames that arrived before their predecessors, by number.
     early: BTreeMap<u64, Frame>,
     early_bytes: usize,
     /// Number of the next frame on the link; `None` before the other side has sent its first number.
     on_link: Option<u64>,
-    /// Received in order, and not acknowledged yet.
+    /// Number of frames that were received in order and not acknowledged yet; `untold_bytes`: their bytes.
     untold_frames: u32,
     untold_bytes: usize,
 }
@@ -42,11 +42,11 @@ pub struct Window {
 struct Kept {
     number: u64,
     frame: Frame,
-    /// It was sent through the tree.
+    /// Whether the frame was sent through the tree.
     is_routed: bool,
 }
 
-/// More frames wait for a missing one than allowed.
+/// More frames than allowed wait for a missing one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMuch;
 
@@ -116,7 +116,7 @@ impl Window {
         self.kept.iter().map(|kept| kept.frame.wire_len()).sum::<usize>() + self.early_bytes
     }
 
-    /// The other side starts the link with this number.
+    /// Notes the number of the first frame that the other side sends on the link.
     pub fn begin(&mut self, number: u32) {
         self.on_link = Some(whole(number, self.expected));
     }
@@ -127,7 +127,7 @@ impl Window {
     /// Too many frames wait.
     pub fn on_link(&mut self, frame: Frame) -> Result<Option<Frame>, TooMuch> {
         let Some(number) = &mut self.on_link else {
-            // A correct agent sends its first number before anything else.
+            // A correct agent announces its first frame number before its first frame, so this frame is dropped.
             return Ok(None);
         };
         let at = *number;
@@ -180,7 +180,8 @@ impl Window {
         Some(frame)
     }
 
-    /// The number to acknowledge, once enough was received.
+    /// Number of the next expected frame, to be acknowledged; `None`: too little was received since the last
+    /// acknowledgement.
     pub fn acknowledge(&mut self) -> Option<u32> {
         if self.untold_frames < UNACKNOWLEDGED_FRAMES_MAX && self.untold_bytes < UNACKNOWLEDGED_BYTES_MAX {
             return None;
@@ -188,7 +189,8 @@ impl Window {
         self.acknowledge_now(0)
     }
 
-    /// The same if it covers more than this many bytes.
+    /// Number of the next expected frame, to be acknowledged if more than `bytes` bytes were received since the last
+    /// acknowledgement.
     pub fn acknowledge_now(&mut self, bytes: usize) -> Option<u32> {
         if self.untold_bytes <= bytes {
             return None;

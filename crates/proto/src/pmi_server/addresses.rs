@@ -21,10 +21,10 @@ use wireup_wire::hex;
 use wireup_wire::ids::{Client, NodeId, Rank};
 use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX};
 
-/// A name and the rank that is reached there.
+/// A name under which addresses are stored, and the rank that is reached there.
 type Key = (Bytes, Rank);
 
-/// A local rank's request, with the number that it has given to it.
+/// A local rank's request for an address. `id`: the number that the rank has given to the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question {
     pub client: Client,
@@ -36,20 +36,20 @@ pub type Answer = (Question, Option<Bytes>);
 
 #[derive(Default)]
 pub struct Addresses {
-    /// Of the ranks of this node, and of others that were asked for here.
+    /// Addresses of the ranks of this node, and of other ranks that were asked for here.
     known: BTreeMap<Key, Bytes>,
     waiting: BTreeMap<Key, Waiting>,
-    /// How many names a local rank has told.
+    /// Number of names under which each local rank has reported an address.
     names: BTreeMap<Rank, usize>,
     /// Local ranks that have left.
     left: BTreeSet<Rank>,
-    /// Nodes that have got all addresses of a name.
+    /// Nodes that have received all addresses of a name.
     informed: BTreeSet<(NodeId, Bytes)>,
     answers: Vec<Answer>,
     messages: BTreeMap<NodeId, Vec<Between>>,
 }
 
-/// Who waits for an address.
+/// The local requests and the nodes that wait for one address.
 #[derive(Default)]
 struct Waiting {
     local: Vec<Question>,
@@ -115,7 +115,7 @@ impl Addresses {
         cards.into_iter().for_each(|card| self.have(node, name, card));
     }
 
-    /// The addresses of other local ranks, as many as fit.
+    /// Adds the addresses of other local ranks, as many as fit.
     fn add_others(&self, name: &Bytes, is_local: impl Fn(Rank) -> bool, cards: &mut Vec<Card>) {
         let asked: BTreeSet<Rank> = cards.iter().map(|card| card.rank).collect();
         let all = self.known.range((name.clone(), Rank(0))..).take_while(|((of, _), _)| of == name);
@@ -129,7 +129,7 @@ impl Addresses {
         }
     }
 
-    /// An agent answers. Cards of ranks that are not on its node are ignored.
+    /// Handles an agent's answer. Addresses of ranks that are not on its node are ignored.
     pub fn on_have(&mut self, name: &Bytes, cards: Vec<Card>, is_there: impl Fn(Rank) -> bool) {
         for Card { rank, value } in cards.into_iter().filter(|card| is_there(card.rank)) {
             let key = (name.clone(), rank);
@@ -140,19 +140,19 @@ impl Addresses {
         }
     }
 
-    /// A local rank has left: it tells nothing more.
+    /// A local rank has left: it reports no more addresses.
     pub fn on_left(&mut self, rank: Rank) {
         self.left.insert(rank);
         let waits: Vec<Key> = self.waiting.keys().filter(|key| key.1 == rank).cloned().collect();
         waits.iter().for_each(|key| self.settle(key, None));
     }
 
-    /// A local rank takes no more answers.
+    /// A local rank has closed its socket: its requests are dropped.
     pub fn on_closed(&mut self, client: Client) {
         self.waiting.values_mut().for_each(|waiting| waiting.local.retain(|question| question.client != client));
     }
 
-    /// What local ranks are to be told, in order.
+    /// Removes and returns the answers for local ranks, in order.
     pub fn take_answers(&mut self) -> Vec<Answer> {
         std::mem::take(&mut self.answers)
     }
@@ -168,7 +168,7 @@ impl Addresses {
         self.known.insert(key, value);
     }
 
-    /// Answers all that wait.
+    /// Answers everybody who waits for an address.
     fn settle(&mut self, key: &Key, value: Option<&Bytes>) {
         let Some(Waiting { local, nodes }) = self.waiting.remove(key) else { return };
         self.answers.extend(local.into_iter().map(|question| (question, value.cloned())));
@@ -177,7 +177,7 @@ impl Addresses {
         }
     }
 
-    /// What is asked of one agent during one input goes into one message.
+    /// Adds a rank to a message to an agent: requests made during one input share one message.
     fn want(&mut self, node: NodeId, (name, rank): &Key) {
         let messages = self.messages.entry(node).or_default();
         match messages.last_mut() {

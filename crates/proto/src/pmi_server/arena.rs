@@ -25,12 +25,13 @@ pub const SLOT_LEN_MAX: usize = 1 << 20;
 /// A job's arenas: at most one is in use at a time.
 #[derive(Default)]
 pub struct Arenas {
-    /// How many there have been; the current one's number. Slots only grow, by powers of two, so there are few arenas.
+    /// Number of arenas so far, which is the number of the current one. Slots only grow, by powers of two, so there are
+    /// few arenas.
     count: u32,
     current: Option<Current>,
-    /// Requested and not created yet.
+    /// Arenas that were requested and are not created yet.
     requested: Vec<Requested>,
-    /// An arena could not be created: no more are requested.
+    /// Whether an arena could not be created: no more are requested.
     failed: bool,
 }
 
@@ -45,7 +46,7 @@ struct Current {
     slots: [Slot; ARENA_SLOTS as usize],
 }
 
-/// The ranks that hold it; sorted.
+/// A slot of an arena, with the ranks that hold it, sorted.
 #[derive(Default)]
 struct Slot {
     held: Vec<LocalRank>,
@@ -54,7 +55,7 @@ struct Slot {
 /// The location of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The number used in messages to ranks.
+    /// The number by which messages to ranks refer to the slot.
     pub number: u32,
     pub share: ShareId,
     pub slot: u32,
@@ -138,7 +139,7 @@ impl Slot {
 }
 
 impl Place {
-    /// The number of its arena; never 0.
+    /// The number of the slot's arena; never 0.
     pub fn arena(self) -> u32 {
         self.number / ARENA_SLOTS
     }

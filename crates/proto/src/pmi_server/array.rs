@@ -32,9 +32,9 @@ pub fn lay_out(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes])
 
 /// The values of all nodes, checked once.
 struct Gathered {
-    /// By node.
+    /// Blocks of values, by node.
     nodes: Vec<Block>,
-    /// The ranks of each node precede those of the next: the values are in rank order.
+    /// Whether the ranks of each node precede those of the next: the values are then in rank order.
     in_order: bool,
     longest: u32,
     packed_len: usize,

@@ -1,8 +1,8 @@
-//! The conversations with this node's ranks: one over the socket that each inherits, and those of further libraries in
-//! them.
+//! The PMI conversations with this node's ranks: one over the socket that each rank inherits, and those of secondary
+//! clients, which are other PMI libraries in a rank's process.
 //!
-//! A further library has groups, addresses, relays and published names. The job's fences, pairs and node attributes are
-//! those of the inherited socket.
+//! A secondary client has groups, addresses, relays and published names of its own. The job's fences, pairs and node
+//! attributes belong to the inherited socket.
 
 use super::connection::PmiLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use wireup_wire::ids::{Client, LocalRank};
 use wireup_wire::pmi::Request;
 
 pub struct Clients {
-    /// By local rank.
+    /// Conversations over the inherited sockets, by local rank.
     own: Vec<PmiLink>,
     further: BTreeMap<Client, PmiLink>,
     /// Ranks that enter no more collectives of the job.
@@ -27,7 +27,7 @@ impl Clients {
         }
     }
 
-    /// A further library joins.
+    /// A secondary client (another PMI library in a rank's process) connects.
     pub fn join(&mut self, client: Client) {
         self.further.insert(client, PmiLink::further());
     }
@@ -49,7 +49,7 @@ impl Clients {
         own.into_iter().chain(further).find(|(_, link)| link.own_groups.is_under_way(group))
     }
 
-    /// A further library has closed its socket, or its rank is gone.
+    /// A secondary client has closed its socket, or its rank has ended.
     pub fn forget(&mut self, client: Client) {
         self.further.remove(&client);
     }
@@ -59,13 +59,13 @@ impl Clients {
         self.departed.insert(local);
     }
 
-    /// Whether a rank enters no more collectives, not even those of groups of a further library.
+    /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
     pub fn has_left(&self, local: LocalRank) -> bool {
         self.departed.contains(&local) && !self.further.keys().any(|client| client.local == local)
     }
 }
 
-/// Whether a further library may ask for this.
+/// Whether a secondary client may send this request.
 pub fn is_offered(request: &Request<'_>) -> bool {
     match request {
         Request::Init { version: 2, .. }

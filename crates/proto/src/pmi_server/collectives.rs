@@ -21,11 +21,12 @@ use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_
 
 /// The result that a rank receives when its collective is complete.
 pub enum Completion<'a> {
-    /// Incremented by each fence that published pairs.
+    /// A fence. `version`: a number that each fence with published pairs increments.
     Fence {
         version: u32,
     },
-    /// The array's place in the arena, unless it has memory of its own; whether the arena is new to the rank.
+    /// An allgather. `place`: the array's place in the arena; `None`: the array has memory of its own. `new`: whether
+    /// the rank has not used this arena before.
     Array {
         place: Option<u32>,
         new: bool,
@@ -76,7 +77,7 @@ impl PmiLink {
         }
     }
 
-    /// Records the arena that the rank is told about; returns whether it has changed.
+    /// Records which arena the rank uses; returns whether it has changed.
     pub fn see_arena(&mut self, number: u32) -> bool {
         std::mem::replace(&mut self.arena, number) != number
     }
@@ -126,7 +127,7 @@ impl Turn<'_, '_> {
         self.effects.push(Effect::Enter { entry, reply_to: ReplyTo::Allgather { id } });
     }
 
-    /// Where the ranks listen: answered when it is known.
+    /// Answers where the ranks listen, at once or when it is known.
     pub(super) fn on_endpoints(&mut self, envelope: &Envelope<'_>) {
         if !self.facts.has_endpoints {
             return self.refuse(envelope, "the_ranks_of_this_job_have_no_sockets");
@@ -138,7 +139,7 @@ impl Turn<'_, '_> {
         }
     }
 
-    /// The secret of the job's ranks: answered when it is known.
+    /// Answers with the secret of the job's ranks, at once or when it is known.
     pub(super) fn on_secret(&mut self, envelope: &Envelope<'_>) {
         let Self { tables, reply, dialect, effects, who, .. } = self;
         match tables.endpoints.ask_secret(who.client, envelope.thread) {
@@ -206,14 +207,14 @@ impl Turn<'_, '_> {
 }
 
 impl PmiLink {
-    /// It is known where the ranks listen, for a rank that has asked.
+    /// Answers a rank that has asked where the ranks listen.
     pub fn answer_endpoints(&mut self, thread: Option<&[u8]>, reply: &mut Vec<u8>) {
         if self.state != State::Closed {
             encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Done, reply);
         }
     }
 
-    /// The secret is known, for a rank that has asked.
+    /// Answers a rank that has asked for the secret.
     pub fn answer_secret(&mut self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
         if self.state != State::Closed {
             encode_reply(self.dialect, Command::Secret, thread, &Reply::Secret(secret), reply);

@@ -11,18 +11,18 @@ use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet, Wait
 use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
 
 pub struct PmiLink {
-    /// With a further library: only what needs no conversation of the whole rank.
+    /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
     is_further: bool,
     reader: RequestReader,
     pub(super) state: State,
     pub(super) dialect: Dialect,
-    /// The subversion of PMI-1.
+    /// Subversion of PMI-1 that was agreed on.
     pub(super) subversion: u32,
     /// Number of group barriers in which the rank waits.
     pub(super) groups: usize,
     /// Number of our own client's collectives in progress.
     pub(super) outstanding: u32,
-    /// The number of the arena that the rank was told about; 0: none.
+    /// Number of the arena that the rank uses; 0: none.
     pub(super) arena: u32,
     /// Whether something was put since the last fence.
     has_put: bool,
@@ -30,10 +30,10 @@ pub struct PmiLink {
     pub(super) lazy: u32,
     /// A get that delays the requests after it.
     pub(super) waiting_get: Option<WaitingGet>,
-    /// The same for a request about a name.
+    /// A request about a name that delays the requests after it.
     pub(super) waiting_name: Option<WaitingName>,
     pub(super) own_groups: OwnGroups,
-    /// Number of questions for addresses that are not answered.
+    /// Number of requests for addresses that are not answered.
     pub(super) questions: u32,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
-//!                                     its outcome ──► a table in shared memory ──► the ranks that have asked, and that will
+//!   outcome of the allgather ──► a table in shared memory ──► the ranks that ask for it
 //!   or the job has brought the table: the ports were reserved before (session/rank_ports)
 //! ```
 //!
@@ -25,12 +25,12 @@ use wireup_wire::values::values;
 /// A rank that waits for the table, and its request's `thrid`.
 type Asker = (Client, Option<Vec<u8>>);
 
-/// The secret is not here yet, and (if true) nobody has asked for it.
+/// The secret is not known yet. `true`: nobody has asked for it, so the caller must.
 pub struct MustAsk(pub bool);
 
 #[derive(Default)]
 pub struct Endpoints {
-    /// As hexadecimal digits; empty until it is needed.
+    /// The secret in hexadecimal digits; empty until it is known.
     secret: String,
     table: Option<ShareId>,
     /// The row of this node; empty until the table is known.
@@ -41,8 +41,8 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// The table is known, a row for each node, `own` that of this one. Returns its memory, and the ranks that wait for
-    /// it.
+    /// Stores the table of addresses: a row for each node; `own`: the row of this node. Returns the table's memory, and
+    /// the ranks that wait for it.
     pub fn on_known(&mut self, own: Bytes, rows: Vec<Bytes>, shares: &mut Shares) -> (ShareId, Vec<Asker>) {
         let layout = Layout::rows(rows.len() as u32, rank_address::LEN_MAX as u32);
         let share = shares.make(Content::Array(Array { layout, values: Values::ByRank(rows) }));
@@ -50,7 +50,7 @@ impl Endpoints {
         (share, std::mem::take(&mut self.waiting))
     }
 
-    /// A rank asks: the table, if it is there already.
+    /// Handles a rank's request for the table: returns the table, or lets the rank wait for it.
     pub fn ask(&mut self, client: Client, thread: Option<&[u8]>) -> Option<ShareId> {
         if self.table.is_none() {
             self.waiting.push((client, thread.map(<[u8]>::to_vec)));
@@ -58,7 +58,7 @@ impl Endpoints {
         self.table
     }
 
-    /// Where a local rank listens.
+    /// The address at which a local rank listens.
     pub fn own(&self, local: LocalRank) -> Option<Bytes> {
         rank_address::shift_port(&self.own, local.0.into()).map(Bytes::from)
     }
@@ -67,8 +67,8 @@ impl Endpoints {
         self.secret.as_bytes()
     }
 
-    /// A rank asks for the secret: that, if it is there already. Otherwise the rank waits, and the first one to wait
-    /// must ask for it.
+    /// Handles a rank's request for the secret: returns the secret, or lets the rank wait. The first rank that waits
+    /// must request the secret.
     pub fn ask_secret(&mut self, client: Client, thread: Option<&[u8]>) -> Result<&[u8], MustAsk> {
         if self.secret.is_empty() {
             self.waiting_for_secret.push((client, thread.map(<[u8]>::to_vec)));
@@ -77,7 +77,7 @@ impl Endpoints {
         Ok(self.secret.as_bytes())
     }
 
-    /// The secret is here. Returns the ranks that wait for it.
+    /// Stores the secret. Returns the ranks that wait for it.
     pub fn on_secret(&mut self, secret: &Secret) -> Vec<Asker> {
         self.secret.clear();
         secret.0.iter().for_each(|byte| write!(self.secret, "{byte:02x}").expect("memory takes any text"));
@@ -85,7 +85,8 @@ impl Endpoints {
     }
 }
 
-/// What this node's ranks enter the job's first allgather with: the first one with the node's address.
+/// The contributions of this node's ranks to the job's first allgather: the first rank contributes the node's address,
+/// the others nothing.
 pub fn entering(ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
     let entering = |(index, process): (usize, &Process)| {
         let value = if index == 0 { address.clone() } else { Bytes::new() };
@@ -95,7 +96,7 @@ pub fn entering(ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
     ranks.iter().enumerate().map(entering).collect()
 }
 
-/// The table from what all nodes have entered with.
+/// The table of addresses, from the contributions of all nodes.
 ///
 /// # Errors
 /// A message: a node has sent something else.

@@ -62,8 +62,8 @@ impl Turn<'_, '_> {
 }
 
 impl PmiLink {
-    /// A collective of a group is over. `array`: the values, unless all of them are empty; `None` in it: they come as
-    /// memory.
+    /// Answers a rank whose collective of a group is over. `array`: the values; `None`: all values are empty;
+    /// `Some(None)`: the values are in shared memory.
     pub fn answer_gather(&mut self, group: &Group, array: Option<Option<&[u8]>>, reply: &mut Vec<u8>) {
         let Some(id) = self.own_groups.end(group).filter(|_| self.state != State::Closed) else { return };
         self.outstanding -= 1;
@@ -94,7 +94,7 @@ pub fn lay_out(members: &Members, job_size: u32, gathered: &Bytes) -> Result<Opt
     if longest == 0 {
         return Ok(None);
     }
-    // Values of the same length can be used where they are.
+    // Values that all have the same length can be read in place.
     let layout = match lens().all(|len| len == longest) {
         true => Layout::rows(count, longest as u32),
         false => Layout::packed(count, longest as u32, lens().map(values::encoded_len).sum()),

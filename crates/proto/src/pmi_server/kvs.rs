@@ -44,14 +44,14 @@ pub struct Kvs {
     pending: Vec<u8>,
     /// Identifies the content of `pending`: marks of other generations are invalid.
     generation: u64,
-    /// Size of `pending` after overwritten puts were last dropped.
+    /// Size of `pending` (bytes) after overwritten puts were last dropped.
     kept_bytes: usize,
     /// Pairs from fences since the last segment was built.
     collected: Vec<Bytes>,
     collected_bytes: usize,
-    /// Oldest first.
+    /// Segments, oldest first.
     segments: Vec<Indexed>,
-    /// Memory of segments that have been merged.
+    /// Memory of segments that were merged into others.
     merged: Vec<ShareId>,
     version: u32,
     bytes_max: usize,
@@ -74,21 +74,21 @@ impl Default for Kvs {
 }
 
 struct Indexed {
-    /// The last version that it contains.
+    /// The last version that the segment contains.
     end: u32,
-    /// Length of its pairs, packed.
+    /// Length of the segment's pairs (bytes), packed.
     blob_len: usize,
     bytes: Bytes,
-    /// Memory with the same bytes, once a client has requested it.
+    /// Memory with the segment's bytes, once a client has requested it.
     share: Option<ShareId>,
 }
 
-/// How a client obtains the pairs that the agent has.
+/// The segments that a client must map to have all pairs of the agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// The client keeps this many of its segments, the oldest ones.
+    /// Number of segments that the client keeps, the oldest ones.
     pub keep: u32,
-    /// The segments that follow them, with the versions where they end.
+    /// The segments that follow the kept ones, with the versions where they end.
     pub fresh: Vec<(u32, ShareId)>,
 }
 
@@ -116,7 +116,7 @@ pub enum KvsError {
 }
 
 impl Kvs {
-    /// With pairs that are there from the beginning.
+    /// A kvs with pairs that exist from the beginning.
     pub fn with<'a>(pairs: impl Iterator<Item = &'a (Bytes, Bytes)>) -> Kvs {
         let (mut kvs, mut blob) = (Kvs::default(), Vec::new());
         pairs.for_each(|(key, value)| blob::push(&mut blob, key, value));
@@ -189,7 +189,7 @@ impl Kvs {
         }
         let (indexed_bytes, collected_bytes) = (self.indexed_bytes(), self.collected_bytes + len);
         if indexed_bytes + collected_bytes > self.bytes_max {
-            // Pairs that were overwritten do not count.
+            // Pairs that were overwritten do not count: building the index drops them.
             self.index()?;
             if self.indexed_bytes() + len > self.bytes_max {
                 return Err(Full.into());
@@ -332,7 +332,7 @@ fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) 
         live.extend(part.pairs().filter(is_live));
     }
     if live.is_empty() && keys == layout.pair_count() {
-        // All keys are the same as before.
+        // All keys of the older segments are in the newest one, which has no key twice.
         return Ok((layout, newest));
     }
     let pairs = || live.iter().copied().chain(index.pairs());

@@ -62,7 +62,7 @@ use wireup_wire::relay::{self, Target};
 pub struct PmiServer {
     job: JobId,
     clients: Clients,
-    /// `PMI_process_mapping`, if it fits into a value.
+    /// Value of `PMI_process_mapping`; `None`: it is longer than a value may be.
     process_mapping: Option<Vec<u8>>,
     kvs: Kvs,
     attrs: NodeAttrs,
@@ -212,7 +212,7 @@ impl PmiServer {
         }
     }
 
-    /// Another node's agent says something about a relay between ranks.
+    /// Handles a message of another node's agent about a relay between ranks.
     pub fn on_relayed(&mut self, facts: &Facts, node: NodeId, message: relay::Between, out: &mut Effects) {
         let PmiServer { relays, addresses, endpoints, .. } = self;
         relays.on_message(node, message, |Target { rank, name, datagrams }| {
@@ -224,7 +224,7 @@ impl PmiServer {
         self.carry_relays(facts, out);
     }
 
-    /// Something has happened at this end of a relay.
+    /// Handles an event of the socket at this end of a relay.
     pub fn on_relay_event(&mut self, facts: &Facts, relay: RelayId, event: RelayEvent, out: &mut Effects) {
         self.relays.on_event(relay, event);
         self.carry_relays(facts, out);
@@ -266,7 +266,8 @@ impl PmiServer {
         }
     }
 
-    /// A further library of a rank joins. If the rank has departed, others may have been told so: it is too late.
+    /// A secondary client connects. If its rank has departed, that may already have been reported: the client is too
+    /// late.
     pub fn on_joined(&mut self, client: Client, out: &mut Effects) {
         if self.clients.has_left(client.local) {
             out.output(Output::CloseClient { job: self.job, client });
@@ -282,7 +283,7 @@ impl PmiServer {
         out.push(Effect::FailRank { local: client.local, cause: Cause::Pmi { problem } });
     }
 
-    /// A rank closed a socket. Returns whether it had initialised there and not finalized.
+    /// A rank closed a socket. Returns whether the rank had initialised over this socket and not finalized.
     pub fn on_closed(&mut self, client: Client) -> bool {
         let was_member = self.clients.get_mut(client).is_some_and(|link| link.close().is_member());
         self.addresses.on_closed(client);
@@ -294,7 +295,7 @@ impl PmiServer {
         was_member
     }
 
-    /// Whether a rank enters no more collectives, not even those of groups of a further library.
+    /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
     pub fn has_left(&self, local: LocalRank) -> bool {
         self.clients.has_left(local)
     }
@@ -360,7 +361,7 @@ impl PmiServer {
         }
     }
 
-    /// It is known where the ranks listen: tells those that have asked.
+    /// The addresses at which the ranks listen are known: answers the ranks that have asked for them.
     pub fn on_endpoints(&mut self, facts: &Facts, rows: Vec<Bytes>, out: &mut Effects) {
         let own = facts.node.and_then(|node| rows.get(node.index())).cloned();
         let (table, waiting) = self.endpoints.on_known(own.unwrap_or_default(), rows, &mut self.shares);
@@ -484,7 +485,7 @@ impl PmiServer {
         let share = array.filter(|_| inline.is_none()).map(|array| self.shares.make(Content::Array(array)));
         self.shares.put_made(out);
         for local in waiting {
-            // It may have closed its socket.
+            // The member may have closed its socket.
             let Some((client, link)) = self.clients.in_group(local, group) else { continue };
             let mut reply = Vec::new();
             link.answer_gather(group, told, &mut reply);

@@ -62,14 +62,14 @@ impl Turn<'_, '_> {
         Next::Wait
     }
 
-    /// The text that the rank means.
+    /// The text without its PMI-2 escapes.
     pub(super) fn plain(&self, text: &[u8]) -> Bytes {
         let mut room = Vec::new();
         Bytes::copy_from_slice(if self.dialect == Dialect::Pmi2 { halve(text, &mut room) } else { text })
     }
 }
 
-/// In both dialects: PMI-2 has no other way to say it.
+/// The answer about an unknown name, in both dialects: PMI-2 has no other way to express it.
 const NOT_FOUND: Reply<'static> = Reply::Failed { message: "service_not_found" };
 
 impl PmiLink {
@@ -94,7 +94,7 @@ impl PmiLink {
             Answer::Refused(Refusal::NotFound | Refusal::TimedOut) => NOT_FOUND,
             Answer::Refused(Refusal::Taken) => Reply::Failed { message: "key_already_present" },
             Answer::Refused(Refusal::Full) => Reply::Failed { message: "too_much_is_published" },
-            // No client of PMI asks for these.
+            // No PMI client sends requests with these answers.
             Answer::Joined(_) | Answer::Fetched(_) | Answer::Failed(_) | Answer::Order(_) => NOT_FOUND,
         };
         encode_reply(self.dialect, command, thread.as_deref(), &told, reply);

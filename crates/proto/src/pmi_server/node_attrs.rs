@@ -9,7 +9,7 @@ use wireup_wire::limits::{NODE_ATTR_BYTES_MAX, PARKED_GETS_PER_RANK_MAX};
 #[derive(Default)]
 pub struct NodeAttrs {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Total length of keys and values.
+    /// Total length of keys and values (bytes).
     bytes: usize,
     /// Parked gets, by key.
     parked: BTreeMap<Vec<u8>, Vec<Parked>>,

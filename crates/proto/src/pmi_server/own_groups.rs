@@ -6,10 +6,10 @@ use wireup_wire::limits::GROUPS_PER_RANK_MAX;
 
 #[derive(Default)]
 pub struct OwnGroups {
-    /// By the rank's own number.
+    /// Groups by the number that the rank has given to each.
     defined: BTreeMap<u32, Group>,
-    /// The numbers of the requests, oldest first: a group's collectives end in the order in which the rank has started
-    /// them.
+    /// Numbers of the requests in progress in each group, oldest first: a group's collectives end in the order in which
+    /// the rank has started them.
     under_way: BTreeMap<Group, VecDeque<u32>>,
 }
 
@@ -24,12 +24,12 @@ impl OwnGroups {
         Ok(())
     }
 
-    /// `false`: there is no such group.
+    /// Forgets a group. `false`: there is no such group.
     pub fn free(&mut self, number: u32) -> bool {
         self.defined.remove(&number).is_some()
     }
 
-    /// A collective begins; `None`: there is no such group.
+    /// Starts a collective; `None`: there is no such group.
     pub fn begin(&mut self, number: u32, request: u32) -> Option<Group> {
         let group = self.defined.get(&number)?.clone();
         self.under_way.entry(group.clone()).or_default().push_back(request);
@@ -40,7 +40,7 @@ impl OwnGroups {
         self.under_way.contains_key(group)
     }
 
-    /// The group's oldest collective is over: the number of its request.
+    /// Ends the group's oldest collective; returns the number of its request.
     pub fn end(&mut self, group: &Group) -> Option<u32> {
         let waiting = self.under_way.get_mut(group)?;
         let request = waiting.pop_front();

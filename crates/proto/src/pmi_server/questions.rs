@@ -38,7 +38,7 @@ impl Turn<'_, '_> {
         }
     }
 
-    /// A connection to a rank that this one cannot connect to.
+    /// A rank wants a connection to another rank that it cannot reach itself.
     pub(super) fn on_relay(&mut self, envelope: &Envelope<'_>, datagrams: bool, rank: u32, name: &[u8]) {
         let name = self.plain(name);
         if name.len() > KEY_LEN_MAX || rank >= self.facts.job_size {

@@ -19,13 +19,13 @@ use wireup_wire::ids::NodeId;
 use wireup_wire::limits::{RELAY_WINDOW_BYTES, RELAYS_MAX};
 use wireup_wire::relay::{Between, IS_CONNECTED, Target, What};
 
-/// So many bytes are taken before the other end is told.
+/// Number of bytes that are taken from the other end before it is told, so that it can send more.
 const TELL_BYTES: u32 = RELAY_WINDOW_BYTES as u32 / 4;
 
 #[derive(Default)]
 pub struct Relays {
     relays: BTreeMap<RelayId, Relay>,
-    /// Those that other nodes have opened, by node and the number there.
+    /// Relays that other nodes have opened, by node and the number that the node's agent uses.
     accepted: BTreeMap<(NodeId, u32), RelayId>,
     last: u32,
     acts: Vec<(RelayId, RelayAct)>,
@@ -35,14 +35,14 @@ pub struct Relays {
 /// This end of a relay.
 struct Relay {
     node: NodeId,
-    /// The number that the agent has given to it that has opened it.
+    /// The number that is used by the agent that has opened the relay.
     number: u32,
     is_own: bool,
     datagrams: bool,
-    /// Bytes sent that have not reached the other rank.
+    /// Bytes that were sent and have not reached the rank at the other end.
     under_way: usize,
     is_stopped: bool,
-    /// Bytes that have reached the rank here, and of which the other end has not been told.
+    /// Bytes that have reached the rank here, and that were not reported to the other end.
     untold: u32,
     has_ended_here: bool,
     has_ended_there: bool,
@@ -84,7 +84,7 @@ impl Relays {
                 }
                 None => self.messages.push((node, Between { number, by_opener: false, what: What::Close })),
             },
-            // About one that is over here: the other end hears of it, or has said so itself.
+            // The relay is over here: the other end is being told, or has said so itself.
             (None, _) | (Some(_), What::Open(_)) => {}
             (Some(relay), What::Connected) => {
                 if self.relays.get(&relay).is_some_and(|one| !one.datagrams) {
@@ -133,7 +133,7 @@ impl Relays {
         }
     }
 
-    /// What is to be done with sockets here, in order.
+    /// Removes and returns the actions for sockets of this node, in order.
     pub fn take_acts(&mut self) -> Vec<(RelayId, RelayAct)> {
         std::mem::take(&mut self.acts)
     }
@@ -143,7 +143,8 @@ impl Relays {
         std::mem::take(&mut self.messages)
     }
 
-    /// `number`: that of another node's agent, which has opened it.
+    /// `number`: the number used by another node's agent, which has opened the relay; `None`: this agent opens the
+    /// relay.
     fn insert(&mut self, node: NodeId, number: Option<u32>, datagrams: bool) -> RelayId {
         self.last += 1;
         let relay = RelayId(self.last);

@@ -104,7 +104,7 @@ impl Turn<'_, '_> {
             Request::PublishName { name, port } => return self.on_publish(envelope, name, port),
             Request::UnpublishName { name } => return self.on_unpublish(envelope, name),
             Request::LookupName { name } => return self.on_look_up(envelope, name),
-            // Handled above; it has no answer.
+            // An abort was handled above and has no answer.
             Request::Abort { .. } => {}
             Request::JobConnect { .. }
             | Request::JobDisconnect { .. }
@@ -201,7 +201,7 @@ impl Turn<'_, '_> {
     }
 
     fn on_job_attr(&mut self, envelope: &Envelope<'_>, key: &[u8]) {
-        // As under Slurm, whose clients rely on it.
+        // The universe has the job's size by default, as under Slurm, whose clients rely on it.
         let size = self.facts.universe_size.unwrap_or(self.facts.job_size).to_string();
         let value = match key {
             b"PMI_process_mapping" => {
@@ -277,7 +277,8 @@ fn refusal(state: State, event: Event) -> &'static str {
 /// Requests of our own clients for segments, so that they read the kvs themselves. A client sends one when a fence's
 /// version is newer than its mapped segments; its look-ups are then plain memory accesses.
 impl Turn<'_, '_> {
-    /// `have`: the versions where the client's segments end, oldest first, separated by commas.
+    /// Answers with the segments that a client must map. `have`: the versions where its segments end, oldest first,
+    /// separated by commas.
     fn on_kvs_map(&mut self, envelope: &Envelope<'_>, have: &[u8]) {
         let Some(have) = numbers(have) else {
             return self.refuse(envelope, "have_is_not_a_list_of_numbers");

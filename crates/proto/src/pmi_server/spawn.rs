@@ -21,7 +21,7 @@ impl Turn<'_, '_> {
         self.ask_root(envelope, Ask::Spawn(request))
     }
 
-    /// What the rank means: texts for programs as they are, pairs as a kvs stores them.
+    /// The request with the texts as the rank means them: arguments unescaped, pairs as a kvs stores them.
     fn plain_request(&self, request: &SpawnRequest) -> SpawnRequest {
         let plain = |text: &[u8]| self.plain(text).to_vec();
         let in_kvs = |text: &[u8]| stored(self.dialect, text, &mut Vec::new()).to_vec();

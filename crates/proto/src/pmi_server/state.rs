@@ -14,12 +14,12 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// No message has been received.
+    /// The client has sent no message.
     Fresh,
-    /// PMI-2 was agreed on; the full init has not arrived.
+    /// PMI-2 was agreed on, and the full init has not arrived.
     Greeted,
     Ready,
-    /// Waiting in a fence; other requests are still answered.
+    /// The rank waits in a fence; other requests are still answered.
     Fenced,
     Finalized,
     Closed,
@@ -30,7 +30,7 @@ pub enum Event {
     Init1,
     Init2,
     FullInit,
-    /// Any request that needs an initialised client.
+    /// A request that needs an initialised client.
     Ask,
     Fence,
     Release,
@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// Whether the rank has called init and not finalize: others may rely on it.
+    /// Whether the rank has called init and not finalize: other ranks may rely on it.
     pub fn is_member(self) -> bool {
         matches!(self, State::Greeted | State::Ready | State::Fenced)
     }

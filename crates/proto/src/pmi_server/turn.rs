@@ -22,15 +22,15 @@ use wireup_wire::relay::Target;
 pub struct Facts<'a> {
     pub nspace: &'a str,
     pub job_size: u32,
-    /// `PMI_process_mapping`, if it fits into a value.
+    /// Value of `PMI_process_mapping`; `None`: it is longer than a value may be.
     pub process_mapping: Option<&'a [u8]>,
-    /// Whether fences of text clients are answered at once if possible.
+    /// Whether fences of text clients are answered before they are complete, if possible.
     pub lazy_fence: bool,
     /// Whether the ranks have listening sockets.
     pub has_endpoints: bool,
     /// Which version of PMI-1 the server offers.
     pub pmi_version: PmiVersion,
-    /// If a rank of another job has asked for this one.
+    /// The rank of another job that has asked for this job, and its request; `None`: the user has launched the job.
     pub spawned: Option<&'a Spawned>,
     pub universe_size: Option<u32>,
     pub memory_alloc_kinds: Option<&'a str>,
@@ -50,9 +50,9 @@ pub struct Tables<'a> {
     pub attrs: &'a mut NodeAttrs,
     pub addresses: &'a mut Addresses,
     pub endpoints: &'a mut Endpoints,
-    /// Requests memory that the rank reads itself.
+    /// Requests for memory that the rank reads itself.
     pub shares: &'a mut Shares,
-    /// Such memory to be sent to the rank with the replies.
+    /// Memory to be sent to the rank with the replies.
     pub handed: Vec<ShareId>,
 }
 
@@ -67,7 +67,7 @@ pub enum Effect {
         entry: Entry,
         reply_to: ReplyTo,
     },
-    /// The rank enters the barrier of a group, or (with its packed value) another collective of one.
+    /// The rank enters the barrier of a group, or (with its packed value) another collective of the group.
     EnterGroup {
         group: Group,
         value: Option<Bytes>,
@@ -76,32 +76,32 @@ pub enum Effect {
     Freed {
         place: u32,
     },
-    /// The rank has read a pair that was put into the kvs by the rank that has asked for its job.
+    /// The rank has read a pair that the rank which spawned its job has put into the kvs.
     MeetsFamily,
     Finalized,
     Abort {
         code: i32,
         message: String,
     },
-    /// Gets of other ranks that a put has answered, with the value.
+    /// A put has answered gets of other ranks. `value`: the value that they get.
     Woken {
         parked: Vec<Parked>,
         value: Vec<u8>,
     },
-    /// The rank asks where another one is reached.
+    /// The rank asks for the address of another one. `id`: the rank's number for the request.
     AskAddress {
         id: u32,
         rank: Rank,
         name: Bytes,
     },
-    /// The rank wants a connection to one that it cannot connect to itself; the replies if there is a socket, and if
-    /// there is none.
+    /// The rank wants a connection to a rank that it cannot connect to itself. `reply`: the answer with a socket;
+    /// `refusal`: the answer if no socket can be made.
     Relay {
         target: Target,
         reply: Bytes,
         refusal: Bytes,
     },
-    /// The ranks' secret is needed.
+    /// The rank waits for the ranks' secret, which the driver must be asked for.
     NeedSecret,
     /// The rank publishes, looks up or withdraws a name, or asks for processes.
     Name(Ask),
@@ -116,14 +116,14 @@ pub enum Next {
     Go,
     /// Wait until the rank's lazy fences are complete, or for the answer about a name.
     Wait,
-    /// PMI-1 was agreed on, with this subversion.
+    /// Go on in PMI-1, with this subversion.
     Agreed(u32),
     SwitchToPmi2,
 }
 
 /// One request being answered.
 pub struct Turn<'a, 't> {
-    /// A further library asks.
+    /// Whether a secondary client has sent the request.
     pub is_further: bool,
     pub state: &'a mut State,
     pub outstanding: &'a mut u32,
@@ -143,7 +143,7 @@ pub struct Turn<'a, 't> {
     pub effects: &'a mut Vec<Effect>,
 }
 
-/// A get that waits for a lazy fence.
+/// A get that waits until the rank's lazy fences are complete.
 pub enum WaitingGet {
     Key {
         key: Vec<u8>,

@@ -1,5 +1,5 @@
-//! What concerns other jobs: requests of the server process go to the root, which knows all jobs (`session/across`);
-//! orders come from it.
+//! Requests of this node's server process about other jobs, which go to the root (`session/across`), and the root's
+//! orders.
 
 use super::Pmix;
 use super::asks::Waits;
@@ -19,7 +19,7 @@ impl Pmix {
         self.take_on(view, id, Waits::Across, until, out, |_, steps| ask(view, id, Ask::Join(joint), steps));
     }
 
-    /// A local rank wants to know of another job what only its own agents know.
+    /// A local rank asks for data about another job, which only the agents of that job have.
     pub(super) fn fetch(&mut self, view: &View<'_>, id: u64, fetch: Fetch, out: &mut Effects) {
         let until = view.now.until(fetch.wanted.as_ref().and_then(|wanted| wanted.timeout_s));
         self.take_on(view, id, Waits::Across, until, out, |_, steps| ask(view, id, Ask::Fetch(fetch), steps));

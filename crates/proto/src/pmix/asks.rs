@@ -8,13 +8,13 @@ use wireup_wire::limits::PMIX_ASKS_MAX;
 /// What a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waits {
-    /// A fence of the whole job.
+    /// A fence of the whole job, with this epoch.
     Fence(Epoch),
     Subset,
     Modex,
-    /// The root, which checks the timeout itself.
+    /// An answer of the root, which checks the timeout itself.
     Root,
-    /// Other jobs, by way of the root.
+    /// Ranks of other jobs, by way of the root.
     Across,
 }
 
@@ -53,7 +53,7 @@ impl Asks {
         Ok(())
     }
 
-    /// The request is answered; `None`: it already was.
+    /// Removes an answered request; `None`: it was answered before.
     pub fn finish(&mut self, id: u64) -> Option<Waits> {
         let Waiting { waits, until } = self.all.remove(&id)?;
         if let Some(until) = until {
@@ -72,7 +72,7 @@ impl Asks {
         (*until <= now).then(|| (*id, self.all[id].waits))
     }
 
-    /// No answer is needed any more.
+    /// Drops all requests: no answer is needed any more.
     pub fn clear(&mut self) {
         *self = Asks::default();
     }

@@ -12,7 +12,7 @@ use wireup_wire::pmix::{Event, Set, ToServer};
 
 #[derive(Default)]
 pub struct Events {
-    /// Some rank of the job waits for events.
+    /// Whether some rank of the job waits for events.
     watched: bool,
 }
 
@@ -33,8 +33,8 @@ impl Events {
 
     /// A local rank has ended: returns the message for the root.
     pub fn on_gone(&self, process: &Process) -> Option<Up> {
-        // An exit after finalize is not reported: every rank exits eventually. So is one of a rank that has not
-        // connected.
+        // An exit after finalize is not reported, because every rank exits eventually; nor is the exit of a rank that
+        // has not connected.
         let is_normal = match process.state {
             ProcessState::Gone { exit: Some(0) } => process.finalized || !process.spoke_pmi,
             ProcessState::Gone { exit: Some(_) } => process.finalized,

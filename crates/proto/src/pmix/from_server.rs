@@ -57,7 +57,7 @@ impl Pmix {
             Phase::Held | Phase::Starting { .. } if !is_first => {
                 return self.fail_server(view, "it sent a request before it was ready", out);
             }
-            // It was told to end: only finalize messages still count.
+            // The server was told to end: only finalize messages still count.
             Phase::Ending { .. } if !is_goodbye => return,
             Phase::None
             | Phase::Held
@@ -96,7 +96,7 @@ impl Pmix {
                 self.say(view, Up::Event { code, from: Some(from), affected, to, infos }, out);
             }
             FromServer::Watch => self.say(view, Up::Watch, out),
-            // It was refused.
+            // The check of this message has refused it.
             FromServer::Opened => {}
             FromServer::Alive => self.pulse.on_answer(),
             FromServer::Log { rank, stream, text } => {
@@ -204,8 +204,8 @@ impl Pmix {
     }
 }
 
-/// When a connection or a group has waited long enough. The library has a timer of its own for them, which may not
-/// work, and must not be called back once it has.
+/// When a connection or a group is given up. The library has a timer for it, which may not work, and must not be called
+/// back once that timer has expired.
 pub(super) fn before_library(view: &View<'_>, timeout_s: Option<u32>) -> Option<Instant> {
     view.now.until(timeout_s).map(|until| Instant(until.0 - PMIX_TIMER_LEAD_NS))
 }

@@ -1,10 +1,10 @@
-//! The PMIx libraries that the nodes of a job have opened: all must be compatible.
+//! Checks that the PMIx libraries that the nodes of a job have opened are compatible.
 
 use crate::job::facts::Facts;
 use wireup_wire::job::PmiFlavour;
 use wireup_wire::peer::Opened;
 
-/// A library opened by this node or below it; the first one reported.
+/// The first library that was reported as opened by this node or a node below it.
 #[derive(Default)]
 pub struct Libraries(Option<Opened>);
 
@@ -27,8 +27,7 @@ impl Libraries {
             return Ok(());
         }
         if facts.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty()) {
-            // A rank that needs PMIx on the node without it will report an error; other ranks were told and run without
-            // PMIx.
+            // A rank that needs PMIx on a node without it will report an error; all other ranks run without PMIx.
             if known.version.is_empty() {
                 self.0 = Some(other);
             }
@@ -51,7 +50,7 @@ fn words(facts: &Facts, opened: &Opened) -> String {
     }
 }
 
-/// `4.2` of `4.2.9`.
+/// The parts of a version that must be equal: `4.2` of `4.2.9`.
 fn series(version: &str) -> Vec<&str> {
     version.split('.').take(2).collect()
 }

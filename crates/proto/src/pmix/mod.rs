@@ -86,7 +86,7 @@ pub struct Pmix {
     queries: Queries,
     events: Events,
     libraries: Libraries,
-    /// Ranks of other jobs may wait for ranks of this one.
+    /// Whether ranks of other jobs may wait for ranks of this job.
     tells_departed: bool,
 }
 
@@ -160,7 +160,7 @@ impl Pmix {
         let message = match message {
             Between::Order(order) => return self.on_order(view, names::Answer::Order(order), out),
             Between::Report(report) => {
-                // No correct agent sends it to others.
+                // Only the root gets this message from a correct agent.
                 if view.facts.root {
                     out.push(Effect::Act(Act::Names(names::Up::Report { agent: from, report })));
                 }

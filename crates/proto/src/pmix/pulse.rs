@@ -12,7 +12,7 @@
 use crate::time::Instant;
 use wireup_wire::limits::{PMIX_PULSE_NS, PMIX_SILENT_NS_MAX};
 
-/// What is due.
+/// What the caller must do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beat {
     Nothing,
@@ -51,7 +51,7 @@ impl Pulse {
     pub fn on_tick(&mut self, now: Instant) -> Beat {
         let Some(at) = self.next_at.filter(|at| *at <= now) else { return Beat::Nothing };
         if now - at >= PMIX_PULSE_NS {
-            // This agent itself was stopped, and the process perhaps with it: its answer may be unread.
+            // This agent was stopped itself, and perhaps the process with it: an answer may be unread.
             self.asked_at = None;
         }
         self.next_at = Some(now + PMIX_PULSE_NS);

@@ -1,4 +1,4 @@
-//! Queries about the job: its name, its processes.
+//! Answers queries about the job: its name, its processes.
 //!
 //! ```text
 //!   query ── Up::Ask ──► root ── Down::Procs ──► all, down the tree
@@ -22,13 +22,13 @@ use wireup_wire::pmix::{Answer, Proc, ProcState};
 pub struct Queries {
     open: BTreeMap<u32, Query>,
     next: u32,
-    /// At the root: where to send the answers.
+    /// At the root: the node that has asked each query, and the number of its request.
     askers: BTreeMap<u32, (NodeId, u64)>,
 }
 
 struct Query {
     procs: Vec<Proc>,
-    /// By child: whether its answer is missing.
+    /// Whether the answer of each child is missing.
     waits: Vec<bool>,
 }
 

@@ -13,7 +13,7 @@
 //! `Held`: it runs, and waits until the addresses of all ranks are known, however long other nodes take to start.
 //! It is killed when it does not start in time, violates the protocol or does not exit in time, and when the job ends
 //! before it is ready. `Gone` may occur in every state: the process has ended, or could not be started. While it is
-//! `Emptying`, its ranks' data is fetched for other nodes. The end of a killed process is awaited, but not for ever.
+//! `Emptying`, its ranks' data is fetched for other nodes. The end of a killed process is awaited, but not forever.
 
 use crate::time::Instant;
 use wireup_wire::pmix::Unpacker;
@@ -22,7 +22,7 @@ use wireup_wire::pmix::Unpacker;
 pub struct Server {
     phase: Phase,
     pub unpacker: Unpacker,
-    /// What it has written before it was ready.
+    /// Text that the server process has written to standard error before it was ready.
     pub said: String,
 }
 
@@ -31,13 +31,13 @@ pub enum Phase {
     /// No process was started: there are no local ranks.
     #[default]
     None,
-    /// It waits for the addresses of all ranks.
+    /// The process waits for the addresses of all ranks.
     Held,
     Starting {
         until: Instant,
     },
     Serving,
-    /// No rank is left; their data is being fetched.
+    /// No local rank is left; the ranks' data is being fetched from the process.
     Emptying,
     Ending {
         until: Instant,
@@ -50,23 +50,23 @@ pub enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It is started, and lacks the addresses of the ranks.
+    /// The process is started before the addresses of the ranks are known.
     Hold,
-    /// It has all that it needs, and must be ready by then.
+    /// The process has all that it needs, and must be ready by `until`.
     Start { until: Instant },
-    /// It reports that it is ready.
+    /// The process reports that it is ready.
     Ready,
     /// No local rank is left.
     RanksGone,
-    /// It is told to exit by then.
+    /// The process is told to exit, and must have exited by `until`.
     End { until: Instant },
-    /// It is killed, and must have ended by then.
+    /// The process is killed, and its end is awaited until then.
     Kill { until: Instant },
-    /// It has ended, or its end is no longer awaited.
+    /// The process has ended, or its end is no longer awaited.
     Gone,
 }
 
-/// The event changes nothing in this state, or violates the protocol: the caller knows which.
+/// The event changes nothing in this state, or violates the protocol: the caller knows which of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused;
 
@@ -136,22 +136,22 @@ impl Server {
         Ok(())
     }
 
-    /// It serves ranks, so it is told about them.
+    /// Whether the process serves ranks, so that it must be told about them.
     pub fn listens(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Emptying)
     }
 
-    /// The ranks wait for it.
+    /// Whether the ranks wait until the process is ready.
     pub fn is_starting(&self) -> bool {
         matches!(self.phase, Phase::Held | Phase::Starting { .. })
     }
 
-    /// Its messages are read.
+    /// Whether messages of the process are read.
     pub fn speaks(&self) -> bool {
         !matches!(self.phase, Phase::None | Phase::Killed { .. } | Phase::Gone)
     }
 
-    /// Its end is awaited.
+    /// Whether the end of the process is awaited.
     pub fn is_there(&self) -> bool {
         !matches!(self.phase, Phase::None | Phase::Gone)
     }

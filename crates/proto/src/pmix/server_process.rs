@@ -1,4 +1,4 @@
-//! Starting and ending the server process of this node, and the ranks that wait for it.
+//! Starts and ends the server process of this node, and releases the ranks that wait for it.
 //!
 //! Ranks are spawned when the server is ready and, if required, the link to the parent is up. If the ranks may run
 //! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
@@ -32,7 +32,8 @@ impl Pmix {
         }
     }
 
-    /// It is known where all ranks listen, a row for each node. A process that waits for it can register the job.
+    /// The addresses at which all ranks listen are known: a row for each node. A process that waits for them can
+    /// register the job.
     pub fn on_endpoints(&mut self, view: &View<'_>, rows: Vec<Bytes>, out: &mut Effects) {
         if self.server.phase() == Phase::Held {
             self.server.on(start(view)).expect("it waits for this");
@@ -40,7 +41,7 @@ impl Pmix {
         }
     }
 
-    /// The process is ready: each rank gets its variables, and those of `defaults` that its job does not set.
+    /// The process is ready: each rank gets its variables, and those of `defaults` that the job does not set.
     pub(super) fn on_ready(
         &mut self,
         view: &View<'_>,
@@ -96,8 +97,8 @@ impl Pmix {
         }
     }
 
-    /// The process has written something. It is shown once the process serves; if it cannot, that belongs to the
-    /// reason.
+    /// The process has written text to standard error. The user gets it once the process serves; if the process cannot
+    /// serve, the text is part of the reason.
     pub fn on_said(&mut self, view: &View<'_>, text: String, out: &mut Effects) {
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } => self.server.said.push_str(&text),
@@ -153,7 +154,7 @@ impl Pmix {
 
     /// The keeper has ended together with its processes, or the end of the process is no longer awaited.
     pub fn on_keeper_lost(&mut self) {
-        // It may already be in the state `Gone`.
+        // The process may have ended before, so a refusal is no error.
         let _ = self.server.on(Event::Gone);
         self.pulse.end();
         self.asks.clear();
@@ -220,7 +221,7 @@ impl Pmix {
             }
             Phase::Ending { .. } => self.stop(view, out),
             Phase::Killed { .. } => {
-                // The kernel cannot end it now; the keeper keeps trying.
+                // The kernel cannot end the process now; the keeper keeps trying.
                 self.on_keeper_lost();
                 out.push(Effect::ServerGone);
             }
@@ -240,7 +241,7 @@ impl Pmix {
         }
     }
 
-    /// Whether local ranks may still finalize with it.
+    /// Whether local ranks may still finalize with the process.
     pub fn listens(&self) -> bool {
         self.server.listens()
     }
@@ -251,7 +252,7 @@ impl Pmix {
     }
 }
 
-/// It has all that it needs.
+/// The event that the process has all that it needs.
 fn start(view: &View<'_>) -> Event {
     Event::Start { until: view.now + PMIX_START_NS_MAX }
 }
@@ -306,13 +307,14 @@ fn add_defaults(view: &View<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>])
     }
 }
 
-/// `NAME=` of `NAME=VALUE`.
+/// The part `NAME=` of `NAME=VALUE`.
 fn with_equals_sign(variable: &[u8]) -> &[u8] {
     let end = variable.iter().position(|byte| *byte == b'=').map_or(variable.len(), |at| at + 1);
     &variable[..end]
 }
 
-/// The variables used by the library and by those that it loads; the job's other variables are not passed.
+/// The variables that are read by the PMIx library and the libraries that it loads; the server gets no other variables
+/// of the job.
 fn variables(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let is_for_it = |variable: &&Vec<u8>| LIBRARY_VARIABLES.iter().any(|prefix| variable.starts_with(prefix));
     env.iter().filter(is_for_it).cloned().collect()

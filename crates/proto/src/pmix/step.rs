@@ -68,7 +68,7 @@ impl IntoIterator for Steps {
     }
 }
 
-/// `arg` of a frame down that is for all nodes.
+/// `arg` of a frame to the children that is for all nodes.
 pub const EVERYBODY: u32 = u32::MAX;
 
 pub fn up(facts: &Facts, message: &Up) -> Frame {

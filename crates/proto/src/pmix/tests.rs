@@ -233,7 +233,7 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     };
     assert!(kinds(&effects));
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
-    // The kernel cannot end the process: its end is awaited, but not for ever.
+    // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
     assert!(matches!(&bench.tick(due)[..], [Effect::ServerGone]));
 }

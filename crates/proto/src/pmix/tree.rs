@@ -90,7 +90,7 @@ impl Pmix {
             Up::GiveUp { epoch } => {
                 self.step(view, out, |pmix, steps| pmix.fences.whole.on_give_up(epoch, steps));
             }
-            // These come only from children, and were already handled.
+            // The children's answers were handled before, as frames.
             Up::Procs { .. } => {}
         }
     }
@@ -116,7 +116,7 @@ impl Pmix {
                 self.step(view, out, |pmix, steps| pmix.fences.whole.on_over(view, epoch, status, steps));
             }
             Down::Signal { ranks, signal } => signal_some(view, &ranks, signal, out),
-            // Already handled as a frame: the root does not query itself.
+            // A query was handled before, as a frame: the root does not query itself.
             Down::Procs { .. } => {}
         }
     }
@@ -156,7 +156,7 @@ fn fail_frame(problem: &str, out: &mut Effects) {
 }
 
 /// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`, `from`:
-/// the requester.
+/// the node and the rank that request it.
 fn control(facts: &Facts, node: NodeId, from: Rank, set: Set, action: Action, steps: &mut Steps) -> Status {
     let signal = match action {
         Action::Terminate => SIGTERM,

@@ -1,9 +1,9 @@
-//! Agreement on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or
+//! Agrees on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or
 //! none.
 //!
 //! ```text
 //!   every agent   checks for its library ──┐
-//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: all agents have it, or some do not
+//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: does every agent have it?
 //!                                              UseTransport to all; one note names an agent that lacks it
 //! ```
 //!
@@ -30,12 +30,12 @@ pub struct Agreement {
 enum State {
     #[default]
     NotRequested,
-    /// Waiting for this agent's own check, and for these children.
+    /// This agent and these children have not reported whether they have the transport.
     Checking {
         own: bool,
         children: BTreeSet<AgentId>,
     },
-    /// The whole subtree has checked; waiting for the root's decision.
+    /// All agents of the subtree have reported; the root has not decided.
     Reported,
     Decided(bool),
 }
@@ -78,7 +78,7 @@ impl Agreement {
     fn on_looked(&mut self, view: &View<'_>, branch: AgentId, missing: Option<MissingAgent>, fx: &mut Effects) {
         match &mut self.state {
             State::Checking { children, .. } => drop(children.remove(&branch)),
-            // A child that reports after the decision is told of it.
+            // A child that reports after the decision is told the decision.
             State::Decided(yes) => fx.child(branch, Control::UseTransport { yes: *yes }),
             State::NotRequested | State::Reported => {}
         }

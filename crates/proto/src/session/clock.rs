@@ -1,4 +1,4 @@
-//! When to ask the parent for its clock.
+//! Decides when to ask the parent for its clock.
 
 use super::{Effects, View};
 use crate::clock_offset::ClockOffset;
@@ -12,7 +12,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// For an agent that is started by this method.
+    /// The initial state for an agent that is started by this remote shell.
     pub fn of(shell: &RemoteShell) -> Self {
         Clock { offset: ClockOffset::of(shell) }
     }
@@ -21,7 +21,7 @@ impl Clock {
         &self.offset
     }
 
-    /// The link to the parent is up, for the first time or to another one.
+    /// The link to the parent is up, for the first time or to another parent.
     pub fn on_parent_up(&mut self) {
         self.offset.start_over();
     }

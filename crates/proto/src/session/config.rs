@@ -12,7 +12,7 @@ pub struct AgentConfig {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
-    /// The parent's addresses, best first; in a standing session.
+    /// In a standing session: the parent's addresses, best first.
     pub parent: Vec<String>,
     pub snapshot: SessionSnapshot,
     /// The architecture of this machine, as Rust names it, if it is known.
@@ -20,7 +20,7 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// For an agent that is not in a standing session.
+    /// The configuration of an agent that is not in a standing session.
     pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
         AgentConfig { agent, session, born, parent: Vec::new(), snapshot: SessionSnapshot::default(), arch: None }
     }
@@ -46,33 +46,36 @@ impl Policy {
         self == Policy::Standing
     }
 
-    /// The tree is repaired when agents are lost, and they may return; in one run a loss ends the job.
+    /// Whether the tree is repaired when agents are lost, which may return. In a session of one run a loss ends the
+    /// job.
     pub fn survives_losses(self) -> bool {
         self.is_standing()
     }
 
-    /// Launchers attach to the root and detach; in one run there is one launcher, and the session ends with its link.
+    /// Whether launchers attach to the root and detach. In a session of one run there is one launcher, and the session
+    /// ends with its link.
     pub fn has_many_launchers(self) -> bool {
         self.is_standing()
     }
 
-    /// Agents are started with the session; in one run, with the job that needs them.
+    /// Whether agents are started with the session. In a session of one run they are started with the job that needs
+    /// them.
     pub fn starts_all_agents(self) -> bool {
         self.is_standing()
     }
 
-    /// Each job has a tree of its own nodes; in one run it uses the session's tree.
+    /// Whether each job has a tree of its own nodes. In a session of one run a job uses the session's tree.
     pub fn has_trees_of_jobs(self) -> bool {
         self.is_standing()
     }
 
-    /// Agents stay when they have no job.
+    /// Whether agents continue when they have no job.
     pub fn outlives_jobs(self) -> bool {
         self.is_standing()
     }
 }
 
-/// What an agent stores.
+/// Amounts of data that an agent stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holds {
     pub jobs: usize,

@@ -57,7 +57,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(branch), Control::TransportLooked { missing }) => {
             fx.push(Effect::Agreement(agreement::Input::Looked { branch, missing }));
         }
-        // That of a session; in a single run, whose job has the same number, of its job too.
+        // A note with job 0 is about the session. In a session of one run the job has number 0 too, so the note may be
+        // about the job.
         (Some(branch), Control::Note(note)) if job == JobId(0) => {
             fx.push(Effect::Starter(starter::Input::Note { branch, note }))
         }
@@ -66,7 +67,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         }
         (_, Control::AreYouAlive) => fx.push(Effect::Heartbeat(heartbeat::Input::Asked(from.side()))),
         (_, Control::Alive) => fx.push(Effect::Heartbeat(heartbeat::Input::Answered(from.side()))),
-        // Messages of standing sessions.
+        // Messages that are sent only in standing sessions.
         (None, Control::Start { spec, newest, live }) if survives => {
             on_start(view, routes, frame, *spec, newest, live, fx);
         }
@@ -81,7 +82,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             fx.push(Effect::Membership(membership::Input::Gone { branch, gone }));
         }
         (None, Control::Log(log)) if survives => fx.push(Effect::Membership(membership::Input::Log(log))),
-        // Messages of a job.
+        // Messages about a job.
         (
             _,
             message @ (Control::Started { .. }
@@ -148,7 +149,7 @@ fn on_start(
     live: Vec<JobId>,
     fx: &mut Effects,
 ) {
-    // The root has checked it.
+    // The root has checked the job, so a wrong description is ignored.
     let Ok(mapping) = placement(&spec) else { return };
     let agents = agents_of(&spec, &mapping);
     fx.push(Effect::PassOn(agents.clone(), frame.clone()));

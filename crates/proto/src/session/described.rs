@@ -1,4 +1,4 @@
-//! A job, as the PMIx servers of other jobs need to know it.
+//! Describes a job for the PMIx servers of other jobs.
 
 use wireup_wire::inter_job::{OtherJob, Parent};
 use wireup_wire::job::{AppSpec, JobSpec};

@@ -1,4 +1,4 @@
-//! Frames from other agents for jobs that this agent does not have: not yet, or no longer.
+//! Keeps or answers frames from other agents for jobs that this agent does not have yet, or no longer has.
 //!
 //! A job's frames may arrive before the job itself: they wait for it. In a standing session a job's tree differs from
 //! the session's, so any frame may come from any agent; in a session of one run control messages come only through the
@@ -26,7 +26,7 @@ pub struct Early {
     newest: JobId,
     /// Jobs that may still be in progress somewhere. Empty in a session of one run, where jobs follow each other.
     live: BTreeSet<JobId>,
-    /// Those of them that were started here.
+    /// Jobs of `live` that were started here.
     begun: BTreeSet<JobId>,
     frames: BTreeMap<JobId, Waited>,
     bytes: usize,
@@ -37,12 +37,12 @@ pub struct Early {
 /// The frames that arrived for one job.
 pub struct Waited {
     pub frames: Vec<(AgentId, Frame)>,
-    /// No frame was dropped.
+    /// Whether all frames are there: none was dropped.
     pub is_whole: bool,
 }
 
 impl Early {
-    /// With the state given to a new agent.
+    /// The state of a new agent. `newest`, `live`: as its starter has sent them.
     pub fn new(newest: JobId, live: &[JobId]) -> Self {
         let mut early = Early::default();
         early.on_live(newest, live);
@@ -54,7 +54,7 @@ impl Early {
             Input::Frame { from, frame } => self.on_frame(view, from, frame, fx),
             Input::Live { newest, live } => {
                 if newest >= self.newest {
-                    // All agents are told of ended jobs; this one may have been unreachable at the time.
+                    // All agents are told of ended jobs; this agent may have been unreachable at that time.
                     let is_over = |id: &JobId| *id <= newest && !live.contains(id);
                     fx.jobs(view.jobs.ids().into_iter().filter(is_over), || JobInput::Abandon);
                 }
@@ -77,7 +77,7 @@ impl Early {
     }
 
     fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
-        // Those along a job's tree are accepted only from its neighbours there.
+        // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
         let is_for_any =
             matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown);
         if !is_for_any && !view.policy.has_trees_of_jobs() {
@@ -112,7 +112,7 @@ impl Early {
         } else if frame.kind == Kind::NamesDown
             && let Ok(Down { answer: Answer::Order(order), .. }) = peer::decode(&frame.payload)
         {
-            // It has crossed with the message that this part of the job has ended.
+            // The order has crossed with the message that this part of the job has ended.
             self.report_of_gone(id, order, fx);
         } else if frame.kind == Kind::Addresses
             && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)
@@ -183,7 +183,7 @@ impl Early {
         self.remains.get(&id).unwrap_or(&NOTHING)
     }
 
-    /// Whether a job that is not here has ended, or will never start here.
+    /// Whether a job that this agent does not have has ended, or will never start here.
     pub fn is_over(&self, id: JobId) -> bool {
         self.begun.contains(&id) || (id <= self.newest && !self.live.contains(&id))
     }
@@ -196,13 +196,13 @@ impl Early {
         self.live.iter().copied().collect()
     }
 
-    /// Of the jobs up to `newest` only these may still send frames.
+    /// Sets which jobs, of those up to `newest`, may still send frames.
     fn on_live(&mut self, newest: JobId, live: &[JobId]) {
         if newest < self.newest {
             // An outdated message that was sent again.
             return;
         }
-        // Ended jobs stay ended, even if the sender does not know of their end.
+        // Ended jobs remain ended, even if the sender does not know of their end.
         let may_be_live = |id: &&JobId| **id > self.newest || self.live.contains(*id);
         self.live = live.iter().filter(may_be_live).copied().collect();
         self.newest = newest;
@@ -225,7 +225,7 @@ impl Early {
     fn forget(&mut self, id: JobId) {
         self.live.remove(&id);
         if id > self.newest {
-            // It was never started here, and will not be.
+            // The job was never started here, and will not be.
             self.begun.insert(id);
         }
         self.prune();

@@ -19,14 +19,14 @@ pub enum Effect {
     // Frames.
     /// Towards the root; at the root, to the launcher concerned.
     Up(JobId, Control),
-    /// To a child, about the session.
+    /// Sends a message about the session to a child.
     Child(AgentId, Control),
-    /// To all children that are linked or expected, about the session.
+    /// Sends a message about the session to all children that are linked or expected.
     Children(Control),
     ChildFrame(AgentId, Frame),
-    /// Towards these agents, down the session's tree; each child gets the frame once.
+    /// Sends a frame towards these agents, down the session's tree; each child gets the frame once.
     PassOn(Vec<AgentId>, Frame),
-    /// To any other agent.
+    /// Sends a frame to any other agent.
     Peer(AgentId, Frame),
     Send(LinkId, Frame),
     Output(Output),
@@ -35,7 +35,7 @@ pub enum Effect {
     /// Bytes received on a link and not parsed yet.
     Bytes(LinkId, Bytes),
     LinkDown(LinkId, Problem),
-    /// This neighbour does not respond; the text is the reason. Treat its link as broken.
+    /// Closes the link of a neighbour that does not respond; the text is the reason.
     GiveUp(Side, Problem),
     /// A child was started: frames for it wait for its link.
     Expect(AgentId),
@@ -58,11 +58,11 @@ pub enum Effect {
     RouteAgain(AgentId),
     /// Forget frames that arrived for these jobs: nobody needs them.
     ForgetDirect(Vec<JobId>),
-    /// The same for all jobs that are not here and are known to have ended.
+    /// Forget frames of all jobs that are not here and are known to have ended: nobody needs them.
     ForgetEnded,
     /// Deliver frames of an agent that waited for the frame before them.
     Followers(AgentId),
-    /// Check timeouts of links beside the tree.
+    /// Check timeouts of direct links.
     CheckDirect,
     UseTransport(Option<Point>),
 
@@ -76,7 +76,7 @@ pub enum Effect {
     Names(names::Input),
     Across(across::Input),
     RankPorts(rank_ports::Input),
-    /// Ask the parent for its clock, once. `only_profiled`: only if a job here is profiled.
+    /// Ask the parent for its clock, once. `only_profiled`: only if some job here is profiled.
     AskClock {
         only_profiled: bool,
     },
@@ -132,7 +132,7 @@ impl Effects {
         self.push(Effect::Child(agent, message));
     }
 
-    /// Sends to a link, about the session.
+    /// Sends a message about the session on a link.
     pub fn answer(&mut self, link: LinkId, message: &Control) {
         self.push(Effect::Send(link, control_frame(JobId(0), message)));
     }
@@ -146,7 +146,7 @@ impl Effects {
         self.0.extend(jobs.into_iter().map(|job| Effect::Job(job, input())));
     }
 
-    /// Removes and returns all of them, last first, to be pushed onto a stack.
+    /// Removes and returns all effects, last first, to be pushed onto a stack.
     pub fn reversed(&mut self) -> impl Iterator<Item = Effect> {
         self.0.drain(..).rev()
     }

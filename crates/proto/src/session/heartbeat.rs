@@ -26,16 +26,17 @@ const IN_TIME: u64 = 4;
 
 #[derive(Default)]
 pub struct Heartbeat {
-    /// When the next requests are due; `None`: nothing is in progress.
+    /// Time of the next requests; `None`: nothing is in progress.
     next_at: Option<Instant>,
-    /// Until when requests from the parent, and from children, keep this agent asking in the same direction.
+    /// Time until which recent requests from the parent keep this agent asking its children; `below_waits`: until which
+    /// requests from children keep it asking its parent.
     above_waits: Option<Instant>,
     below_waits: Option<Instant>,
-    /// The parent has asked before and has stopped: it may have finished, or be stopped.
+    /// Whether the parent has asked before and has stopped: it may have finished, or be stopped.
     doubts_above: bool,
-    /// At the root: nodes are starting.
+    /// At the root: whether nodes are starting.
     is_starting: bool,
-    /// Links with an unanswered request, and when it was sent.
+    /// Time of the request on each link that has not answered.
     unanswered: BTreeMap<LinkId, Instant>,
 }
 
@@ -84,7 +85,7 @@ impl Heartbeat {
     fn on_tick(&mut self, view: &View<'_>, fx: &mut Effects) {
         let Some(at) = self.next_at.take_if(|at| *at <= view.now) else { return };
         if view.now - at >= interval_ns(view) {
-            // This agent itself was stopped: answers of the others may be unread.
+            // This agent was stopped itself: answers of the others may be unread.
             self.unanswered.clear();
         }
         if self.above_waits.take_if(|until| *until <= view.now).is_some() {

@@ -2,7 +2,7 @@
 //!
 //! They are separate from the parts, so that an effect can name an input without one part depending on another.
 
-/// The inputs of the part in which ranks of several jobs meet: at the root.
+/// Inputs of the part for PMIx collectives between several jobs, at the root.
 pub mod across {
     use wireup_wire::ids::{AgentId, JobId};
     use wireup_wire::inter_job::{Fetch, Joint, Report};
@@ -27,9 +27,11 @@ pub mod agreement {
     use wireup_wire::route::Point;
 
     pub enum Input {
-        /// Check for the transport on these children and this agent, if it was requested and that has not been done.
+        /// Ask these children and this agent whether they have the transport, if one was requested and they were not
+        /// asked before.
         Ask(Vec<AgentId>),
-        /// The same for all current children.
+        /// Ask all current children and this agent whether they have the transport, if one was requested and they were
+        /// not asked before.
         AskAll,
         /// This agent has opened the transport, or failed to.
         Opened(Result<Point, String>),
@@ -53,7 +55,7 @@ pub mod early {
     pub enum Input {
         /// A frame from another agent, anywhere in the tree.
         Frame { from: AgentId, frame: Frame },
-        /// Of the jobs up to `newest` only these may still send frames.
+        /// Only these jobs, of those up to `newest`, may still send frames.
         Live { newest: JobId, live: Vec<JobId> },
         /// A job of a standing session arrives from the parent; at the root, with the jobs that are live now.
         Start { begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)> },
@@ -142,7 +144,7 @@ pub mod launchers {
             job: JobId,
             traces: Option<Vec<AgentId>>,
         },
-        /// A rank of a job asks for processes. `agent`: that of its node, where `asker` waits.
+        /// A rank of a job asks for processes. `agent`: the agent of the rank's node, where `asker` waits.
         Spawn {
             job: JobId,
             agent: AgentId,
@@ -150,7 +152,7 @@ pub mod launchers {
             from: Rank,
             request: SpawnRequest,
         },
-        /// The launcher of a single run about a job that was asked for.
+        /// The launcher of a single run answers a rank that has asked for a job.
         Spawned {
             job: JobId,
             result: Result<NewJob, String>,
@@ -194,8 +196,8 @@ pub mod membership {
         Log(Log),
         /// At the root: a launcher requests all nodes.
         Revive,
-        /// At the root: number the agents of the hosts that this job adds. `link`: of its launcher, if the session has
-        /// many.
+        /// At the root: give numbers to the agents of the hosts that this job adds. `link`: the link of the job's
+        /// launcher, if the session has many launchers.
         Number {
             spec: Arc<JobSpec>,
             link: Option<LinkId>,
@@ -204,13 +206,13 @@ pub mod membership {
         StartAdded(JobId),
         /// At the root: these agents leave, whose hosts were added for jobs that are over.
         Release(Vec<AgentId>),
-        /// The parent is linked: the first one, or the root in its place.
+        /// The parent is linked: the original parent, or the root in its place.
         ParentUp,
         /// The link to the parent broke, or the one to the root that was to adopt this agent.
         ParentLost,
         /// The root is linked; it has not yet confirmed that it adopts this agent.
         RootReached(LinkId),
-        /// The root cannot be reached.
+        /// The root cannot be reached at any of its addresses.
         RejoinFailed,
         /// An agent that has lost its parent has dialled this one.
         Rejoin {
@@ -285,9 +287,10 @@ pub mod starter {
         },
         /// Start a child.
         Start(AgentId),
-        /// A new start time, because a job was launched.
+        /// A job was launched: the time for starting agents begins again.
         NewTime,
-        /// The same, and children may ask again, because lost agents are started.
+        /// Lost agents are started again: the time for starting agents begins again, and children may repeat requests
+        /// to ancestors.
         Anew,
         /// Start these agents of a standing session by a step, if the session uses steps.
         CallStep(Vec<AgentId>),
@@ -326,7 +329,7 @@ pub mod starter {
         TimeLeft(u64),
         /// No ancestor could start it.
         NotStarted(MissingAgent),
-        /// The result of a probe by an ancestor.
+        /// An ancestor reports the result of a probe.
         Probed {
             agent: AgentId,
             asker: AgentId,
@@ -349,14 +352,14 @@ pub mod starter {
             branch: AgentId,
             note: Note,
         },
-        /// If all jobs are being ended, or there are none, call no more shells.
+        /// Call no more shells if all jobs are being ended, or there are none.
         StopIfEnding,
         Tick,
         /// Continues an operation of the part after the effects of its previous step.
         Next(Next),
     }
 
-    /// A further step of a longer operation.
+    /// The next step of an operation that is carried out in several steps.
     pub enum Next {
         TasksLost(Vec<FailedTask>),
         TaskLost { agent: AgentId, problem: Problem },

@@ -17,7 +17,7 @@ use wireup_wire::relay;
 
 #[derive(Default)]
 pub struct Jobs {
-    /// Includes a job that is about to start.
+    /// Descriptions of all jobs here, and of a job that is about to start.
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
 }
@@ -94,13 +94,14 @@ impl Jobs {
         self.jobs.len() + self.specs.len()
     }
 
-    /// Which neighbour in a job's tree a frame is from: the parent (`Some(None)`), a child, or no valid one (`None`).
+    /// Finds the neighbour in a job's tree that has sent a frame: the parent (`Some(None)`), a child, or none that may
+    /// send it (`None`).
     fn side(&self, id: JobId, from: Option<AgentId>) -> Option<Option<AgentId>> {
         let job = self.jobs.get(&id)?;
         from.map_or(Some(None), |agent| job.side(agent))
     }
 
-    /// A job's frame from a neighbour in its tree, or (`None`) from the launcher.
+    /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher.
     pub fn on_frame(&self, from: Option<AgentId>, frame: Frame, fx: &mut Effects) {
         let id = JobId(frame.job);
         if let Some(from) = self.side(id, from) {
@@ -108,7 +109,7 @@ impl Jobs {
         }
     }
 
-    /// The same for control messages.
+    /// Handles a job's control message from a neighbour in its tree, or (`None`) from the launcher.
     pub fn on_control(&self, tree: Tree, from: Option<AgentId>, id: JobId, message: Control, fx: &mut Effects) {
         let input = match (self.side(id, from), message) {
             (Some(Some(from)), Control::Missing(mut missing)) => {

@@ -1,4 +1,4 @@
-//! The end of the agent itself: when nothing is left to do, or its time is up.
+//! Ends the agent itself: when nothing is left to do, or its time is up.
 //!
 //! ```text
 //!   told to leave ──► tells its children ──► no children, no jobs ──► left
@@ -16,10 +16,10 @@ const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
 
 #[derive(Default)]
 pub struct Leaving {
-    /// It was told to leave, by this time at the latest.
+    /// Time by which the agent leaves; `None`: it was not told to leave.
     until: Option<Instant>,
     left: bool,
-    /// The batch system has told this agent to end.
+    /// Whether the batch system has told this agent to end.
     told_to_end: bool,
 }
 
@@ -47,14 +47,14 @@ impl Leaving {
         }
     }
 
-    /// If told to leave: leaves once it has no children and no jobs.
+    /// Leaves once there are no children and no jobs, if the agent was told to leave.
     pub fn leave_if_done(&mut self, view: &View<'_>, fx: &mut Effects) {
         if self.until.is_some() && view.neighbours.is_leaf() && view.jobs.is_empty() {
             self.leave(fx);
         }
     }
 
-    /// If the batch system has told this agent to end: leaves when its jobs have ended. Agents above and below it
+    /// Leaves when all jobs here have ended, if the batch system has told this agent to end. Agents above and below it
     /// recover from its loss.
     pub fn leave_if_told(&mut self, view: &View<'_>, fx: &mut Effects) {
         if self.told_to_end && view.policy.outlives_jobs() && !view.is_root() && view.jobs.is_empty() {

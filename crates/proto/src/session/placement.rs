@@ -1,4 +1,4 @@
-//! A job that is about to start: checked, and placed on its nodes.
+//! Checks a job that is about to start, and places its ranks on its nodes.
 
 use crate::job::JobTree;
 use std::collections::BTreeSet;
@@ -30,6 +30,6 @@ pub struct Begin {
     pub spec: Arc<JobSpec>,
     pub mapping: Mapping,
     pub tree: JobTree,
-    /// Children that should run part of it but were lost before.
+    /// Children that should run a part of the job but were lost before.
     pub lost: Vec<AgentId>,
 }

@@ -29,7 +29,7 @@ use wireup_wire::session::{PortsPerNode as Wanted, RankPortsNews, RankPortsRepor
 pub struct RankPorts {
     /// The address with the lowest port, once the ports are reserved.
     own: Option<Bytes>,
-    /// Jobs that have ended everywhere, as far as the root waits for them, but not here.
+    /// Jobs that have ended everywhere else, as far as the root waits for them, but not here.
     over: BTreeSet<JobId>,
 }
 

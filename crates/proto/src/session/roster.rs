@@ -2,8 +2,9 @@
 //! tree.
 //!
 //! ```text
-//!   original tree ── Lost ──► the root adopts its children ── Return ──► a new incarnation, below its original parent if that
-//!                                                                        returns too, else below the root
+//!   original tree ── Lost ──► the root adopts its children ── Return ──► a new incarnation, below its original
+//!                                                                        parent if that returns too, else below
+//!                                                                        the root
 //! ```
 //!
 //! Only agents that differ from the original tree are stored. A parent is always an ancestor of its child in the
@@ -21,17 +22,17 @@ pub struct Roster {
     tree: Tree,
     /// Number of log entries applied.
     at: u32,
-    /// Agents whose position or incarnation differs from the original tree.
+    /// Position and incarnation of each agent that differs from the original tree.
     places: BTreeMap<AgentId, Place>,
 }
 
 impl Roster {
-    /// With the state given to a new agent.
+    /// The tree of a new agent, from the state that it was given.
     pub fn new(tree: Tree, snapshot: &SessionSnapshot) -> Roster {
         Roster { tree, at: snapshot.at, places: snapshot.places.iter().copied().collect() }
     }
 
-    /// The length of the log, as far as known here.
+    /// Number of log entries that this agent knows.
     pub fn at(&self) -> u32 {
         self.at
     }
@@ -64,7 +65,7 @@ impl Roster {
         (agent != ROOT).then(|| self.place(agent).parent)
     }
 
-    /// Whether its parent is not the one under which it was started.
+    /// Whether an agent's parent is not the one under which it was started.
     pub fn is_adopted(&self, agent: AgentId) -> bool {
         self.place(agent).is_adopted
     }

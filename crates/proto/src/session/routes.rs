@@ -23,7 +23,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// With the state given to a new agent.
+    /// The routes of a new agent, from the state that it was given.
     pub fn new(me: AgentId, tree: Tree, policy: Policy, snapshot: &SessionSnapshot) -> Self {
         Routes { me, tree, policy, roster: Roster::new(tree, snapshot) }
     }
@@ -70,7 +70,7 @@ impl Routes {
         self.parent() == Some(agent)
     }
 
-    /// The parent, if it is the one under which this agent was started.
+    /// The parent, if the agent was started under it.
     pub fn parent(&self) -> Option<AgentId> {
         self.roster.parent(self.me).filter(|_| !self.roster.is_adopted(self.me))
     }
@@ -88,12 +88,12 @@ impl Routes {
         self.roster.is_lost(agent)
     }
 
-    /// The incarnations of both ends of a frame from here.
+    /// The incarnations of both ends of a frame that this agent sends.
     pub fn incarnations_to(&self, to: AgentId) -> Incarnations {
         Incarnations { to: self.roster.incarnation(to), from: self.roster.incarnation(self.me) }
     }
 
-    /// The incarnations of both ends of a frame to here.
+    /// The incarnations of both ends of a frame that this agent receives.
     pub fn incarnations_from(&self, from: AgentId) -> Incarnations {
         Incarnations { to: self.roster.incarnation(self.me), from: self.roster.incarnation(from) }
     }

@@ -1,4 +1,4 @@
-//! What a part may know about its agent while handling one input.
+//! Facts that a part may know about its agent while it handles one input.
 
 use super::{Jobs, Policy};
 use crate::link::Neighbours;
@@ -17,7 +17,7 @@ pub struct View<'a> {
     /// The addresses at which other agents can dial in; empty while this agent does not listen.
     pub addresses: &'a [String],
     pub jobs: &'a Jobs,
-    /// The agent must leave as soon as possible.
+    /// Whether the agent must leave as soon as possible.
     pub is_leaving: bool,
 }
 
@@ -31,7 +31,7 @@ impl View<'_> {
         self.batch().is_some()
     }
 
-    /// The batch system of these steps.
+    /// The batch system that runs the steps; `None`: agents are not started by steps.
     pub fn batch(&self) -> Option<&'static Batch> {
         self.session.remote_shell.starter().batch.as_ref()
     }

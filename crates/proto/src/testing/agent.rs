@@ -32,7 +32,7 @@ impl TestAgent {
         TestAgent { agent, now }
     }
 
-    /// The same, linked to its parent; the root of one run is linked to its launcher.
+    /// An agent that is linked to its parent; the root of one run is linked to its launcher.
     pub fn linked(me: u32, session: SessionSpec) -> TestAgent {
         let peer = match me {
             0 if session.standing.is_some() => None,
@@ -46,7 +46,7 @@ impl TestAgent {
         agent
     }
 
-    /// The same, and other agents can dial it, which the driver reports before a remote shell can end.
+    /// A linked agent that other agents can dial, which the driver reports before a remote shell can end.
     pub fn new(me: u32, session: SessionSpec) -> TestAgent {
         let mut agent = TestAgent::linked(me, session);
         agent.handle(Input::Listening { addresses: vec!["10.0.0.1:5".into()] });

@@ -39,7 +39,7 @@ enum Path {
 
 pub struct Link {
     pub ends: [u32; 2],
-    /// It is beside the tree.
+    /// Whether the link is a direct link, apart from those of the tree.
     pub is_direct: bool,
     pub is_cut: bool,
 }
@@ -58,7 +58,7 @@ pub struct Net {
     /// Payload bytes of the exchange class on all links.
     pub exchange_bytes: usize,
     ppn: u32,
-    /// By rank and number of its library.
+    /// Replies by rank and number of its library.
     replies: BTreeMap<(u32, u16), String>,
     /// The libraries whose sockets agents have closed.
     pub sent_away: Vec<Client>,
@@ -151,7 +151,7 @@ impl Net {
         true
     }
 
-    /// All agents notice that time has passed.
+    /// Lets all agents notice that time has passed.
     pub fn pass(&mut self, ns: u64) {
         self.now = self.now + ns;
         for agent in 0..self.agents.len() {
@@ -161,7 +161,7 @@ impl Net {
         }
     }
 
-    /// Breaks a random link beside the tree: everything in transit from some point on is lost.
+    /// Breaks a random direct link: everything in transit from some point on is lost.
     pub fn cut_any(&mut self) {
         let is_open = |at: &usize| self.links[*at].is_direct && !self.links[*at].is_cut;
         let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();
@@ -305,7 +305,7 @@ impl Net {
         self.further(rank, 0, request)
     }
 
-    /// The same of a further library in it.
+    /// A request of a secondary client, with this number, in a rank; as in [`Net::request`].
     pub fn further(&mut self, rank: u32, number: u16, request: &str) -> String {
         let text = match request.starts_with("cmd=") && request.ends_with(';') {
             true => format!("{:>6}{request}", request.len()),
@@ -323,19 +323,19 @@ impl Net {
         self.further_replies(rank, 0)
     }
 
-    /// The same of a further library in it.
+    /// Replies to a secondary client, with this number, in a rank since the last call.
     pub fn further_replies(&mut self, rank: u32, number: u16) -> String {
         self.replies.remove(&(rank, number)).unwrap_or_default()
     }
 
-    /// A further library of a rank joins.
+    /// A secondary client of a rank connects.
     pub fn join(&mut self, rank: u32, number: u16) {
         let (agent, local) = self.place(rank);
         self.answer(agent, Input::ClientJoined { job: JobId(1), client: Client { local, number } });
         self.settle();
     }
 
-    /// A further library of a rank closes its socket.
+    /// A secondary client of a rank closes its socket.
     pub fn part(&mut self, rank: u32, number: u16) {
         let (agent, local) = self.place(rank);
         self.answer(agent, Input::ClientGone { job: JobId(1), client: Client { local, number } });

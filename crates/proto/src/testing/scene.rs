@@ -1,4 +1,4 @@
-//! What surrounds one part of an agent, and a part in it.
+//! What one part of an agent sees of the agent, for its tests; and the part with its surroundings.
 
 use super::specs::{session, standing};
 use crate::io::LinkId;
@@ -43,7 +43,7 @@ impl Scene {
         Scene::new(me, standing(session(15)))
     }
 
-    /// With links to all children and, unless it is the root, to the parent.
+    /// A scene with links to all children and, unless it is the root, to the parent.
     pub fn linked(mut self) -> Scene {
         if self.me != AgentId(0) {
             self.neighbours.on_link_up(LinkId(0));
@@ -72,7 +72,7 @@ impl Scene {
         }
     }
 
-    /// Does with the neighbours what the agent would do.
+    /// Applies an effect to the neighbours, as the agent would.
     fn apply(&mut self, effect: &Effect) {
         match effect {
             Effect::Expect(child) | Effect::Starter(starter::Input::Start(child)) => self.neighbours.expect(*child),

@@ -90,7 +90,7 @@ impl Facts {
         Facts::for_test_of(nodes, ppn, me, PmiFlavour::default())
     }
 
-    /// The same, with this interface for its ranks.
+    /// A job on this many nodes of one tree with fan-out 2, as known to agent `me`; `pmi`: the interface for its ranks.
     pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
         let mut spec = job_on(1, 0..nodes, ppn);
         spec.options.pmi = pmi;
@@ -106,7 +106,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// `slots`: number of ranks on each node.
+    /// The nodes of a job. `slots`: number of ranks on each node.
     pub fn new(slots: &[u32], fanout: u32) -> Topology {
         let (count, size) = (slots.len() as u32, slots.iter().sum());
         let mapping = Mapping::new(&by_slot(slots, size), size, count).expect("all ranks are placed");

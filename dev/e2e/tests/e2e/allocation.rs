@@ -46,7 +46,8 @@ fn srun_starts_trees_of_different_fanouts() {
 #[test]
 fn jobs_run_inside_a_batch_script() {
     let Some(machines) = machines::with_slurm() else { return };
-    let script = "$WIREUP run --pmi simple sh -c 'echo $(uname -n) $WIREUP_RANK' | sort; $WIREUP run --pmi simple -n 1 uname -n; exit 7";
+    let script = "$WIREUP run --pmi simple sh -c 'echo $(uname -n) $WIREUP_RANK' | sort; $WIREUP run --pmi simple -n 1 \
+        uname -n; exit 7";
     assert_eq!(machines.batch("-N 3 -n 5", script), "n0 0\nn0 1\nn1 2\nn1 3\nn2 4\nn0\ncode 7\n");
 }
 
@@ -65,7 +66,8 @@ fn a_job_inside_a_step_needs_a_single_task() {
 #[test]
 fn ranks_see_slurms_job_variables_but_no_step_variables() {
     let Some(machines) = machines::with_slurm() else { return };
-    let script = "for i in 1 2; do $WIREUP run --pmi simple --ppn 1 sh -c 'env | grep -E \"SLURM|SRUN|PMI\" | grep -v PMI_RANK | grep -v PMI_HOSTNAME'; done | sort | uniq -c";
+    let script = "for i in 1 2; do $WIREUP run --pmi simple --ppn 1 sh -c 'env | grep -E \"SLURM|SRUN|PMI\" | grep -v \
+        PMI_RANK | grep -v PMI_HOSTNAME'; done | sort | uniq -c";
     let said = machines.batch("-N 3 -n 3", script);
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
     for line in lines.iter().filter(|line| !line.starts_with("code") && !line.contains("PMI_JOBID")) {

@@ -154,10 +154,13 @@ fn ranks_that_share_cores_are_counted() {
 /// The rank is alone in a memory cgroup with a small limit.
 #[test]
 fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
-    let script = "top=/sys/fs/cgroup; test -d $top/memory && top=$top/memory; group=$top/wireup-test-$$; mkdir $group 2>/dev/null && \
-        { test -w $group/memory.limit_in_bytes || test -w $group/memory.max; } || { rmdir $group; echo no group >&2; exit 0; }; \
+    let script = "top=/sys/fs/cgroup; test -d $top/memory && top=$top/memory; group=$top/wireup-test-$$; mkdir $group \
+        2>/dev/null && \
+        { test -w $group/memory.limit_in_bytes || test -w $group/memory.max; } || { rmdir $group; echo no group >&2; \
+        exit 0; }; \
         echo 100000000 | tee $group/memory.limit_in_bytes $group/memory.max >/dev/null 2>&1; \
-        $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 0 && exec sleep 1000; echo $$ >'$group'/cgroup.procs; exec tail /dev/zero'; \
+        $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 0 && exec sleep 1000; echo $$ >'$group'/cgroup.procs; exec tail \
+        /dev/zero'; \
         code=$?; rmdir $group; exit $code";
     if !Path::new("/dev/kmsg").exists() {
         return println!("SKIPPED: the kernel's log cannot be read here");
@@ -315,7 +318,7 @@ fn a_client_that_sends_less_than_it_announced_ends_the_job() {
     }
 }
 
-/// It had entered the fence, so the others may pass; it made no mistake before it left.
+/// The client had entered the fence, so the others may pass; it made no mistake before it left.
 #[test]
 fn a_client_that_closes_in_a_fence_does_not_hang_the_job() {
     for placement in PLACEMENTS {

@@ -52,8 +52,10 @@ const ROWS: &[Row] = &[
     },
     Row {
         within: "unshare -m",
-        script: "mkdir -p $TMPDIR/full && mount -t tmpfs -o size=4k,mode=700 none $TMPDIR/full && head -c 4096 /dev/zero >$TMPDIR/full/zeros; \
-                 WIREUP_RUNTIME_DIR=$TMPDIR/full $WIREUP up --virtual-nodes 2; code=$?; umount $TMPDIR/full; rmdir $TMPDIR/full; exit $code",
+        script: "mkdir -p $TMPDIR/full && mount -t tmpfs -o size=4k,mode=700 none $TMPDIR/full && head -c 4096 \
+            /dev/zero >$TMPDIR/full/zeros; \
+                 WIREUP_RUNTIME_DIR=$TMPDIR/full $WIREUP up --virtual-nodes 2; code=$?; umount $TMPDIR/full; rmdir \
+                 $TMPDIR/full; exit $code",
         code: 125,
         says: &["writing into the session's directory ", "/full/", "No space left on device", "free some space there"],
     },
@@ -134,7 +136,8 @@ fn a_pmix_server_without_room_names_the_place() {
         [Flavour::OpenMpi4, Flavour::OpenMpi5].into_iter().filter_map(|flavour| peers::program(flavour, "ring"))
     {
         let script = format!(
-            "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/full; unset TMPDIR; exec $WIREUP run -n 2 {}",
+            "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/full; unset TMPDIR; exec \
+             $WIREUP run -n 2 {}",
             program.display()
         );
         let outcome = Run::tool("unshare", ["-m", "/bin/sh", "-c", &script]).finish().expect_code(125);

@@ -38,7 +38,7 @@ fn kill_at_once(processes: &[Process]) {
     }
     for process in processes {
         match kill_process(process.pid, Signal::KILL) {
-            // The kernel has killed it with the first process of its namespace.
+            // ESRCH: the kernel has already killed the process, with the first process of its PID namespace.
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => panic!("{}: {error}", process.pid.as_raw_nonzero()),
         }
@@ -112,7 +112,7 @@ fn a_session_that_is_killed_at_once_leaves_no_process_of_its_jobs() {
     }
     for nodes in ["", "--virtual-nodes 4"] {
         let session = Session::up(nodes);
-        // Its keeper serves the next job again.
+        // A first job, whose keepers are used again by the next job.
         session.job("-n 4 true").succeed();
         let mut running = session.job("-n 8").sh(RANK).start();
         await_sleepers(&mut running, 8);
@@ -161,7 +161,7 @@ fn nothing_is_left_on_any_node_if_all_are_killed_at_once() {
     victims.extend(on_hub.map(|process| process.pid.as_raw_nonzero().get().cast_unsigned()));
     for signal in [Signal::STOP, Signal::KILL] {
         for pid in &victims {
-            // The death of its parent may have ended it already.
+            // The process may have ended already, because its parent died.
             let _ = kill(*pid, signal);
         }
     }
@@ -341,7 +341,7 @@ fn a_session_whose_namespace_was_killed_says_so() {
     let first = session.processes().into_iter().find(is_first).expect("the namespace's first process");
     kill_at_once(&[first]);
     let mut outcome = session.job("-n 2 true").finish();
-    // The keepers in it end with it; a job that takes one at that moment is lost with it.
+    // The keepers in the PID namespace end with its first process; a job fails that gets one of them at that moment.
     for _ in 0..20 {
         if outcome.code() == 0 {
             break;

@@ -67,7 +67,8 @@ fn a_relative_program_name_is_found_in_the_current_directory() {
     let program = plain("limits");
     let folder = program.parent().expect("a program lies in a folder");
     Run::job("-n 2 --virtual-nodes 2 ./limits").cwd(folder).succeed().expect_out("nofile");
-    // Without a slash too, behind those on PATH, also where wireup does not run itself.
+    // A name without a slash is looked up on PATH, then in the rank's working directory, also if that is not the
+    // launcher's.
     Run::job("-n 1 limits").cwd(folder).succeed().expect_out("nofile");
     let folder = folder.display();
     let both = format!("-n 1 -x PATH=/bin -wdir {folder} limits : -n 1 -wdir /usr/bin -x PATH=/bin pwd");

@@ -187,7 +187,7 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
             let is_directory = problem.contains("exit status: 0") && problem.contains("left behind: [");
             let removes = ["wireup-session up", "wireup-keeper run"].contains(&&*failing.call.role);
             let may_stay = removes && REMOVE.contains(&name(&failing.call));
-            // The PMIx library goes on without the event or the file that it has not got. What it says is shown, and
+            // After a failed call the PMIx library goes on without the event or the file. Its messages are shown, and
             // Ctrl-C ends the job.
             let library_waits = failing.call.role == "wireup pmix-server" && problem.contains("its PMIx server said:");
             return if (is_directory && may_stay) || library_waits { Ok(true) } else { Err(problem) };
@@ -269,7 +269,7 @@ fn every_call_may_fail(scenario: &Scenario) {
     let bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
     let reached = reached.into_inner() + bad.len();
     println!("{reached} of {} failures tried in {} s", all.len(), start.elapsed().as_secs());
-    // A wait may be over before it sleeps, so that a call is made less often than before.
+    // A wait may be over before it sleeps, so a call may be made less often than in the recorded run.
     assert!(reached * 2 > trials.len(), "only {reached} of {} chosen calls were made", trials.len());
     assert!(bad.is_empty(), "{} of {}:\n{}", bad.len(), trials.len(), bad.join("\n---\n"));
 }
@@ -288,7 +288,8 @@ fn every_call_of_a_session_may_fail() {
     every_call_may_fail(&Scenario {
         run: Box::new(|| {
             Run::shell(
-                "$WIREUP up --session calls && $WIREUP run --session calls -n 2 --pmi simple echo here; code=$?; $WIREUP down --session calls || $WIREUP down --session calls; exit $code",
+                "$WIREUP up --session calls && $WIREUP run --session calls -n 2 --pmi simple echo here; code=$?; \
+                 $WIREUP down --session calls || $WIREUP down --session calls; exit $code",
             )
         }),
         works: |outcome| outcome.out() == "here\nhere\n",

@@ -33,7 +33,7 @@ impl Links {
         Run::tool(&self.path(name), words.split_whitespace())
     }
 
-    /// The same with `sh -c SCRIPT` as the program.
+    /// Runs the launcher with `sh -c SCRIPT` as the program; the first word of `line` names the launcher.
     fn script(&self, line: &str, script: &str) -> Outcome {
         self.run(line).args(["--pmi", "simple", "sh", "-c", script]).succeed()
     }
@@ -309,7 +309,8 @@ find_package(MPI REQUIRED COMPONENTS C)
 enable_testing()
 add_executable(hello hello.c)
 target_link_libraries(hello MPI::MPI_C)
-add_test(NAME hello COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:hello> ${MPIEXEC_POSTFLAGS})
+add_test(NAME hello COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:hello> \
+${MPIEXEC_POSTFLAGS})
 ";
 
 /// CMake finds `mpiexec` by its name and runs it with the options that `FindMPI` knows.
@@ -323,7 +324,8 @@ fn a_project_with_findmpi_and_ctest_uses_it() {
     let hello = xtask::layout::root().join("dev/programs/mpi/hello.c");
     fs::copy(hello, source.join("hello.c")).expect("the program");
     let script = format!(
-        "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest --output-on-failure",
+        "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest \
+         --output-on-failure",
         links.0.display(),
         cmake.display(),
         source.display(),
@@ -374,7 +376,8 @@ fn mpichs_own_runner_is_content_with_it() {
     let links = Links::new("runner");
     let folder = links.0.display();
     let script = format!(
-        "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd {folder}/build/group && \
+        "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd \
+         {folder}/build/group && \
          {perl} ../runtests -srcdir={folder}/mpich-4.0.2/test/mpi/group -tests=testlist -mpiexec={folder}/mpiexec",
         suite = suite.display(),
         perl = perl.display(),
@@ -401,7 +404,7 @@ fn a_singleton_starts_children() {
         assert_eq!(outcome.out().lines().filter(|line| line.ends_with(" to come")).count(), 3, "{outcome}");
         let outcome = singleton("missing /no/such").expect_code(0);
         outcome.expect_err_line(&["cannot start", "/no/such: not found"]);
-        // It waits for children that have failed.
+        // The singleton waits for its children, which fail, and is ended with them.
         let outcome = singleton("fail");
         outcome.expect_err_line(&["job 1", "exited with code 9"]);
         assert_eq!(outcome.code(), 128 + 15, "{outcome}");

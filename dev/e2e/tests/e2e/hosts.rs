@@ -159,7 +159,7 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
     running.await_that("all are stopped", |running| ranks_in(running, 'T') == 5);
     running.signal(Signal::CONT);
     running.await_that("all go on", |running| ranks_in(running, 'S') == 5);
-    // Continued while it is about to stop.
+    // SIGCONT arrives while the job is about to stop.
     for _ in 0..5 {
         running.signal(Signal::TSTP);
         running.signal(Signal::CONT);

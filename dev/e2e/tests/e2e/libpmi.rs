@@ -50,7 +50,7 @@ fn group_barriers_work_on_every_placement() {
     }
 }
 
-/// The other ranks finalize, one of them early: that is not an error.
+/// Rank 0 waits for rank 1 in the barrier of a group. All other ranks finalize, rank 1 too, which alone is no error.
 #[test]
 fn a_member_that_leaves_a_group_barrier_fails_the_job() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {

@@ -366,7 +366,8 @@ fn the_man_page_has_every_function_and_an_example_that_works() {
     let folder = std::env::temp_dir().join(format!("wireup-man-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("make a folder");
     let source = format!(
-        "#include <stdio.h>\n#include <wireup.h>\nint main(void) {{{example}printf(\"%d of %d\\n\", (int)arrived, (int)all);}}"
+        "#include <stdio.h>\n#include <wireup.h>\nint main(void) {{{example}printf(\"%d of %d\\n\", (int)arrived, \
+         (int)all);}}"
     );
     std::fs::write(folder.join("example.c"), source).expect("write the example");
     let mut cc = std::process::Command::new("cc");

@@ -34,7 +34,7 @@ fn an_unknown_interface_is_reported_with_the_existing_addresses() {
         let outcome = machines.job(&format!("--hosts n[0-3] --fanout 1 --interface {which} hostname")).finish();
         outcome.expect_code(125).expect_err_line(&[which, "10.77.0."]);
     }
-    // The hub has the interface, the nodes do not; both ends of a link need it.
+    // Only the hub has the interface `br0`, but both ends of a link need it.
     let far = machines.job("--hosts n[0-3] --start ssh-flat --interface br0 hostname").finish().expect_code(125);
     far.expect_err_line(&["--interface br0", "eth0 10.77.0.1"]);
 }

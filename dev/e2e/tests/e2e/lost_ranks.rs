@@ -3,7 +3,7 @@
 //!
 //! The program (`dies.c`) is run again and again; in its n-th run one rank kills itself in its n-th wait, until it does
 //! not wait so often. Every other rank must get `WU_ERR_PEER_LOST` with that rank, from the call that it is in or from
-//! a later one. A rank that waits for ever is ended with the run by the harness, and fails the test.
+//! a later one. A rank that waits forever is ended with the run by the harness, and fails the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -67,7 +67,7 @@ fn one_sided_communication_works() {
     says(Flavour::OpenMpi4, "onesided", "-n 3", "", "one-sided over 3 ranks: right\n");
     for placement in PLACEMENTS {
         let Some(run) = run(Flavour::OpenMpi5, "onesided", placement, "") else { return };
-        // It warns about one of its own components, under its own launcher as well.
+        // Open MPI 5 warns about one of its own components, also under its own launcher.
         run.succeed().expect_out("one-sided over 4 ranks: right\n");
     }
 }
@@ -250,7 +250,7 @@ fn names_groups_events_and_queries_work() {
             let told: Vec<String> = (1..4).map(|rank| format!("rank {rank} was told of rank 0")).collect();
             let outcome = events.succeed();
             assert_eq!(outcome.sorted_lines(), told, "{outcome}");
-            // It compares the pids of the answer, which are those of the machine, with what `getpid` returns.
+            // The program compares the pids of the answer, which are those of the machine, with what `getpid` returns.
             let Some(ask) = run(client, "ask", &format!("{placement} --contain none"), "") else { return };
             let outcome = ask.succeed();
             assert_eq!(outcome.sorted_lines(), ["answers over 4 ranks: right", "logged by rank 0"], "{outcome}");

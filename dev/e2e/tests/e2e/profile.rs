@@ -28,7 +28,8 @@ fn staged_and_gathered_files_are_phases_with_times_of_each_node() {
     let script = "mkdir -p /run/apps; head -c 300000 /dev/urandom > /run/apps/data; \
         $WIREUP run --hosts n[0-2] --ppn 1 --pmi none --profile $TMPDIR/trace --stage --stage-also /run/apps/data \
         --stage-out \"/run/made/out=>$TMPDIR/got/{node}\" sh -c 'mkdir -p /run/made; echo x > /run/made/out' && \
-        cat $TMPDIR/trace && ls $TMPDIR/got >&2 && rm -r $TMPDIR/trace $TMPDIR/got; code=$?; rm -r /run/apps; exit $code";
+        cat $TMPDIR/trace && ls $TMPDIR/got >&2 && rm -r $TMPDIR/trace $TMPDIR/got; code=$?; rm -r /run/apps; exit \
+        $code";
     for node in 0..3 {
         machines.ask(node, "mkdir -p /run/apps");
     }

@@ -75,7 +75,7 @@ fn programs_in_a_cache_of_another_user_are_not_run() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("else");
     let line = "--hosts n0 hostname";
-    // The owner is changed for the whole cache, for one build's folder in it, for the program itself.
+    // Another user owns the whole cache, then only the folder of one build, then only the program.
     for theirs in ["~/.cache/wireup", "~/.cache/wireup/*", "~/.cache/wireup/*/wireup"] {
         machines.job_of(&hidden.program(), line).succeed();
         machines.ask(0, &format!("{PLANTED}; chown -R nobody {theirs}; chmod -R 777 ~/.cache/wireup"));

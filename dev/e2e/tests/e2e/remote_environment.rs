@@ -21,7 +21,8 @@ fn remote_ranks_have_the_users_directory_umask_and_limits() {
 #[test]
 fn remote_ranks_have_the_users_variables() {
     let Some(machines) = machines::four() else { return };
-    let script = "printf 'A=file\\n# no\\nB=\"quoted words\"\\n' >$TMPDIR/vars; FROM_HERE=here $WIREUP run --hosts n0,n1 \
+    let script = "printf 'A=file\\n# no\\nB=\"quoted words\"\\n' >$TMPDIR/vars; FROM_HERE=here $WIREUP run --hosts \
+        n0,n1 \
         --fanout 1 --env-file $TMPDIR/vars -x GIVEN='two words' -x FROM_HERE sh -c 'echo \"$A.$B.$GIVEN.$FROM_HERE\"'; \
         code=$?; rm $TMPDIR/vars; exit $code";
     let outcome = machines.shell(script).succeed();

@@ -62,7 +62,7 @@ fn ctrl_c_twice_kills_ranks_that_ignore_it() {
         Run::job("-n 2 --virtual-nodes 2").sh("trap '' INT TERM; echo ready; while :; do sleep 0.1; done").start();
     running.await_out("ready\n", 2);
     running.signal(Signal::INT);
-    // Sooner, a process that sends it again means the same signal.
+    // A second SIGINT that follows sooner counts as the same interrupt.
     std::thread::sleep(std::time::Duration::from_millis(1200));
     assert!(!running.has_ended(), "the first interrupt ended the job");
     running.signal(Signal::INT);
@@ -137,7 +137,7 @@ fn a_stall_report_names_the_rank_missing_in_a_fence() {
         format!("test $WIREUP_RANK = 2 && {{ echo late; exec sleep 1000; }}; exec {} unknown 99", badpmi.display());
     let mut running = Run::job("-n 4 --virtual-nodes 2").sh(&script).start();
     running.await_out("late\n", 1);
-    // Asked repeatedly until the report names the rank: the others may still be on their way to the fence.
+    // The report is asked for until it names rank 2: the other ranks may not have called the fence yet.
     running.await_that("the missing rank is named", |running| {
         running.signal(STALL_REPORT);
         std::thread::sleep(std::time::Duration::from_millis(100));

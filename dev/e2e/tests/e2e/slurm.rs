@@ -88,7 +88,7 @@ fn await_ranks(machines: &Machines, name: &str, count: usize) -> bool {
 #[test]
 fn a_cancelled_step_leaves_no_rank() {
     let Some(machines) = machines::with_slurm() else { return };
-    // The last rank keeps the others in their fence.
+    // The last rank never calls the fence, so the other ranks wait in it.
     let script = r#"test "$PMI_RANK" = 15 && exec sleep 1000; exec "$0""#;
     let step = with_our_libraries(machines.step(STEP)).arg("--job-name=cancelled").sh(script).arg(own("same"));
     let mut running = step.start();

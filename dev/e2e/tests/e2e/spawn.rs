@@ -27,7 +27,7 @@ fn family((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str)
     run.env("I_MPI_FABRICS", "shm:ofi")
 }
 
-/// The same on hosts. All of them have the address of a bridge, which Open MPI must not use.
+/// A run of the program on hosts with these words. All hosts have the address of a bridge, which Open MPI must not use.
 fn on_hosts(machines: &Machines, line: &str, (flavour, program): (Flavour, &Path), words: &str) -> Run {
     let run = machines.job(line).arg(program).args(words.split(' ')).envs(environment(flavour));
     run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16")
@@ -209,7 +209,7 @@ fn info_keys_say_where_and_how_children_run() {
 
 #[test]
 fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
-    // Open MPI 4 would let the other parents wait for ever.
+    // Open MPI 4 would let the other parents wait forever.
     for family_of in families().filter(|(flavour, _)| *flavour != Flavour::OpenMpi4) {
         for placement in PLACEMENTS {
             for (words, said) in [
@@ -219,7 +219,7 @@ fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
                 ("missing hostname ppr 0", "info key ppr"),
                 ("missing hostname wdir /no/such/folder", "working directory /no/such/folder"),
             ] {
-                // It checks this itself.
+                // Open MPI checks the info key `ppr` itself.
                 if words.contains("ppr") && is_open_mpi(family_of.0) {
                     continue;
                 }
@@ -255,7 +255,7 @@ fn a_failure_ends_the_whole_family() {
     for family_of in families() {
         for placement in PLACEMENTS {
             let outcome = family(&family_of, placement, "fail").finish();
-            // Ranks of Open MPI 5 abort when the connection to one that has exited is lost.
+            // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
             if family_of.0 == Flavour::OpenMpi5 && outcome.code() == 14 {
                 continue;
             }
@@ -276,7 +276,7 @@ fn files_of_output_are_apart_for_each_job() {
     std::fs::remove_dir_all(&folder).expect("remove the folder");
 }
 
-/// Also one after the other: nothing of a job stays when it has ended.
+/// Children that are started one after the other: nothing of a job stays when it has ended.
 #[test]
 fn many_children_come_one_after_the_other() {
     let large = std::env::var_os("WIREUP_LARGE").is_some();
@@ -312,7 +312,7 @@ fn in_a_session(program: &Path) {
     fs::remove_file(&allowed).expect("the file is there");
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
-    // Or what Open MPI 5 makes of it, as above.
+    // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
     assert!([9, 14].contains(&outcome.code()), "{outcome}");
     let outcome = session.job("-n 2").arg(program).args(["missing", "/no/such"]).succeed();
     assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{outcome}");

@@ -26,7 +26,7 @@ fn ssh_starts_trees_of_every_depth() {
 #[test]
 fn the_launcher_may_run_on_a_host_of_the_job() {
     let Some(machines) = machines::four() else { return };
-    // Its temporary folder is on another machine than this test's.
+    // The launcher's temporary folder is on another machine than the folder of this test.
     for flags in ["--fanout 2", "--fanout 1 --interface eth0 --verbose", "--pmi pmix", "--pmi auto"] {
         let outcome = machines.job_from(2, &format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
         assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
@@ -155,7 +155,7 @@ fn an_interrupt_ends_a_job_that_waits_for_a_host() {
     signal_sshd(&machines, 1, Signal::CONT);
 }
 
-/// It accepts the connection and then says nothing; so does the host below it in the tree.
+/// A host accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_after_the_start_timeout() {
     let Some(machines) = machines::own(4, |_| ()) else { return };

@@ -47,7 +47,7 @@ fn many_ranks_get_copies_of_files_on_the_network_and_few_ranks_do_not() {
     outcome.expect_err_line(&["--stage=auto: staging: 400 files on FUSE", "by 16 ranks", "more than staging them"]);
     outcome.expect_err_line(&["staged on 1 node: 400 files"]);
     assert!(folder.at("store").exists() && outcome.out().matches('x').count() == 16, "{outcome}");
-    // The same files on a local disk.
+    // Files on a local disk are not staged.
     let outcome = job(&folder, 16, &folder.at("source"), "").finish().expect_code(0);
     outcome.expect_err_line(&["--stage=auto: not staging: nothing that the ranks need lies on a network file system"]);
 }

@@ -55,7 +55,8 @@ fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
     for (line, code) in [("exit 0", 0), ("test $WIREUP_RANK = 5 && exit 3; sleep 100", 3)] {
         let folder = Folder::new();
         let script = format!(
-            "{WRITE}; touch /run/made/$WIREUP_RANK; until [ -e /run/made/$((WIREUP_RANK ^ 1)) ]; do sleep 0.02; done; {line}"
+            "{WRITE}; touch /run/made/$WIREUP_RANK; until [ -e /run/made/$((WIREUP_RANK ^ 1)) ]; do sleep 0.02; done; \
+             {line}"
         );
         let outcome = machines
             .job("--hosts n[0-3] --ppn 2 --verbose --stage-out")
@@ -232,7 +233,8 @@ fn nothing_is_overwritten_and_a_full_disk_is_named() {
             .arg(format!("{pattern}=>/run/small"))
             // The usual one is on another machine.
             .env("WIREUP_RUNTIME_DIR", "/run/sessions")
-            .sh("mkdir -p /run/made; echo x > /run/made/same; head -c 3000000 /dev/urandom > /run/made/large.$WIREUP_RANK; echo y > /run/made/z.$WIREUP_RANK")
+            .sh("mkdir -p /run/made; echo x > /run/made/same; head -c 3000000 /dev/urandom > \
+                /run/made/large.$WIREUP_RANK; echo y > /run/made/z.$WIREUP_RANK")
             .finish()
     };
     let outcome = job("/run/made/same").expect_code(125);
@@ -253,7 +255,8 @@ fn names_that_are_not_utf8_links_and_bits_arrive() {
     let folder = Folder::new();
     let work = folder.at("work");
     fs::create_dir_all(&work).expect("a folder");
-    let script = "mkdir -p out/inner; printf x > \"$(printf 'out/\\377')\"; ln -s inner out/link; ln -s out way; echo p > out/inner/p; \
+    let script = "mkdir -p out/inner; printf x > \"$(printf 'out/\\377')\"; ln -s inner out/link; ln -s out way; echo \
+        p > out/inner/p; \
                   chmod 751 out/inner; chmod 640 out/inner/p; truncate -s 30M out/sparse; mkfifo out/pipe";
     let job = Run::job("-n 1").cwd(&work).args(["--stage-out", "way=>../got"]).sh(script);
     let outcome = job.finish().expect_code(0).expect_quiet();
@@ -279,7 +282,8 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
     // Something outside of the job goes on writing.
     let stop = folder.at("stop");
     let script = format!(
-        "(while [ ! -e {stop} ]; do echo x >> large; done) & \"$WIREUP\" run -n 1 --pmi none --stage-out 'large=>../got' true; code=$?; \
+        "(while [ ! -e {stop} ]; do echo x >> large; done) & \"$WIREUP\" run -n 1 --pmi none --stage-out \
+         'large=>../got' true; code=$?; \
          touch {stop}; wait; exit $code",
         stop = stop.display()
     );

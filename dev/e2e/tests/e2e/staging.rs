@@ -175,12 +175,15 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
         let env = folder.at("env").display().to_string();
         // Names, bits, times and contents of all but the privileged file.
         let sum = "(cd $env; find . -type f ! -name privileged | sort | xargs cat; find . -type l -printf \"%P %l;\"; \
-                   find . -type f ! -name privileged -printf \"%P %m %s %T@;\" -o -type d -printf \"%P %m %T@;\" | tr \";\" \"\\n\" | sort) | cksum";
+                   find . -type f ! -name privileged -printf \"%P %m %s %T@;\" -o -type d -printf \"%P %m %T@;\" | tr \
+                   \";\" \"\\n\" | sort) | cksum";
         let script = format!(
             "env={env}; {sum} > {store}.before; \
-             {without}\"$WIREUP\" run -n 2 --virtual-nodes 2 --pmi simple --wdir / --stage={store} --stage-also $env sh -c 'env={env}; {sum}; \
+             {without}\"$WIREUP\" run -n 2 --virtual-nodes 2 --pmi simple --wdir / --stage={store} --stage-also $env \
+             sh -c 'env={env}; {sum}; \
              {program}; {privileged}; echo x > {env}/empty || echo refused' > {store}.out; code=$?; \
-             cat {store}.before {store}.before {store}.out; ls {store}/{not_kept}; [ -n \"$(ls {store}/{kept})\" ] || echo nothing kept; exit $code",
+             cat {store}.before {store}.before {store}.out; ls {store}/{not_kept}; [ -n \"$(ls {store}/{kept})\" ] || \
+             echo nothing kept; exit $code",
             store = folder.at("store").display(),
             program = program.display(),
             privileged = privileged.display(),
@@ -276,11 +279,13 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
     let hosts = "--hosts n0,n1,n2";
     let alone = format!("\"$WIREUP\" run {hosts} {run}");
     let in_session = format!(
-        "\"$WIREUP\" up {hosts} --session places && \"$WIREUP\" run --session places {run} && \"$WIREUP\" down --session places"
+        "\"$WIREUP\" up {hosts} --session places && \"$WIREUP\" run --session places {run} && \"$WIREUP\" down \
+         --session places"
     );
     for line in [alone, in_session] {
         let script = format!(
-            "mkdir -p /run/apps/app; cd /run/apps/app; printf '#!/bin/sh\ncat data\n: >$WIREUP_RANK && rm $WIREUP_RANK\n' > program; echo data > data; \
+            "mkdir -p /run/apps/app; cd /run/apps/app; printf '#!/bin/sh\ncat data\n: >$WIREUP_RANK && rm \
+             $WIREUP_RANK\n' > program; echo data > data; \
              chmod +x program; {line}; code=$?; rm -rf /run/apps /dev/shm/wireup-stage-*; exit $code"
         );
         let outcome = machines.shell(&script).finish().expect_code(0);

@@ -98,7 +98,8 @@ impl Staged {
 
     /// Names, bits, times and contents of what the node keeps.
     fn kept(&self) -> String {
-        let script = "cd $0/sets/*/tree && find . -printf '%P %m %s %T@ %y\\n' | sort && find . -type f | sort | xargs cat | cksum";
+        let script = "cd $0/sets/*/tree && find . -printf '%P %m %s %T@ %y\\n' | sort && find . -type f | sort | xargs \
+            cat | cksum";
         let listed = Command::new("sh").args(["-c", script]).arg(self.folder.at("store")).output().expect("a listing");
         String::from_utf8_lossy(&listed.stdout).into_owned()
     }
@@ -147,7 +148,7 @@ fn without_the_switch_ranks_use_the_originals() {
     outcome.expect_err_line(&["--stage-library: libwireup-staged.so.0.0.0 is neither in", "wireup install"]);
 }
 
-/// The same for a user who is not root: here the kernel, too, keeps programs from changing the copies.
+/// For a user who is not root, the kernel, too, keeps programs from changing the copies.
 #[test]
 fn a_user_without_rights_sees_copies_that_nothing_can_change() {
     if !rustix::process::geteuid().is_root() {
@@ -199,7 +200,8 @@ fn programs_start_from_their_copies_or_as_originals() {
         (relative, "script bin/script a\n".to_owned()),
     ] {
         let run = match words.starts_with("--wdir") {
-            // The ranks may not work in a staged folder that is mounted; a program in one is named from beside it.
+            // A rank's working directory must not be within a mounted staged folder, so the program is named relative
+            // to the folder's parent.
             true => staged.job(&format!("--wdir {} env/bin/script a", staged.folder.0.display())),
             false => staged.job(&words),
         };

@@ -42,7 +42,7 @@ fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run 
     job.args([&store, how, "--stage-room", "100", "--stage-also"]).arg(folder).sh(&words)
 }
 
-/// Its receiver reads no more, and the others need far more than what fits into a window.
+/// The receiver on the node without room reads no more, and the others need far more than what fits into a window.
 #[test]
 fn a_node_without_room_does_not_stop_the_others() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
@@ -165,8 +165,10 @@ fn links_out_of_a_folder_holes_and_names_arrive() {
     symlink("nowhere", tree.join("broken")).expect("a link");
     let sparse = fs::File::create(tree.join("sparse")).expect("a file");
     sparse.write_all_at(b"end", 40 << 20).expect("its end");
-    let script = "cd \"$0\"; cat inside not*; echo; readlink relative absolute system broken; cat system >/dev/null && echo system; \
-                  cat relative 2>&1 | head -c 100; tail -c 3 sparse; echo; find . -name sparse -size -100k -printf 'blocks %b\\n'";
+    let script = "cd \"$0\"; cat inside not*; echo; readlink relative absolute system broken; cat system >/dev/null && \
+        echo system; \
+                  cat relative 2>&1 | head -c 100; tail -c 3 sparse; echo; find . -name sparse -size -100k -printf \
+                  'blocks %b\\n'";
     let outcome = machines
         .job("--hosts n0 --ppn 1 --pmi none --stage --stage-also")
         .arg(&tree)
@@ -190,7 +192,8 @@ fn a_library_that_is_missing_is_named_by_the_run() {
     let folder = Folder::shared();
     let (library, program) = (folder.at("libgone.so"), folder.at("program"));
     let make = format!(
-        "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return gone(); }}' > main.c; \
+        "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return \
+         gone(); }}' > main.c; \
          gcc -shared -fPIC -o libgone.so gone.c && gcc -o program main.c ./libgone.so -Wl,-rpath,{0}",
         folder.0.display()
     );
@@ -213,7 +216,7 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
         .stdin_open()
         .start();
     running.await_out("ready\n", 1);
-    // It has no rank, so the job can end without it, and the session cannot.
+    // Agent 1 has no rank, so the job can end while the agent is stopped, but the session cannot.
     let agent = agent(&machines, 1);
     send(&agent, Signal::STOP);
     running.close_stdin();
@@ -223,7 +226,7 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
     running.signal(Signal::INT);
     running.await_that("the end", Running::has_ended);
     send(&agent, Signal::CONT);
-    // Not 3: it did not come to an end of its own.
+    // The session was interrupted: 130, and not the exit code 3 of the rank.
     running.finish().expect_code(130);
     clear(&machines);
 }

@@ -27,7 +27,7 @@ fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[
     slow.clear();
     fs::write(&gate, b"").expect("a file");
     let outcome = running.finish().expect_code(0);
-    // The end of what keepers did before; the server sends it when it likes.
+    // FUSE sends `release` of files that keepers have closed before at any later time.
     let lines = slow.log().into_iter().filter(|line| !line.operation.starts_with("release"));
     (lines.collect(), outcome)
 }
@@ -91,7 +91,7 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
     };
     assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
     folder.write("source/lib/other", b"");
-    // The kernel may remember for a second that it is not there.
+    // The kernel may cache for a second that `lib/other` does not exist.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
 }
@@ -170,7 +170,8 @@ fn mpi_programs_ask_for_nothing(
     let script = format!(
         "cd /; (while [ \"$(grep -c ready {out} 2>/dev/null)\" != 4 ]; do sleep 0.05; done; sleep 1.2; \
          wc -l < {log} > {before}; : > {gate}) & \
-         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> {err}; \
+         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> \
+         {err}; \
          code=$?; wait; cat {out} {err}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
         out = folder_at("out"),
         err = folder_at("err"),

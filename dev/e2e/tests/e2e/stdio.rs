@@ -139,7 +139,8 @@ fn long_lines_that_begin_together_are_whole() {
 #[test]
 fn a_line_beyond_the_bound_is_marked_where_another_line_cuts_it() {
     let script = "cd $TMPDIR; await() { while ! test -e $1; do sleep 0.1; done; }; \
-        if test $WIREUP_RANK = 0; then head -c 70000000 /dev/zero | tr '\\0' x; : >written; await seen; rm seen written; echo end; \
+        if test $WIREUP_RANK = 0; then head -c 70000000 /dev/zero | tr '\\0' x; : >written; await seen; rm seen \
+        written; echo end; \
         else await written; echo between; : >seen; fi";
     let outcome = Run::job("-n 2 --label").sh(script).succeed();
     let out = outcome.out();
@@ -155,7 +156,8 @@ fn a_line_beyond_the_bound_is_marked_where_another_line_cuts_it() {
 fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
     let outcome = Run::job("-n 3 --virtual-nodes 2").sh("printf $WIREUP_RANK").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "1", "2"]);
-    let script = "cd $TMPDIR; test $WIREUP_RANK = 0 && { printf 'name? '; read x; : >asked; read x; echo hello; exit; }; \
+    let script = "cd $TMPDIR; test $WIREUP_RANK = 0 && { printf 'name? '; read x; : >asked; read x; echo hello; exit; \
+        }; \
         while ! test -e asked; do sleep 0.1; done; rm asked; echo other";
     let mut running = Run::job("-n 2").sh(script).stdin_open().start();
     running.await_out("name? ", 1);
@@ -340,7 +342,8 @@ fn a_reader_that_closes_stdout_is_not_reported() {
 fn a_second_run_replaces_its_output_files_only_if_that_is_wanted() {
     let script = "cd $TMPDIR; run() { $WIREUP run \"$@\" sh -c 'echo $0; sleep 0.1; echo more; echo $0 >&2' $word; }; \
         word=first; run -n 3 --output-dir out; word=second; run -n 2 --output-dir out; echo code $?; cat out/*; \
-        run -n 2 --output-dir out --overwrite; cat out/*; $WIREUP run -n 1 --output-dir out --overwrite true; ls out; rm -r out";
+        run -n 2 --output-dir out --overwrite; cat out/*; $WIREUP run -n 1 --output-dir out --overwrite true; ls out; \
+        rm -r out";
     let outcome = Run::shell(script).succeed();
     let both = |word: &str| format!("{word}\n{word}\nmore\n");
     let (first, second) = (both("first"), both("second"));

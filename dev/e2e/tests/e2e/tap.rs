@@ -21,7 +21,7 @@ struct Peer {
 const AS_ROOT: &str = "--allow-run-as-root --oversubscribe";
 
 impl Peer {
-    /// Those that are installed.
+    /// The launchers that are installed.
     fn all() -> Vec<Peer> {
         let peers = [
             (Flavour::Mpich4, PathBuf::from("/usr/bin/mpiexec.mpich"), "", "Hydra", "PMI-1"),
@@ -106,7 +106,8 @@ fn requests_and_bytes_are_counted() {
     for (flags, dialect, own_requests) in [("", "PMI-1", true), ("--dialect 2", "PMI-2", false)] {
         let line = if own_requests { format!("{launcher} -n 5") } else { "\"$WIREUP\" run -n 5".to_owned() };
         let script = format!(
-            "cd \"$TMPDIR\" && {line} \"$WIREUP\" tap --json profile --output text \"$WIREUP\" pmi exchange --value-len 100 {flags} \
+            "cd \"$TMPDIR\" && {line} \"$WIREUP\" tap --json profile --output text \"$WIREUP\" pmi exchange \
+             --value-len 100 {flags} \
              && cat profile && grep -q 'requests ' text; code=$?; rm -f profile text; exit $code"
         );
         let outcome = Run::shell(&script).succeed();
@@ -319,7 +320,8 @@ fn a_socket_of_an_outer_job_is_not_looked_for() {
     assert_eq!(alone.out(), "77\n");
     alone.expect_err_line(&["PMI_FD=77 is no open socket"]);
     let Some(exchange) = program(Flavour::Pmix, "exchange") else { return };
-    let line = "cd \"$TMPDIR\" && exec \"$WIREUP\" run --pmi pmix -n 2 env PMI_FD=0 PMI_RANK=7 PMI_SIZE=9 \"$WIREUP\" tap \"$0\"";
+    let line = "cd \"$TMPDIR\" && exec \"$WIREUP\" run --pmi pmix -n 2 env PMI_FD=0 PMI_RANK=7 PMI_SIZE=9 \"$WIREUP\" \
+        tap \"$0\"";
     let outcome = Run::shell(line).arg(exchange).succeed();
     outcome.expect_err_line(&["wireup: tap: 2 ranks on 1 node, started by wireup, PMIx"]);
 }

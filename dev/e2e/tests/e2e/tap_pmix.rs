@@ -71,7 +71,7 @@ fn a_pmix_library_under_another_name_is_found_and_its_programs_are_not_tapped() 
     outcome.expect_err_line(&["wireup: tap: 2 ranks on 1 node", "PMIx"]);
 }
 
-/// Its run-time library ends a program in which another one comes first.
+/// The run-time library of a sanitizer ends a program in which another library comes first.
 #[test]
 fn a_program_with_a_sanitizer_runs_without_the_preload() {
     let script = r#"dir=$TMPDIR/sanitized && mkdir "$dir" && cd "$dir" && echo 'int main(void) { return 0; }' >main.c &&

@@ -6,13 +6,13 @@ use crate::world::World;
 use wireup_proto::io::{ExitStatus, Input};
 use wireup_wire::signal::SIGTERM;
 
-/// From SIGTERM to SIGKILL for a cancelled step, as in Slurm (`KillWait`).
+/// Time from SIGTERM to SIGKILL for a cancelled step (ns), as in Slurm (`KillWait`).
 const KILL_WAIT_NS: u64 = 30_000_000_000;
-/// How long a root that has left lets its steps run before they are killed.
+/// Time for which a root that has left lets its steps run before they are killed (ns).
 const STEP_END_NS: u64 = 2_000_000_000;
 
 impl World {
-    /// As with Slurm, the report is in the root's pipe before the other tasks are killed.
+    /// Gives up a step. As with Slurm, the report is in the root's pipe before the other tasks are killed.
     pub(super) fn give_up_step(&mut self, index: u32) {
         self.append_error(index, "srun: error: Application launch failed: Communication connection failure\n");
         let step = &mut self.batch.steps[index as usize];

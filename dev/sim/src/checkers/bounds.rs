@@ -15,11 +15,11 @@ const INPUT_WINDOW_MAX: i64 = (STDIN_WINDOW_BYTES + STDIN_CHUNK_MAX) as i64;
 pub struct Bounds {
     output: BTreeMap<(u32, u32, u16), i64>,
     input: BTreeMap<(u32, u32), i64>,
-    /// Jobs whose output nobody waits for any more: it may be sent without credit.
+    /// Jobs for whose output nobody waits any more: it may be sent without credit.
     unlimited: BTreeSet<u32>,
-    /// The most output that was in flight on any link.
+    /// Most output that was in flight on any link (bytes).
     pub output_peak: i64,
-    /// The most output that was held by any agent.
+    /// Most output that was held by any agent (bytes).
     pub held_peak: usize,
 }
 

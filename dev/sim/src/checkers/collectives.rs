@@ -9,7 +9,7 @@ use wireup_wire::collective::Collective;
 pub struct Collectives {
     size: u32,
     epochs: Vec<Epoch>,
-    /// Ranks entered different collectives under the same number: the job must fail.
+    /// Whether ranks entered different collectives under the same number: the job must fail.
     pub differ: bool,
 }
 
@@ -17,13 +17,13 @@ pub struct Collectives {
 struct Epoch {
     collective: Collective,
     entered: u32,
-    /// Ranks that were told that it is complete, or that did not have to wait (a lazy fence).
+    /// Number of ranks that were told that the collective is complete, or that did not have to wait (a lazy fence).
     released: u32,
-    /// Ranks that left the job by themselves while it was in progress.
+    /// Number of ranks that left the job by themselves while the collective was in progress.
     abandoned: u32,
-    /// For a fence: the version of the kvs after it, as the first rank was told.
+    /// Version of the kvs after a fence, as the first rank was told.
     version: Option<u32>,
-    /// For a ring: the rank at each position, and its two neighbours.
+    /// Rank at each position of a ring, and its two neighbours.
     places: BTreeMap<u32, Place>,
 }
 
@@ -128,7 +128,7 @@ impl Collectives {
         self.epochs.iter().position(waits).map(|epoch| epoch as u32)
     }
 
-    /// Whether some ranks have entered this one, but not all.
+    /// Whether some ranks have entered this collective, but not all.
     pub fn is_torn(&self, epoch: u32) -> bool {
         self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.entered < self.size)
     }

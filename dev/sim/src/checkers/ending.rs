@@ -146,7 +146,8 @@ impl World {
         }
     }
 
-    /// In a session that outlives its jobs, an agent may also be lost because of a fault before the launch.
+    /// Whether a failure may be blamed on this culprit. In a session that outlives its jobs, an agent may also be lost
+    /// because of a fault before the launch.
     fn may_be_blamed(&self, job: &Job, culprit: Culprit) -> bool {
         let was_struck = |agent: u32| job.plan.nodes.contains(&agent) && self.membership.was_struck(agent);
         job.checks.culprits.contains_key(&culprit) || matches!(culprit, Culprit::Agent(agent) if was_struck(agent))

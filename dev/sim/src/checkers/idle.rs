@@ -5,12 +5,11 @@ use crate::agents::ProcessState;
 use crate::world::World;
 use wireup_wire::session::{NodeState, Presence};
 
-/// The most bytes that an agent may keep for each other agent between jobs: some small frames that were not
-/// acknowledged.
+/// Most bytes that an agent may keep for each other agent between jobs: some small frames that were not acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
 impl World {
-    /// Nothing is planned any more.
+    /// Checks the state of all agents when nothing is planned any more.
     pub(crate) fn check_idle(&mut self) {
         for agent in 0..self.agents.len() as u32 {
             self.check_idle_agent(agent);
@@ -35,7 +34,7 @@ impl World {
         self.checks.holds.push(holds);
     }
 
-    /// The root's answer about its nodes, at the end.
+    /// Checks the root's answer about its nodes, at the end.
     pub(crate) fn check_nodes(&mut self, nodes: &[NodeState]) {
         let (mut up, mut lost) = (0, 0);
         for (host, node) in (0..).zip(nodes) {

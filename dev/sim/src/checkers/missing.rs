@@ -11,8 +11,8 @@ use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Failure, TracePart};
 
-/// From the end of the start time until the job is over (ns). Agents at the end of their time need a few hops, and what
-/// is then in flight or running gets its grace period before it is given up.
+/// Longest time from the end of the start time until the job is over (ns). Agents at the end of their time need a few
+/// hops, and what is then in flight or running gets its grace period before it is given up.
 const SLACK_NS: u64 = 6_000_000_000;
 
 impl World {

@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A fence or a group, identical at all of its members.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Call {
-    /// Unique among all calls.
+    /// Name of the call, unique among all calls.
     pub name: String,
-    /// In ascending order.
+    /// Members of the call, in ascending order.
     pub members: Vec<u32>,
     pub collect: bool,
-    /// The group's own name, if it is a group.
+    /// Name of the group; `None`: the call is a fence.
     pub group: Option<String>,
 }
 
 #[derive(Debug, Default)]
 pub struct ModexCheck {
     commits: BTreeMap<u32, u32>,
-    /// For each round of a call: how often each member had committed when it entered.
+    /// Number of commits of each member when it entered, for each round of a call.
     board: BTreeMap<(String, u32), BTreeMap<u32, u32>>,
     /// How often each rank has entered each call, and how often it was released.
     rounds: BTreeMap<(String, u32), (u32, u32)>,

@@ -84,7 +84,7 @@ impl OutputCheck {
     }
 }
 
-/// `[rank] text`
+/// The rank and the text of a line `[rank] text`.
 fn split_label(line: &[u8]) -> (Option<u32>, &[u8]) {
     let Some(end) = line.iter().position(|byte| *byte == b']').filter(|_| line[0] == b'[') else { return (None, line) };
     let rank = std::str::from_utf8(&line[1..end]).ok().and_then(|rank| rank.parse().ok());

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many rounds each member of each group has entered and left so far.
+/// Number of rounds that each member of each group has entered and left so far.
 #[derive(Debug, Default)]
 pub struct Teams {
     teams: BTreeMap<String, BTreeMap<u32, Member>>,
-    /// Ranks that the others no longer wait for.
+    /// Ranks for which the others no longer wait.
     lost: BTreeSet<u32>,
 }
 

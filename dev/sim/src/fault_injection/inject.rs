@@ -12,8 +12,8 @@ use wireup_proto::io::ExitStatus;
 use wireup_proto::launcher_io::LauncherInput;
 use wireup_wire::ids::AgentId;
 
-/// How long after the end of a wall or a stop an agent may still be lost because of it (ns). Chosen: the time of a
-/// dial, and the time that the root waits for an agent.
+/// Time after the end of a wall or a stop during which an agent may still be lost because of it (ns). Chosen: the time
+/// of a dial, and the time that the root waits for an agent.
 const WALL_SHOWS_NS: u64 = 20_000_000_000;
 
 impl World {
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// The same for several agents with their ranks. A job fails if its ranks run there.
+    /// Any of several agents with their ranks may be named by a failure. A job fails if its ranks run there.
     fn blame_agents(&mut self, hosts: &[u32]) {
         for index in 0..self.jobs.len() {
             let job = &self.jobs[index];
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Output of all jobs may be lost.
+    /// Output of all jobs may be lost from now on.
     pub(crate) fn expect_losses(&mut self) {
         if !self.spec.is_standing {
             self.jobs.iter_mut().for_each(|job| job.checks.output.expect_losses());
@@ -139,7 +139,7 @@ impl World {
         how(&mut self.net, &mut self.clock, link);
     }
 
-    /// From now on nothing arrives on this link.
+    /// Makes a link lose everything that is sent from now on.
     pub(crate) fn silence(&mut self, link: u32) {
         self.membership.on_broken(link);
         self.net.silence(&mut self.clock, link, self.spec.node_timeout_ns);
@@ -239,8 +239,8 @@ impl World {
         let Some(agent) = self.newest_at(host).filter(|_| host != 0) else { return };
         let until = self.until(for_ns);
         self.strike(host, until);
-        // Its children give up their links to it; when it continues, it takes them for lost. In a session that does not
-        // probe they notice only then, and the whole subtree may be lost with them.
+        // The children of the stopped agent give up their links to it; when it continues, it takes them for lost. In a
+        // session that does not probe they notice only then, and the whole subtree may be lost with them.
         let mut below = vec![agent];
         let mut next = 0;
         while let Some(&above) = below.get(next) {
@@ -282,7 +282,8 @@ impl World {
         let jobs = self.jobs.iter().filter(|job| !job.checks.is_over());
         let collectives: Vec<_> = jobs.map(|job| &job.checks.collectives).take(4).collect();
         format!(
-            "launchers {launchers:?}, agents {running:?}, calls {}, ranks {ranks:?}, collectives {collectives:?}, servers {:?}",
+            "launchers {launchers:?}, agents {running:?}, calls {}, ranks {ranks:?}, collectives {collectives:?}, \
+             servers {:?}",
             self.calls.count(),
             self.servers_wait()
         )

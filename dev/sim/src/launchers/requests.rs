@@ -51,7 +51,7 @@ impl World {
                         self.ask_root(launcher, &kill);
                     }
                 }
-                // Its requests are on their way; it needs no answers.
+                // The requests of the launcher are on their way, and it needs no answers.
                 self.launcher_leaves(launcher, 0);
             }
             (Role::EndSession, Control::Welcome(_)) => self.ask_root(launcher, &Control::AskNodes),

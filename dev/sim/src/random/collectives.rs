@@ -9,10 +9,10 @@ use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 
-/// The most bytes of all values of one allgather of a world together, chosen so that one takes a fraction of a second
-/// of real time.
+/// Most bytes of all values of one allgather of a world together. Chosen: one allgather takes a fraction of a second of
+/// real time.
 const ALLGATHER_BYTES_MAX: u64 = 2 << 20;
-/// How long a rank continues after its last collective, so that everything becomes quiet.
+/// Time for which a rank continues after its last collective, so that everything becomes quiet (ns).
 const QUIET_NS: u64 = 500_000_000;
 
 /// A random world without faults.
@@ -73,7 +73,7 @@ pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &Report) -> WorldSp
     strike_with(rng, stormy, calm, add_misbehaviour)
 }
 
-/// The same, with another function that makes a rank misbehave.
+/// A world with random faults, in which `add_misbehaviour` makes a rank misbehave.
 pub(super) fn strike_with(
     rng: &mut Rng,
     mut stormy: WorldSpec,
@@ -116,10 +116,10 @@ fn moment(rng: &mut Rng, calm: &Report) -> u64 {
     sent_ns.saturating_sub(rng.below(50_000)) + rng.below(150_000)
 }
 
-/// What all programs of a job have in common: their collectives in order, and the contributions.
+/// Properties that all programs of a job share: their collectives in order, and the contributions.
 struct Plan {
     rounds: Vec<Round>,
-    /// Only collectives that text clients know, too.
+    /// Whether there are only collectives that text clients know, too.
     for_text: bool,
     /// Whether all rounds put the same pairs, so that no rank may put one before all ranks have read its old value.
     /// Otherwise each round puts new ones.
@@ -129,7 +129,7 @@ struct Plan {
 
 #[derive(Clone, Copy)]
 enum Round {
-    /// Pairs `first..end` are put before it.
+    /// A fence. Pairs `first..end` are put before it.
     Fence {
         first: u16,
         end: u16,

@@ -19,7 +19,7 @@ pub fn group_world(seed: u64) -> WorldSpec {
     })
 }
 
-/// The same with faults; `calm` is the run without them.
+/// The group world of `seed` with faults; `calm` is the run without faults.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
 }

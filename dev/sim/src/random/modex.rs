@@ -30,7 +30,7 @@ pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     job.options.modex = *rng.pick(&[Modex::Auto, Modex::Full, Modex::Direct]);
 }
 
-/// The same with faults; `calm` is the run without them.
+/// The PMIx world of `seed` with faults; `calm` is the run without faults.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex faults");
     let world = modex_world(seed);

@@ -18,7 +18,7 @@ use wireup_wire::peer::AgentTransport;
 const SPAN_NS: u64 = 3_000_000_000;
 /// The time limit of a job in which a rank misbehaves.
 const TIMEOUT_NS: u64 = 20_000_000_000;
-/// More than all pipes and windows hold.
+/// A step that writes more than all pipes and windows hold.
 const FLOOD: Step = Step::Write { stream: 1, lines: 20_000, line_bytes: 100 };
 
 /// A session without jobs.
@@ -50,12 +50,12 @@ pub fn calm(seed: u64) -> WorldSpec {
     WorldSpec { transport, jobs, faults, ..empty(seed, agents, fanout) }
 }
 
-/// The same with one to six faults.
+/// The calm session of `seed` with one to six faults.
 pub fn stormy(seed: u64) -> WorldSpec {
     with_faults(seed, "storm", 1..=6)
 }
 
-/// The same with seven to 25 faults.
+/// The calm session of `seed` with seven to 25 faults.
 pub fn wild(seed: u64) -> WorldSpec {
     with_faults(seed, "wild", 7..=25)
 }
@@ -118,8 +118,8 @@ fn job_fault(rng: &mut Rng, spec: &WorldSpec) -> Fault {
     }
 }
 
-/// A session in which hosts lose power or cannot reach each other, and agents are started again beside older processes
-/// that still run.
+/// A session in which hosts lose power or cannot reach each other, and agents are started again while older processes
+/// of them still run.
 pub fn fierce(seed: u64) -> WorldSpec {
     let mut spec = calm(seed);
     let mut rng = Rng::stream(seed, "fierce");
@@ -152,7 +152,7 @@ pub fn fierce(seed: u64) -> WorldSpec {
     spec
 }
 
-/// The same with jobs that add hosts, which faults affect as well.
+/// The fierce session of `seed` with jobs that add hosts, which faults affect as well.
 pub fn growing(seed: u64) -> WorldSpec {
     let mut spec = fierce(seed);
     let mut rng = Rng::stream(seed, "growing");

@@ -1,12 +1,12 @@
 //! The cost of an allgather or an alltoall in which all members are alike: each sends to one side in every step, and
 //! what it gets from the other side is as long as what it sends. So one member can run against its own reflection, and
-//! P results need not be in memory.
+//! the results of all P members need not be in memory.
 
 use super::{Call, Cost, Trouble, algorithm};
 use wireup_group::message_len;
 use wireup_group::{Failure, Link, Malformed, Peer, Shape, Step};
 
-/// What the call costs each rank of a job of this size; `None`: its members are not alike.
+/// The cost of the call at each rank of a job of this size; `None`: the members of the call are not alike.
 ///
 /// # Errors
 /// The code of the algorithm is wrong.

@@ -1,5 +1,5 @@
-//! Whom ranks talk to: chosen so that every process computes the same, and spread evenly over the job. The programs of
-//! the benchmarks (`lab/bench/programs/groups.c`) have the same two functions.
+//! Peers with which ranks exchange messages: chosen so that every process computes the same ones, and spread evenly
+//! over the job. The programs of the benchmarks (`lab/bench/programs/groups.c`) have the same two functions.
 
 /// The fractional part of the golden ratio times 2^32: its multiples modulo 1 lie far from each other.
 const GOLDEN: u32 = 2_654_435_761;

@@ -102,7 +102,7 @@ fn ranks_hold_connections_and_addresses_for_those_they_talk_to() {
         let costs = network.run(Call::Talk(log as u32)).unwrap();
         assert!(costs.iter().all(|cost| cost.messages >= log as u64));
         for held in network.held() {
-            // The graph; those that are talked to and those that talk; those that were asked on the way.
+            // Neighbours in the graph, ranks that this rank sends to or receives from, ranks asked for addresses.
             assert!(held.connections >= log && held.connections <= 4 * log + 2 * log * log.div_ceil(2), "{held:?}");
             assert!(held.addresses >= log && held.addresses <= 2 * log + log * log.div_ceil(2), "{held:?}");
         }

@@ -36,7 +36,7 @@ impl SlowFs {
         let mut command = Command::new(&spec.program);
         command.arg("slowfs-serve").args(passed.arguments());
         let served = Served::spawn(&mut command, "slow file system")?;
-        // This owns the server from here on, and unmounts also if the start has failed.
+        // From here on `slow` owns the server, and unmounts also if the start has failed.
         let slow = SlowFs { served, log, mount: Mount(spec.mount.clone()) };
         let said = slow.served.line().map_err(failed)?;
         match said.split_once(' ').unwrap_or((&said, "")) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub operations: u64,
-    /// Contents of files.
+    /// Bytes of the contents of files that were read.
     pub read_bytes: u64,
     /// The sum of what the operations cost. They do not overlap, so the server was busy at least this long.
     pub delay: Duration,
@@ -33,9 +33,9 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub operation: String,
-    /// The thread that caused it, or 0 if the kernel did so by itself, as when it closes a file or reads ahead.
+    /// The thread that caused the operation; 0: the kernel itself, for example when it closes a file or reads ahead.
     pub pid: u32,
-    /// Relative to the source, which itself is `.`.
+    /// Path of the file relative to the source, which itself is `.`.
     pub path: PathBuf,
 }
 
@@ -53,7 +53,7 @@ impl Line {
         Some(Line { operation, pid, path: OsStr::from_bytes(words.next()?).into() })
     }
 
-    /// With its newline. A newline in the path becomes a question mark, so that a line is an operation.
+    /// The line with its newline. A newline in the path becomes a question mark, so that a line is an operation.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} ", self.operation, self.pid).into_bytes();
         let path = if self.path.as_os_str().is_empty() { Path::new(".") } else { &self.path };
@@ -72,7 +72,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// `log` is open for appending.
+    /// A meter that writes to `log`, which is open for appending.
     pub fn new(log: File, delay: Duration, bandwidth_mb: u64) -> Meter {
         Meter { log, delay, bandwidth_mb, totals: Totals::default() }
     }

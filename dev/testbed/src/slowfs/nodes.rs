@@ -10,7 +10,7 @@ use rustix::fs::Stat;
 
 use super::source::kind_of;
 
-/// What a file is recognized by.
+/// Properties by which a file is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub device: u64,
@@ -24,19 +24,19 @@ impl Identity {
     }
 }
 
-/// What changes with the contents of a file: size and time of modification.
+/// Properties that change with the contents of a file: size and time of modification.
 type Version = (i64, i64, u64);
 
 struct Node {
     identity: Identity,
-    /// Where it was last seen; a file can have several names.
+    /// Path at which the file was last seen; a file can have several names.
     path: PathBuf,
-    /// As it was when last opened.
+    /// Version of the file when it was last opened.
     opened: Option<Version>,
 }
 
 pub struct Nodes {
-    /// The first one is the root, with the number 1.
+    /// Files by number; the first one is the root, with the number 1.
     list: Vec<Node>,
     numbers: HashMap<Identity, INodeNo>,
 }

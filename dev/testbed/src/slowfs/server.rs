@@ -141,10 +141,11 @@ impl State {
 
 impl Filesystem for Server {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // As NFS does: cached contents end with the attributes they belong to, and the targets of links are cached too.
+        // As on NFS, cached contents are dropped when a file's attributes change, and the targets of symbolic links are
+        // cached.
         let wanted = [InitFlags::FUSE_AUTO_INVAL_DATA, InitFlags::FUSE_CACHE_SYMLINKS];
         for capability in wanted.iter().take(if self.cold { 1 } else { 2 }) {
-            // An old kernel without it sends more operations.
+            // An old kernel without the capability sends more operations.
             let _ = config.add_capabilities(*capability);
         }
         Ok(())
@@ -155,7 +156,7 @@ impl Filesystem for Server {
         let path = turn.line.path.clone();
         let found = turn.state.look_up(&path);
         match turn.end(found) {
-            // The number 0 means that there is no such file, for as long as the time-out.
+            // The number 0 means that there is no such file, until the time-out.
             Ok(found) => reply.entry(&self.timeout, &found.unwrap_or_else(absent), Generation(0)),
             Err(error) => reply.error(error),
         }
@@ -295,7 +296,7 @@ fn not_open() -> io::Error {
     rustix::io::Errno::BADF.into()
 }
 
-/// For a file that the kernel has known. Told that its knowledge is stale, the kernel looks the path up again.
+/// The error for a file that the kernel has known. With this error the kernel looks the path up again.
 fn stale_if_gone(error: rustix::io::Errno) -> io::Error {
     use rustix::io::Errno;
     match error {
@@ -324,7 +325,7 @@ fn attributes(number: INodeNo, stat: &Stat) -> FileAttr {
     }
 }
 
-/// What stands for a file that does not exist.
+/// The attributes that stand for a file that does not exist.
 fn absent() -> FileAttr {
     let epoch = SystemTime::UNIX_EPOCH;
     FileAttr {

@@ -14,7 +14,7 @@ use super::{Spec, mounting};
 use crate::sys;
 use crate::testbed::StartError;
 
-/// Without this, sleeps are 50 us longer than asked for.
+/// Timer slack of the server: with the default one, sleeps are 50 us longer than asked for.
 const TIMER_SLACK_NS: u64 = 1000;
 
 /// A mounted file system, served by a thread of this process. It ends when this is dropped.
@@ -41,7 +41,7 @@ impl Serving {
         let source = Source::open(&folder).map_err(failed(&folder))?;
         let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
         let device = mounting::attach(&point, &folder)?;
-        // From here on this takes the mount away.
+        // From here on, dropping `serving` unmounts the file system.
         let serving = Serving { point, server: server.clone() };
         let session = Session::from_fd(server, device, SessionACL::All, Config::default());
         let session = session.map_err(failed(&serving.point))?;

@@ -52,7 +52,7 @@ impl Source {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not tell it here.
+                // Some file systems do not tell the type here.
                 FileType::Unknown => kind_of(&self.stat(&path.join(name))?),
                 known => kind(known),
             };

@@ -3,10 +3,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a small operation takes on a loaded file server, and what one server sends (chosen).
+/// Time for a small operation on a loaded file server; `BANDWIDTH_MB`: what one server sends (chosen).
 const DELAY: Duration = Duration::from_micros(200);
 const BANDWIDTH_MB: u64 = 500;
-/// The lower part of what NFS clients use for files, 3 to 60 s (chosen).
+/// Time that the kernel keeps attributes. Chosen: below the 3 to 60 s that NFS clients use for files.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -15,15 +15,15 @@ pub struct Spec {
     pub program: PathBuf,
     /// The folder that is served.
     pub source: PathBuf,
-    /// An existing folder. It may be `source` itself, but not be inside of it.
+    /// An existing folder on which the file system is mounted. It may be `source` itself, but not be inside of it.
     pub mount: PathBuf,
     /// The file to which operations are appended; without it a [`SlowFs`](super::SlowFs) keeps them in memory.
     pub log: Option<PathBuf>,
-    /// What every operation costs.
+    /// Time that every operation takes.
     pub delay: Duration,
-    /// What reads can use, in 10^6 bytes per second.
+    /// Bandwidth of reads, in 10^6 bytes per second.
     pub bandwidth_mb: u64,
-    /// How long the kernel keeps attributes and results of look-ups.
+    /// Time for which the kernel keeps attributes and results of look-ups.
     pub timeout: Duration,
     /// Whether the kernel drops the contents of a file whenever the file is opened.
     pub cold: bool,

@@ -19,13 +19,13 @@ pub const KEY: &str = "/run/wireup-testbed/slurm/munge.key";
 pub const MUNGE_FOLDER: &str = "/run/wireup-testbed/munge";
 pub const SOCKET: &str = "/run/wireup-testbed/munge/socket";
 const MUNGE_FOLDER_BYTES: u64 = 1 << 20;
-/// Exists once slurmctld listens.
+/// The file that exists once slurmctld listens.
 const IS_UP: &str = "/run/wireup-testbed/slurm/up";
 pub const CTLD_PORT: u16 = 6817;
 pub const SLURMD_PORT: u16 = 6818;
 pub const CTLD_LOG: &str = "/run/slurmctld.log";
 pub const SLURMD_LOG: &str = "/run/slurmd.log";
-/// Standard error: the log once more without times, and the only output before a log is opened.
+/// The file for standard error: the log once more without times, and the only output before a log is opened.
 const CTLD_SAID: &str = "/run/slurmctld.stderr";
 const SLURMD_SAID: &str = "/run/slurmd.stderr";
 const STATE_FOLDERS: [&str; 2] = ["/run/slurmctld", "/run/slurmd"];

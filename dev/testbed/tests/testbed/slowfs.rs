@@ -239,7 +239,7 @@ fn the_mount_ends_with_its_handle_and_after_its_server_was_killed() {
     assert!(!folders.is_mounted() && !folders.mount("file").exists());
     drop(open);
 
-    // This one stays in place of a handle whose process was killed too.
+    // This handle is never dropped, like one whose own process was killed.
     let killed = std::mem::ManuallyDrop::new(SlowFs::mount(&folders.spec()).expect("a second start"));
     kill(killed.pid());
     let dead = || fs::metadata(folders.mount("")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected);

@@ -90,7 +90,7 @@ fn slurm_leaves_no_process_when_dropped_or_killed() {
             let killed = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("run kill");
             assert!(killed.success());
             eventually("all gone", || !pids.iter().any(|pid| *pid != own && exists(*pid)));
-            // It runs on the hub, whose processes are our children.
+            // The step runs on the hub, whose processes are children of this test.
             step.kill().expect("kill the child");
         }
         drop(testbed);

@@ -13,8 +13,10 @@ const TESTS: [&str; 3] = [
     "every_call_of_a_run_with_a_pmix_server_may_fail",
 ];
 const HEAD: &str = "\
-# System calls that were made to fail, each in a run of its own: the test, how many of the failures that were counted before were reached,
-# and the commit. No run hung, left something behind or kept silent, but for the exceptions that dev/e2e/tests/e2e/failing_calls.rs
+# System calls that were made to fail, each in a run of its own: the test, how many of the failures that were counted \
+before were reached,
+# and the commit. No run hung, left something behind or kept silent, but for the exceptions that \
+dev/e2e/tests/e2e/failing_calls.rs
 # lists with their reasons. `cargo xtask night calls` does it.
 ";
 

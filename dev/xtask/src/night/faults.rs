@@ -11,14 +11,16 @@ use std::time::Instant;
 
 /// Trials of one seed.
 const TRIALS: u64 = 72;
-/// What is tried, and the test that does.
+/// What is tried, and the test that tries it.
 const KINDS: [(&str, &str); 2] = [
     ("hosts", "faults::faults_at_random_moments_end_the_job_cleanly"),
     ("places", "faults::places::faults_in_every_place_end_the_job_cleanly"),
 ];
 const HEAD: &str = "\
-# Faults that were tried, on hosts with a remote shell and in other places (virtual nodes, sessions, Slurm): kind, seeds (the first, and
-# the one behind the last; 72 trials each), commit, and which of them failed. `cargo xtask night faults --hours H` goes on;
+# Faults that were tried, on hosts with a remote shell and in other places (virtual nodes, sessions, Slurm): kind, \
+seeds (the first, and
+# the one behind the last; 72 trials each), commit, and which of them failed. `cargo xtask night faults --hours H` \
+goes on;
 # `WIREUP_FAULT_SEED=S WIREUP_FAULT_TRIALS=72` (dev/e2e/tests/e2e/faults.rs) repeats one.
 ";
 
@@ -33,7 +35,7 @@ pub fn run_for(hours: &str) -> Result {
     let start = Instant::now();
     let mut broken = Vec::new();
     while start.elapsed() < length {
-        // In turn: the kind with the lowest seed.
+        // The kinds take turns: the next one is the kind with the lowest seed.
         let kinds = KINDS.map(|(kind, test)| (ledger.next(kind), kind, test));
         let (first, kind, test) = *kinds.iter().min().expect("there are kinds");
         let range = Range { kind: kind.into(), first, end: first + 1 };

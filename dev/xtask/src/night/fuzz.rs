@@ -8,11 +8,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-/// How long each target runs before the next one has its turn (s).
+/// Time that each target runs before the next one has its turn (s).
 const TURN_S: u32 = 60;
 const HEAD: &str = "\
-# Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number where its turn
-# began). `cargo xtask night fuzz --hours H` gives each the same time, the least run one first; dev/fuzz/README.md says what to do with findings.
+# Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number \
+where its turn
+# began). `cargo xtask night fuzz --hours H` gives each the same time, the least run one first; dev/fuzz/README.md \
+says what to do with findings.
 ";
 
 /// Runs the targets in turns, for this many hours.
@@ -52,8 +54,8 @@ fn fuzz(verb: &str) -> Command {
     cargo
 }
 
-/// Without a sanitizer a target runs 5 to 100 times as fast, and the decoders forbid unsafe code: they can panic,
-/// overflow, take too much memory or never end, and all of that is found without one.
+/// Options that switch sanitizers off. Without one a target runs 5 to 100 times as fast, and the decoders forbid unsafe
+/// code: they can panic, overflow, take too much memory or never end, and all of that is found without a sanitizer.
 const PLAIN: [&str; 2] = ["--sanitizer", "none"];
 
 /// One turn of a target: its executions, and what it found.

@@ -61,7 +61,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// `head`: its first lines, which explain it.
+    /// Reads a ledger. `head`: its first lines, which explain it.
     ///
     /// # Errors
     /// The file cannot be read, or somebody has written something else.
@@ -92,7 +92,7 @@ impl Ledger {
         fs::write(&path, self.to_string()).map_err(failed)
     }
 
-    /// The first one of this kind that was not run yet.
+    /// The first number of this kind that was not run yet.
     pub fn next(&self, kind: &str) -> u64 {
         self.lines.iter().filter(|line| line.range.kind == kind).map(|line| line.range.end).max().unwrap_or(0)
     }

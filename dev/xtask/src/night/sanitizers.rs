@@ -16,7 +16,8 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 const HEAD: &str = "\
-# The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the sanitizers, the runs (program,
+# The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the \
+sanitizers, the runs (program,
 # arguments), and commit and compiler. `cargo xtask night sanitizers` does it.
 ";
 
@@ -151,7 +152,7 @@ impl Built {
         cc.arg("-Wl,--whole-archive").arg(archives.join(format!("libwireup_{name}.a"))).arg("-Wl,--no-whole-archive");
         cc.arg(format!("-Wl,--gc-sections,-soname,{soname},--version-script={}", map(name).display()));
         run_quietly(&mut cc)?;
-        // It is there already unless this is the first time.
+        // The link exists already unless this is the first time.
         let _ = symlink(soname, self.0.join(plain));
         Ok(())
     }

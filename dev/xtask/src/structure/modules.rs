@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use syn::{Ident, Item, ItemConst, ItemEnum, ItemFn, ItemMod, ItemStatic, ItemStruct, ItemTrait, ItemType, ItemUnion};
 
-/// How many `use` declarations a name is followed through.
+/// Most `use` declarations through which a name is followed.
 const HOPS_MAX: usize = 16;
 
 pub struct Module {
     pub file: String,
     pub source: Source,
-    /// Its paths into the crate itself, with names relative to the crate's root.
+    /// Paths of the module into its own crate, with names relative to the crate's root.
     pub mentions: Vec<Path>,
     items: BTreeSet<String>,
 }

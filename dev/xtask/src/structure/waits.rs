@@ -1,7 +1,7 @@
 //! A wait for descriptors has a limit, or a comment in front of it that says why it needs none: `// Without a limit:
 //! REASON`.
 //!
-//! The rule finds calls that wait for ever whatever happens, by their last argument. It does not see what variables
+//! The rule finds calls that wait forever whatever happens, by their last argument. It does not see what variables
 //! hold.
 
 use super::Finding;

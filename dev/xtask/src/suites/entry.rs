@@ -10,40 +10,40 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of longer outputs only this much is read: no entry that passes prints as much.
+/// Bytes that are read of longer outputs: no entry that passes prints as much.
 const OUTPUT_MAX: u64 = 1 << 20;
-/// Time limit of an entry that may reach its limit under its own launcher, too: it starts, computes, and is ended
-/// (chosen).
+/// Time limit of an entry that may also reach its limit under its own launcher (chosen): the entry starts, computes,
+/// and is ended.
 const LATE: Duration = Duration::from_secs(20);
-/// How long a launcher may take to end its ranks after the time limit (s).
+/// Time that a launcher may take to end its ranks after the time limit (s).
 const GRACE_S: u64 = 15;
 
 #[derive(Clone)]
 pub struct Entry {
-    /// What the reference file calls it.
+    /// Name of the entry in the reference file.
     pub name: String,
     pub ranks: u32,
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// Where it runs.
+    /// Folder in which the entry runs.
     pub folder: PathBuf,
     pub environment: Vec<(String, String)>,
     /// Further flags of `wireup run`.
     pub flags: Vec<String>,
     pub limit: Duration,
-    /// What builds the program, if it does not exist.
+    /// Command that builds the program, if it does not exist.
     pub build: Vec<String>,
-    /// A file of `folder` that it writes, judged with its output.
+    /// A file of `folder` that the entry writes, and that is judged with its output.
     pub results: Option<&'static str>,
     pub judge: fn(&Ended) -> String,
 }
 
-/// What judges look at.
+/// The results of an entry that judges look at.
 pub struct Ended {
-    /// `None`: killed by a signal, or by us at the time limit.
+    /// Exit code; `None`: killed by a signal, or by xtask at the time limit.
     pub code: Option<i32>,
     pub is_late: bool,
-    /// Both streams, and the file of results.
+    /// Text of both streams, and of the file of results.
     pub said: String,
 }
 
@@ -59,7 +59,7 @@ impl Ended {
     }
 }
 
-/// What came out, for people too.
+/// The results of an entry, also as text for people.
 pub struct Report {
     pub verdict: String,
     pub said: String,
@@ -131,10 +131,10 @@ impl Entry {
             run_quietly(Command::new(make).args(args))?;
         }
         if let Some(results) = self.results {
-            // There is none before the first run.
+            // There are no results before the first run.
             let _ = fs::remove_file(self.folder.join(results));
         }
-        // Not a pipe, which a process that is left behind would keep open.
+        // The output is not a pipe, which a process that is left behind would keep open.
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let name = format!("output-{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
         let path = layout::target().join("suites").join(name);

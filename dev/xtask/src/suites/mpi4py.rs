@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const PACKAGE: &str = "mpi4py==4.1.2";
 const RANKS: u32 = 2;
-/// Ten times what it needs on two processors.
+/// Time limit of an entry. Chosen: ten times what it needs on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Files of tests that run by themselves, with their limits: they start many processes, connect, and what MPICH cannot
 /// do across nodes, or not always.
@@ -27,7 +27,8 @@ pub(super) fn own_launcher() -> Vec<String> {
     vec![layout::mpich5().join("bin/mpiexec").display().to_string(), "-n".into()]
 }
 
-/// As root it asks for the first option, and for the second if there are fewer processors than ranks.
+/// The command of Open MPI's launcher, which asks for the first option as root, and for the second if there are fewer
+/// processors than ranks.
 pub(super) fn open_mpi_launcher() -> Vec<String> {
     let mpiexec = layout::openmpi5().join("bin/mpiexec").display().to_string();
     [&mpiexec, "--allow-run-as-root", "--oversubscribe", "-n"].map(str::to_owned).to_vec()

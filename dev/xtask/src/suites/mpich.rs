@@ -76,7 +76,7 @@ fn verdict(is_good: bool, ended: &Ended) -> String {
     }
 }
 
-/// Whether it has printed that there were no errors, and nothing else.
+/// Whether the program has printed that there were no errors, and nothing else.
 fn says_no_errors(said: &str) -> bool {
     let is_good = |line: &str| ["No Errors", "No errors"].contains(&line.trim());
     said.lines().any(is_good) && said.lines().all(|line| is_good(line) || line.trim() == "Test Passed")
@@ -86,12 +86,13 @@ pub(super) fn no_errors(ended: &Ended) -> String {
     verdict(ended.code == Some(0) && says_no_errors(&ended.said), ended)
 }
 
-/// Whatever it prints. A time limit is a failure too.
+/// The verdict of a program that must fail, whatever it prints. A time limit is a failure too.
 fn must_fail(ended: &Ended) -> String {
     verdict(ended.code != Some(0), ended)
 }
 
-/// The launcher explains on its own lines why it fails.
+/// The verdict of a program that must fail without printing errors. The launcher explains on its own lines why it
+/// fails.
 fn must_fail_without_errors(ended: &Ended) -> String {
     let said = ended.said.lines().any(|line| line.trim().eq_ignore_ascii_case("no errors"));
     verdict(ended.code != Some(0) && said, ended)

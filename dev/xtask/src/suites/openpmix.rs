@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const VERSION: &str = "4.2.2";
-/// Their own waits are up to a minute, for a server that does not answer.
+/// Time limit of an entry: the programs themselves wait up to a minute for a server that does not answer.
 const LIMIT: Duration = Duration::from_secs(40);
 
 const EXAMPLES: [&str; 21] = [
@@ -78,8 +78,8 @@ fn entry(folder: &Path, group: &str, name: &str) -> Entry {
     entry
 }
 
-/// Some include headers of the library's sources, which need the results of its configure: what `dev/suites/openpmix`
-/// states.
+/// Arguments that compile an example. Some include headers of the library's sources, which need the results of its
+/// configure: what `dev/suites/openpmix` states.
 fn compile(sources: &Path, source: &Path, program: &Path) -> Vec<String> {
     let pmix = libraries().join("pmix2");
     let stated = layout::root().join("dev/suites/openpmix");

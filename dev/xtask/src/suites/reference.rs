@@ -11,10 +11,11 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-/// Begins the note of an entry that needs what wireup does not offer: it must not give the verdict under wireup.
+/// Text that begins the note of an entry that needs what wireup does not offer: it must not give the verdict under
+/// wireup.
 const NOT_OFFERED: &str = "not offered: ";
-/// Begins the note of an entry that passes in some runs and gives this verdict, or one of several (`A or B`), in
-/// others, also under its own launcher.
+/// Text that begins the note of an entry that passes in some runs and gives this verdict, or one of several (`A or B`),
+/// in others, also under its own launcher.
 const VARIES: &str = "varies: ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +33,7 @@ impl Line {
         (is_explained && fields.next().is_none()).then_some(line)
     }
 
-    /// Whether it may reach its time limit under its own launcher.
+    /// Whether the entry may reach its time limit under its own launcher.
     pub fn is_late(&self) -> bool {
         self.verdict.split(" or ").any(|one| one == "time limit")
     }

@@ -10,21 +10,22 @@ use std::path::Path;
 use std::time::Duration;
 
 const FOLDER: &str = "spawn";
-/// Ten times what the longest needs on two processors.
+/// Time limit of an entry. Chosen: ten times what the longest needs on two processors.
 const LIMIT: Duration = Duration::from_secs(180);
-/// The same on Open MPI, of those that do not hang under its own launcher.
+/// Time limit of an entry on Open MPI, of those that do not hang under its own launcher.
 const OPEN_MPI_LIMIT: Duration = Duration::from_secs(60);
-/// What all of these tests are built with.
+/// Sources that all of these tests are built with.
 const COMMON: [&str; 3] = ["mtest", "mtest_common", "mtest_single"];
 
-/// On Open MPI the tests skip themselves if the universe has no room for the processes that they start.
+/// Size of the universe on Open MPI. The tests skip themselves if the universe has no room for the processes that they
+/// start.
 const UNIVERSE: u32 = 32;
 
 pub(super) fn own_launcher() -> Vec<String> {
     vec![layout::mpich5().join("bin/mpiexec").display().to_string(), "-n".into()]
 }
 
-/// As root it asks for the first option.
+/// The command of Open MPI's launcher, which asks for the first option as root.
 pub(super) fn open_mpi_launcher() -> Vec<String> {
     let mpiexec = layout::openmpi5().join("bin/mpiexec").display().to_string();
     let slots = format!("localhost:{UNIVERSE}");

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-/// Ranks of a line that states none.
+/// Number of ranks of a line that states none.
 const RANKS: u32 = 2;
-/// Seconds of a line that states none: the lists' own default.
+/// Time limit of a line that states none (s): the lists' own default.
 const LIMIT_S: u64 = 180;
 
 #[derive(PartialEq, Eq, Debug)]
@@ -14,14 +14,14 @@ pub(super) struct Test {
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
     pub limit_s: u64,
-    /// How it is judged, if not by its output.
+    /// How the test is judged, if not by its output.
     pub result: String,
-    /// MPICH itself is known to fail.
+    /// Whether MPICH itself is known to fail the test.
     pub fails: bool,
 }
 
 impl Test {
-    /// `None` for an empty line.
+    /// Reads a line of a list; `None`: the line is empty.
     pub(super) fn parse(line: &str) -> Option<Test> {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
@@ -52,7 +52,7 @@ impl Test {
         Some(test)
     }
 
-    /// What tells this line from the others of its list.
+    /// The name that tells this line from the others of its list.
     pub(super) fn name(&self, folder: &str) -> String {
         let environment = self.environment.iter().map(|(name, value)| format!(" {name}={value}"));
         let words = self.arguments.iter().map(|word| format!(" {word}")).chain(environment);

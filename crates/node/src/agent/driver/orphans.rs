@@ -24,7 +24,7 @@ pub(super) struct Orphans {
     /// When the lost keeper was started (clock ticks): descendants started since then are orphans to be killed.
     since: Option<u64>,
     looks_left: u32,
-    /// When the next scan is due.
+    /// When the next scan is due; `None`: nothing is to be scanned for.
     due_ns: Option<u64>,
 }
 
@@ -73,8 +73,8 @@ impl AgentDriver {
 
     pub(super) fn look_for_orphans(&mut self, now_ns: u64) {
         if self.orphans.deadline_ns().is_some() {
-            // A dying keeper's socket closes before its children are reparented to us: until then they are found below
-            // it.
+            // A dying keeper's socket closes before its children are reparented to this process: until then they are
+            // found below the keeper.
             let living = self.all_keepers().filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
             let living: Vec<u32> =
                 living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();

@@ -40,8 +40,8 @@ impl AgentDriver {
     }
 
     fn perform(&mut self, output: Output) {
-        // The ranks of the children wait longer than ours, so a fence's result is forwarded before our ranks get it,
-        // and an allgather's before it is laid out here.
+        // Ranks on other nodes wait longer than the local ranks: so a fence's result is forwarded before the local
+        // ranks get it, and an allgather's before it is laid out here.
         if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
             self.flush_links();
         }
@@ -68,7 +68,7 @@ impl AgentDriver {
             }
             Output::Rejoin { root, rejoin } => links.rejoin(root, rejoin, reactor, inputs),
             Output::OpenTransport => {
-                // Its library may start threads.
+                // The library of the transport may start threads.
                 let ready = forker::before_threads();
                 let ready = ready.map_err(|error| format!("cannot start a process that forks keepers: {error}"));
                 let result = ready.and_then(|()| links.open_agreed(self.agent.session().transport, reactor));
@@ -119,8 +119,8 @@ impl AgentDriver {
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
                 if !plan.shares_machine {
-                    // The agent gets the same short slice as its ranks, which would otherwise preempt it just when it
-                    // answers them.
+                    // The agent gets the same short time slice as its ranks, which would otherwise preempt it just when
+                    // it answers them.
                     process::shorten_slice();
                 }
                 let by_step = self.agent.session().remote_shell.starter().by_step();
@@ -200,7 +200,7 @@ impl AgentDriver {
         let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by)).map(JobRanks::keeper);
         let asker = asker.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
         let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
-        // Where nodes share a machine, each rank is a scheduling group of its own.
+        // Where nodes share a machine, each rank is a scheduling group of its own, so no group could give way.
         if let Some(keeper) = asker.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
             && ranks > self.cpus
         {
@@ -237,7 +237,7 @@ impl AgentDriver {
         }
     }
 
-    /// Returns the port of the first rank.
+    /// Binds or takes the sockets for a job's ranks; returns the port of the first rank.
     fn sockets_for_ranks(
         &mut self,
         job: JobId,
@@ -336,8 +336,8 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells. The first call gives them a keeper of their own: one that was forked ahead, since they are needed
-/// before ranks are.
+/// The remote shells. The first call gives them a keeper of their own: a keeper that was forked ahead, since the shells
+/// are needed before ranks are.
 fn shells_of<'s>(
     shells: &'s mut Option<Shells>,
     keepers: &mut Keepers,
@@ -358,7 +358,7 @@ fn secret_of_ranks(session: &Secret, job: JobId) -> Secret {
     Secret(digest.finalize().into())
 }
 
-/// The same number for all agents that share this machine's loopback interface.
+/// A number of this machine's loopback interface: all agents that share it get the same number.
 fn host_number() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Dials the parent and agents beside the tree: tries each candidate until there is a link.
+//! Dials the parent and other agents: tries each candidate address until there is a link.
 //!
 //! Transports are asked for candidates in the order of their table; the next one is asked when all candidates of the
 //! previous one have failed.
@@ -21,14 +21,14 @@ const DIALLING_QUARTERS: u64 = 3;
 
 /// One agent that is being dialled.
 pub(super) struct Dial {
-    /// This agent's role for the other.
+    /// The role that this agent announces to the other one.
     pub role: Role,
     pub attempts: Attempts<Candidate>,
     offer: Offer,
-    /// Transports not asked yet.
+    /// Transports that were not asked for candidates yet.
     left: &'static [Which],
     begun_ns: u64,
-    /// No attempt goes on after this time.
+    /// Time after which no attempt goes on (ns).
     until_ns: u64,
 }
 
@@ -83,7 +83,7 @@ impl LinkSet {
         self.unreachable.clone().map_or(Ok(()), Err)
     }
 
-    /// Dials an agent beside the tree. Each attempt ends by itself within the handshake's time limit.
+    /// Dials an agent for a direct link. Each attempt ends by itself within the handshake's time limit.
     pub fn dial_direct(&mut self, agent: AgentId, offer: Offer, reactor: &Reactor, inputs: &mut Vec<Input>) {
         if self.dials.get(&agent).is_some_and(|dial| dial.role != Role::Direct) {
             let problem = "it is to be this agent's parent".into();

@@ -1,4 +1,4 @@
-//! Incoming connections of any transport. They are guests until their handshake is done.
+//! Accepts incoming connections of any transport, which are guests until their handshake is done.
 
 use super::{Kind, LinkSet, ListenError};
 use crate::agent::token::Token;
@@ -20,7 +20,7 @@ impl LinkSet {
     /// A transport has incoming connections, or events for its links.
     pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
         if self.transports.get(which).is_some_and(|transport| transport.is_polled()) {
-            // There may have been traffic on its links.
+            // There may have been traffic on links of this transport.
             self.spin.on_talk();
         }
         self.take_in_all(which, turn);
@@ -66,7 +66,8 @@ impl LinkSet {
         }
     }
 
-    /// A guest that repeats a hello of another connection has recorded it: it does not know the secret.
+    /// Checks that a hello is new. A guest that repeats the hello of another connection has recorded it, and does not
+    /// know the secret.
     pub(super) fn check_hello(&mut self, id: LinkId) -> Result<(), LinkError> {
         let heard = self.links.get(&id).filter(|_| self.guests.contains(&id)).and_then(|entry| entry.link.heard());
         let first = heard.map(|seal| *self.hellos.entry(*seal).or_insert(id));

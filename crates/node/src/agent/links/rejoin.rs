@@ -18,7 +18,7 @@ impl LinkSet {
     /// Dials the root, which becomes the parent.
     pub fn rejoin(&mut self, root: Vec<String>, rejoin: Rejoin, reactor: &Reactor, inputs: &mut Vec<Input>) {
         if self.dials.get(&ROOT).is_some_and(|dial| dial.role == Role::Direct) {
-            // A link beside the tree is not needed any more.
+            // A direct link is not needed any more.
             inputs.push(Input::DialFailed { agent: ROOT, problem: "it is to be this agent's parent".into() });
         }
         self.end_dial(ROOT, reactor);

@@ -36,7 +36,7 @@ impl LinkSet {
             let flushed = entry.link.flush();
             let interest = match entry.link.wants_to_write() {
                 false => Interest::READABLE,
-                // A launcher that does not read its answers is not read until it does.
+                // A launcher that does not read its answers is not read until it reads them.
                 true if entry.link.is_local() => Interest::WRITABLE,
                 true => Interest::BOTH,
             };

@@ -15,7 +15,7 @@ const LOOKS: u64 = 4;
 const SUSPECT_NS: u64 = 1_000_000_000;
 
 impl LinkSet {
-    /// Something will be sent: schedules a check whether it is answered.
+    /// Plans a check whether the bytes that will be sent are answered.
     pub(super) fn plan_look(&mut self) {
         if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
             self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);

@@ -451,7 +451,7 @@ fn a_direct_dial_without_an_answer_times_out() {
     assert!(matches!(&inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(&within)), "{inputs:?}");
 }
 
-/// Once the root is this agent's parent, the agent can still dial it beside the tree like any other agent.
+/// Once the root is this agent's parent, the agent can still dial it for a direct link, like any other agent.
 #[test]
 fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     let (mut root, mut rejoin) = pair("127.0.0.1", false);

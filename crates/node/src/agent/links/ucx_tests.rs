@@ -244,7 +244,7 @@ fn a_flood_from_a_stranger_does_not_stall_other_links() {
     let mut stranger = Stranger::reaching(&point);
     let garbage = stranger.opening(&Secret([9; 32]), 1, &point.key);
     let mut flood = || {
-        // As much as the network accepts.
+        // Up to 200 messages are sent, or until the network accepts no more and 1 MiB is queued.
         for n in 0..200 {
             stranger.send(if n % 2 == 0 { OPENING } else { n }, garbage.clone());
             if stranger.worker.sending(stranger.to) > 1 << 20 {

@@ -33,7 +33,7 @@ impl LinkSet {
         Ok(reactor.wait(timeout)?.to_vec())
     }
 
-    /// `None`: it is time to sleep.
+    /// Polls for events; `None`: it is time to sleep.
     fn poll_for_a_moment(
         &mut self,
         until_ns: Option<u64>,

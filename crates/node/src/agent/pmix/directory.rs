@@ -1,4 +1,4 @@
-//! The directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
+//! Makes the directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
 //!
 //! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however
 //! they ended. If the keeper is killed, the agent removes it. A file in it is locked (`flock`) while its agent lives.
@@ -29,7 +29,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Where it will be: at a new name, which tells nothing about the job.
+    /// A directory with a new name that tells nothing about the job; it is not created yet.
     ///
     /// # Errors
     /// The kernel gives no random number.
@@ -37,7 +37,7 @@ impl Directory {
         Ok(Directory { path: place(&usual_base())?, claim: None })
     }
 
-    /// For a server process that is started ahead of its job.
+    /// A directory for a server process that is started ahead of its job.
     ///
     /// # Errors
     /// As [`Directory::new`].
@@ -55,12 +55,12 @@ impl Directory {
         self.path.as_os_str().as_bytes().to_vec()
     }
 
-    /// For the server process.
+    /// The directory's path, for the server process.
     pub fn name(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Creates it; fails if it already exists.
+    /// Creates the directory; fails if it already exists.
     pub fn make(&mut self) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             fs::DirBuilder::new().mode(0o700).create(&self.path)?;
@@ -96,7 +96,7 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// The lock of one of our directories, if no process holds it.
+/// The lock of a directory of this user, if no process holds it.
 fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
@@ -108,8 +108,8 @@ fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
     rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).ok().map(|()| claim)
 }
 
-/// For shared memory. The library shares data with its clients through files, which take long to remove from a disk (20
-/// ms at the end of a job, measured).
+/// The folder for shared memory. The library shares data with its clients through files, which take long to remove from
+/// a disk (20 ms at the end of a job, measured).
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The base directory: `TMPDIR` if it is short enough and exists, else in memory, else `/tmp`. `TMPDIR` may come from
@@ -127,7 +127,7 @@ fn is_ours_to_use(directory: &Path) -> bool {
     directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-/// A path that no other user can have taken before: nobody knows it yet.
+/// A path that no other user can have taken before, because it is random.
 fn place(base: &Path) -> io::Result<PathBuf> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;

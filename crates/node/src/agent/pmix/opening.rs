@@ -1,4 +1,5 @@
-//! What a PMIx server process is started with, whichever job it serves: two jobs with the same can use each other's.
+//! Describes how a PMIx server process is started, whichever job it serves: a job can use a server that was started for
+//! another one if both descriptions are equal.
 
 use super::directory::Directory;
 use crate::keeper::{Batch, OutKind, Process, Program, StdinKind};
@@ -10,16 +11,16 @@ use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::Open;
 
-/// Other users must not read its files.
+/// File mode mask of the server: other users must not read its files.
 const UMASK: u32 = 0o077;
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opening {
     env: Vec<Vec<u8>>,
     library: Option<String>,
-    /// The name of this node.
+    /// Name of this node.
     host: String,
-    /// Other nodes share this machine.
+    /// Whether other nodes share this machine.
     shared: bool,
 }
 
@@ -29,7 +30,7 @@ impl Opening {
         Opening { env: plan.env.clone(), library: plan.begin.library.clone(), host, shared: plan.begin.shared }
     }
 
-    /// For a process whose job is not known yet.
+    /// The message that opens the library, for a process whose job is not known yet.
     pub fn message(&self, directory: &Directory) -> Open {
         Open { dir: directory.name(), library: self.library.clone(), host: self.host.clone() }
     }

@@ -1,20 +1,20 @@
-//! What a PMIx server process writes for the user, in whole lines and not without end.
+//! Limits the text that a PMIx server process writes for the user, and divides it into whole lines.
 
 /// Most bytes that are passed on of one process (chosen: a hundred lines; a library that repeats a message would flood
 /// the terminal).
 const BYTES_MAX: usize = 8 << 10;
 
-/// Told in place of what is left out.
+/// Text in place of output that is left out.
 const MORE: &str = "(further output of this process is not shown)\n";
 
 pub struct Said {
-    /// Not passed on yet.
+    /// Bytes that were not passed on yet.
     bytes: Vec<u8>,
-    /// How much may still be passed on.
+    /// Number of bytes that may still be passed on.
     left: usize,
-    /// Something was left out.
+    /// Whether output was left out.
     is_cut: bool,
-    /// That was told.
+    /// Whether `MORE` was passed on.
     is_told: bool,
 }
 

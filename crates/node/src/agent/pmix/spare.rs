@@ -1,12 +1,12 @@
-//! A PMIx server process that is started before its job is known. Most of the time that such a process needs until
-//! ranks can start is spent on opening the library; this one has done that when the next job of the family comes.
+//! Starts a PMIx server process before its job is known. Most of the time that such a process needs until ranks can
+//! start is spent on opening the library, which this process has done when the next job of the family comes.
 //!
 //! ```text
 //!   planned ── start ──► started ── Open ──► opening ── Opened ──► a job that would have started the same one: Begin
-//!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills what is left of it
+//!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills the rest
 //! ```
 //!
-//! It belongs to a keeper without a job. What it says is not read before a job could use it.
+//! The process belongs to a keeper without a job. Its messages are not read before a job could use it.
 
 use super::directory::Directory;
 use super::opening::Opening;
@@ -21,12 +21,12 @@ pub struct SpareServer {
     opening: Opening,
     kernel_session: KernelSession,
     pub(super) directory: Directory,
-    /// None before it has started, and when it is not wanted any more.
+    /// The process's descriptors; none before it has started, and when it is not wanted any more.
     pub(super) fds: ProcessFds,
 }
 
 impl SpareServer {
-    /// For a job like this one; nothing of it exists yet.
+    /// A server for a job like this one; no process exists yet.
     ///
     /// # Errors
     /// The kernel gives no random number for the name of its directory.
@@ -39,7 +39,7 @@ impl SpareServer {
         })
     }
 
-    /// That of the jobs that it may serve.
+    /// The kernel session of the jobs that the server may serve.
     pub fn kernel_session(&self) -> KernelSession {
         self.kernel_session
     }
@@ -49,14 +49,14 @@ impl SpareServer {
         self.directory.path().to_owned()
     }
 
-    /// Makes its directory, and has it started by a keeper without a job.
+    /// Makes the server's directory, and has the server started by a keeper without a job.
     ///
     /// # Errors
     /// It will not start; the keeper may be gone.
     pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
         let batch = self.opening.batch(AHEAD_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
         keeper.begin(self.kernel_session);
-        // Requested before the directory exists: this agent could be killed at any moment.
+        // The removal is requested before the directory exists, because this agent could be killed at any moment.
         keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });
         keeper.flush()?;
         self.directory.make()?;
@@ -65,23 +65,23 @@ impl SpareServer {
         Ok(())
     }
 
-    /// Its keeper has reported something. `false`: it cannot be used.
+    /// The server's keeper has reported something. `false`: the server cannot be used.
     pub fn on_event(&mut self, event: KeeperEvent) -> bool {
         let KeeperEvent::Started { slot: AHEAD_SLOT, fds, .. } = event else { return false };
         self.fds = fds;
         let open = pack(&ToServer::Open(self.opening.message(&self.directory)));
-        // It is the first message, so there is room for it.
+        // The message is the first one on the socket, so there is room for it.
         let sent = self.fds.stdin.as_ref().map(|socket| retry_on_intr(|| rustix::io::write(socket, &open)));
         sent == Some(Ok(open.len()))
     }
 
-    /// Whether a job that wants this can have it. One that has not opened its library yet may never do so. Call it
-    /// once.
+    /// Whether a job that wants this opening can have the server. A server that has not opened its library yet may
+    /// never do so. Call it once.
     pub fn serves(&self, wanted: &Opening) -> bool {
         self.opening == *wanted && self.has_opened()
     }
 
-    /// It has said so, nothing else, and still listens.
+    /// Whether the server has reported that its library is open, has sent nothing else, and still listens.
     fn has_opened(&self) -> bool {
         let Some(socket) = &self.fds.stdin else { return false };
         let opened = pack(&FromServer::Opened);
@@ -91,7 +91,7 @@ impl SpareServer {
             && rustix::io::read(socket, &mut said) == Err(Errno::AGAIN)
     }
 
-    /// Has it killed. Its keeper removes the directory later.
+    /// The request that kills the server. Its keeper removes the directory later.
     pub fn dismiss(&mut self) -> Request {
         self.fds = ProcessFds::default();
         Request::Signal { slot: Some(AHEAD_SLOT), signal: SIGKILL }

@@ -1,4 +1,4 @@
-//! Further libraries of ranks: each gets a pair of sockets for itself.
+//! Connects secondary clients in ranks: each gets a pair of sockets for itself.
 
 use super::JobRanks;
 use super::pmi::PmiSocket;
@@ -13,7 +13,7 @@ pub use wireup_wire::secondary_client::VARIABLE;
 use wireup_wire::secondary_client::{Answer, Hello};
 
 impl JobRanks {
-    /// A library joins; its end of the pair, or why it does not get one.
+    /// A secondary client connects: returns its end of the pair, or why it does not get one.
     pub fn on_hello(&mut self, hello: &Hello<'_>, turn: &mut Turn<'_>) -> Result<OwnedFd, Answer> {
         let (job, slot) = (self.job, self.slot);
         let is_there = |rank: &&mut super::RankIo| !rank.pmi.is_empty();

@@ -39,7 +39,8 @@ impl JobRanks {
             pipe.parked =
                 turn.reactor.add(&pipe.fd, Token::Output(self.slot, local, stream).pack(), Interest::READABLE).is_err();
         }
-        // Pipes of ranks that ended while the stream was paused: the reactor does not report an empty one.
+        // Pipes of ranks that ended while the stream was paused are read now: the reactor does not report an empty
+        // pipe.
         for index in 0..self.ranks.len() {
             let gone = |pipe: &OutputPipe| pipe.left.is_some();
             if self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(gone) {

@@ -13,11 +13,11 @@ use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::Input;
 use wireup_wire::ids::{Client, LocalRank};
 
-/// This end of a conversation with a library in a rank.
+/// The agent's end of a conversation with a PMI library in a rank.
 #[derive(Default)]
 pub struct PmiSocket {
     pub out: Outgoing,
-    /// The rank must read before more can be written.
+    /// Whether the rank must read before more can be written.
     pub is_blocked: bool,
 }
 
@@ -72,7 +72,7 @@ impl JobRanks {
         }
     }
 
-    /// The rank is gone: reads what it had sent and no more, even if another process holds the sockets.
+    /// The rank has ended: reads the requests that it had sent and no more, even if another process holds the sockets.
     pub(super) fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         for number in 0..self.ranks[local.index()].pmi.len() as u16 {
             let client = Client { local, number };
@@ -105,7 +105,7 @@ impl JobRanks {
         let blocked = match state {
             WriteState::Idle => false,
             WriteState::Full => true,
-            // No event reports an improvement, and the socket itself has room.
+            // No event reports that fewer descriptors are in flight, and the socket itself has room.
             WriteState::FdLimit => {
                 self.fd_backoff.push(client);
                 false

@@ -1,4 +1,4 @@
-//! Sockets of relays: each is one end of a connection between ranks that agents carry.
+//! Drives the sockets of relays: each is one end of a connection between ranks that agents carry.
 
 use super::JobRanks;
 use crate::agent::memory::Shared;
@@ -21,21 +21,21 @@ pub struct Relays(BTreeMap<RelayId, Relay>);
 
 struct Relay {
     out: Outgoing,
-    /// Until the connection is made nothing is written.
+    /// Whether the connection is being made; nothing is written before that is done.
     is_connecting: bool,
     is_read: bool,
-    /// Nothing follows what is queued.
+    /// Whether nothing follows the queued bytes.
     ends_output: bool,
-    /// The rank's last byte was read.
+    /// Whether the rank's last byte was read.
     has_ended: bool,
-    /// To be closed when everything is written.
+    /// Whether the socket is closed when everything is written.
     is_closing: bool,
-    /// What the reactor reports; `None`: nothing, not even that the other end has gone.
+    /// Events that the reactor reports; `None`: none, not even that the other end has gone.
     watched: Option<Interest>,
 }
 
 impl JobRanks {
-    /// `host`: the number of this host in addresses of ranks.
+    /// Does something with the socket of a relay. `host`: the number of this host in addresses of ranks.
     pub fn on_relay(&mut self, relay: RelayId, act: RelayAct, host: fn() -> u64, turn: &mut Turn<'_>) {
         let (job, slot) = (self.job, self.slot);
         let made = match act {
@@ -73,7 +73,7 @@ fn connect(address: Option<SocketAddr>, datagrams: bool) -> io::Result<OwnedFd> 
 }
 
 impl Relays {
-    /// A pair of sockets, of which one end is a rank's.
+    /// Makes a pair of sockets, one of which is for a rank.
     fn add_pair(&mut self, relay: RelayId, datagrams: bool, slot: JobSlot, reactor: &Reactor) -> io::Result<OwnedFd> {
         let (own, theirs) = if datagrams { socket::packet_pair() } else { socket::pair() }?;
         rustix::io::ioctl_fionbio(&own, true)?;
@@ -138,7 +138,7 @@ impl Relays {
         self.go_on(job, relay, slot, turn);
     }
 
-    /// Writes what fits, and waits for what is possible next.
+    /// Writes what fits, and watches for the events that allow more.
     fn go_on(&mut self, job: JobId, relay: RelayId, slot: JobSlot, turn: &mut Turn<'_>) {
         let Some(one) = self.0.get_mut(&relay).filter(|one| !one.is_connecting) else { return };
         let wrote = one.out.flush();
@@ -172,7 +172,7 @@ impl Relays {
         };
     }
 
-    /// The socket is of no more use.
+    /// Closes a socket that cannot be used any more.
     fn give_up(&mut self, job: JobId, relay: RelayId, turn: &mut Turn<'_>) {
         if let Some(fd) = self.0.remove(&relay).and_then(|one| one.out.fd) {
             let _ = turn.reactor.remove(&fd);

@@ -1,4 +1,4 @@
-//! A pause in reading PMI requests after a fence has released many ranks, where ranks outnumber the CPUs.
+//! Pauses the reading of PMI requests after a fence has released many ranks, where ranks outnumber the CPUs.
 //!
 //! The ranks that are already awake ask for values at once, and would be served while others still wait to leave the
 //! fence. Half of the ranks need a little longer to wake than the agent has needed for its replies to all. For that
@@ -11,18 +11,19 @@ use crate::agent::token::Token;
 use wireup_os::reactor::Reactor;
 use wireup_wire::ids::{Client, LocalRank};
 
-/// With more released ranks per CPU than this, requests rest.
+/// Number of released ranks per CPU above which requests rest.
 const RELEASED_PER_CPU: usize = 4;
-/// Longest rest: beyond it the ranks would wait for the agent, not for a CPU (ns).
+/// Longest rest (ns): beyond it the ranks would wait for the agent, not for a CPU.
 const REST_NS_MAX: u64 = 2_000_000;
 
-/// How long requests rest after `released` ranks were released, which took the agent `took_ns`; `None`: not at all.
+/// Time for which requests rest (ns) after `released` ranks were released, which took the agent `took_ns`; `None`: no
+/// rest.
 pub fn rest_ns(released: usize, cpus: usize, took_ns: u64) -> Option<u64> {
     (released > RELEASED_PER_CPU * cpus).then(|| (took_ns.saturating_mul(3) / 2).min(REST_NS_MAX))
 }
 
 impl JobRanks {
-    /// Reads no requests of this job's ranks until then.
+    /// Reads no requests of this job's ranks until `until_ns`.
     pub fn rest(&mut self, until_ns: u64, reactor: &Reactor) {
         self.rest_until_ns = Some(until_ns);
         self.watch_requests(reactor);

@@ -1,4 +1,4 @@
-//! The PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
+//! Drives the PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
 
 use super::JobRanks;
 use crate::agent::pmix::{self, Opening, PmixServer, SpareServer};
@@ -19,7 +19,7 @@ impl JobRanks {
             Some(spare) => self.pmix = Some(PmixServer::with(spare, plan, self.slot, reactor)?),
             None => self.start_new_pmix(plan, reactor)?,
         }
-        // On a shared machine one agent is enough. This runs while the server process starts.
+        // On a shared machine one agent is enough to remove old directories. This runs while the server process starts.
         if !plan.begin.shared || plan.begin.node == NodeId(0) {
             pmix::remove_left();
         }
@@ -29,7 +29,7 @@ impl JobRanks {
     fn start_new_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
         let (mut server, batch) = PmixServer::prepare(plan, self.slot)?;
         self.dismiss_spare();
-        // Requested before the directory exists: this agent could be killed at any moment.
+        // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: server.directory.bytes() });
         self.keeper.flush(reactor);
         server.make_directory()?;
@@ -44,7 +44,7 @@ impl JobRanks {
         request.into_iter().for_each(|request| self.keeper.request(&request));
     }
 
-    /// What to start ahead for the next job of the family, if this one has a server process.
+    /// The server to start ahead for the next job of the family, if this job has a server process.
     pub fn next_server(&mut self) -> Option<SpareServer> {
         self.pmix.as_mut()?.next.take()
     }
@@ -53,7 +53,7 @@ impl JobRanks {
         self.pmix.as_mut()
     }
 
-    /// The server process has sent something. False: nothing more is available now.
+    /// The server process has sent something. `false`: nothing more is available now.
     pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(pmix) = &mut self.pmix else { return false };
         let (was_dying, more) = (pmix.is_dying(), pmix.on_bytes(turn));
@@ -66,7 +66,7 @@ impl JobRanks {
 
     pub fn stop_pmix(&mut self) {
         if let Some(pmix) = &mut self.pmix {
-            // Another one would fare no better.
+            // Another server would fail in the same way.
             pmix.next = None;
             self.keeper.request(&Request::Signal { slot: Some(pmix.process), signal: SIGKILL });
         }
@@ -75,7 +75,7 @@ impl JobRanks {
     pub(super) fn on_server_event(&mut self, slot: u32, event: KeeperEvent, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.process == slot) else {
-            // One that the job has not used.
+            // The server is one that the job has not used.
             if !matches!(event, KeeperEvent::Started { .. }) {
                 self.spare = None;
             }
@@ -89,7 +89,7 @@ impl JobRanks {
             KeeperEvent::Exited { status, .. } => {
                 pmix.on_exited(status, turn);
                 for (slot, status) in std::mem::take(&mut self.deferred) {
-                    // An exit brings no descriptors.
+                    // An exit brings no descriptors, so there is no error.
                     let _ = self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
                 }
             }

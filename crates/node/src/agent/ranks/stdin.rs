@@ -1,4 +1,4 @@
-//! Input of ranks: standard input, and the size of a terminal.
+//! Passes input to ranks: standard input, and the size of a terminal.
 
 use super::JobRanks;
 use crate::agent::outgoing::{Outgoing, WriteState};

@@ -17,15 +17,15 @@ use wireup_wire::signal::{SENT_TO_STEPS, SIGTERM};
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
 
-/// How long a task waits for the first byte of its input. Some systems send none before all tasks have started or one
-/// of them is given up, in which case the others are ended; if the call dies, the input ends.
+/// Longest wait of a task for the first byte of its input. Some systems send none before all tasks have started, or
+/// before one task is given up, which ends the others. If the call dies, the input ends.
 pub const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 pub struct Called {
     parent: AgentId,
     signals: SignalFd,
     lines: Lines,
-    /// The parent's addresses are awaited until then (ns).
+    /// Time until which the parent's addresses are awaited (ns).
     waiting_until: Option<u64>,
     problem: Option<BeginError>,
 }
@@ -36,7 +36,12 @@ pub struct Called {
 /// There is none in the session.
 pub fn find_self(name: &str, session: &SessionSpec) -> Result<AgentId, String> {
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
-    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not a node of this run; call wireup run with the hosts of this allocation, or without --hosts"))
+    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| {
+        format!(
+            "node {name} is not a node of this run; call wireup run with the hosts of this allocation, or without \
+             --hosts"
+        )
+    })
 }
 
 fn unreachable(problem: &str) -> BeginError {
@@ -53,7 +58,7 @@ pub fn announce_problem(node: &str, problem: &str) {
 }
 
 fn say(said: &Said) {
-    // If this fails, the agent's exit code still shows that it has failed.
+    // If this write fails, the agent's exit code still shows that it has failed.
     let mut out = io::stdout();
     let _ = out.write_all(said.write().as_bytes()).and_then(|()| out.flush());
 }
@@ -98,7 +103,7 @@ impl Called {
         self.problem.take().or_else(|| late.then(|| unreachable("its address did not arrive in time")))
     }
 
-    /// `true` if this event belongs to the step.
+    /// Handles an event if it belongs to the step, and returns whether it does.
     pub fn on_event(&mut self, token: Token, driver: &mut AgentDriver) -> bool {
         match token {
             SIGNAL => {

@@ -22,22 +22,22 @@ pub struct Steps {
 
 struct Step {
     system: &'static dyn BatchSystem,
-    /// By the name of their node.
+    /// Agents of the step, by the name of their node.
     agents: BTreeMap<String, AgentId>,
     stdin: Option<OwnedFd>,
-    /// Bytes still to be written there.
+    /// Bytes that are still to be written to the step's standard input.
     unsent: Vec<u8>,
     stdout: Stream,
     said: Lines,
     complaints: Lines,
     cancelled: Option<String>,
-    /// Some task could not be launched: later messages about other tasks only follow from that.
+    /// Whether some task could not be launched: later messages about other tasks are consequences of that.
     is_given_up: bool,
 }
 
 impl Steps {
     /// The process to start, and its program, so that `command` runs as these agents of the session. `bootstrap`: the
-    /// message that all of them read.
+    /// message that all of the agents read.
     ///
     /// # Panics
     /// If the session's agents are not started by steps.
@@ -54,7 +54,7 @@ impl Steps {
         let system = starters::batch_system(&session.remote_shell).expect("steps need a batch system");
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
         for agent in agents {
-            // The addresses of an earlier incarnation.
+            // Addresses of an earlier incarnation are not valid any more.
             self.known.remove(agent);
         }
         let unsent = match how {
@@ -94,21 +94,21 @@ impl Steps {
     pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) {
         let Some(step) = self.running.get_mut(&shell) else { return };
         step.stdin = fds.stdin.take();
-        // If a descriptor cannot be watched, its agents are missed when the start time is over.
+        // If a descriptor cannot be watched, the step's agents are reported as missing when the start time is over.
         if let Some(fd) = &step.stdin {
             let _ = reactor.add(fd, Token::StepIn(shell).pack(), Interest::BOTH);
         }
         step.stdout = Stream::watched(fds.stdout.take(), Token::StepOut(shell).pack(), reactor);
     }
 
-    /// There is room in its standard input, or it is closed.
+    /// There is room in a step's standard input, or the input is closed.
     pub fn on_input(&mut self, shell: ShellId, reactor: &Reactor) {
         if let Some(step) = self.running.get_mut(&shell) {
             step.write(shell, reactor);
         }
     }
 
-    /// It wrote to its standard output.
+    /// A step has written to its standard output.
     pub fn on_output(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
         let mut told = Vec::new();
         if let Some(step) = self.running.get_mut(&shell) {
@@ -143,7 +143,7 @@ impl Steps {
         }
     }
 
-    /// It wrote to its standard error.
+    /// A step has written to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, bytes: &[u8], inputs: &mut Vec<Input>) {
         let Some(step) = self.running.get_mut(&shell) else {
             return;
@@ -166,7 +166,7 @@ impl Steps {
         }
     }
 
-    /// It has exited.
+    /// A step has exited.
     pub fn on_exited(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
         self.on_output(shell, turn);
         if let Some(mut step) = self.running.remove(&shell) {
@@ -187,7 +187,7 @@ impl Step {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(_) => {
-                    // It does not read any more; its exit will tell why.
+                    // The step does not read any more; its exit will tell why.
                     let _ = reactor.remove(fd);
                     self.stdin = None;
                     return;

@@ -45,7 +45,7 @@ pub fn at(agent: AgentId, addresses: &[String]) -> String {
     std::iter::once(agent.to_string()).chain(addresses.iter().cloned()).collect::<Vec<_>>().join(" ")
 }
 
-/// `None`: not such a line.
+/// Reads the line of an agent's addresses; `None`: the line is another one.
 pub fn read_at(line: &str) -> Option<(AgentId, Vec<String>)> {
     let mut words = line.split_ascii_whitespace();
     let agent = AgentId(words.next()?.parse().ok()?);

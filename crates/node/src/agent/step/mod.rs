@@ -1,5 +1,5 @@
-//! Agents started by a step of a batch system: one call for all of them. Code for a particular system is in a file
-//! named after it.
+//! Agents started by a step of a batch system: one call for all of them. The code for each batch system is in a file
+//! with its name.
 //!
 //! ```text
 //!   root ──► call ──stdin──► every task: the bootstrap message, then each parent's addresses as they become known
@@ -21,8 +21,8 @@ pub use called::{Called, SILENCE_MAX, announce_problem, find_self};
 pub use calling::Steps;
 pub use sealing::{NotSealed, Sealed, Sealing};
 
-/// Argument of a task's command: the task must refuse a bootstrap message that is not sealed. Someone who can replace
-/// the task's standard input cannot change this argument, which travels in the batch system's own messages.
+/// Argument of a task's command: the task must refuse a bootstrap message that is not encrypted. Someone who can
+/// replace the task's standard input cannot change this argument, which travels in the batch system's own messages.
 pub const SEALED: &str = "sealed";
 
 /// The command that a task executes. A single word is a line for a log-in shell, which a step does not have, so it is

@@ -1,5 +1,5 @@
-//! A step whose bootstrap message is being sealed: munge runs as a process of the shells' keeper, so that the agent's
-//! loop goes on.
+//! Encrypts the bootstrap message of a step: munge runs as a process of the shells' keeper, so that the agent's loop
+//! goes on.
 
 use crate::agent::munge::{self, MessageKey};
 use crate::agent::tail::Stream;
@@ -17,12 +17,12 @@ pub struct Sealing {
     how: How,
     bootstrap: Box<Bootstrap>,
     key: MessageKey,
-    /// What munge has written.
+    /// Output of munge so far.
     credential: Vec<u8>,
     output: Stream,
-    /// When munge is given up (ns).
+    /// Time at which munge is given up (ns).
     until_ns: u64,
-    /// The step is not wanted any more.
+    /// Whether the step is not wanted any more.
     is_stopped: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Sealed {
     pub problem: Option<NotSealed>,
 }
 
-/// Why a message is not sealed.
+/// Why a message is not encrypted.
 pub enum NotSealed {
     /// There is no munge on this machine.
     NoMunge(String),
@@ -44,7 +44,7 @@ pub enum NotSealed {
 }
 
 impl Sealing {
-    /// Also returns the process to start, and its program.
+    /// Starts to encrypt a step's message. Also returns the process to start, and its program.
     ///
     /// # Errors
     /// The kernel gives no random bytes.
@@ -69,7 +69,7 @@ impl Sealing {
     pub fn on_output(&mut self, reactor: &Reactor) {
         let credential = &mut self.credential;
         self.output.read(reactor, |piece| {
-            // One that is too long is no credential.
+            // An output that is too long is no credential.
             let room = (munge::ANSWER_LEN_MAX + 1).saturating_sub(credential.len());
             credential.extend_from_slice(&piece[..piece.len().min(room)]);
         });
@@ -88,7 +88,7 @@ impl Sealing {
         self.is_stopped = true;
     }
 
-    /// Munge has exited and said `stderr`. `None`: the step is not wanted any more.
+    /// Munge has exited; `stderr`: its standard error. `None`: the step is not wanted any more.
     pub fn on_exited(mut self, status: ExitStatus, stderr: &str, reactor: &Reactor) -> Option<Sealed> {
         self.on_output(reactor);
         self.output.close(reactor);

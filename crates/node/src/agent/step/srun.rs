@@ -1,4 +1,4 @@
-//! Slurm: `srun`, its options and variables, and its messages about the tasks of a step.
+//! Starts agents by Slurm: `srun`, its options and variables, and its messages about the tasks of a step.
 //!
 //! `srun` reads a default for nearly every option from its environment (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`,
 //! `SLURM_LABELIO`, ...), and `sbatch`, `salloc` and an outer step leave their values there. Its tasks inherit its
@@ -34,7 +34,7 @@ const OPTIONS: [&str; 10] = [
 
 /// The variable in which Slurm gives a task the name of its node.
 const NODE_NAME: &str = "SLURMD_NODENAME";
-/// Set for tasks of a step and their descendants.
+/// The variable that Slurm sets for tasks of a step and their descendants.
 const STEP: &str = "SLURM_STEP_ID";
 /// Variables that identify the job and its controller.
 const KEPT: [&str; 9] = [
@@ -46,7 +46,7 @@ const KEPT: [&str; 9] = [
     "SLURM_CONF",
     "SLURM_CONF_SERVER",
     "SLURM_JWT",
-    // Needed by steps on Slingshot networks.
+    // The variable is needed by steps on Slingshot networks.
     "SLURM_NETWORK",
 ];
 const PREFIXES: [&str; 8] =
@@ -104,7 +104,7 @@ impl BatchSystem for Srun {
     }
 }
 
-/// What `srun` says about a task, and what it means for the task's agent.
+/// The problem of a task, from the text of `srun`.
 fn in_words(problem: &str) -> Problem {
     let kind = match problem {
         "Killed" => ProblemKind::TaskKilled,

@@ -1,4 +1,4 @@
-//! TCP: an ordered list of addresses to dial, and one listener for incoming connections.
+//! The transport TCP: an ordered list of addresses to dial, and one listener for incoming connections.
 
 use super::{Begin, Candidate, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;
@@ -24,7 +24,7 @@ pub struct Tcp {
     config: LinkConfig,
     listener: Option<Listener>,
     pause: Pause,
-    /// This machine's addresses, once they have been needed.
+    /// Addresses of this machine; empty until they are needed.
     own: Vec<InterfaceAddress>,
 }
 
@@ -55,7 +55,7 @@ impl Tcp {
     /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
     pub fn describe(&mut self, ip: IpAddr) -> String {
         if addresses::interface_of(ip, &self.own).is_none() {
-            // The address may be new. Without an interface's name the plain address is shown.
+            // The address may be new. Without the name of its interface the plain address is shown.
             self.own = interfaces::addresses().unwrap_or_default();
         }
         match addresses::interface_of(ip, &self.own) {
@@ -77,7 +77,7 @@ impl Tcp {
         if self.config.local {
             return Ok(offered);
         }
-        // If they cannot be listed, the offered order is kept.
+        // If this machine's addresses cannot be listed, the offered order is kept.
         self.own = interfaces::addresses().unwrap_or_default();
         // `--interface` restricts both ends of a link, so it must match an address of this machine too.
         addresses::offered(&self.own, filter, None, false)

@@ -1,9 +1,9 @@
-//! UCX: one worker for all links of this agent; each link has a tag.
+//! The transport UCX: one worker for all links of this agent; each link has a tag.
 //!
 //! ```text
 //!   offers its worker's address and a key            dials: chooses a tag
 //!     ◄─ opening: tag, own address, hello ──────────   with the tag of openings
-//!     ── answer ────────────────────────────────────►  with the link's tag, like everything that follows in both directions
+//!     ── answer ────────────────────────────────────►  with the link's tag, like all that follows
 //!     ◄─ confirm; frames ───────────────────────────
 //! ```
 //!
@@ -34,13 +34,13 @@ use wireup_ucx::{Budget, Endpoint, Message, Verdict, Worker};
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::Point;
 
-/// The tag of openings.
+/// The tag of openings, which no link has.
 const OPENING: u64 = u64::MAX;
-/// Time for a handshake (ns); then another transport is tried. Chosen: three messages take less than a second on a busy
-/// machine.
+/// Time limit of the handshake (ns), after which another transport is tried. Chosen: three messages take less than a
+/// second on a busy machine.
 const ANSWER_NS_MAX: u64 = 5_000_000_000;
-/// Work of one turn of the worker. Chosen: a turn takes less than a millisecond, unless its messages are long, and
-/// there is room for the guests of two turns.
+/// Most messages and rounds of one turn of the worker. Chosen: a turn takes less than a millisecond, unless its
+/// messages are long, and there is room for the guests of two turns.
 const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
 
 pub struct Ucx {
@@ -51,9 +51,9 @@ pub struct Ucx {
 /// State that the transport shares with its carriers.
 struct Shared {
     worker: Worker,
-    /// The links, by tag.
+    /// Messages that have arrived for each link, by tag.
     inboxes: BTreeMap<u64, Inbox>,
-    /// Tags of links with events.
+    /// Tags of links with events that were not reported yet.
     ready: BTreeSet<u64>,
 }
 

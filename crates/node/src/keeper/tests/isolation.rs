@@ -61,7 +61,7 @@ fn proc_and_getpid_agree_and_numbers_differ_between_keepers() {
         let output = bench.reported.get_mut(&0).unwrap().output();
         let lines: Vec<&str> = output.lines().collect();
         let [name, own, count] = lines[..] else { panic!("{output}") };
-        // The keeper, the shell and what it runs.
+        // The keeper, the shell and the processes of the shell's pipeline.
         assert!(name == "sh" && count.parse::<u32>().unwrap() <= 5, "{output}");
         numbers.push(own.parse::<u32>().unwrap());
         bench.keeper.close().unwrap();
@@ -110,7 +110,7 @@ fn a_renewed_keeper_contains_its_next_job() {
 fn a_keeper_that_is_killed_before_it_has_settled_is_replaced_in_its_namespace() {
     let Some(first) = isolated() else { return };
     let of_first = PidNamespace::of(first.keeper.pid()).unwrap();
-    // On a busy machine it may have settled before it is killed.
+    // On a busy machine the keeper may have finished its setup before it is killed.
     let killed = || loop {
         let keeper = Keeper::fork_isolated(&of_first).unwrap();
         let process = process::open_pid(keeper.pid()).unwrap();

@@ -123,7 +123,7 @@ fn directories_of_a_killed_keeper_are_removed_when_it_is_closed() {
     std::fs::create_dir(&kept).unwrap();
     let pid = rustix::process::Pid::from_raw(bench.keeper.pid() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    // The agent has not noticed it yet.
+    // The agent has not noticed the death of the keeper yet.
     bench.keeper.request(&remove(&removed));
     bench.keeper.close().unwrap();
     assert!(kept.exists() && !removed.exists());

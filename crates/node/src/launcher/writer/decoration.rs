@@ -1,4 +1,5 @@
-//! What each line of output begins with, if that is more than agents write: a pattern in place of `[rank]`, the time.
+//! Puts a text before each line of output, if that is more than agents write: a pattern in place of `[rank]`, or the
+//! time.
 
 use super::files::Output;
 use super::pattern::{Pattern, Places};
@@ -14,7 +15,7 @@ pub struct Decoration {
 }
 
 impl Decoration {
-    /// `None`: lines are shown as they come.
+    /// The decoration of a run's output; `None`: lines are shown as they come.
     pub fn of(output: &Output, places: &Arc<Places>) -> Option<Decoration> {
         let is_needed = output.timestamp || output.label.is_some();
         is_needed.then(|| Decoration {
@@ -24,11 +25,11 @@ impl Decoration {
         })
     }
 
-    /// The beginning of a line of this rank; `labelled`: lines have labels.
+    /// The beginning of a line of this rank. `labelled`: whether lines have labels.
     pub fn begin(&self, origin: Origin, labelled: bool) -> String {
         let mut text = self.time();
         match &self.label {
-            // Where ranks of other jobs run is not known here.
+            // The nodes of ranks of other jobs are not known here, so the pattern cannot be filled in.
             Some(pattern) if origin.job.is_none() => text += &pattern.of(origin.rank, &self.places),
             _ if labelled => text += &format!("[{origin}] "),
             Some(_) | None => {}
@@ -36,7 +37,7 @@ impl Decoration {
         text
     }
 
-    /// Whole lines, which agents have given their labels.
+    /// Decorates whole lines, to which agents have added their labels.
     pub fn lines(&self, lines: &[u8], labelled: bool) -> Vec<u8> {
         let mut text = Vec::with_capacity(lines.len());
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -60,7 +61,7 @@ impl Decoration {
     }
 }
 
-/// The rank of `[12] text`, and the text.
+/// The rank and the text of a line `[12] text`.
 fn label_of(line: &[u8]) -> Option<(Rank, &[u8])> {
     let rest = line.strip_prefix(b"[")?;
     let end = rest.iter().position(|&byte| byte == b']')?;
@@ -68,7 +69,7 @@ fn label_of(line: &[u8]) -> Option<(Rank, &[u8])> {
     Some((Rank(rank), rest[end + 1..].strip_prefix(b" ")?))
 }
 
-/// `2026-11-26T09:38:57.123Z `: the time since 1970, in UTC.
+/// The time since 1970 as text, in UTC: `2026-11-26T09:38:57.123Z `.
 fn stamp(since: Duration) -> String {
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);

@@ -1,4 +1,4 @@
-//! The files that ranks' output is written to.
+//! Opens the files to which the ranks' output is written.
 
 use super::Problem;
 use super::pattern::{Pattern, Places};
@@ -11,25 +11,25 @@ use wireup_os::output_file::{self, Existing};
 use wireup_proto::Origin;
 use wireup_proto::io::Stream;
 
-/// The permission bits of a file, less the user's mask.
+/// Permission bits of a file; the user's mask removes some of them.
 const MODE: u32 = 0o666;
 
 /// Where the output of a run goes besides standard output and error.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Output {
-    /// `rank.N.out` and `rank.N.err` in a folder; `job.J.rank.N.out` for a job that a rank has asked for.
+    /// Folder for the files `rank.N.out` and `rank.N.err`, or `job.J.rank.N.out` for a job that a rank has asked for.
     pub directory: Option<PathBuf>,
-    /// The folder may have output of an earlier run, which is replaced.
+    /// Whether output of an earlier run in the folder is replaced.
     pub overwrite: bool,
     /// Names of files for standard output and standard error.
     pub files: [Option<Pattern>; 2],
-    /// What is written to files is shown, too.
+    /// Whether output that is written to files is shown too.
     pub tee: bool,
-    /// Standard error of ranks goes where standard output goes.
+    /// Whether standard error of ranks goes to the place of standard output.
     pub merge: bool,
-    /// Each line begins with the time at which it came.
+    /// Whether each line begins with the time of its arrival.
     pub timestamp: bool,
-    /// Each line begins with this.
+    /// Text with which each line begins.
     pub label: Option<Pattern>,
 }
 
@@ -41,7 +41,7 @@ pub enum Files {
     Named { pattern: Pattern, places: Arc<Places>, begun: Begun },
 }
 
-/// Files of this run: others of the same name are replaced.
+/// Files of this run; other files of the same name are replaced.
 pub type Begun = Arc<Mutex<HashSet<PathBuf>>>;
 
 impl Files {
@@ -66,7 +66,7 @@ impl Files {
         match self {
             Files::None => None,
             Files::In { directory, .. } => Some(directory.join(format!("{job}rank.{rank}.{suffix}"))),
-            // Names of files must differ between jobs, which the pattern does not say.
+            // Names of files must differ between jobs, and the pattern does not contain the job.
             Files::Named { pattern, places, .. } if job.is_empty() => Some(pattern.of(rank, places).into()),
             Files::Named { pattern, places, .. } => {
                 Some(format!("{}.{job}rank.{rank}", pattern.of(rank, places)).into())
@@ -87,7 +87,7 @@ impl Files {
             Files::None => return output_file::open(path, Existing::Append, MODE).map_err(problem),
             Files::In { begun, .. } | Files::Named { begun, .. } => begun,
         };
-        // Held until the file is open: another stream may write to the same one.
+        // The lock is held until the file is open: another stream may write to the same file.
         let mut begun = super::lock(begun);
         let existing = if begun.insert(path.to_owned()) && self.replaces(path) {
             if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -100,8 +100,8 @@ impl Files {
         output_file::open(path, existing, MODE).map_err(problem)
     }
 
-    /// Whether a file that exists before the first write is replaced. In a folder, those of the job's own ranks are
-    /// gone (`make_folder`).
+    /// Whether a file that exists before the first write is replaced. In a folder, `make_folder` has removed the files
+    /// of the job's own ranks.
     fn replaces(&self, path: &Path) -> bool {
         match self {
             Files::None => false,

@@ -1,4 +1,4 @@
-//! Parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
+//! Keeps parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
 //!
 //! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used
 //! again.
@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use wireup_wire::limits::{HELD_LINES_FILE_MAX, HELD_LINES_MEMORY_MAX, STDIO_CHUNK_MAX};
 
-/// As large as the largest part that an agent sends.
+/// Bytes of a block. Chosen: as large as the largest part that an agent sends.
 const BLOCK_BYTES: usize = STDIO_CHUNK_MAX;
 
-/// The parts of one line so far: first the blocks, then what is in memory.
+/// The parts of one line so far: first those in blocks, then those in memory.
 #[derive(Default)]
 pub struct Held {
     blocks: Vec<Block>,
@@ -24,11 +24,12 @@ struct Block {
     bytes: usize,
 }
 
-/// Where the parts of all lines of a stream are.
+/// Storage for the parts of all unfinished lines of a stream.
 pub struct Room {
     memory_bytes: usize,
     memory_max: usize,
-    /// Made when it is first needed, in the folder for temporary files: gone with its descriptor.
+    /// File of blocks, made when it is first needed, in the folder for temporary files, without a name: it is gone with
+    /// its descriptor.
     file: Option<File>,
     blocks: u64,
     free: Vec<u64>,
@@ -55,7 +56,7 @@ impl Room {
         if self.memory_bytes > self.memory_max { self.spill(held) } else { Ok(()) }
     }
 
-    /// Moves a line's parts from memory to the file. After an error the others are in memory still.
+    /// Moves a line's parts from memory to the file. After an error the parts that were not moved are still in memory.
     fn spill(&mut self, held: &mut Held) -> io::Result<()> {
         let mut moved = 0;
         let result = held.memory.chunks(BLOCK_BYTES).try_for_each(|part| {

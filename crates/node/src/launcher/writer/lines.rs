@@ -11,16 +11,17 @@ use std::sync::Arc;
 use wireup_proto::{Next, Origin};
 use wireup_wire::limits::LINE_BYTES_MAX;
 
-/// The marks at the two sides of a cut.
+/// The mark at the end of a cut line; `REST`: the mark before its continuation.
 const CUT: &str = "[wireup: line cut]\n";
 const REST: &str = "[wireup: rest of a line] ";
 
 /// How lines are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LineStyle {
-    /// Begin each line with its rank.
+    /// Whether each line begins with its rank.
     pub label: bool,
-    /// The launched job has one rank only: only jobs that it asks for can come between parts of a line.
+    /// Whether the launched job has only one rank, so that only jobs that it asks for can write between parts of a
+    /// line.
     pub alone: bool,
 }
 
@@ -28,9 +29,9 @@ pub struct Lines {
     style: LineStyle,
     held: HashMap<Origin, Held>,
     room: Room,
-    /// What was written last does not end with a newline.
+    /// The unfinished line at the end of the stream; `None`: the stream ends with a newline.
     open: Option<Open>,
-    /// Ranks with a line that was cut and goes on.
+    /// Ranks with a line that was cut and is continued later.
     cut: HashSet<Origin>,
     line_max: u64,
     decoration: Option<Arc<Decoration>>,
@@ -40,7 +41,7 @@ pub struct Lines {
 #[derive(Clone, Copy)]
 struct Open {
     rank: Origin,
-    /// Why it was shown.
+    /// Why the line was shown before its end.
     reason: Reason,
 }
 
@@ -57,7 +58,7 @@ impl Lines {
         Lines { style, held, room: Room::new(), open: None, cut, line_max: LINE_BYTES_MAX, decoration: None }
     }
 
-    /// The same, with what lines begin with.
+    /// Lines with a text before each.
     pub fn decorated(self, decoration: Option<Arc<Decoration>>) -> Lines {
         Lines { decoration, ..self }
     }
@@ -66,7 +67,7 @@ impl Lines {
         self.style.label
     }
 
-    /// What to write before a text that begins a new line.
+    /// Text to write before a text that begins a new line.
     pub fn break_before(&mut self) -> &'static str {
         match self.open.take() {
             None => "",
@@ -78,7 +79,7 @@ impl Lines {
         }
     }
 
-    /// A part of a rank's line.
+    /// Handles a part of a rank's line.
     ///
     /// # Errors
     /// Those of `write`.
@@ -100,7 +101,7 @@ impl Lines {
         self.show(rank, reason, write)
     }
 
-    /// Nothing follows: shows what is held, of ranks whose nodes were lost.
+    /// Nothing follows: shows the unfinished lines of ranks whose nodes were lost.
     ///
     /// # Errors
     /// Those of `write`.
@@ -110,7 +111,7 @@ impl Lines {
         ranks.into_iter().try_for_each(|rank| self.show(rank, Some(Reason::TooLong), write))
     }
 
-    /// Shows what there is of a rank's line, for a reason unless it is complete.
+    /// Shows the parts that there are of a rank's line. `reason`: why the line is shown before its end.
     fn show<E: From<std::io::Error>>(
         &mut self,
         rank: Origin,

@@ -1,4 +1,5 @@
-//! Texts in which letters behind a percent sign stand for something of a rank: names of files, labels of lines.
+//! Fills in texts in which a letter after a percent sign stands for a property of a rank: names of files, labels of
+//! lines.
 
 use std::fmt::Write as _;
 use wireup_coll::Mapping;
@@ -12,7 +13,7 @@ pub struct Pattern(Vec<Part>);
 enum Part {
     Text(String),
     Rank,
-    /// With zeros before it, so that all ranks have the same number of digits.
+    /// The rank with leading zeros, so that the numbers of all ranks have the same length.
     PaddedRank,
     Host,
     Node,
@@ -67,7 +68,7 @@ impl Pattern {
     }
 }
 
-/// The digits of the highest rank.
+/// Number of digits of the highest rank.
 fn digits(size: u32) -> usize {
     size.saturating_sub(1).max(1).ilog10() as usize + 1
 }

@@ -17,7 +17,7 @@ pub enum LinkError {
     Unread,
     #[error("no answer within {} s", seconds(.0))]
     Late(Duration),
-    /// With the network's own error, if it is more than a timeout.
+    /// `error`: the network's own error, if it says more than that the time was over.
     #[error("no answer for {} s{}", seconds(.patience), network(.error))]
     Silent { patience: Duration, error: io::Error },
     #[error(transparent)]
@@ -29,7 +29,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// For the state machine.
+    /// The error as the state machine gets it.
     pub fn problem(&self) -> Problem {
         let kind = match self {
             LinkError::Late(_) | LinkError::Silent { .. } => ProblemKind::Silent,

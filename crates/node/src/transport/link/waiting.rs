@@ -6,7 +6,7 @@ use wireup_wire::frame::{Class, Frame};
 
 /// Bytes of frames that begin at once. Chosen: above this a system call is a small part of the cost.
 pub const BEGUN_BYTES_MAX: usize = 256 << 10;
-/// Most pieces of these frames.
+/// Most pieces of frames that begin at once.
 const BEGUN_PIECES_MAX: usize = 64;
 /// Most bytes of frames joined in one buffer. Chosen: below this a copy costs less than tracking pieces.
 const SMALL_BYTES_MAX: usize = 8 << 10;
@@ -21,7 +21,7 @@ pub struct Waiting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     Nothing,
-    /// More small frames than are joined at once, or a large one.
+    /// The next frame is large, or there are more small frames than are joined at once.
     More,
 }
 

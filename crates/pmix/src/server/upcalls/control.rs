@@ -9,7 +9,7 @@ use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{CStr, c_void};
 use wireup_wire::pmix::{Action, Ask, FromServer, Set};
 
-/// Longest text of one log; the rest is cut off. As much as a pipe holds (chosen).
+/// Longest text of one log (bytes); the rest is cut off. Chosen: as much as a pipe holds.
 const LOG_LEN_MAX: usize = 64 << 10;
 
 /// Text that a rank wants shown with its output. Other logs (syslog, mail) are not supported.
@@ -41,8 +41,8 @@ pub unsafe extern "C" fn log(
     acknowledge(server, callback, data, code);
 }
 
-/// What a job may tell about itself: that it can be preempted, and how it makes a checkpoint. wireup does neither, so
-/// nothing follows.
+/// Hints that a job may give about itself: that it can be preempted, and how it makes a checkpoint. wireup does
+/// neither, so nothing follows.
 const HINTS: [&CStr; 5] = [
     key::JOB_CTRL_ID,
     key::JOB_CTRL_PREEMPTIBLE,

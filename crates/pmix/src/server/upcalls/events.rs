@@ -56,7 +56,7 @@ pub unsafe extern "C" fn raised(
         return status::OPERATION_SUCCEEDED;
     }
     server.outbox.send(&FromServer::Raise { from, code: code_of(code), affected, to, infos });
-    // With a callback instead, 4.2 would free its request twice.
+    // With a callback instead of this result, 4.2 would free its request twice.
     status::OPERATION_SUCCEEDED
 }
 

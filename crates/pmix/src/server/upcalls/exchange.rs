@@ -112,7 +112,7 @@ pub unsafe extern "C" fn group(
     let server = server();
     match what {
         operation::CONSTRUCT => {}
-        // All members here have entered, which is enough. If this were answered later, 5.0 would free memory twice.
+        // All members here have entered, which is enough. A later answer would make 5.0 free memory twice.
         operation::DESTRUCT => return status::OPERATION_SUCCEEDED,
         _ => return status::NOT_SUPPORTED,
     }
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn group(
     server.ask(ask, Waiting::Group { callback, members, wants_context, until })
 }
 
-/// The names of these operations as groups. No program can name a group like this: its names end at a NUL.
+/// The name of `PMIx_Connect` as a group. No program can name a group like this: its names end at a NUL.
 const CONNECT: &str = "connect\0";
 const DISCONNECT: &str = "disconnect\0";
 
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn connect(
     meet((CONNECT, Purpose::Connect), procs, infos, Callback::new(callback, callback_data))
 }
 
-/// The same for `PMIx_Disconnect`.
+/// All members on this node have called `PMIx_Disconnect`.
 pub unsafe extern "C" fn disconnect(
     procs: *const PmixProc,
     proc_count: usize,

@@ -12,7 +12,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::names::{self, Item, Keep, Publisher, Range, Value};
 use wireup_wire::pmix::Ask;
 
-/// Infos that say how to publish or look up; all others are pairs to publish.
+/// Infos that say how to publish or look up; all other infos are pairs to publish.
 const DIRECTIVES: [&CStr; 6] = [key::RANGE, key::PERSISTENCE, key::TIMEOUT, key::WAIT, key::USERID, key::GRPID];
 
 pub unsafe extern "C" fn publish(
@@ -83,7 +83,7 @@ struct KeyRequest<'a, F> {
 }
 
 impl<F> KeyRequest<'_, F> {
-    /// `None`: the request is not from a rank of this job, or has no callback.
+    /// A request about keys; `None`: the request is not from a rank of this job, or has no callback.
     ///
     /// # Safety
     /// `proc` is valid; `keys` satisfies [`c_strs`], `infos` satisfies [`View::new`].
@@ -102,7 +102,7 @@ impl<F> KeyRequest<'_, F> {
     }
 }
 
-/// The number of keys to wait for: zero in the info means all of them.
+/// The number of keys to wait for; zero in the info means all of them.
 fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     match infos.find(key::WAIT) {
         None => 0,
@@ -115,7 +115,7 @@ fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     }
 }
 
-/// Jobs of other sessions cannot ask, so "global" means the session.
+/// The range of an info. Jobs of other sessions cannot ask, so "global" means the session.
 fn range_in(infos: View<'_>) -> Range {
     match infos.find(key::RANGE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
         Some(range::LOCAL | range::PROC_LOCAL) => Range::Node,
@@ -124,7 +124,7 @@ fn range_in(infos: View<'_>) -> Range {
     }
 }
 
-/// Nothing outlives its publisher's job.
+/// How long an info is kept. Nothing outlives its publisher's job.
 fn keep_in(infos: View<'_>) -> Keep {
     match infos.find(key::PERSISTENCE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
         Some(persist::FIRST_READ) => Keep::FirstRead,

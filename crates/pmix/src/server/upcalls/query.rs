@@ -140,7 +140,7 @@ const FACTS: [Fact; 5] = [
     (key::JOB_NUM_APPS, |job| job.programs.len() as u32),
 ];
 
-/// `false`: the key is unknown.
+/// Adds the answer for a key that is known here; `false`: the key is unknown.
 fn add_fact(server: &Server, key: &CStr, found: &mut Infos) -> bool {
     let fact = FACTS.iter().find(|(name, _)| *name == key);
     if let Some((_, fact)) = fact {

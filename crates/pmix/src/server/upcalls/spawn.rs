@@ -59,8 +59,9 @@ unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<Spawn
     }
 }
 
-/// If the rank that asks gets an error, those that have called `MPI_Comm_spawn` with it wait for it in a broadcast: in
-/// version 4, which says `ompi` where version 5 says `ompi5`, for ever.
+/// Whether a program is one of Open MPI 4. If the rank that asks gets an error, the ranks that have called
+/// `MPI_Comm_spawn` with it wait for it in a broadcast forever in version 4, which says `ompi` where version 5 says
+/// `ompi5`.
 ///
 /// # Safety
 /// What the programs point to is valid for the call.
@@ -101,7 +102,7 @@ unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Statu
     Ok(command)
 }
 
-/// Keys of the library with their names in MPI, or those under which the launcher refuses them.
+/// Keys of the library with their names in MPI, or the names under which the launcher refuses them.
 const NAMES: [(&CStr, &str); 7] = [
     (key::HOST, "host"),
     (key::ADD_HOST, "add-host"),
@@ -132,7 +133,7 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
         let (variable, value) = value.variable().ok_or(status::BAD_PARAM)?;
         command.env.push([variable, b"=", value].concat());
     } else if let Some(refused) = named(&REFUSED) {
-        // A flag may say that it is not wanted.
+        // A flag may say that the property is not wanted.
         if !value.is_flag() || value.is_true() {
             push(refused, b"");
         }

@@ -167,7 +167,7 @@ fn no_host_is_added_for_a_job_that_is_refused() {
     let outputs = root.outputs();
     assert!(matches!(cause(&outputs.sent(LAUNCHER)), Some(Cause::AgentLost { agent: AgentId(2), .. })));
     assert_eq!(called(&outputs), []);
-    // Or one of which a client of the session says what no launcher says.
+    // A client of the session asks for a job with more added hosts than any launcher asks for.
     let other = LinkId(51);
     let second = root.attach(other);
     root.outputs();

@@ -26,7 +26,7 @@ fn an_address_is_found_from_every_node() {
     for rank in 0..10 {
         assert!(get(&mut net, rank, 9).contains("id=9;value=nine;"), "rank {rank}");
     }
-    // Asked before it is told.
+    // Ranks ask for the address of rank 6 before rank 6 sets it.
     for rank in [0, 1, 7] {
         assert_eq!(get(&mut net, rank, 6), "");
     }

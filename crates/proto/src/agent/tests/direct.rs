@@ -1,4 +1,4 @@
-//! Links beside the tree, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
+//! Direct links, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::*;
 use wireup_wire::addresses;
@@ -16,7 +16,7 @@ fn three() -> TestAgent {
     with_job(TestAgent::new(3, session(7)))
 }
 
-/// The same, before the agent knows its own listening address.
+/// Agent 3 with a job, linked to its parent, before it knows its own listening address.
 fn three_without_address() -> TestAgent {
     with_job(TestAgent::linked(3, session(7)))
 }
@@ -255,7 +255,7 @@ fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
 
 #[test]
 fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
-    // Agent 5 could not dial it and asks it to dial.
+    // Agent 5 could not dial agent 3 and asks agent 3 to dial.
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     three.outputs();
@@ -300,7 +300,7 @@ fn a_broken_link_loses_no_frame_and_is_reported_after_a_delay() {
     assert!(due > T && due < T + SECOND);
     assert_eq!(notes(&mut three, T), []);
     assert_eq!(notes(&mut three, due), [(5, problem.to_owned())]);
-    // Neither agent tries again.
+    // A further offer of the peer is ignored: the two agents make no new direct link.
     assert!(three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs().is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! Further libraries of ranks, beside what the ranks do with their inherited sockets.
+//! Secondary clients (other PMI libraries) in ranks, next to the conversations over the inherited sockets.
 
 use super::*;
 use crate::collective::groups::ASK_AFTER_NS;
@@ -8,7 +8,7 @@ const INIT: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const FULLINIT: &str = "cmd=fullinit;pmijobid=job-1;pmirank=0;threaded=FALSE;";
 const WORLD: &str = "cmd=wireup-group;group=0;members=0-3;tag=77;";
 
-/// Two agents with two ranks each; a further library in each rank has joined and knows the group of all ranks.
+/// Two agents with two ranks each. A secondary client in each rank has connected and knows the group of all ranks.
 fn bench() -> Net {
     let mut net = Net::running(2, 2, |_| ());
     for rank in 0..4 {
@@ -38,7 +38,7 @@ fn a_further_library_is_answered_on_its_own_socket() {
         assert!(net.further_replies(rank, 1).contains("v0v1v2v3"));
         assert_eq!(net.replies(rank), "");
     }
-    // The same request means something else on the inherited socket, where no such group is defined.
+    // On the inherited socket the same request is refused, since no group 0 is defined there.
     assert!(net.request(0, "cmd=wireup-gather;id=5;group=0;value=x;").contains("there_is_no_such_group"));
 }
 

@@ -224,7 +224,7 @@ fn members_of_a_group_get_the_values_of_all_in_the_order_of_ranks() {
             assert_eq!(net.request(rank, &format!("cmd=wireup-gather;id={id};group=5;value=v{rank}.{id};")), "");
         }
     }
-    // The last member enters both: they end in order.
+    // The last member enters both operations, which end in order.
     for id in [1, 2] {
         let wanted: Vec<String> = [2, 5, 12, 13].map(|rank| format!("v{rank}.{id}")).into();
         assert_eq!(values(&net.request(12, &format!("cmd=wireup-gather;id={id};group=5;value=v12.{id};")), id), wanted);

@@ -15,7 +15,7 @@ fn root() -> (TestAgent, Vec<ShellId>) {
     (root, outputs.calls().into_iter().map(|(shell, _)| shell).collect())
 }
 
-/// The same, with a link to the first child.
+/// The root with a job on two children, the remote shell of the first child, and the link to that child.
 fn linked() -> (TestAgent, ShellId, LinkId) {
     let (mut root, shells) = root();
     let link = root.link_child(1);

@@ -37,7 +37,7 @@ fn begun(pmi: PmiFlavour) -> TestAgent {
     agent
 }
 
-/// The same, whose ranks get listening sockets, which are not bound yet; the server is not ready.
+/// A root whose ranks get listening sockets. The sockets are not bound yet, and the PMIx server is not ready.
 fn with_sockets(pmi: PmiFlavour) -> TestAgent {
     let mut agent = TestAgent::new(0, session(7));
     let mut spec = job_on(1, [0], 2);
@@ -56,7 +56,7 @@ fn listening(agent: &mut TestAgent) -> Vec<Output> {
 #[test]
 fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Pmix);
-    // Other nodes may take long: the server's time begins when they have told.
+    // The time limit of the server's start begins only when all nodes have reported where their ranks listen.
     let outputs = agent.tick_at(T + 2 * PMIX_START_NS_MAX).outputs();
     assert!(!outputs.contains(&Output::StopPmix { job: JOB }), "{outputs:?}");
     let outputs = listening(&mut agent);

@@ -14,7 +14,7 @@ const LATER: u32 = 2;
 struct Events {
     transport: AgentTransport,
     faults: Faults,
-    /// After how many of a thousand steps a link beside the tree breaks.
+    /// Number of steps of a thousand after which a direct link breaks.
     cuts: usize,
     /// After how many of a thousand steps time passes.
     ticks: usize,

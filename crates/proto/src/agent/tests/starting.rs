@@ -114,7 +114,7 @@ fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
     let sent = middle.outputs();
     assert!(sent.sent(UP).is_empty(), "{sent:?}");
     assert!(!sent.contains(&Output::CloseLink { link }));
-    // The other one is missing, and is rejected if it links later.
+    // Agent 4 is reported as missing, and is rejected if it connects later.
     let missing = MissingAgent { agent: AgentId(4), problem: "No route".into() };
     middle.receive(UP, 0, &Control::NotStarted(missing));
     assert!(matches!(&middle.sent(UP)[..], [Control::Missing(named)] if named[0].agent == AgentId(4)));
@@ -142,7 +142,7 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     assert_eq!(middle.receive_launch(UP, job(2)).outputs().calls().len(), 2);
     assert!(middle.deadline().is_some_and(|deadline| deadline > later));
     assert!(middle.tick_at(later).sent(UP).is_empty(), "no agent is late yet");
-    // The same job again.
+    // The launch of job 2 arrives a second time and starts nothing.
     let again = middle.receive_launch(UP, job(2)).outputs();
     assert!(!again.spawns(), "{again:?}");
 }

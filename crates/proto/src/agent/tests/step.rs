@@ -101,7 +101,7 @@ fn a_step_is_repeated_to_look_for_the_program_and_to_send_it() {
         let called = steps(&sent);
         assert_eq!((called.len(), called[0].2, called[0].1.len()), (1, how, 6), "{code}");
         let notes = sent.sent(UP);
-        // Once it is stored.
+        // Agent 6 counts as having the program once the step that sends it ends without an error.
         assert_eq!(notes.contains(&Control::Note(Note::Sent { agent: AgentId(6) })), code == 0);
         shell = called[0].0;
     }
@@ -110,7 +110,7 @@ fn a_step_is_repeated_to_look_for_the_program_and_to_send_it() {
     root.outputs();
     task(&mut root, shell, 2, Some("it is not there"));
     assert_eq!(missing(&root.outputs()), [], "reports about its children may follow");
-    // Once an agent has started, its ranks run: the others are not called again.
+    // Once one agent has started, the step is not repeated for the other agents.
     let sent = root.shell_ended(shell, NEEDED, "").outputs();
     assert_eq!(steps(&sent), []);
 }

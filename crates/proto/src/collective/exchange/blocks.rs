@@ -62,7 +62,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// All blocks have arrived.
+    /// Handles the arrival of the last missing block.
     fn on_blocks(&mut self, parts: &[Rope]) {
         self.trace.bytes_down = parts.iter().map(|part| part.len() as u64).sum();
         let blocks = parts.iter().flat_map(Rope::slices).cloned().collect();
@@ -73,7 +73,7 @@ impl Exchange {
     }
 }
 
-/// The bytes as sent, and whether they are compressed.
+/// Returns the bytes as they are sent, and whether they are compressed.
 fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
     let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
     match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {

@@ -1,8 +1,8 @@
 //! Runs one collective: combines the local ranks' parts, and exchanges them with other nodes.
 //!
 //! ```text
-//!   local ranks: (values arrive) ── all have entered ──► own part ──► blocks: an allgather among nodes      ──► outcome
-//!                                                                     scan: two values, up and down the tree
+//!   local ranks ── all have entered ──► own part ──► blocks: an allgather among nodes
+//!   (values arrive)                                  scan: two values, up and down the tree ──► outcome
 //! ```
 //!
 //! How blocks reach all nodes, and at what cost, is the job of `wireup_coll::allgather`; frames of the tree and of
@@ -27,7 +27,7 @@ pub struct Exchange {
     since: Option<Instant>,
     /// Local ranks that have entered, in order of arrival.
     waiting: Vec<(LocalRank, ReplyTo)>,
-    /// By local rank; empty for fences.
+    /// Values by local rank; empty for fences.
     values: Vec<Bytes>,
     max_len: Option<u32>,
     shared: bool,
@@ -76,12 +76,12 @@ impl Exchange {
         self.collective
     }
 
-    /// When the first rank started to wait, or a frame for it arrived.
+    /// The time when the first local rank entered, or the first frame of this collective arrived.
     pub fn since(&self) -> Instant {
         self.since.unwrap_or_default()
     }
 
-    /// Another node has entered.
+    /// Records that another node has entered.
     pub fn on_heard(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
@@ -90,7 +90,7 @@ impl Exchange {
         self.delivered
     }
 
-    /// Nothing more is needed for this epoch. On a node without ranks there is nothing to deliver.
+    /// Whether nothing more is needed for this collective. On a node without ranks there is nothing to deliver.
     pub fn is_over(&self, config: &CollectiveConfig) -> bool {
         self.given_up || self.is_gathered() && (self.delivered || (config.local_size == 0 && self.is_passed_on()))
     }
@@ -103,7 +103,7 @@ impl Exchange {
         }
     }
 
-    /// On a node without ranks: the message from above has been forwarded, or none will arrive.
+    /// On a node without ranks: whether the message from the parent has been forwarded, or none will arrive.
     fn is_passed_on(&self) -> bool {
         match &self.algorithm {
             Algorithm::Blocks(allgather) => allgather.is_passed_on(),
@@ -111,12 +111,12 @@ impl Exchange {
         }
     }
 
-    /// Whether it has no outcome here and was not given up.
+    /// Whether the collective has no outcome here and was not given up.
     pub fn is_open(&self) -> bool {
         !self.delivered && self.outcome.is_none()
     }
 
-    /// Ends it without an outcome.
+    /// Ends the collective without an outcome.
     pub fn give_up(&mut self) {
         self.given_up = true;
         self.delivered = true;
@@ -156,8 +156,8 @@ impl Exchange {
                 if known != max_len {
                     let epoch = self.epoch;
                     let problem = format!(
-                        "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other ranks and \
-                         {max_len} for rank {rank}"
+                        "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other \
+                         ranks and {max_len} for rank {rank}"
                     );
                     return out.push(Action::Fail { problem });
                 }
@@ -184,7 +184,7 @@ impl Exchange {
         }
     }
 
-    /// A child's subtree has entered.
+    /// Records that all ranks of a child's subtree have entered.
     pub fn on_child_frame(
         &mut self,
         config: &CollectiveConfig,
@@ -199,7 +199,7 @@ impl Exchange {
         }
     }
 
-    /// The outcome, or the algorithm by which to obtain it.
+    /// Handles a message from the parent: the outcome, or the algorithm by which to obtain it.
     pub fn on_parent_frame(
         &mut self,
         config: &CollectiveConfig,
@@ -219,7 +219,7 @@ impl Exchange {
         }
     }
 
-    /// A round's message from the node with index `from` among the peers.
+    /// Handles a round's message from the node with index `from` among the peers.
     pub fn on_direct(
         &mut self,
         config: &CollectiveConfig,

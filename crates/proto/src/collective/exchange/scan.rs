@@ -8,7 +8,7 @@ use wireup_coll::scan::{Down, Up};
 use wireup_wire::collective::{Collective, Form, Tag};
 
 impl Exchange {
-    /// A child's subtree has entered.
+    /// Records that all ranks of a child's subtree have entered.
     pub(super) fn on_scan_up(
         &mut self,
         config: &CollectiveConfig,

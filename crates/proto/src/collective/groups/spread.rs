@@ -6,11 +6,11 @@ use wireup_wire::ids::{LocalRank, NodeId, Rank};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spread {
-    /// In ascending order.
+    /// Local ranks that are members, in ascending order.
     pub locals: Vec<LocalRank>,
     /// Children with members below them, by index among the job's children; in ascending order.
     pub children: Vec<usize>,
-    /// No member is outside this agent's subtree.
+    /// Whether all members are in this agent's subtree.
     pub apex: bool,
 }
 
@@ -23,7 +23,8 @@ pub enum Direction {
 }
 
 impl Spread {
-    /// `node`: this agent's own; `children`: the number of the job's children here. A list costs one look-up per rank.
+    /// Finds the members. `node`: this agent's own; `children`: the number of the job's children here. Cost: one
+    /// look-up for each rank of a list.
     pub fn of(
         members: &Members,
         mapping: &Mapping,

@@ -49,7 +49,7 @@ impl Direct {
         }
     }
 
-    /// Others can dial this agent at these addresses.
+    /// Other agents can dial this agent at these addresses.
     pub fn on_listening(&mut self, addresses: Vec<String>) {
         self.addresses = Some(addresses);
         for agent in self.unasked() {
@@ -72,7 +72,7 @@ impl Direct {
             let problem = format!("{problem}; so other agents cannot connect to it");
             self.go_by_tree(agent, Some(problem), true);
         }
-        // Listening may succeed next time.
+        // The driver may listen successfully on the next request.
         self.asked_to_listen = false;
     }
 
@@ -91,7 +91,7 @@ impl Direct {
         peer.failed_there = peer.failed_there.take().or(failed);
         let dials = match peer.state {
             State::Unasked => true,
-            // If this agent has tried in vain, the peer is told that, and dials.
+            // An agent that could not dial the peer tells the peer so, and the peer dials.
             State::Offered => is_answer || (from < me && peer.failed_here.is_none()),
             // If the peer says that it has no link, this end must close its own.
             State::Up(link) => {
@@ -127,7 +127,7 @@ impl Direct {
         let there = peer.failed_there.clone();
         peer.failed_here = Some(problem.clone());
         match there {
-            // Neither agent can reach the other.
+            // The peer could not dial this agent either.
             Some(there) => self.go_by_tree(agent, Some(format!("{problem}; in the other direction: {there}")), true),
             None => {
                 peer.state = State::Unasked;
@@ -136,9 +136,9 @@ impl Direct {
         }
     }
 
-    /// There will be no link: waiting frames go through the tree.
+    /// Gives up a link: waiting frames go through the tree.
     ///
-    /// `note` is for the user; `tell`: also tell the peer not to wait.
+    /// `note`: text for the user; `tell`: whether the peer is told not to wait for a link.
     fn go_by_tree(&mut self, agent: AgentId, note: Option<String>, tell: bool) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&agent) else { return };
@@ -204,7 +204,7 @@ impl Direct {
         peer.lost = Some((now + AGAIN_NS, problem));
     }
 
-    /// Sends everything through the tree: first what may be lost, then what waits.
+    /// Sends everything through the tree: first the frames that may be lost, then those that wait.
     pub(super) fn send_again(&mut self, agent: AgentId) {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(&agent) else { return };

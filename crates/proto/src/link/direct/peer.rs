@@ -14,23 +14,24 @@ use wireup_wire::route::{Endpoint, Incarnations, Routed};
 pub struct Peer {
     pub state: State,
     pub window: Window,
-    /// Frames that wait for the link, and the start of the wait.
+    /// Frames that wait for the link; `waiting_since`: when the wait started.
     pub waiting: VecDeque<Frame>,
     pub waiting_since: Option<Instant>,
     /// Bytes sent through the tree while the link was being made.
     pub routed_bytes: usize,
-    /// The link took too long: frames no longer wait for it.
+    /// Whether the link took too long: frames no longer wait for it.
     pub is_late: bool,
-    /// Why this agent could not dial the peer, and why the peer could not dial this agent.
+    /// Why this agent could not dial the peer; `failed_there`: why the peer could not dial this agent.
     pub failed_here: Option<String>,
     pub failed_there: Option<String>,
-    /// The link is lost: when frames that it may have lost are sent again, and why.
+    /// Time at which the frames that a lost link may have lost are sent again, and why the link broke; `None`: no link
+    /// is lost.
     pub lost: Option<(Instant, String)>,
-    /// A note for the user, and when it is due.
+    /// A note for the user, and the time at which it is due.
     pub note: Option<(Instant, String)>,
-    /// The problem that ends the jobs of this peer.
+    /// The problem that ends the jobs with traffic to this peer.
     pub broken: Option<String>,
-    /// Jobs in progress with traffic to it.
+    /// Jobs in progress with traffic to this peer.
     pub jobs: BTreeSet<JobId>,
 }
 
@@ -50,11 +51,11 @@ pub struct Peer {
 pub enum State {
     /// This agent cannot be dialled yet.
     Unasked,
-    /// The peer has our endpoint, or it is in transit.
+    /// The peer has this agent's endpoint, or the endpoint is in transit.
     Offered,
     Dialling,
     Up(LinkId),
-    /// Everything goes through the tree.
+    /// All frames go through the tree.
     Routed,
 }
 
@@ -76,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Sends over the link, in a single class, since the order is determined by counting.
+    /// Sends a frame over the link. All frames use one class, since the receiver counts them to know their order.
     pub fn send_on(&mut self, link: LinkId, frame: Frame, out: &mut Outbox) {
         let frame = Frame { class: Class::Exchange, ..frame };
         self.window.keep(frame.clone());
@@ -98,7 +99,7 @@ impl Peer {
     }
 }
 
-/// `stream` of a [`Kind::Pair`] frame.
+/// Values of `stream` in a [`Kind::Pair`] frame.
 pub const BEGIN: u16 = 0;
 pub const ACKNOWLEDGE: u16 = 1;
 
@@ -118,7 +119,7 @@ pub fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId
     (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: Some(endpoint), frame: None })
 }
 
-/// A frame about the frames of a link.
+/// A [`Kind::Pair`] frame, which is about the frames of a link.
 pub fn about(stream: u16, arg: u32) -> Frame {
     Frame::new(Kind::Pair, stream, 0, arg, Bytes::new())
 }

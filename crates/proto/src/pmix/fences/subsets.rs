@@ -21,7 +21,7 @@ pub struct Subsets {
     groups: Groups,
     /// The requests that wait for the rounds of a barrier, oldest first.
     rounds: BTreeMap<Group, VecDeque<Round>>,
-    /// Counter for the contexts of groups.
+    /// Number of contexts given to groups so far.
     contexts: u32,
 }
 
@@ -33,7 +33,7 @@ struct Round {
 
 /// The contribution of the members on this node.
 pub struct Entrance {
-    /// The request's number.
+    /// The number of the server's request.
     pub id: u64,
     pub members: Members,
     /// A group's name; `None` for a fence.
@@ -109,7 +109,7 @@ impl Subsets {
         self.carry_out(view.facts, next, steps);
     }
 
-    /// A local rank will enter no more barriers.
+    /// A local rank enters no more barriers.
     pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, steps: &mut Steps) {
         self.groups.on_departed(local, departed);
         self.excuse_departed(facts, steps);

@@ -20,21 +20,21 @@ use wireup_wire::pmix::{Answer, Status};
 
 pub struct Whole {
     exchanges: Exchanges,
-    /// The request that waits for each epoch.
+    /// The number of the server's request for each epoch that is awaited.
     requested: BTreeMap<Epoch, u64>,
     /// Epochs for which a rank in the subtree has a timeout.
     with_timeout: BTreeSet<Epoch>,
-    /// Epochs that were ended early.
+    /// Epochs that were ended early, with the status that the ranks get.
     given_up: BTreeMap<Epoch, Status>,
 }
 
 /// The contribution of the ranks on this node to a fence.
 pub struct Entrance {
-    /// The request's number.
+    /// The number of the server's request.
     pub id: u64,
     pub collect: bool,
     pub data: Bytes,
-    /// They have a timeout.
+    /// Whether the fence has a timeout.
     pub is_impatient: bool,
 }
 
@@ -136,7 +136,7 @@ impl Whole {
         }
     }
 
-    /// A rank of the subtree enters no more fences, from `epoch` on. Returns whether that is new.
+    /// Records that a rank of the subtree enters no more fences, from `epoch` on. Returns whether that is new.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
         self.exchanges.on_departed(departed)
     }
@@ -166,7 +166,8 @@ impl Whole {
         if epoch < self.exchanges.base() {
             return;
         }
-        // Done even if there is an outcome here: some agents below may never report that their ranks have entered.
+        // The epoch counts as done even if there is an outcome here: some agents below may never report that their
+        // ranks have entered.
         let mut next = Vec::new();
         self.with_timeout.remove(&epoch);
         self.given_up.insert(epoch, status);

@@ -85,7 +85,7 @@ impl Modex {
                 }
                 blobs.into_iter().for_each(|blob| self.on_blob(&blob, steps));
             }
-            // They do not concern this node's data.
+            // Orders and reports do not concern this node's data.
             Between::Order(_) | Between::Report(_) => {}
         }
     }
@@ -124,7 +124,7 @@ impl Modex {
         seek(self.offers.outstanding(), steps);
     }
 
-    /// There is no server process any more.
+    /// There is no server process any more: its outstanding requests are answered without it.
     pub fn on_unserved(&mut self, now: Instant) {
         self.offers.on_unserved(now);
     }
@@ -177,7 +177,7 @@ impl Modex {
     }
 }
 
-/// Asks the server process what local ranks have committed.
+/// Asks the server process for what local ranks have committed.
 fn seek(requests: Vec<(u64, Wanted)>, steps: &mut Steps) {
     for (request, wanted) in requests {
         steps.push(Step::Tell(ToServer::ModexWanted { request, wanted }));
@@ -194,7 +194,7 @@ pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
     offers.take_answers().into_iter().map(|(_, message)| message).collect()
 }
 
-/// What an agent that no longer has the job says to an order of the root, if anything.
+/// The answer of an agent that no longer has the job to an order of the root; `None`: no answer is needed.
 pub fn report_of_gone(order: Order, remains: &Remains) -> Option<Report> {
     match order {
         Order::Give { ticket, wanted } => {

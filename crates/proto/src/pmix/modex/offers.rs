@@ -13,21 +13,21 @@ use wireup_wire::pmix::{Status, Wanted};
 pub struct Offers {
     /// The data of local ranks for which other nodes wait.
     sought: BTreeMap<Wanted, Sought>,
-    /// The requests to the server process.
+    /// Requests to the server process that it has not answered.
     requests: BTreeMap<u64, Wanted>,
     next_request: u64,
     /// Local ranks that commit nothing more.
     departed: BTreeSet<Rank>,
-    /// There is no server process here any more.
+    /// Whether the server process of this node has ended.
     unserved: bool,
-    /// Local ranks whose data is being fetched to be kept, and the data fetched so far.
+    /// Local ranks whose data is being fetched; `kept`: the data that was fetched and is kept.
     keep: BTreeSet<Rank>,
     kept: Remains,
-    /// The answers to be sent after this input.
+    /// Answers for other nodes that are sent after this input.
     answers: BTreeMap<Seeker, Answers>,
 }
 
-/// The data of ranks that have all ended.
+/// The data of a job's ranks on this node, which have all ended.
 pub type Remains = BTreeMap<Rank, Found>;
 
 /// What a rank has committed, or why that is unknown.
@@ -52,14 +52,14 @@ impl Found {
 pub enum Seeker {
     /// Another node of the job.
     Node(NodeId),
-    /// A rank of another job, by way of the root, with the number of its request.
+    /// A rank of another job, by way of the root; with the number of the root's request.
     Root(u64),
 }
 
 #[derive(Default)]
 struct Sought {
     seekers: Vec<Seeker>,
-    /// If the rank has departed: how long to wait for its server.
+    /// When the rank has departed: time until which its server's answer is awaited.
     until: Option<Instant>,
 }
 

@@ -7,7 +7,7 @@ use wireup_wire::pmix::Wanted;
 
 #[derive(Default)]
 pub struct Wants {
-    /// The requests that wait for the data of a rank elsewhere.
+    /// Numbers of the requests that wait for the data of a rank on another node.
     wanted: BTreeMap<Wanted, Vec<u64>>,
     /// Nodes that were asked.
     requested: BTreeMap<NodeId, NodeRequests>,
@@ -15,7 +15,7 @@ pub struct Wants {
 
 #[derive(Default)]
 struct NodeRequests {
-    /// A `Want` is in transit.
+    /// Whether a `Want` to the node is in transit.
     busy: bool,
     next: Vec<Wanted>,
 }
@@ -32,7 +32,7 @@ impl Wants {
         }
     }
 
-    /// A request was answered otherwise. The node still answers ours.
+    /// A request was answered in another way. The node still answers the message that was sent.
     pub fn forget(&mut self, id: u64) {
         self.wanted.values_mut().for_each(|waiting| waiting.retain(|other| *other != id));
     }

@@ -1,4 +1,4 @@
-//! How much memory collectives of several jobs may need at the root.
+//! Limits how much memory collectives of several jobs may need at the root.
 
 use super::members::Members;
 use bytes::Bytes;
@@ -7,12 +7,12 @@ use wireup_wire::limits::{ACROSS_ANSWERS_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::peer;
 use wireup_wire::pmix::Set;
 
-/// What a message needs besides data and descriptions (bytes), and each piece of data. Chosen: more than the encoding
+/// Bytes of a message besides data and descriptions, and besides each piece of data. Chosen: more than the encoding
 /// adds.
 const MESSAGE_BYTES: usize = 4096;
 const PIECE_BYTES: usize = 16;
 
-/// Bytes that the names of a collective and of its members take.
+/// Bytes of the names of a collective and of its members.
 pub fn weight(purpose: &Purpose, members: &Members) -> usize {
     let name = match purpose {
         Purpose::Group(name) => name.len(),

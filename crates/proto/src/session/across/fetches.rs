@@ -1,8 +1,8 @@
-//! Requests for what a rank of another job has committed. They wait as long as the rank's node lets them, or until its
-//! job is over.
+//! Requests for data that a rank of another job has committed. A request waits as long as the rank's node lets it, or
+//! until the rank's job is over.
 //!
-//! What several nodes request is requested from the rank's node once. Its answer is awaited even if nobody waits for it
-//! any more: then the next request for the same needs no other.
+//! Data that several nodes request is requested only once from the rank's node. Its answer is awaited even when no node
+//! waits for it any more: then the next request for the same data needs no other.
 
 use super::members::{agent_of, job_named};
 use super::place::{Place, answer, order};
@@ -19,7 +19,7 @@ use wireup_wire::pmix::{Status, Wanted};
 #[derive(Default)]
 pub struct Fetches {
     open: BTreeMap<u64, Open>,
-    /// The same by the node of the rank and what it is asked for.
+    /// Numbers of the open requests, by the node of the rank and the data that is wanted.
     tickets: BTreeMap<(Place, Wanted), u64>,
     next: u64,
 }
@@ -31,7 +31,7 @@ struct Open {
 
 struct Caller {
     by: (Place, Asker),
-    /// It does not know the job.
+    /// Whether the caller's node does not know the job yet.
     is_new: bool,
 }
 
@@ -44,7 +44,7 @@ impl Fetches {
         Fetch { nspace, wanted, is_new }: Fetch,
         fx: &mut Effects,
     ) {
-        // A job that is not there any more waits for nothing.
+        // A job that has ended waits for nothing.
         if view.jobs.spec(at.job).is_none() {
             return;
         }
@@ -91,7 +91,7 @@ impl Fetches {
         }
     }
 
-    /// A node does not wait any more.
+    /// A node does not wait for its request any more.
     pub fn withdraw(&mut self, by: (Place, Asker)) {
         self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by != by));
     }

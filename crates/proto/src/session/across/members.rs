@@ -1,4 +1,4 @@
-//! Checks the members that an agent names, and finds the agents concerned.
+//! Checks the members that an agent names, and finds the agents of their nodes.
 
 use super::place::Place;
 use crate::session::View;

@@ -1,4 +1,4 @@
-//! Where ranks of several jobs meet, by PMIx: at the root, which knows all jobs of the session.
+//! Collectives and requests of PMIx between ranks of several jobs, at the root, which knows all jobs of the session.
 //!
 //! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the
 //! job concerned. `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a
@@ -69,7 +69,7 @@ impl Across {
         }
     }
 
-    /// Bytes that open collectives take.
+    /// Bytes of all open collectives.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.rounds.bytes()

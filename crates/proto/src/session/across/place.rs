@@ -1,4 +1,4 @@
-//! Nodes of jobs, and what they are told.
+//! Nodes of jobs, and the messages that the root sends to them.
 
 use crate::job::JobInput;
 use crate::session::{Effect, Effects};

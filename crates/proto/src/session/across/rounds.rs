@@ -16,7 +16,7 @@ use wireup_wire::names::{Answer, Asker};
 use wireup_wire::peer::Control;
 use wireup_wire::pmix::Status;
 
-/// Numbers of groups begin here: those that jobs give to groups of their own are smaller.
+/// The first number for a group of several jobs: numbers that jobs give to their own groups are smaller.
 const CONTEXT_BASE: u64 = 1 << 48;
 
 type Key = (Purpose, Members);
@@ -24,10 +24,10 @@ type Key = (Purpose, Members);
 #[derive(Default)]
 pub struct Rounds {
     open: BTreeMap<Key, VecDeque<Round>>,
-    /// Data of open rounds, with the names of their members.
+    /// Bytes of the data of open rounds, with the names of their members.
     bytes: usize,
     contexts: u64,
-    /// Jobs whose agents tell which ranks enter no more collectives, and those ranks.
+    /// Jobs whose agents report ranks that enter no more collectives, with these ranks.
     departed: BTreeMap<JobId, BTreeSet<Rank>>,
 }
 
@@ -38,7 +38,7 @@ struct Round {
 
 struct Entrance {
     asker: Asker,
-    /// `None`: it was too much, so the round fails when all have entered.
+    /// Data of the node; `None`: the data was too long, so the round fails when all nodes have entered.
     data: Option<Bytes>,
 }
 
@@ -58,7 +58,7 @@ impl Rounds {
         joint: Joint,
         fx: &mut Effects,
     ) {
-        // A job that is not there any more waits for nothing.
+        // A job that has ended waits for nothing.
         if view.jobs.spec(at.job).is_none() {
             return;
         }
@@ -84,7 +84,7 @@ impl Rounds {
         }
         rounds[at_round].entered.insert(at, entrance);
         if self.lonely(view, &key).contains(&at) {
-            // The others were told already that a member on this node is gone, or will be.
+            // The other nodes were told, or will be, that a member on this node is gone.
             self.take(&key, at_round).into_iter().for_each(|round| round.fail(Status::RankGone, fx));
         }
         self.complete(view, told, &key, fx);
@@ -124,7 +124,7 @@ impl Rounds {
         true
     }
 
-    /// Asks the agents of these jobs to tell which ranks depart, unless that was done.
+    /// Asks the agents of these jobs to report ranks that depart, unless they were asked before.
     fn watch(&mut self, view: &View<'_>, members: &Members, fx: &mut Effects) {
         for (job, _) in members {
             if self.departed.contains_key(job) {
@@ -136,7 +136,7 @@ impl Rounds {
         }
     }
 
-    /// These ranks enter no more collectives: nobody waits for them.
+    /// Ranks of a job enter no more collectives: nobody waits for them.
     pub fn on_departed(&mut self, view: &View<'_>, job: JobId, ranks: &[Rank], fx: &mut Effects) {
         let Some(departed) = self.departed.get_mut(&job) else { return };
         departed.extend(ranks);
@@ -167,7 +167,7 @@ impl Rounds {
         }
     }
 
-    /// A node does not wait any more: it has not entered, and its later entrances belong to earlier rounds.
+    /// A node does not wait any more: its entrance is withdrawn, and its later entrances belong to earlier rounds.
     pub fn withdraw(&mut self, view: &View<'_>, told: &mut Told, (at, asker): (Place, Asker), fx: &mut Effects) {
         let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
         let found =
@@ -181,7 +181,7 @@ impl Rounds {
             later = entrance;
         }
         self.bytes -= later.as_ref().map_or(0, Entrance::len);
-        // Only the last one can be empty: who has entered a round has entered those before it.
+        // Only the last round can be empty: whoever has entered a round has entered the rounds before it.
         if rounds.back().is_some_and(|round| round.entered.is_empty()) {
             let last = rounds.len() - 1;
             self.take(&key, last);
@@ -221,7 +221,7 @@ impl Rounds {
 }
 
 impl Round {
-    /// What the nodes have brought; `None`: it was too much.
+    /// Data of all nodes; `None`: it was too much.
     fn data(&self) -> Option<Vec<Bytes>> {
         let all = self.entered.values().map(|entrance| entrance.data.clone()).collect::<Option<Vec<_>>>()?;
         Some(all.into_iter().filter(|data| !data.is_empty()).collect())

@@ -104,7 +104,7 @@ fn a_collective_of_two_jobs_ends_when_all_nodes_have_entered() {
         assert_eq!(names, [if *job == 1 { "s-2" } else { "s-1" }]);
     }
     assert_eq!(bench.together, [(JobId(1), true), (JobId(2), true)]);
-    // They are told again, since an answer may not have reached its node, and when one is over.
+    // The answer to a disconnect lists the jobs again, since an earlier answer may not have reached its node.
     let mut last = Vec::new();
     for (job, agent) in places {
         last = bench.join(job, agent, Purpose::Disconnect, &ALL, "");
@@ -218,7 +218,7 @@ fn what_several_nodes_want_is_fetched_once() {
         Input::Fetch { job: JobId(1), agent: AgentId(agent), asker: Asker::Server(id), fetch }
     };
     assert!(matches!(&bench.input(from(0, 1, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
-    // Those who have given up leave no further request behind.
+    // Servers that have given up leave no request behind.
     for id in 2..9 {
         assert!(bench.input(from(0, id, false)).is_empty() && bench.input(from(1, id, true)).is_empty());
         bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } });

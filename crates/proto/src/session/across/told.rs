@@ -1,5 +1,5 @@
-//! Which nodes were told of which other jobs: they are told when such a job is over, so that their PMIx servers forget
-//! it.
+//! Records which nodes know of which other jobs: these nodes are told when such a job is over, so that their PMIx
+//! servers forget it.
 
 use super::place::{Place, order};
 use crate::session::Effects;

@@ -44,7 +44,7 @@ impl Launchers {
         }
     }
 
-    /// If all nodes are up or known to be missing: answers the launchers that wait for this.
+    /// Answers the launchers that wait until all nodes are up or known to be missing, if that is so.
     pub(super) fn tell_if_settled(&mut self, nodes: &Nodes, fx: &mut Effects) {
         if !nodes.is_settled() {
             return;

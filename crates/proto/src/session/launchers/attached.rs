@@ -10,7 +10,7 @@ pub struct Attached {
     pub job: JobId,
     pub has_launched: bool,
     pub asks: Asks,
-    /// It waits until all nodes are up or known to be missing.
+    /// Whether the launcher waits until all nodes are up or known to be missing.
     pub waits_for_nodes: bool,
 }
 
@@ -19,7 +19,7 @@ pub struct Attached {
 pub struct Asks {
     pub nodes: bool,
     pub jobs: bool,
-    /// It has requested all nodes, which may already be up.
+    /// Whether the launcher has asked for all nodes to be started, which may already be up.
     pub revived: bool,
 }
 

@@ -10,11 +10,12 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
 use wireup_wire::peer::Control;
 
-/// How long it waits before its launcher is told for which nodes (ns). Chosen: agents start in milliseconds on one
+/// Time after which a launcher is told which nodes its job waits for (ns). Chosen: agents start in milliseconds on one
 /// machine, within a second by ssh.
 const UNTOLD_NS: u64 = 2_000_000_000;
 
-/// Maximum standard input to keep. Chosen: a launcher has credit for less, and frames of one byte have headers.
+/// Most standard input that is kept for a job that waits (bytes). Chosen: a launcher has credit for less, and frames of
+/// one byte have headers.
 const LATER_BYTES_MAX: usize = 32 * STDIO_WINDOW_BYTES;
 
 pub struct DeferredJob {
@@ -48,7 +49,7 @@ impl DeferredJob {
         self.later.push(Input::Said { link: self.link, job, message: Box::new(message) });
     }
 
-    /// When to report for which nodes it waits.
+    /// When to report which nodes the job waits for.
     pub fn deadline(&self) -> Option<Instant> {
         (!self.is_told).then_some(self.since + UNTOLD_NS)
     }

@@ -49,8 +49,8 @@ impl Launchers {
         }
     }
 
-    /// A message for a waiting job, which has no ranks: one that would end ranks ends the job, others wait as well.
-    /// Returns whether the job is waiting.
+    /// Handles a message for a waiting job, which has no ranks: a message that would end ranks ends the job, other
+    /// messages wait as well. Returns whether the job is waiting.
     pub(super) fn tell_held(&mut self, job: JobId, message: &Control, fx: &mut Effects) -> bool {
         let Some(deferred) = self.deferred.get_mut(&job) else { return false };
         match message {

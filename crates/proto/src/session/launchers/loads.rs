@@ -1,4 +1,5 @@
-//! How many ranks each node of a session has, and which nodes the next job gets: at the root, where all jobs are known.
+//! Counts the ranks on each node of a session, and chooses the nodes that the next job gets: at the root, where all
+//! jobs are known.
 //!
 //! A launcher that does not name nodes asks for them. The ranks count from the answer on: a hundred launchers that ask
 //! at once get different nodes. The job's own description, once it is launched, takes the place of what was answered.
@@ -20,9 +21,9 @@ pub struct Loads {
 /// The ranks of one job.
 #[derive(Default)]
 struct Load {
-    /// On each of its nodes.
+    /// Number of the job's ranks on each of its nodes.
     ranks: Vec<(AgentId, u32)>,
-    /// How its nodes were chosen, unless its launcher named them.
+    /// The order in which its nodes were chosen; `None`: its launcher named them.
     by: Option<SeatOrder>,
 }
 
@@ -31,7 +32,7 @@ impl Loads {
         self.jobs.len()
     }
 
-    /// How the nodes of a job were chosen, unless its launcher named them.
+    /// The order in which the nodes of a job were chosen; `None`: its launcher named them.
     pub fn order_of(&self, job: JobId) -> Option<SeatOrder> {
         self.jobs.get(&job)?.by
     }

@@ -58,11 +58,11 @@ pub struct Launchers {
     deferred: BTreeMap<JobId, DeferredJob>,
     /// The ranks on each node.
     loads: Loads,
-    /// What agents have reserved for ranks.
+    /// Ports that agents have reserved for ranks.
     ports: Ports,
     /// Jobs that ranks have asked for.
     spawns: Spawns,
-    /// The session is ending, for this reason.
+    /// The reason for which the session is ending; `None`: it is not ending.
     ending: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl Launchers {
         self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len() + self.loads.len()
     }
 
-    /// `nodes`: the root's table of nodes; only the root has launchers.
+    /// Handles an input. `nodes`: the root's table of nodes; only the root has launchers.
     pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
         if let Input::ReleaseAdded = input {
             return nodes.into_iter().for_each(|nodes| self.release_added(view, nodes, fx));
@@ -140,7 +140,7 @@ impl Launchers {
             Input::Spawn { job, agent, asker, from, request } => {
                 self.on_spawn(view, job, (agent, asker), from, request, fx);
             }
-            // It comes from the launcher of a single run, or is handled above.
+            // The message comes from the launcher of a single run, or is handled above.
             Input::Spawned { .. } | Input::ReleaseAdded => {}
             Input::EndSession { reason } => self.end(view, None, reason, fx),
             Input::EndIfIdle => {

@@ -1,4 +1,4 @@
-//! Which job has which of the ports that agents have reserved for ranks: at the root.
+//! Gives jobs a share of the ports that agents have reserved for ranks: at the root.
 //!
 //! A job gets a contiguous share on each of its nodes, the lowest that fits. On each node the share is free again when
 //! the agent says so: the job has ended everywhere, so nobody connects for it any more, and the ports listen for
@@ -22,13 +22,13 @@ pub struct Ports {
 struct AgentPorts {
     incarnation: u32,
     count: u32,
-    /// With the lowest port.
+    /// Address with the lowest port.
     address: Bytes,
-    /// In ascending order.
+    /// Shares of jobs, in ascending order of their ports.
     shares: Vec<Share>,
 }
 
-/// Ports from `first` on, counted from the lowest one.
+/// The ports of one job, from `first` on, counted from the agent's lowest port.
 struct Share {
     job: JobId,
     first: u32,
@@ -36,7 +36,7 @@ struct Share {
 }
 
 impl Ports {
-    /// An agent has reserved ports, and may say so again; or those of a job are free.
+    /// Handles an agent's report: the ports that it has reserved, possibly repeated, or a job whose ports are free.
     pub fn on_report(&mut self, RankPortsReport { agent, incarnation, news }: RankPortsReport) {
         let known = self.agents.get_mut(&agent).filter(|known| known.incarnation == incarnation);
         match (news, known) {
@@ -54,9 +54,10 @@ impl Ports {
         self.agents.retain(|agent, _| nodes.problem(*agent).is_none());
     }
 
-    /// For each node of a job the address of its first rank; empty: the job gets no ports, since some node has too few.
+    /// Gives ports to a job: returns, for each of its nodes, the address of the node's first rank; empty: some node has
+    /// too few ports, so the job gets none.
     pub fn allot(&mut self, spec: &JobSpec, mapping: &Mapping) -> Vec<Bytes> {
-        // Those of the agents listen.
+        // The reserved ports listen, so they only suit jobs whose ranks listen.
         let Some(RankPorts { range, listen: true }) = spec.options.rank_ports else { return Vec::new() };
         let mut share = |(index, node): (u32, &wireup_wire::job::NodeSpec)| match mapping.local_size(NodeId(index)) {
             0 => Some(Bytes::new()),

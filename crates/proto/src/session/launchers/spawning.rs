@@ -21,7 +21,7 @@ impl Launchers {
         request: SpawnRequest,
         fx: &mut Effects,
     ) {
-        // A job that is not there any more waits for nothing.
+        // A job that has ended waits for nothing.
         let Some(job) = view.jobs.get(parent) else { return };
         let link = self.links_of(parent).first().copied();
         let waiting = Request::new(parent, asker, link);

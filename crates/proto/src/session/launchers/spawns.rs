@@ -1,4 +1,4 @@
-//! Jobs that ranks have asked for: from the request until the rank is answered.
+//! Tracks jobs that ranks have asked for: from the request until the rank is answered.
 //!
 //! ```text
 //!            Spawn ↓ the launcher of the rank's job            Spawned ↑
@@ -20,7 +20,7 @@ use wireup_wire::names::{Answer, Asker, Down, NewJob};
 
 #[derive(Default)]
 pub struct Spawns {
-    /// By the number that the new job has or would have.
+    /// Requests by the number that the new job has or would have.
     requests: BTreeMap<JobId, Request>,
 }
 
@@ -30,7 +30,7 @@ pub struct Request {
     parent: JobId,
     agent: AgentId,
     asker: Asker,
-    /// The launcher's link, in a session that outlives its jobs.
+    /// The launcher's link; `None`: the session is of one run.
     link: Option<LinkId>,
 }
 
@@ -67,7 +67,7 @@ impl Spawns {
         request.map(|request| request.state = State::Launched).is_some()
     }
 
-    /// A launcher's answer, which goes to the rank. An answer that nobody waits for is ignored.
+    /// Handles a launcher's answer, which goes to the rank. An answer that nobody waits for is ignored.
     pub fn on_result(&mut self, job: JobId, link: Option<LinkId>, result: Result<NewJob, String>, fx: &mut Effects) {
         if self.requests.get(&job).is_some_and(|request| request.link == link)
             && let Some(request) = self.requests.remove(&job)

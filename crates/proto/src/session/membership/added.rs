@@ -1,8 +1,9 @@
-//! Hosts that jobs add to those of the session: at the root.
+//! Adds hosts to those of the session for a job, and releases them after it: at the root.
 //!
 //! ```text
-//!   Launch names hosts to add ──► Number ──► the job waits ──► StartAdded: Return ↓ to all ──► its agents are up: the job begins
-//!                                            the job neither waits nor runs ──► Release: Lost ↓ to all; the numbers are free again
+//!   Launch names hosts to add ──► Number ──► the job waits ──► StartAdded: Return ↓ to all
+//!   the agents are up ──► the job begins
+//!   the job neither waits nor runs ──► Release: Lost ↓ to all; the numbers are free again
 //! ```
 //!
 //! An added agent is a child of the root, without children. It serves one job, and leaves with it (`launchers/jobs`).
@@ -27,7 +28,7 @@ impl Membership {
         let mut spec = Arc::unwrap_or_clone(spec);
         let mut agents = Vec::new();
         for node in spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED) {
-            // The run may use only some nodes of its session, and the host be another of them.
+            // The run may use only some nodes of its session, and the added host may be another one of them.
             node.agent = writer.nodes.own_agent(&node.name).unwrap_or_else(|| {
                 let agent = writer.nodes.add(&node.name, spec.job);
                 fx.push(Effect::Starter(starter::Input::Added { agent, host: node.name.clone() }));
@@ -60,7 +61,7 @@ impl Membership {
     pub(super) fn release(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         let has_log = view.policy.survives_losses();
-        // Without incarnations a number is for one agent only.
+        // Without incarnations a number belongs to one agent only.
         agents.iter().for_each(|agent| writer.nodes.remove(*agent, has_log));
         if has_log {
             let lost = |agent| MissingAgent { agent, problem: JOB_OVER.into() };

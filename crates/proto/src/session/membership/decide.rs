@@ -1,4 +1,4 @@
-//! The root's part: it alone decides which agents are lost and which return, and writes the log of these decisions.
+//! Decides, at the root alone, which agents are lost and which return, and writes the log of these decisions.
 //!
 //! ```text
 //!              Here                              Gone, from its parent
@@ -27,7 +27,7 @@ use wireup_wire::session::{Entry, Log};
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
 
 impl Membership {
-    /// These agents are linked.
+    /// Records at the root that agents are linked.
     pub(super) fn note_up(&mut self, agents: impl Iterator<Item = AgentId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         agents.for_each(|agent| writer.nodes.on_agent_up(agent));
@@ -48,8 +48,8 @@ impl Membership {
         self.lose(view, live, missing, lease_ns(view), fx);
     }
 
-    /// These agents are lost. Agents below them that are up get a lease of `lease_ns`; the others, whose starter is
-    /// lost, are started again.
+    /// Decides at the root that agents are lost. Agents below them that are up get a lease of `lease_ns`; the other
+    /// agents below them, whose starter is lost, are started again.
     pub(super) fn lose(
         &mut self,
         view: &View<'_>,
@@ -112,7 +112,7 @@ impl Membership {
         self.tell_nodes(fx);
     }
 
-    /// Some nodes are now up, lost or awaited.
+    /// Reports that some nodes are now up, lost or awaited.
     pub(super) fn tell_nodes(&self, fx: &mut Effects) {
         let Some(writer) = &self.writer else { return };
         fx.push(Effect::Heartbeat(heartbeat::Input::Starting(!writer.nodes.is_settled())));
@@ -149,7 +149,7 @@ impl Membership {
         let Some(writer) = &self.writer else { return };
         let late = writer.leases.iter().filter(|(agent, until)| **until <= view.now && which(self, **agent));
         let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
-        // Agents below them have had the same time to notice.
+        // Agents below the late ones have had the same time to notice.
         self.lose(view, live, missing, REJOIN_NS_MAX, fx);
     }
 
@@ -180,7 +180,7 @@ impl Membership {
         // The agent cannot continue without the entries that it lacks.
         let Some(entries) = writer.since(rejoin.at, roster.at()).filter(|_| !view.is_leaving) else {
             if view.is_leaving && writer.leases.remove(&agent).is_some() {
-                // The end of the session need not wait for it.
+                // The end of the session need not wait for the agent.
                 fx.push(Effect::Forget(agent));
             }
             return dismiss(link, Log::unfit(), fx);
@@ -190,9 +190,10 @@ impl Membership {
             return dismiss(link, missed, fx);
         }
         if roster.parent(agent) != Some(view.me) {
-            // Its parent is not known to be lost: it may try again. If the parent is itself awaited, it is most likely
-            // gone: otherwise it would usually have dialled by now. This guess is wrong only if the parent has lost its
-            // child but cannot know that it has lost its own parent, which takes two faults at once.
+            // The agent's parent is not known to be lost: the agent may try again. If the parent is itself awaited, it
+            // is most likely gone: otherwise it would usually have dialled by now. This guess is wrong only if the
+            // parent has lost its child but cannot know that it has lost its own parent, which takes two faults at
+            // once.
             writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
             let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(view.me));
             if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {

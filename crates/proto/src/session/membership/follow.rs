@@ -1,4 +1,4 @@
-//! How each agent carries out the root's decisions, in order.
+//! Carries out the root's decisions on each agent, in order.
 //!
 //! A decision is forwarded to the children before anything else is done about it: so a child always knows at least as
 //! much as the sender of any frame that reaches it through this agent. And everything that follows from one decision is
@@ -44,7 +44,7 @@ impl Membership {
             let rest = Log { at: self.routes.roster.at(), entries: rest, ..log };
             fx.push(Effect::Membership(Input::Log(rest)));
         } else if has_moved {
-            // Includes frames that took the old path when this decision was already known.
+            // Frames that took the old path when this decision was already known are sent again too.
             fx.push(Effect::RouteAgain(view.me));
         }
     }
@@ -63,14 +63,14 @@ impl Membership {
         self.up.retain(|agent| is_ours(*agent));
         self.reported.retain(|agent, _| is_ours(*agent));
         if self.writer.is_some() {
-            // Frames that are sent to them again wait for their links.
+            // Frames that are sent again to the adopted agents wait for their links.
             moved.iter().for_each(|child| fx.push(Effect::Expect(*child)));
         }
         for &agent in agents {
-            // Messages still awaited for it must not be attributed to its next incarnation.
+            // Messages that still arrive about the lost agent must not be attributed to its next incarnation.
             fx.push(Effect::Starter(starter::Input::Lost(agent)));
             if view.neighbours.has_child(agent) {
-                // Its link may work, but the others continue without it.
+                // The lost agent's link may work, but the others continue without it.
                 fx.push(Effect::Cut(agent));
             }
             fx.jobs(view.jobs.ids(), || JobInput::AgentLost(agent));
@@ -81,7 +81,7 @@ impl Membership {
         moved
     }
 
-    /// These agents are started again, some of them by this agent.
+    /// Agents are started again, some of them by this agent.
     pub(super) fn follow_return(&mut self, view: &View<'_>, entry: &Entry, agents: &[AgentId], fx: &mut Effects) {
         self.routes.roster.apply(entry);
         if agents.iter().any(|agent| self.routes.roster.is_below(view.me, *agent)) {

@@ -1,13 +1,14 @@
-//! The membership of the session.
+//! The membership of the session: which agents belong to its tree.
 //!
-//! Only the root decides about it. Its decisions are a log of `Entry`: agents are lost, or are started again. Each
-//! agent folds the prefix of the log that has reached it into a tree (`Roster`); so there is nothing to merge.
+//! Only the root decides about the membership. Its decisions are a log of `Entry`: agents are lost, or are started
+//! again. Each agent folds the prefix of the log that has reached it into a tree (`Roster`); so there is nothing to
+//! merge.
 //!
 //! ```text
 //!   an agent links      Here ↑ ──────────────► the root: it is up
 //!   its link breaks     Gone ↑ (its parent) ─► the root: Lost ↓ to all ──► its jobs end; the root adopts its children
 //!   its children        dial the root, which adopts them, each with its subtree
-//!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts it as a new incarnation
+//!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts a new incarnation
 //! ```
 //!
 //! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow`
@@ -43,8 +44,8 @@ use wireup_wire::session::{Entry, SessionSnapshot};
 
 /// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
-/// An attempt may take as long again, and only then do the agents below notice that they too have lost their parent
-/// (ns).
+/// Longest time that an agent searches for the root (ns): an attempt may take as long again as `REJOIN_NS_MAX`, and
+/// only then do the agents below notice that they too have lost their parent.
 const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
 /// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns
 /// of most losses within the first.
@@ -67,16 +68,17 @@ pub struct Membership {
     reported: BTreeMap<AgentId, Gone>,
     /// The root's addresses, best first.
     root: Vec<String>,
-    /// The agent at the other end of the current or last link up; the log may since have assigned another parent.
+    /// The agent at the other end of the current or last link to a parent; the log may since have assigned another
+    /// parent.
     linked_to: AgentId,
-    /// Set while this agent has no parent.
+    /// The search for the root, while this agent has no parent.
     seeking: Option<Seeking>,
-    /// Set at the root.
+    /// The log and the leases, at the root.
     writer: Option<Writer>,
 }
 
 impl Membership {
-    /// With the state given to a new agent. `parent`: the parent's addresses.
+    /// The state of a new agent. `parent`: the parent's addresses.
     pub fn new(
         me: AgentId,
         tree: Tree,
@@ -105,7 +107,7 @@ impl Membership {
         self.writer.as_ref().map(|writer| &writer.nodes)
     }
 
-    /// The agent at the other end of the current or last link up.
+    /// The agent at the other end of the current or last link to a parent.
     pub fn linked_to(&self) -> AgentId {
         self.linked_to
     }
@@ -167,7 +169,7 @@ pub fn lease_ns(view: &View<'_>) -> u64 {
     view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
 
-/// An agent without a parent tries to reach the root.
+/// The search of an agent without a parent for the root.
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Seeking {
     /// When the agent last heard from the root, or lost its parent.
@@ -179,7 +181,7 @@ pub struct Seeking {
 }
 
 impl Seeking {
-    /// The parent is lost.
+    /// Begins the search when the parent is lost.
     pub fn new(now: Instant) -> Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
@@ -188,7 +190,7 @@ impl Seeking {
         self.again_at
     }
 
-    /// The root is linked. If it sends nothing it is dialled again.
+    /// The root is linked. If it sends nothing, the agent dials it again.
     pub fn on_reached(&mut self, now: Instant, link: LinkId) {
         self.heard = now;
         self.link = Some(link);

@@ -1,4 +1,4 @@
-//! The root's table of all nodes: which are up, starting or lost, and why. Those of the session come first, then hosts
+//! The root's table of all nodes: which are up, starting or lost, and why. Nodes of the session come first, then hosts
 //! that jobs have added.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ use wireup_wire::session::{NodeState, Presence};
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Nodes {
     nodes: Vec<NodeState>,
-    /// How many of them are of the session.
+    /// Number of nodes that belong to the session; the first ones of `nodes`.
     own: usize,
-    /// The job that each of the others was added for.
+    /// The job that each added host was added for.
     added: BTreeMap<AgentId, JobId>,
-    /// Numbers of agents that have left, for others.
+    /// Numbers of agents that have left, which other agents may get.
     free: BTreeSet<AgentId>,
     /// Number of nodes of the session that are neither up nor lost.
     starting: usize,
@@ -33,7 +33,7 @@ impl Nodes {
         Nodes { nodes: nodes.collect(), own, added, free, starting: own.saturating_sub(1) }
     }
 
-    /// Those of the session.
+    /// The nodes that belong to the session.
     pub fn own(&self) -> &[NodeState] {
         &self.nodes[..self.own]
     }
@@ -48,7 +48,7 @@ impl Nodes {
         self.own().iter().position(|node| node.host == host).map(|agent| AgentId(agent as u32))
     }
 
-    /// A host is added for a job, and starts.
+    /// Adds a host for a job; its agent is starting.
     pub fn add(&mut self, host: &str, job: JobId) -> AgentId {
         let agent = self.free.pop_first().unwrap_or(AgentId(self.nodes.len() as u32));
         if agent.index() == self.nodes.len() {
@@ -60,7 +60,7 @@ impl Nodes {
         agent
     }
 
-    /// Its agent leaves. `is_free`: another one may get the number.
+    /// Removes a host: its agent leaves. `is_free`: whether another agent may get the number.
     pub fn remove(&mut self, agent: AgentId, is_free: bool) {
         self.added.remove(&agent);
         self.on_lost(agent, &Problem::default());
@@ -77,12 +77,12 @@ impl Nodes {
         self.added.get(&agent).copied()
     }
 
-    /// Whether it is an agent of the session.
+    /// Whether the agent belongs to the session.
     pub fn is_own(&self, agent: AgentId) -> bool {
         agent.index() < self.own
     }
 
-    /// Whether all nodes of a job are of the session, or were added for it.
+    /// Whether all nodes of a job belong to the session, or were added for the job.
     pub fn have_all(&self, spec: &JobSpec) -> bool {
         let is_there = |agent: AgentId| self.is_own(agent) || self.added.get(&agent) == Some(&spec.job);
         spec.nodes.iter().all(|node| is_there(node.agent))

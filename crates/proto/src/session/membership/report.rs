@@ -28,7 +28,7 @@ impl Membership {
         }
     }
 
-    /// These agents are linked; reports about previous incarnations are ignored.
+    /// Handles a report that agents are linked; reports about previous incarnations are ignored.
     pub(super) fn on_here(
         &mut self,
         view: &View<'_>,
@@ -44,7 +44,7 @@ impl Membership {
             return self.note_up(agents.iter().map(|(agent, _)| *agent), fx);
         }
         self.up.extend(agents.iter().map(|(agent, _)| *agent));
-        // Without a parent it is reported once there is one.
+        // An agent without a parent reports them once it has one.
         if view.neighbours.has_up() && !agents.is_empty() {
             fx.up(Control::Here(agents));
         }

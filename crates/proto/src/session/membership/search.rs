@@ -1,10 +1,10 @@
-//! An agent that has lost its parent: the root is to adopt it.
+//! Searches for a new parent: an agent that has lost its parent asks the root to adopt it.
 //!
 //! ```text
 //!   linked ── link down ──► dials the root ──► Log: adopted, with its subtree; it gets the entries that it lacks
 //!     ▲                      │  ▲    │
-//!     └── it is the root's ──┘  │    ├── link closed: the root does not know yet that the parent is gone; again after a pause
-//!         own child: it leaves  └────┘
+//!     └── it is the root's ──┘  │    ├── link closed: the root does not know yet that the parent is gone;
+//!         own child: it leaves  └────┘   again after a pause
 //!                                    └── told to leave, or the root is unreachable for too long: it leaves
 //! ```
 //!
@@ -26,7 +26,7 @@ impl Membership {
             return fx.push(Effect::Leave);
         }
         match &mut self.seeking {
-            // The root has told it to try again.
+            // The root has told this agent to try again.
             Some(seeking) => {
                 seeking.heard = view.now;
                 seeking.link = None;

@@ -263,7 +263,8 @@ fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
     assert!(!agent.part.is_seeking() && leaves(&agent.input(Input::ParentLost)), "it is now a child of the root");
 }
 
-/// It has learned of the loss from the lost parent, which was still linked: frames sent again then went nowhere.
+/// The agent has learned of the loss from the lost parent, which was still linked: frames sent again at that time were
+/// lost.
 #[test]
 fn an_adopted_agent_and_those_below_it_send_frames_again() {
     let mut agent = bench(3);
@@ -287,7 +288,7 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
     assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
     assert!(leaves(&bench(1).input(Input::ParentLost)), "a child of the root is lost with its link");
     assert!(leaves(&of(Scene::one_run(3), &SessionSnapshot::default()).input(Input::ParentLost)));
-    // It has learned that its parent is lost before the link broke.
+    // Agent 7 learns from the log that its parent, agent 3, is lost before the link breaks.
     let mut agent = bench(7);
     agent.log(0, Entry::Lost(ids([3])));
     assert!(!leaves(&agent.input(Input::ParentLost)) && agent.part.is_seeking());

@@ -28,7 +28,7 @@ impl Names {
                 self.serve(view, Place { job, agent }, asker, from, ask, fx);
             }
             Input::Said { job, message: Up::Left { rank } } => self.store.on_left(job, rank),
-            // For the part in which jobs meet.
+            // Reports are for the part in which jobs meet.
             Input::Said { message: Up::Report { .. }, .. } => {}
             Input::JobOver(job) => self.store.on_job_over(job),
             Input::Tick => self.store.take_late(view.now).into_iter().for_each(|told| answer(told, fx)),
@@ -36,7 +36,7 @@ impl Names {
     }
 
     fn serve(&mut self, view: &View<'_>, at: Place, asker: Asker, from: Rank, ask: Ask, fx: &mut Effects) {
-        // A job that is not there any more waits for nothing.
+        // A job that has ended waits for nothing.
         let Some(spec) = view.jobs.spec(at.job) else { return };
         match ask {
             Ask::Publish { items, range, keep } => {
@@ -54,7 +54,8 @@ impl Names {
                 let told = self.store.withdraw(at, from, &names, range, by);
                 answer((at, asker, told), fx);
             }
-            // The launcher of the job is asked instead, or other jobs are.
+            // Requests for processes go to the job's launcher, requests about other jobs to the part in which jobs
+            // meet.
             Ask::Spawn(_) | Ask::Join(_) | Ask::Fetch(_) => {}
         }
     }

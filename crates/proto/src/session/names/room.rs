@@ -1,4 +1,4 @@
-//! How many bytes the names and look-ups of each job, and of all jobs together, may have.
+//! Limits the bytes of the names and look-ups of each job, and of all jobs together.
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::JobId;
@@ -6,13 +6,13 @@ use wireup_wire::limits::{NAMES_BYTES_MAX, NAMES_OF_JOB_BYTES_MAX};
 
 #[derive(Default)]
 pub struct Room {
-    /// Of the jobs that use some.
+    /// Bytes used by each job that uses some.
     of_jobs: BTreeMap<JobId, usize>,
     used: usize,
 }
 
 impl Room {
-    /// Returns `false` if there is not as much left.
+    /// Reserves bytes for a job. Returns `false` if there are not as many left.
     pub fn take(&mut self, job: JobId, bytes: usize) -> bool {
         let of_job = self.of_jobs.get(&job).copied().unwrap_or(0) + bytes;
         if of_job > NAMES_OF_JOB_BYTES_MAX || self.used + bytes > NAMES_BYTES_MAX {

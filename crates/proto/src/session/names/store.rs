@@ -12,7 +12,7 @@ use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::limits::PMIX_ASKS_MAX;
 use wireup_wire::names::{Answer, Asker, Found, Item, Keep, Publisher, Range, Refusal};
 
-/// The cost of a name besides its bytes and its value's, also in a look-up; the least cost of a look-up.
+/// Bytes that a name counts besides its text and its value, also in a look-up; a look-up counts at least as much.
 const NAME_OVERHEAD: usize = 128;
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Store {
         }
         for Item { name, value } in items {
             let entry = Entry { at, nspace: nspace.into(), from, keep, value };
-            // The last one of a name that occurs twice in one request.
+            // If a request has the same name twice, the last one counts.
             if let Some(before) = self.names.insert((scope, name.clone()), entry) {
                 self.room.free(at.job, before.cost(&name));
             }
@@ -91,7 +91,7 @@ impl Store {
         Answer::Done
     }
 
-    /// No names: all of that publisher in this range.
+    /// Withdraws names of a publisher; with no names, all names of that publisher in this range.
     pub fn withdraw(&mut self, at: Place, from: Rank, names: &[Bytes], range: Range, by: Publisher) -> Answer {
         let scope = scope(range, at);
         let before = self.names.len();
@@ -127,7 +127,7 @@ impl Store {
 
     /// Looks up names, or starts to wait for them.
     pub fn look_up(&mut self, mut lookup: LookUp) -> Option<AddressedAnswer> {
-        // Each once: an answer is never longer than all names of the session.
+        // Each name is looked up once: an answer is never longer than all names of the session.
         let mut seen = BTreeSet::new();
         lookup.names.retain(|name| seen.insert(name.clone()));
         if let Some(answer) = self.found(&lookup) {
@@ -259,7 +259,7 @@ mod tests {
             let others = names(store.look_up(lookup(elsewhere, &[&name], Range::Session, 0)));
             assert_eq!(others == NOT_FOUND, elsewhere != (0, 0), "{name}: {others:?}");
         }
-        // The same name on another node, in another job.
+        // Names of the ranges node and job may be published again on another node or in another job.
         assert_eq!(publish(&mut store, (1, 2), "Node", Range::Node, Keep::Job), Answer::Done);
         assert_eq!(publish(&mut store, (2, 1), "Job", Range::Job, Keep::Job), Answer::Done);
         assert_eq!(publish(&mut store, (2, 1), "Session", Range::Session, Keep::Job), TAKEN);

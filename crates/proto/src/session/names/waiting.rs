@@ -27,7 +27,7 @@ pub struct LookUp {
 
 #[derive(Default)]
 pub struct Waiting {
-    /// By number, in order of arrival.
+    /// Look-ups by number, in order of arrival.
     all: BTreeMap<u64, LookUp>,
     by_name: BTreeSet<(Bytes, u64)>,
     due: BTreeSet<(Instant, u64)>,
@@ -62,7 +62,7 @@ impl Waiting {
         Some(lookup)
     }
 
-    /// Those that wait for one of these names, in order of arrival.
+    /// Numbers of the look-ups that wait for one of these names, in order of arrival.
     pub fn that_want(&self, names: &[Bytes]) -> BTreeSet<u64> {
         let of = |name: &Bytes| self.by_name.range((name.clone(), 0)..=(name.clone(), u64::MAX));
         names.iter().flat_map(of).map(|(_, number)| *number).collect()
@@ -72,7 +72,7 @@ impl Waiting {
         self.all.iter().filter(|(_, lookup)| lookup.at.job == job).map(|(number, _)| *number).collect()
     }
 
-    /// Those whose time has passed.
+    /// Numbers of the look-ups whose time has passed.
     pub fn late(&self, now: Instant) -> Vec<u64> {
         self.due.iter().take_while(|(until, _)| *until <= now).map(|(_, number)| *number).collect()
     }

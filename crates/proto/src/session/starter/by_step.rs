@@ -74,10 +74,10 @@ impl Starter {
         session.start_timeout_ns = self.start_by - view.now;
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
-            // The same for all agents; each takes its own part.
+            // All agents get the same state; each takes the part that concerns it.
             snapshot: snapshot(),
             secret: Secret([0; 32]),
-            // Each agent finds out its own id.
+            // Each agent finds out its own number.
             agent: AgentId(0),
             parent: Vec::new(),
             by_parent: false,
@@ -134,11 +134,11 @@ impl Starter {
         match view.tree.next_hop(AgentId(0), agent) {
             _ if self.children.is_starting(agent) => self.on_missing(view, agent, problem, fx),
             Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
-            // The log tells the agent that was to be its parent.
+            // The log tells the agent that was to be the parent.
             Hop::Child(_) if view.policy.survives_losses() => {
                 fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent, problem })));
             }
-            // Its jobs know that it, or an agent on the path to it, is missing.
+            // The jobs know that the agent, or an agent on the path to it, is missing.
             Hop::Child(child) if self.children.is_lost(child) => {}
             Hop::Child(child) => fx.child(child, Control::NotStarted(MissingAgent { agent, problem })),
             Hop::Here | Hop::Parent => {}
@@ -177,7 +177,7 @@ impl Starter {
         true
     }
 
-    /// A step could not be called. Returns whether it was one.
+    /// A step could not be called. Returns whether the shell was a step.
     pub(super) fn on_step_failed(&mut self, shell: ShellId, problem: &str, fx: &mut Effects) -> bool {
         let step = self.steps.take(shell);
         step.map(|step| give_up_step(step, problem.into(), fx)).is_some()

@@ -14,11 +14,11 @@ pub struct Children {
 struct Child {
     state: State,
     started_at: Instant,
-    /// How many more notes about its subtree are forwarded.
+    /// Number of notes about the child's subtree that are still forwarded.
     notes_left: u32,
-    /// Agents below it that are being probed; `None`: not probed yet.
+    /// Agents below the child that are being probed; `None`: no probes were made yet.
     probing: Option<BTreeSet<AgentId>>,
-    /// Agents below it that cannot be reached, not reported yet.
+    /// Agents below the child that cannot be reached and were not reported yet.
     unreachable: Vec<MissingAgent>,
 }
 
@@ -47,7 +47,7 @@ impl Children {
         self.children.insert(agent, child);
     }
 
-    /// Children that have not linked must do so by this time.
+    /// Shortens the time of children that have not linked to `by`.
     pub fn hurry(&mut self, now: Instant, by: Instant) {
         for child in self.children.values_mut() {
             if let State::Starting { until, suspect_at, .. } = &mut child.state {
@@ -63,7 +63,7 @@ impl Children {
         }
     }
 
-    /// A child of another agent, which is lost.
+    /// Takes over a child of another agent, which is lost.
     pub fn adopt(&mut self, agent: AgentId, notes_max: u32) {
         let child = Child {
             state: State::Up,
@@ -85,7 +85,7 @@ impl Children {
         Some((child.started_at, matches!(before, State::Starting { delegated: true, .. })))
     }
 
-    /// Whether a note of a child may still be forwarded.
+    /// Counts a note of a child's subtree; returns whether it may be forwarded.
     pub fn may_note(&mut self, agent: AgentId) -> bool {
         let Some(child) = self.children.get_mut(&agent) else { return false };
         let may = child.notes_left > 0;
@@ -93,7 +93,7 @@ impl Children {
         may
     }
 
-    /// Returns whether the child was not known to be lost.
+    /// Records that a child is lost. Returns whether that is new.
     pub fn on_lost(&mut self, agent: AgentId) -> bool {
         self.children
             .get_mut(&agent)

@@ -1,5 +1,5 @@
-//! Agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for an agent
-//! below.
+//! Handles agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for
+//! an agent below.
 
 use super::{SnapshotOf, Starter};
 use crate::session::starts::{Purpose, Wish};
@@ -9,7 +9,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent, Problem};
 
 impl Starter {
-    /// A shell did not start its agent. An ancestor's may.
+    /// A remote shell did not start its agent. The remote shell of an ancestor may start it.
     pub(super) fn on_start_lost(
         &mut self,
         view: &View<'_>,

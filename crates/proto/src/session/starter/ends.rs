@@ -1,4 +1,4 @@
-//! Giving up: late children, requests for other agents, and everything once the jobs end.
+//! Gives up late children, requests for other agents, and everything once the jobs end.
 
 use super::elsewhere::tell_not_started;
 use super::{Starter, next, stop};
@@ -72,7 +72,8 @@ impl Starter {
         stop(shells, fx);
     }
 
-    /// Agents that are starting get as long as the ranks do, so that their reports arrive.
+    /// Gives up agents that are starting when all jobs are ending. They get as long as the ranks do, so that their
+    /// reports arrive.
     pub(super) fn stop_if_ending(&mut self, view: &View<'_>, fx: &mut Effects) {
         let stays = view.policy.outlives_jobs() && !view.is_leaving;
         if stays || !view.jobs.all().all(Job::is_ending) {
@@ -96,7 +97,7 @@ impl Starter {
             }
         }
         if forced {
-            // An ancestor may still be starting them.
+            // An ancestor may still be starting these agents.
             let starting: Vec<AgentId> = self.children.starting().collect();
             starting.into_iter().for_each(|child| self.forget_starting(view, child, fx));
         }

@@ -1,19 +1,19 @@
-//! The final messages about children whose link broke or will break.
+//! Keeps the final messages about children whose link broke or will break.
 
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Problem;
 
-/// How long to wait for a lost child's shell (ns). Chosen: a remote shell needs one round trip, and a delay of a fifth
-/// of a second in a failure report does not matter.
+/// Time for which a lost child's shell is awaited (ns). Chosen: a remote shell needs one round trip, and a delay of a
+/// fifth of a second in a failure report does not matter.
 const LAST_WORDS_NS_MAX: u64 = 200_000_000;
 
 #[derive(Default)]
 pub struct LastWords {
-    /// Messages of shells that ended before the link broke.
+    /// Final messages of shells that ended before the link of their agent broke.
     said: BTreeMap<AgentId, Problem>,
-    /// Children whose link broke: how long to wait for their shell, and the problem of the link.
+    /// Children whose link broke: until when their shell is awaited, and the problem of the link.
     waiting: BTreeMap<AgentId, (Instant, Problem)>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a child's link broke: its remote shell may end at the same time and report the reason.
+//! Finds out why a child's link broke: its remote shell may end at the same time and report the reason.
 //!
 //! The link reports at once that the agent is gone; the shell reports that it was killed, or panicked, possibly
 //! slightly later or earlier. So a child whose shell was called here is considered lost shortly after its link broke.
@@ -31,7 +31,7 @@ impl Starter {
         }
     }
 
-    /// If this child was added for a job: it does not return.
+    /// Forgets a child that was added for a job: it does not return.
     pub(super) fn forget_added(&mut self, view: &View<'_>, child: AgentId) {
         if view.tree.is_beside(child) {
             self.children.forget(child);
@@ -39,7 +39,7 @@ impl Starter {
         }
     }
 
-    /// If this was the shell of a linked agent: its final message.
+    /// Handles the end of the shell of a linked agent: its final message says why the agent has ended.
     pub(super) fn on_linked_shell_exited(
         &mut self,
         view: &View<'_>,
@@ -88,7 +88,8 @@ impl Starter {
     }
 }
 
-/// Reports everything that is known: in one run to the jobs, which end; in a standing session to the ancestors.
+/// Reports everything that is known about a lost child: in a session of one run to the jobs, which end; in a standing
+/// session to the ancestors.
 fn lose_child(view: &View<'_>, agent: AgentId, problem: Problem, words: &Problem, fx: &mut Effects) {
     let kind = if words.kind == ProblemKind::Other { problem.kind } else { words.kind };
     let problem = if words.is_empty() { problem } else { kind.with(format!("{problem}; {words}")) };
@@ -99,13 +100,13 @@ fn lose_child(view: &View<'_>, agent: AgentId, problem: Problem, words: &Problem
     fx.jobs(view.jobs.of_child(agent), || JobInput::ChildLost { agent, cause: cause.clone() });
 }
 
-/// A child is missing: it has not linked and never will.
+/// Reports about a child that has not linked and never will.
 impl Starter {
     pub(super) fn on_missing(&mut self, view: &View<'_>, child: AgentId, problem: Problem, fx: &mut Effects) {
         self.on_missing_with(view, child, problem, Vec::new(), fx);
     }
 
-    /// The same; `below` are known to be missing too.
+    /// Reports a missing child, with the agents in `below`, which are known to be missing too.
     pub(super) fn on_missing_with(
         &mut self,
         view: &View<'_>,

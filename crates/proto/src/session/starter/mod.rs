@@ -1,4 +1,4 @@
-//! How an agent starts its children: by its own remote shell, otherwise by the nearest ancestor that can; otherwise
+//! Starts an agent's children: by the agent's own remote shell, otherwise by the nearest ancestor that can; otherwise
 //! they are missing.
 //!
 //! Missing agents are reported immediately, and the agents below them are probed, so that one message names all
@@ -51,24 +51,24 @@ pub type SnapshotOf<'a> = &'a dyn Fn() -> SessionSnapshot;
 pub struct Starter {
     children: Children,
     starts: Starts,
-    /// Agents that have not linked by then are missing.
+    /// Time by which agents must have linked; later they count as missing.
     start_by: Instant,
-    /// The start time was shortened: children count from their own start and must be told.
+    /// Whether the start time was shortened: children count from their own start and must be told.
     hurried: bool,
-    /// Children that our remote shell could not reach, and its error messages.
+    /// Error messages of the children that this agent's remote shell could not reach.
     refused: BTreeMap<AgentId, Problem>,
     /// Agents whose start children have requested: each is started once.
     asked: BTreeSet<AgentId>,
-    /// Agents about which children have asked, and the askers.
+    /// Agents about which children have asked, each with the agent that asked.
     asked_about: BTreeSet<(AgentId, AgentId)>,
     last_words: LastWords,
     steps: Steps,
-    /// Hosts of agents that are not the session's own.
+    /// Names of the hosts of agents that do not belong to the session.
     added: BTreeMap<AgentId, String>,
 }
 
 impl Starter {
-    /// For an agent that was started at this time.
+    /// The state of an agent that was started at this time.
     pub fn new(me: AgentId, session: &SessionSpec, born_ns: u64, arch: Option<&'static str>) -> Self {
         Starter {
             children: Children::default(),
@@ -84,7 +84,7 @@ impl Starter {
         }
     }
 
-    /// Agents that have not linked by then are missing.
+    /// Time by which agents must have linked; later they count as missing.
     pub fn start_by(&self) -> Instant {
         self.start_by
     }
@@ -101,7 +101,7 @@ impl Starter {
         self.children.is_starting(child)
     }
 
-    /// Children that are lost, with the agents below them: in a session of one run they are lost too.
+    /// Children that are lost, and the agents below them, which are lost too in a session of one run.
     pub fn lost(&self, tree: Tree) -> Vec<AgentId> {
         self.children.lost().flat_map(|child| tree.subtree(child)).collect()
     }
@@ -304,7 +304,7 @@ impl Starter {
         fx: &mut Effects,
     ) {
         let words = match error.step {
-            // What this agent itself could not do, before it called anything.
+            // The problem is this agent's own: nothing was called.
             SpawnStep::Listen | SpawnStep::Secret => {
                 format!("{} could not start its agent: {}", view.host(), error.what)
             }
@@ -319,7 +319,7 @@ impl Starter {
             | SpawnStep::Staged
             | SpawnStep::Bind => error.what,
         };
-        // Without a number the words say all, and what to do.
+        // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
         if self.on_step_failed(shell, &problem, fx) {

@@ -9,7 +9,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, Problem};
 
 impl Starter {
-    /// Probes all hosts below such a child.
+    /// Probes all hosts below a child that is missing or slow.
     pub(super) fn probe_below(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
         if self.children.is_probed(child) {
             return;
@@ -45,7 +45,7 @@ impl Starter {
         }
     }
 
-    /// A host answered, or will not be probed any more.
+    /// A host answered, or is not probed any more.
     pub(super) fn on_reached(&mut self, view: &View<'_>, wish: &Wish, fx: &mut Effects) {
         match wish.purpose {
             Purpose::Probe { below } => self.on_probed(view, below, wish.agent, None, fx),

@@ -25,18 +25,18 @@ pub struct FailedTask {
 /// A step in progress.
 pub struct Step {
     pub agents: BTreeSet<AgentId>,
-    /// The job with which they start, if there is one.
+    /// The job that the agents run when they start; `None`: no job.
     pub job: Option<JobId>,
     pub how: How,
     pub begun: BTreeSet<AgentId>,
-    /// Problems of agents, not reported yet: possibly no node has the program.
+    /// Problems of agents that are not reported yet, because possibly no node has the program.
     pub failed: BTreeMap<AgentId, Problem>,
-    /// Agents that are reported as never starting.
+    /// Agents that were reported as never starting.
     pub named: BTreeSet<AgentId>,
 }
 
 impl Steps {
-    /// Whether an agent's task may still report something.
+    /// Whether the task of an agent may still report something.
     pub fn holds(&self, agent: AgentId) -> bool {
         self.step_of(agent).is_some()
     }
@@ -50,7 +50,7 @@ impl Steps {
         self.step_of(agent).is_some_and(|step| !step.begun.contains(&agent) && !step.named.contains(&agent))
     }
 
-    /// The asker will be told the result for an agent.
+    /// Records that the asker must be told the result for an agent.
     pub fn ask(&mut self, agent: AgentId, asker: AgentId) {
         self.asked.insert((agent, asker));
     }

@@ -1,8 +1,8 @@
 //! Agents below a missing one about which a step has reported nothing: no other agent waits for them.
 //!
 //! ```text
-//!   parent of the missing agent ── Probe, for each agent below it ──► root      which hears of all tasks
-//!                               ◄── Probed ──────────────────────────           it has started, or is reported, or is too late
+//!   parent of the missing agent ── Probe, for each agent below it ──► root, which hears of all tasks
+//!                               ◄── Probed ──────────────────────────   it has started, is reported, or is too late
 //! ```
 //!
 //! So one message names all problems. Cost: as for probing hosts (`probes`), without a remote shell.
@@ -50,7 +50,7 @@ impl Starter {
         self.answer_asked(view, |asked| asked == agent, None, fx);
     }
 
-    /// They have not started in time.
+    /// Reports the agents that have not started in time to the agents that asked about them.
     pub(super) fn name_unheard(&mut self, view: &View<'_>, fx: &mut Effects) {
         let problem = too_late(view, NOT_BEGUN);
         self.answer_asked(view, |_| true, Some(problem.into()), fx);

@@ -23,14 +23,14 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, Problem, RemoteShell};
 use wireup_wire::session::SessionSnapshot;
 
-/// The first pause, which is doubled each time, and the longest (ns).
+/// The first pause before a call is repeated (ns), which is doubled each time; and the longest pause.
 const PAUSE_NS: u64 = 200_000_000;
 const PAUSE_NS_MAX: u64 = 8_000_000_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wish {
     pub agent: AgentId,
-    /// Jobs with which it starts.
+    /// Jobs that the agent runs when it starts.
     pub jobs: Vec<JobId>,
     pub purpose: Purpose,
 }
@@ -41,9 +41,9 @@ pub enum Purpose {
     Child,
     /// An agent below `branch`, a child of this agent; it must dial `parent`.
     Stead { branch: AgentId, parent: Vec<String>, snapshot: Box<SessionSnapshot> },
-    /// Starts nothing: a probe for this agent, because the child `below` is missing or slow.
+    /// Starts nothing: probes a host for this agent, because the child `below` is missing or slow.
     Probe { below: AgentId },
-    /// Starts nothing: a probe for `asker`, in the subtree of `branch`.
+    /// Starts nothing: probes a host for `asker`, in the subtree of `branch`.
     ProbeFor { branch: AgentId, asker: AgentId },
 }
 
@@ -58,7 +58,7 @@ impl Purpose {
 pub enum Outcome {
     /// Nothing to do.
     Nothing,
-    /// It will be called again; the note is for the user.
+    /// The shell will be called again; the note is for the user.
     Again(Option<Note>),
     Lost(Wish, Problem),
     /// A probe was answered.
@@ -74,7 +74,7 @@ pub struct Starts {
     max: usize,
     next: u32,
     queue: VecDeque<Call>,
-    /// Calls to be repeated at these times.
+    /// Calls to be repeated, each with its time.
     pausing: Vec<(Instant, Call)>,
     calls: BTreeMap<ShellId, (Call, State)>,
 }
@@ -83,7 +83,7 @@ struct Call {
     wish: Wish,
     how: How,
     attempt: u32,
-    /// The program was sent to the host.
+    /// Whether the program was sent to the host.
     sent: bool,
     /// The error message when the host was busy.
     busy: Option<String>,
@@ -92,7 +92,7 @@ struct Call {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// Its agent is linked.
+    /// The agent that the shell has started is linked.
     Linked,
 }
 
@@ -257,7 +257,7 @@ impl Starts {
         (wishes, shells)
     }
 
-    /// Gives up those that wait to be called, for the first time or again.
+    /// Gives up all calls that were never made or wait to be repeated, if `which` holds for them.
     pub fn give_up_uncalled(&mut self, which: impl Fn(&Wish) -> bool) -> Vec<Wish> {
         let (queued, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|call| which(&call.wish));

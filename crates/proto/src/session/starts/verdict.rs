@@ -7,20 +7,20 @@ use wireup_wire::signal::SIGKILL;
 
 /// The exit code with which a node reports that it lacks a program of this version.
 pub const NEEDED: u8 = 89;
-/// The message printed with it, followed by the node's architecture.
+/// The message printed with the exit code `NEEDED`, followed by the node's architecture.
 pub const NEEDED_WORDS: &str = "wireup-needed";
-/// `sh`: the program exists and cannot be executed; the program does not exist.
+/// Exit codes of `sh`: the program exists and cannot be executed; `NOT_FOUND`: the program does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Codes up to this are not from our program: an agent that started and failed exits with a higher code.
+/// Largest exit code that does not come from an agent: one that started and failed exits with a higher code.
 const FOREIGN_MAX: u8 = 87;
-/// The exit code of an agent that cannot begin: what it prints says why, and what to do.
+/// The exit code of an agent that cannot begin: the text that it prints says why, and what to do.
 pub const CANNOT_BEGIN: u8 = 90;
 /// The exit code with which shells report that a command was killed by `SIGKILL`.
 const KILLED: u8 = 137;
-/// What a log-in shell prints then.
+/// The message of a log-in shell whose command was killed by `SIGKILL`.
 const SHELL_KILLED: &str = "Killed";
-/// `ssh` itself failed.
+/// The exit code of `ssh` when `ssh` itself failed.
 const SSH_FAILED: u8 = 255;
 
 /// Messages of `ssh` when `sshd` drops a connection before log-in: there are too many at once (`MaxStartups`,
@@ -33,8 +33,8 @@ const BUSY: [&str; 6] = [
     "Connection reset by",
     "Not allowed at this time",
 ];
-/// Messages that may occur together with these but are permanent errors. A jump host that cannot reach its target
-/// prints its own reason first.
+/// Messages that may occur together with those of `BUSY` but are permanent errors. A jump host that cannot reach its
+/// target prints its own reason first.
 const NOT_BUSY: [&str; 9] = [
     "Connection refused",
     "Permission denied",
@@ -51,14 +51,14 @@ const NOT_BUSY: [&str; 9] = [
 pub enum Verdict {
     /// The host answered, which is sufficient for a probe.
     Reached,
-    /// Call again, in this way.
+    /// Call the shell again, in this way.
     Other(How),
-    /// Call again later.
+    /// Call the shell again later.
     Busy(String),
     Lost(Problem),
 }
 
-/// `arch`: this machine's architecture, if known.
+/// Interprets the end of a shell. `arch`: this machine's architecture, if known.
 pub fn verdict(
     how: How,
     status: ExitStatus,
@@ -97,7 +97,7 @@ pub fn verdict(
             _ if how == How::Send => Verdict::Lost(ProblemKind::NotInstalled.with(said())),
             _ => Verdict::Other(How::Send),
         },
-        // Another program of that name, or a copy of ours that this machine cannot run.
+        // The host has another program of that name, or a copy of wireup that it cannot run.
         (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) if is_probe => Verdict::Reached,
         (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Send),
         (How::Send, 0) => Verdict::Other(How::Look),
@@ -132,7 +132,7 @@ fn contains(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }
 
-/// `uname -m` uses other names for some architectures.
+/// The architecture of a node that needs the program. `uname -m` uses other names for some architectures.
 fn needed_arch(stderr: &str) -> Option<&str> {
     let line = stderr.lines().rev().find_map(|line| line.trim().strip_prefix(NEEDED_WORDS))?;
     Some(match line.trim() {
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn a_changed_host_key_is_reported_in_one_sentence() {
-        let page = "@@@@@@@\n@ WARNING @\n@@@@@@@\nSomeone could be eavesdropping\nHost key for n3 has changed.\nHost key \
-            verification failed.\n";
+        let page = "@@@@@@@\n@ WARNING @\n@@@@@@@\nSomeone could be eavesdropping\nHost key for n3 has changed.\nHost \
+            key verification failed.\n";
         let told = "Host key for n3 has changed.; Host key verification failed.";
         assert_eq!(exited(How::Look, 255, page), Verdict::Lost(told.into()));
     }

@@ -99,7 +99,8 @@ impl Display for Report {
             [self.moment, self.ended_after, self.clean_after].map(|time| time.as_secs_f64() * 1e3);
         write!(
             f,
-            "{:>4} {:<26} at {moment:>6.0} ms, hit {}; code {:?} after {ended:.0} ms, clean after {clean:.0} ms: {} <{}>",
+            "{:>4} {:<26} at {moment:>6.0} ms, hit {}; code {:?} after {ended:.0} ms, clean after {clean:.0} ms: {} \
+             <{}>",
             self.number,
             self.kind(),
             self.hit,
@@ -179,8 +180,8 @@ pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: 
     thread::sleep(moment.saturating_sub(job.begun.elapsed()));
     let mut trial = Trial { site, work, fanout, node, dice, report: &mut report };
     trial.run(job);
-    // sshd on a host that was cut off may still keep connections open. What a failed trial has left behind would be found
-    // again by all later ones.
+    // sshd on a host that was cut off may still keep connections open. Leftovers of a failed trial would be found again
+    // by all later ones.
     let is_intact = !trial.is_silent() && trial.report.problems.is_empty();
     (report, is_intact)
 }

@@ -38,7 +38,7 @@ fn the_addresses_are_those_of_the_hosts() {
     all_connected(outcome, 6);
 }
 
-/// The others wait for rank 0's file before they execute the program.
+/// All other ranks wait for rank 0's file before they execute the program.
 #[test]
 fn an_address_is_known_before_its_rank_has_executed_its_program() {
     let Some(program) = program(Flavour::Pmix, "endpoints") else { return };

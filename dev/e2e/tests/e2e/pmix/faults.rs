@@ -18,7 +18,7 @@ fn a_client_that_dies_in_a_fence_is_named() {
     }
 }
 
-/// If it exits with code 0, the others continue with the available data or with an error; no rank waits for ever.
+/// If it exits with code 0, the others continue with the available data or with an error; no rank waits forever.
 #[test]
 fn a_client_that_leaves_before_a_fence_does_not_hang_the_job() {
     for client in CLIENTS {
@@ -106,11 +106,11 @@ fn abort_and_job_control_end_the_job() {
         let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "stranger 17") else { return };
         let outcome = faults.finish().expect_code(17);
         outcome.expect_err_line(&["rank 0", "17", "no more cheese"]);
-        // Its connections last as long as the job, so no other rank can fail because of them and be the first to say
-        // so.
+        // The connections of the rank that aborts last as long as the job, so no other rank can be the first to report
+        // a failure because they were closed.
         assert!(!outcome.out().contains("goes on"), "{outcome}");
-        // It compares numbers of processes, which PMIx tells as they are outside of a PID namespace, with those that it
-        // sees.
+        // The program compares pids that PMIx reports, which are those of the machine, with pids that it sees itself,
+        // so it runs outside of a PID namespace.
         let Some(ask) = run(client, "ask", "-n 4 --virtual-nodes 2 --contain none", "end") else { return };
         let outcome = ask.finish();
         assert_ne!(outcome.code(), 0, "{outcome}");

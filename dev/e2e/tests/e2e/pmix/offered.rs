@@ -97,7 +97,7 @@ fn programs_started_by_env_find_their_pmi() {
     }
 }
 
-/// It runs as separate jobs of one rank each; this is reported afterwards.
+/// The program runs as separate jobs of one rank each; this is reported afterwards.
 #[test]
 fn a_program_offered_the_wrong_pmi_is_reported() {
     let advice = |flavour, flag: &str, words: &[&str]| {

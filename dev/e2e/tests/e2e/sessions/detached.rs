@@ -64,7 +64,7 @@ fn a_detached_job_that_cannot_start_fails_at_once() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
-    // Its number is printed first, so that the user can end it without waiting.
+    // The number of the job is printed first, so that the user can end the job without waiting.
     assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
     let file = session.runtime_dir().with_file_name("file");
     std::fs::write(&file, "").unwrap();

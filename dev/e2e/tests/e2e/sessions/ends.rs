@@ -97,7 +97,7 @@ fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
     session.down("");
 }
 
-/// Its links look healthy; it is detected only because it does nothing.
+/// The links of a stopped agent look healthy; the agent is detected only because it does nothing.
 #[test]
 fn a_stopped_agent_is_lost_and_exits_when_continued() {
     let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
@@ -137,7 +137,7 @@ fn agents_restarted_while_others_are_lost_return_eventually() {
         // If the last agent is lost at the wrong moment, agents that it should have started are missed after the time
         // for a start only.
         let up = session.again_later("").guard(Duration::from_secs(100)).start();
-        // It may have ended already, since it lost its parent.
+        // The last agent may have ended already, since it lost its parent.
         let _ = kill_process(last.pid, Signal::KILL);
         up.finish();
     }
@@ -266,7 +266,7 @@ fn sigterm_ends_the_session_and_its_jobs() {
     session.expect_gone();
 }
 
-/// It does not stay behind, where nobody could use it.
+/// A session that cannot answer must not stay behind, where nobody could use it.
 #[test]
 fn a_session_that_has_too_few_descriptors_to_answer_is_ended_again() {
     for limit in [17, 18] {

@@ -78,7 +78,7 @@ fn connections_that_a_rank_leaves_do_not_reach_the_next_job() {
         session.await_that("the ports of the first job", || run(arg) == first);
     }
     session.down("");
-    // The same of sockets that their job has bound.
+    // Sockets that ranks have bound within one job.
     for arg in ["leave", "find", "gone"] {
         let job = Run::job("-n 4 --virtual-nodes 2 --instant-on").env("LD_LIBRARY_PATH", library_path());
         let outcome = job.arg(own("unaccepted")).arg(arg).succeed();

@@ -80,7 +80,8 @@ fn hundreds_of_jobs_do_not_grow_the_session() {
     let some = |count: u32| {
         let script = format!(
             "i=0; while test $i -lt {count}; do for j in 1 2 3 4 5 6 7 8; do i=$((i+1)); \
-             case $((i % 10)) in 3) $WIREUP run -n 2 false 2>/dev/null;; 6) $WIREUP run -n 1 /bin/sh -c 'kill -9 $$' 2>/dev/null;; \
+             case $((i % 10)) in 3) $WIREUP run -n 2 false 2>/dev/null;; 6) $WIREUP run -n 1 /bin/sh -c 'kill -9 $$' \
+             2>/dev/null;; \
              *) $WIREUP run -n 2 true;; esac & done; wait; done"
         );
         session.shell(&script).guard(std::time::Duration::from_secs(3000)).succeed();

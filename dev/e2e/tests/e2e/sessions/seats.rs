@@ -11,7 +11,7 @@ fn loads(session: &Session) -> Vec<u64> {
     let listed = session.wireup("jobs --json").succeed();
     let jobs: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list of jobs");
     let mut loads = BTreeMap::new();
-    // Those that are over have no nodes.
+    // Jobs that have ended have no nodes in the list.
     for (job, nodes) in jobs.iter().filter_map(|job| Some((job, job["nodes"].as_array()?))) {
         for node in nodes {
             let ranks = job["ranks"].as_u64().expect("its ranks");

@@ -68,7 +68,7 @@ fn a_stranger_who_forges_the_owners_user_number_cannot_use_the_job() {
         let proof = std::env::temp_dir().join(format!("taken-over-{}-{flavour:?}", std::process::id()));
         let owner = rustix::process::geteuid().as_raw().to_string();
         let mut attack = stranger(&takeover);
-        // All that a rank has, however it leaked.
+        // The attacker knows the whole environment of a rank.
         attack.envs(variables(&job)).args([&owner, "/usr/bin/touch"]).arg(&proof);
         let said = attack.output().expect("run the attack");
         let said = String::from_utf8_lossy(&said.stdout);

@@ -57,7 +57,7 @@ fn a_set_user_id_rank_does_not_outlive_a_killed_keeper() {
     kill_process(keeper, Signal::KILL).expect("send the signal");
     let outcome = launcher.wait_with_output().expect("wireup ends");
     let is_left = Path::new(&status).exists();
-    // Nothing else would end it.
+    // If the rank has survived, nothing else would end it.
     let _ = kill_process(rank, Signal::KILL);
     assert!(!is_left && outcome.status.code() == Some(125), "{outcome:?}");
 }

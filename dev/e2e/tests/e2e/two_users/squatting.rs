@@ -41,7 +41,8 @@ fn with_squat(machines: &Machines, squat: &str, name: &str, script: &str) -> Str
 fn sessions_start_and_are_found_wherever_a_stranger_squats() {
     let Some(machines) = host() else { return };
     let session = "$WIREUP up --virtual-nodes 2 2>&1; $WIREUP run --session default -n 2 sh -c 'echo ran'
-                   $WIREUP status | grep -c '^session\\|default' >/dev/null; job=$($WIREUP run --session default --detach -n 1 true)
+                   $WIREUP status | grep -c '^session\\|default' >/dev/null; job=$($WIREUP run --session default \
+                   --detach -n 1 true)
                    $WIREUP attach $job; $WIREUP down >/dev/null 2>&1; ! ls -d /tmp/wireup-0-* 2>/dev/null";
     for squat in SQUATS {
         let out = with_squat(&machines, squat, "/tmp/wireup-0", session);

@@ -6,7 +6,7 @@ use std::path::Path;
 const PACKAGES: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
-/// One archive.
+/// An archive of packages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     uri: String,
@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-/// `deb [options] URI SUITE COMPONENT...`
+/// The sources of lines of the form `deb [options] URI SUITE COMPONENT...`
 fn lines(text: &str) -> Vec<Source> {
     let source = |line: &str| {
         let rest = line.trim().strip_prefix("deb ")?.trim_start();

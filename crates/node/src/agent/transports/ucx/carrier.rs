@@ -18,8 +18,8 @@ use wireup_wire::route::Point;
 pub const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// Pieces are joined into messages up to this size. Chosen: below this a copy costs less than a separate message.
 const SMALL_BYTES_MAX: usize = 8 << 10;
-/// Bytes of one link that UCX holds unsent at most, so that more urgent data may overtake the rest. Chosen: more
-/// than a network holds.
+/// Most bytes of one link that UCX holds unsent, so that more urgent data may overtake the rest. Chosen: more than a
+/// network holds.
 const SENDING_BYTES_MAX: usize = 4 << 20;
 
 pub struct UcxCarrier {
@@ -29,11 +29,11 @@ pub struct UcxCarrier {
     binding: Vec<u8>,
 }
 
-/// The connection to the other side.
+/// How far the connection to the peer is made.
 enum Progress {
-    /// Not connected until the handshake has an answer for the dialling side at this address.
+    /// The peer's worker has this address. The dialling side connects to it once the handshake has an answer for it.
     Address(Vec<u8>),
-    /// The first message is sent as an opening, after these bytes.
+    /// Bytes that precede the first message, which is sent as an opening.
     Opening(Endpoint, Vec<u8>),
     Open(Endpoint),
 }
@@ -59,7 +59,7 @@ impl UcxCarrier {
         Ok(UcxCarrier { shared, tag, progress: Progress::Opening(endpoint, head), binding })
     }
 
-    /// The link for an accepted opening, whose sender claims this address.
+    /// The link for an accepted opening, whose sender claims to have this address.
     pub fn accepted(shared: Rc<RefCell<Shared>>, tag: u64, address: Vec<u8>, binding: Vec<u8>) -> UcxCarrier {
         UcxCarrier { shared, tag, progress: Progress::Address(address), binding }
     }

@@ -1,4 +1,4 @@
-//! Messages that arrived for one link over UCX and have not been read.
+//! Keeps messages that arrived for one link over UCX and have not been read.
 
 use super::carrier::MESSAGE_LEN_MAX;
 use crate::transport::handshake;
@@ -8,30 +8,30 @@ use std::io;
 use wireup_ucx::sys::Status;
 use wireup_ucx::{Endpoint, Verdict};
 
-/// A message of the handshake, with its length.
+/// Length of the longest handshake message, with its own length field.
 const HANDSHAKE_LEN_MAX: usize = 2 + handshake::MESSAGE_LEN_MAX;
 
 #[derive(Default)]
 pub struct Inbox {
     /// The link's token in the reactor's events.
     pub token: Option<u64>,
-    /// The endpoint towards the other side, once there is one.
+    /// The endpoint towards the peer, once there is one.
     pub endpoint: Option<Endpoint>,
-    /// The link needs an event when there is room for more.
+    /// Whether the link needs an event when there is room for more.
     pub wants_room: bool,
     is_proved: bool,
     messages: VecDeque<Bytes>,
-    /// Why no more messages arrive.
+    /// Why no more messages arrive; `None`: more may arrive.
     problem: Option<String>,
 }
 
 impl Inbox {
-    /// For a link that this side dials.
+    /// The inbox of a link that this agent dials.
     pub fn towards(endpoint: Endpoint) -> Inbox {
         Inbox { endpoint: Some(endpoint), ..Inbox::default() }
     }
 
-    /// For a link that the other side dialled, with its first message.
+    /// The inbox of a link that the peer has dialled, with its first message.
     pub fn with(message: Bytes) -> Inbox {
         Inbox { messages: VecDeque::from([message]), ..Inbox::default() }
     }
@@ -45,7 +45,7 @@ impl Inbox {
         match (&self.problem, self.is_proved) {
             (Some(_), _) => Verdict::Drop,
             (None, true) => Verdict::Take,
-            // It may be the one that proves the secret; then the following ones may be longer.
+            // The message may be the one that proves the secret; then the following ones may be longer.
             (None, false) => Verdict::TakeAlone,
         }
     }

@@ -38,13 +38,13 @@ impl<'a> Opening<'a> {
         Some(Opening { tag: u64::from_le_bytes(*tag), address, hello, head })
     }
 
-    /// The part that the handshake covers; `key` is that of the dialled worker.
+    /// The bytes to which the handshake is bound. `key`: the key of the dialled worker.
     pub fn binding(&self, key: &[u8; 32]) -> Vec<u8> {
         binding(key, self.head)
     }
 }
 
-/// Everything before the hello; `None`: the address is too long.
+/// The bytes before the hello; `None`: the address is too long.
 pub fn head(tag: u64, address: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(address.len()).ok().filter(|_| address.len() <= ADDRESS_LEN_MAX)?;
     Some([&tag.to_le_bytes()[..], &length.to_le_bytes(), address].concat())

@@ -1,5 +1,5 @@
-//! Every order of events in a small session: at any moment agents die, links break, lost agents are started again, and
-//! jobs that add hosts begin and end.
+//! Explores every order of events in a small session: at any moment agents die, links break, lost agents are started
+//! again, and jobs that add hosts begin and end.
 //!
 //! The agents run the real code of the membership part and of its neighbours. The model provides the links, which
 //! deliver frames in order or break and lose them; agent starts, which take any time; and time, which may pass at any
@@ -44,7 +44,7 @@ struct Sessions {
     budget: Budget,
 }
 
-/// The most events of each kind.
+/// Largest number of events of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Budget {
     /// Agents that die and links that break.
@@ -62,7 +62,7 @@ struct World {
     links: BTreeMap<u32, Shared<Link>>,
     /// The log that the root has written.
     log: Shared<Vec<Entry>>,
-    /// Jobs that add hosts and are not over.
+    /// Jobs that have added hosts and are not over.
     jobs: BTreeSet<JobId>,
     budget: Budget,
     wrong: Option<String>,
@@ -74,12 +74,12 @@ struct Copy {
     agent: AgentId,
     members: Membership,
     neighbours: Neighbours,
-    /// Children that it has started and that have not linked.
+    /// Children that this process has started and that have not linked.
     starting: BTreeSet<AgentId>,
-    /// The copy that started it and that it has not dialled yet.
+    /// The process that started this one; `None` once it was dialled.
     starter: Option<u32>,
     has_linked: bool,
-    /// The link to its parent was broken, so it may have to exit.
+    /// Whether the link to its parent was broken, so that the process may have to exit.
     was_cut: bool,
 }
 
@@ -114,15 +114,15 @@ enum Event {
     /// A child fails to start.
     GivesUp(u32, AgentId),
     Seeks(u32),
-    /// The lease of an agent that cannot reach the root.
+    /// The lease of an agent that cannot reach the root ends.
     LeaseEnds(AgentId),
 
     // The budget limits these.
     Dies(u32),
     Breaks(u32),
-    /// The lease of an agent that could still reach the root.
+    /// The lease of an agent that could still reach the root ends.
     LeaseEndsEarly(AgentId),
-    /// The start of a child that could still link.
+    /// A child that could still link is given up.
     GivesUpEarly(u32, AgentId),
 
     Revive,
@@ -241,7 +241,7 @@ impl Sessions {
             (Control::Log(log), None) if from_above => Input::Log(log),
             (Control::Here(agents), Some(branch)) => Input::Here { branch, agents },
             (Control::Gone(gone), Some(branch)) => Input::Gone { branch, gone },
-            // From an agent that is no longer a neighbour.
+            // The message comes from an agent that is no longer a neighbour.
             _ => return,
         };
         self.tell(world, number, input, T);
@@ -259,7 +259,7 @@ impl Sessions {
         }
     }
 
-    /// The same as `Agent::on_link_up`, at both ends.
+    /// Links the two ends of a dialled connection, as `Agent::on_link_up` does at each of them.
     fn on_dial(&self, world: &mut World, number: u32) {
         let copy = world.copy(number);
         let (agent, incarnation) = (copy.agent, copy.incarnation());

@@ -17,8 +17,7 @@ impl Copy {
         self.members.seeking.as_ref().and_then(|seeking| seeking.link)
     }
 
-    /// Time may pass at any moment, so clock values are not part of a state. Messages for people are not part of it
-    /// either.
+    /// Removes clock values and messages for people, which are no part of a state: time may pass at any moment.
     pub(super) fn forget_details(&mut self) {
         if let Some(seeking) = &mut self.members.seeking {
             let (link, again_at) = (seeking.link, seeking.again_at.map(|_| T));
@@ -36,7 +35,7 @@ impl Copy {
 }
 
 impl World {
-    /// Those of the session, and those that were ever added to it.
+    /// The agents of the session, and those that jobs have ever added to it.
     pub(super) fn agents(&self, tree: Tree) -> BTreeSet<AgentId> {
         let known = self.copies[&ROOT].members.routes.roster.places();
         tree.subtree(AgentId(0)).chain(known.into_iter().map(|(agent, _)| agent)).collect()
@@ -134,7 +133,8 @@ impl World {
             let leases = writer.as_ref().map(|writer| (&writer.leases, &writer.nodes));
             let (seeks, neighbours, dials) = (seeking.is_some(), &copy.neighbours, copy.starter);
             format!(
-                "copy {number} is agent {}: {known:?}, up {up:?}, reported {reported:?}, seeks {seeks}, {leases:?}, {neighbours:?}, {dials:?}\n",
+                "copy {number} is agent {}: {known:?}, up {up:?}, reported {reported:?}, seeks {seeks}, {leases:?}, \
+                 {neighbours:?}, {dials:?}\n",
                 copy.agent
             )
         };
