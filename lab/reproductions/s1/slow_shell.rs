@@ -1,6 +1,6 @@
 //! A remote shell whose agents have slow links: every byte between such an agent and its parent takes some time longer.
 //!
-//! wireup calls it as `wireup-bench slow-shell DELAY_NS HOST COMMAND..` and writes the agent's bootstrap message to its
+//! wireup calls it as `wireup-reproduce slow-shell DELAY_NS HOST COMMAND..` and writes the agent's bootstrap message to its
 //! standard input. It runs the command on this machine, and replaces the parent's addresses in the message by that of a
 //! relay of its own, which passes bytes on after the delay. The agents themselves are unmodified.
 use std::ffi::{OsStr, OsString};
@@ -23,7 +23,7 @@ const EXIT_FAILED: u8 = 125;
 /// `args` are those after the word. Returns the exit code, which is that of the command.
 pub fn main(args: &[OsString]) -> u8 {
     run(args).unwrap_or_else(|problem| {
-        eprintln!("wireup bench overlap: the slow remote shell: {problem}");
+        eprintln!("wireup-reproduce overlap: the slow remote shell: {problem}");
         EXIT_FAILED
     })
 }

@@ -1,10 +1,7 @@
 //! The columns of S2's closing table, and the phases that its slides name.
 
-use serde::{Deserialize, Serialize};
-
 /// Each column has what the one before it has, with one thing replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Column {
     /// Put, fence, and a get for each other rank; the program is read from the disk.
     Baseline,
@@ -18,8 +15,7 @@ pub enum Column {
     OnDemand,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// From before the launcher is started until the rank has joined its job.
     Launch,
@@ -50,17 +46,6 @@ impl Column {
         Column::ALL.into_iter().find(|column| column.name() == name)
     }
 
-    /// The column's name in the source, and its total (s).
-    pub fn published(self) -> (&'static str, f64) {
-        match self {
-            Column::Baseline => ("MV2-2.2 Baseline", 110.0),
-            Column::Staged => ("Stage executable and libs", 82.0),
-            Column::Groups => ("Replace PMI2 with spawnnet", 32.2),
-            Column::Ring => ("PMIX_Ring", 23.0),
-            Column::OnDemand => ("Connection Manager (est)", 10.0),
-        }
-    }
-
     /// Whether each rank is connected to every other in the end.
     pub fn connects_all(self) -> bool {
         self != Column::OnDemand
@@ -82,9 +67,9 @@ impl Phase {
     pub fn name(self) -> &'static str {
         match self {
             Phase::Launch => "launch",
-            Phase::PmiRing => "PMI ring",
+            Phase::PmiRing => "pmi-ring",
             Phase::Group => "group",
-            Phase::AddressExchange => "address exchange",
+            Phase::AddressExchange => "address-exchange",
             Phase::Connect => "connect",
         }
     }

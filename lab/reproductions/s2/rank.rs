@@ -39,7 +39,7 @@ pub fn main(args: &[OsString]) -> u8 {
             0
         }
         Err(problem) => {
-            eprintln!("wireup bench steps: {problem}");
+            eprintln!("wireup-reproduce steps: {problem}");
             1
         }
     }
@@ -62,7 +62,7 @@ fn shown(problem: impl std::fmt::Debug) -> String {
 
 fn run(args: &[OsString]) -> Result<String, String> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let own = "wireup bench steps starts these processes itself";
+    let own = "wireup-reproduce steps starts these processes itself";
     let &[column, begin, count] = &words[..] else { return Err(own.into()) };
     let column = Column::of(column).ok_or(own)?;
     let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use wireup_bench::net::await_any;
+
 use super::agent::{Agent, BODY_LEN_MAX, Effect, End, REPORT_LEN};
 use super::message::{Channel, Kind, Message, WAIT_MAX, wrong};
 use super::process::{self, From, Place};
 use super::scheme::Scheme;
 use super::secret::Secret;
-use super::sockets::await_any;
 use super::traffic::{Count, Traffic};
 
 /// The first argument of such a process.
@@ -58,7 +59,7 @@ pub fn main() -> u8 {
     match run() {
         Ok(()) => 0,
         Err(problem) => {
-            eprintln!("wireup bench s4: agent: {problem}");
+            eprintln!("wireup-reproduce s4: agent: {problem}");
             1
         }
     }
@@ -71,7 +72,7 @@ fn run() -> io::Result<()> {
     out.flush()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
-    let (index, secret, all) = read_seat(&line).ok_or_else(|| wrong("wireup bench s4 starts it itself".into()))?;
+    let (index, secret, all) = read_seat(&line).ok_or_else(|| wrong("wireup-reproduce s4 starts it itself".into()))?;
     let mut daemon = Daemon::link(listener, index, secret, &all)?;
     writeln!(out, "{READY}")?;
     out.flush()?;
@@ -198,7 +199,7 @@ impl Daemon {
             }
             (Err(_), End::Process(rank)) => {
                 // The launcher waits for its report, within its own limit.
-                eprintln!("wireup bench s4: process {rank} is gone");
+                eprintln!("wireup-reproduce s4: process {rank} is gone");
                 self.processes.remove(&rank);
                 return Ok(());
             }

@@ -4,7 +4,7 @@
 //! It is a process of its own, so that whatever it starts ends with it.
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::scheme::{Exchange, Scheme, Starter, agents_used};
 use super::secret::Secret;
 use super::traffic::Traffic;
 use super::values::{VALUE_LEN, reassembled};
+use wireup_bench::net::address_of;
 
 /// The first argument of such a process.
 pub const WORD: &str = "s4-launcher";
@@ -55,14 +56,14 @@ pub struct Task {
 /// Runs a launcher; `args` are those after the word. It prints the outcome. Returns the exit code.
 pub fn main(args: &[OsString]) -> u8 {
     let task = args.first().and_then(|text| serde_json::from_str::<Task>(text.to_str()?).ok());
-    let outcome = task.ok_or_else(|| wrong("wireup bench s4 starts it itself".into())).and_then(|task| task.run());
+    let outcome = task.ok_or_else(|| wrong("wireup-reproduce s4 starts it itself".into())).and_then(|task| task.run());
     match outcome.and_then(|outcome| Ok(serde_json::to_string(&outcome)?)) {
         Ok(text) => {
             println!("{text}");
             0
         }
         Err(problem) => {
-            eprintln!("wireup bench s4: {problem}");
+            eprintln!("wireup-reproduce s4: {problem}");
             1
         }
     }
@@ -249,16 +250,6 @@ fn own_address(host: &str) -> io::Result<Ipv4Addr> {
         SocketAddr::V4(own) => Ok(*own.ip()),
         SocketAddr::V6(_) => Err(wrong(format!("no IPv4 address towards {host}"))),
     }
-}
-
-/// The IPv4 address of a host.
-pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
-    // A user's name is for the remote shell.
-    let name = host.rsplit('@').next().unwrap_or(host);
-    let found =
-        (name, 0).to_socket_addrs().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-    let is_ipv4 = |address: SocketAddr| if let SocketAddr::V4(address) = address { Some(*address.ip()) } else { None };
-    found.filter_map(is_ipv4).next().ok_or_else(|| wrong(format!("{name} has no IPv4 address")))
 }
 
 #[cfg(test)]

@@ -1,109 +1,141 @@
-//! `wireup bench s4`: table 1 of S4, the whole start of a job until every process is connected to every other.
+//! Table 1 of S4: the whole start of a job until every process is connected to every other.
 //!
 //! `scheme` lists the schemes and `traffic` their formulas. A job is real processes: a `launcher` (its clock is the
 //! measurement), the `process`es, and for two of the schemes `standing` agents (`daemon`; `agent` is their machine
 //! without I/O). They exchange `values` in `message`s, across the hypercube by `cube`, and connect the `sockets` that
-//! the values name. `report` keeps the figures. Nothing here is code of wireup's own agents.
-//! `docs/explanation/connection-benchmarks.md` explains how each number is made.
+//! the values name. Nothing here is code of wireup's own agents.
 mod agent;
 mod cube;
 pub mod daemon;
-mod flags;
 pub mod launcher;
 mod message;
 pub mod process;
-mod report;
 mod scheme;
-pub mod secret;
+mod secret;
 pub mod sockets;
 mod standing;
 mod traffic;
 pub mod values;
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs;
 
-pub use flags::{COMMAND, Flags, read};
 use launcher::{Outcome, Task};
-use report::Report;
-use scheme::{Scheme, Starter};
+use scheme::{SIZE_MAX, Scheme, Starter, fits};
+use serde_json::json;
 use standing::Standing;
+use traffic::formula;
+use wireup_bench::bench::{Bench, Problem, Turn};
+use wireup_bench::command::{Failure, wrong};
+use wireup_bench::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, together};
+use wireup_bench::samples::{Measures, bytes, count, seconds};
+use wireup_flags::{Command, Flag, Section, Value, Words};
 
-use crate::command::{Failure, Invocation};
-use crate::error::{BenchError, io};
-use crate::machine::Machine;
-use crate::setup::Setup;
-use crate::summary::Summary;
-use crate::turns::in_turns;
+const SCHEMES: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
+const PROCESSES: Flag = Flag::value(&["--processes"], "A,B,..", "Numbers of processes.").or("4,8,16,32,64,128");
 
-/// A scheme with a number of processes.
-type Case = (Scheme, u16);
+pub const COMMAND: Command = Command {
+    name: "reproduce s4",
+    purpose: "time the start of a job until all processes are connected",
+    intro: "
+Jobs whose processes connect to each other, one socket for each pair, by five schemes.
 
-pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
-    let cases = flags.cases();
-    if flags.common_flags.dry_run {
-        cases.iter().for_each(|(scheme, size)| println!("{} {size}", scheme.name()));
-        return Ok(Summary::listed());
+  original    one remote shell and one connection back per process, one after the other; the launcher sends all values to all
+  ssh-dr      the same, but each process is sent only what is meant for it
+  ssh-bc      the same for the neighbours in a ring of the processes; the values go around that ring
+  mpd-bc      standing agents in a ring start the processes and carry puts and gets; then the ring of the processes
+  hypercube   standing agents and processes in hypercubes
+
+What each scheme sends is counted and compared with its formula; a difference is an error.
+",
+    words: Words::Named(&[]),
+    sections: &[Section { title: "Jobs", flags: &[SCHEMES, PROCESSES, ROUNDS, LIMIT] }, ACROSS, RESULTS],
+    end: "
+  wireup-testbed run -n 16 --ssh -- wireup-reproduce s4 --hosts $(seq -s, -f n%g 0 15)
+
+With more processes than hosts each host has the same number. --hosts is needed.
+",
+};
+
+const ROUNDS_DEFAULT: u32 = 3;
+const LIMIT_S: u64 = 120;
+
+pub fn run(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    let hosts = bench.hosts.len();
+    if hosts == 0 {
+        return Ok(together("s4 needs --hosts A,B,..: processes are started by a remote shell")?);
     }
-    let setup = Setup::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
-    let program = std::env::current_exe().and_then(|own| setup.scratch.copy_of(&own)).map_err(io("this program"))?;
-    let machine = Machine::look();
-    println!("{}\n{} hosts by {}", machine.describe(), flags.across.hosts.len(), flags.across.remote_shell);
-    let mut report = Report::new(machine, flags.across.hosts.len(), &flags.across.remote_shell);
-    let file = setup.scratch.file("s4-agents");
-    let standing = match cases.iter().any(|(scheme, _)| scheme.starter() != Starter::Star) {
+    let schemes = Scheme::ALL.map(|scheme| (scheme.name(), scheme));
+    let schemes = line.one(SCHEMES, |value| value.list(|scheme| scheme.choice(&schemes)))?;
+    let sizes = line.one(PROCESSES, |value| value.list(|size| Ok(size.number_in(2, SIZE_MAX.into())? as u16)))?;
+    let mut turns = Vec::new();
+    for &size in &sizes {
+        for &scheme in &schemes {
+            fits(scheme, size, hosts as u16).or_else(together)?;
+            let case = json!({ "processes": size, "hosts": hosts });
+            let (contestant, rounds) = (scheme.name().to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
+            turns.push(Turn { contestant, case, rounds, what: (scheme, size) });
+        }
+    }
+    if bench.lists(&turns) {
+        return Ok(());
+    }
+    let (program, shell) = (bench.own_program()?, bench.remote_shell()?);
+    let file = bench.scratch.file("s4-agents");
+    let standing = match schemes.iter().any(|scheme| scheme.starter() != Starter::Star) {
         true => {
-            let errors = setup.scratch.file("s4-agents-errors");
-            let across = &flags.across;
-            let started = Standing::start(&across.remote_shell, &across.hosts, &program, file.clone(), &errors);
+            let errors = bench.scratch.file("s4-agents-errors");
+            let started = Standing::start(&shell, &bench.hosts, &program, file.clone(), &errors);
             Some(started.map_err(|error| {
                 let said = fs::read_to_string(&errors).unwrap_or_default();
-                io(format!("standing agents: {}", said.trim()))(error)
+                wrong(format!("standing agents: {} {error}", said.trim()))
             })?)
         }
         false => None,
     };
-    let bench =
-        Bench { flags, setup: &setup, program: program.display().to_string(), agents: file.display().to_string() };
-    let take = |case: &Case, outcome| match outcome {
-        Ok(outcome) => report.add(*case, outcome),
-        Err(failure) => report.fail(*case, Failure::to_string(&failure)),
-    };
-    in_turns(&setup, flags.rounds, &cases, |case| bench.once(*case), take);
-    drop(standing);
-    print!("{}", report.text());
-    flags.common_flags.write(&report.json(), &report.csv(), || report.charts())?;
-    if let Some(mismatch) = report.mismatch() {
-        return Err(BenchError::Formula(mismatch));
-    }
-    Ok(Summary { missed: report.missed(), has_measured: report.has_figures(), interrupted: setup.interrupt.is_set() })
-}
-
-struct Bench<'a> {
-    flags: &'a Flags,
-    setup: &'a Setup,
-    program: String,
-    agents: String,
-}
-
-impl Bench<'_> {
-    fn once(&self, (scheme, size): Case) -> Result<Outcome, Failure> {
-        let wrong = |what: String| Failure::Wrong(what);
+    let mismatch = RefCell::new(None);
+    bench.turns(&turns, |&(scheme, size), _| {
         let task = Task {
             scheme,
             size,
-            hosts: self.flags.across.hosts.clone(),
-            remote_shell: self.flags.across.remote_shell.clone(),
-            program: self.program.clone(),
-            agents: self.agents.clone(),
+            hosts: bench.hosts.clone(),
+            remote_shell: shell.clone(),
+            program: program.display().to_string(),
+            agents: file.display().to_string(),
         };
-        let task = serde_json::to_string(&task).map_err(|error| wrong(error.to_string()))?;
-        let argv = [self.program.as_str(), launcher::WORD, &task].map(OsString::from).to_vec();
-        let [stdout, stderr] = ["stdout", "stderr"].map(|name| self.setup.scratch.file(name));
-        let limit = self.flags.common_flags.limit;
-        let printed = stdout.clone();
-        Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(&self.setup.interrupt)?;
-        let text = fs::read_to_string(printed).map_err(|error| wrong(error.to_string()))?;
-        serde_json::from_str(&text).map_err(|error| wrong(format!("{text}: {error}")))
+        let outcome = once(bench, &task)?;
+        let wanted = formula(scheme, size, hosts as u16);
+        if outcome.traffic != wanted {
+            let why = format!("{} {size}: sent {:?}, the formula gives {wanted:?}", scheme.name(), outcome.traffic);
+            return Err(mismatch.borrow_mut().insert(wrong(why)).clone());
+        }
+        Ok(measures(&outcome))
+    });
+    drop(standing);
+    mismatch.into_inner().map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+fn once(bench: &Bench, task: &Task) -> Result<Outcome, Failure> {
+    let words = [task.program.as_str(), launcher::WORD, &serde_json::to_string(task).map_err(wrong)?];
+    let (_, text) = bench.run(words.map(OsString::from).to_vec(), bench.limit_or(LIMIT_S))?;
+    serde_json::from_str(&text).map_err(|error| wrong(format!("{text}: {error}")))
+}
+
+fn measures(outcome: &Outcome) -> Measures {
+    let Outcome { connected_s, initiated_s, exchange_max_s, connecting_max_s, traffic } = outcome;
+    let mut measures = vec![
+        seconds("connected", *connected_s),
+        seconds("initiated", *initiated_s),
+        seconds("exchange-max", *exchange_max_s),
+        seconds("connecting-max", *connecting_max_s),
+    ];
+    let parts =
+        [("star", traffic.star), ("channel", traffic.channel), ("hops", traffic.hops), ("local", traffic.local)];
+    for (name, of) in parts.into_iter().filter(|(_, of)| of.messages > 0) {
+        measures.push(count(format!("{name}-messages"), of.messages as f64));
+        measures.push(bytes(format!("{name}-bytes"), of.bytes as f64));
     }
+    measures
 }

@@ -62,7 +62,7 @@ pub fn main() -> u8 {
     match run() {
         Ok(()) => 0,
         Err(problem) => {
-            eprintln!("wireup bench s4: {problem}");
+            eprintln!("wireup-reproduce s4: {problem}");
             1
         }
     }
@@ -86,7 +86,7 @@ fn run() -> io::Result<()> {
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut input = std::fs::File::from(input);
     let line = first_line(&mut input)?;
-    let place = Place::read(&line).ok_or_else(|| wrong("wireup bench s4 starts these processes itself".into()))?;
+    let place = Place::read(&line).ok_or_else(|| wrong("wireup-reproduce s4 starts these processes itself".into()))?;
     let (up, own) = match &place.from {
         From::Agent(own) => (Channel::new(input.into())?, *own),
         From::Launcher(address, secret) => {

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::published::Row;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
@@ -99,17 +97,6 @@ impl Scheme {
         match self.exchange() {
             Exchange::Ring => slot == 1,
             _ => rank & (1 << slot) == 0,
-        }
-    }
-
-    /// The published time (s).
-    pub fn published_s(self, row: &Row) -> Option<f64> {
-        match self {
-            Scheme::Original => Some(row.original_s),
-            Scheme::SshDr => Some(row.ssh_dr_s),
-            Scheme::SshBc => Some(row.ssh_bc_s),
-            Scheme::MpdBc => Some(row.mpd_bc_s),
-            Scheme::Hypercube => None,
         }
     }
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use wireup_bench::net::await_any;
+
 use super::message::{Channel, Kind, Message, SECRET_LEN, WAIT_MAX, wrong};
-use super::sockets::await_any;
 
 /// How long somebody who has connected may take to show the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);

@@ -4,11 +4,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, accept_with, bind, connect, getsockname, listen, socket_with,
 };
+
+use wireup_bench::net::await_any;
 
 use super::message::{WAIT_MAX, wrong};
 
@@ -68,19 +70,6 @@ fn accept_from(listener: &OwnedFd, peer: SocketAddrV4, launcher: &impl AsFd) -> 
         let caller = rustix::net::getpeername(&socket).ok().flatten();
         if caller.and_then(|caller| SocketAddrV4::try_from(caller).ok()) == Some(peer) {
             return Ok(socket);
-        }
-    }
-}
-
-/// Whether one of these is ready in time.
-pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
-    loop {
-        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
-        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(all, Some(&limit)) {
-            Ok(count) => return Ok(count > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }

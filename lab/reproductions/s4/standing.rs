@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::daemon::{self, READY, Seat};
-use super::launcher::address_of;
 use super::message::wrong;
 use super::secret::Secret;
-use super::sockets::await_any;
-use crate::command;
+use wireup_bench::command;
+use wireup_bench::net::{address_of, await_any};
 
 /// The time for an agent to start, and for all to be linked (chosen).
 const START_MAX: Duration = Duration::from_secs(60);

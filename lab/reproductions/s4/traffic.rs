@@ -97,10 +97,6 @@ impl Traffic {
         let count = |at: usize| Count { messages: numbers[2 * at], bytes: numbers[2 * at + 1] };
         Some(Traffic { star: count(0), channel: count(1), hops: count(2), local: count(3) })
     }
-
-    pub fn total(&self) -> Count {
-        self.star + self.channel + self.hops + self.local
-    }
 }
 
 /// The scheme's formula.

@@ -1,8 +1,8 @@
 //! What groups of ranks do, in a real job and in the simulator.
 use wireup_sim::rank_network::Call;
 
-use super::super::scheme::{Lengths, Operation};
-use crate::cases::Place;
+use wireup_bench::layout::Layout;
+use wireup_bench::startup::scheme::{Lengths, Operation};
 
 /// Ranks that search for an address in one step, as in `programs/groups.c`.
 const ASKERS: u32 = 16;
@@ -23,7 +23,6 @@ const fn scheme(name: &'static str, operation: Operation, is_short: bool) -> Gro
 
 /// The graph's name: it is built when the ranks open the library.
 pub const BUILD: &str = "group-build";
-pub const LOCATE: GroupScheme = scheme("group-locate", Operation::Locate, false);
 
 pub const SCHEMES: [GroupScheme; 8] = [
     scheme("group-barrier", Operation::Barrier, true),
@@ -33,12 +32,16 @@ pub const SCHEMES: [GroupScheme; 8] = [
     scheme("group-allgather", Operation::GroupAllgather, true),
     scheme("group-alltoall", Operation::GroupAlltoall, true),
     scheme("group-split", Operation::Split, false),
-    LOCATE,
+    scheme("group-locate", Operation::Locate, false),
 ];
+
+/// Ranks that talk to log2 P others, and to all.
+pub const TALK: GroupScheme = scheme("talk-log2", Operation::Talk, false);
+pub const TALK_TO_ALL: GroupScheme = scheme("talk-to-all", Operation::TalkToAll, false);
 
 impl GroupScheme {
     /// The same in the simulator.
-    pub fn call(self, place: Place, lengths: Lengths) -> Call {
+    pub fn call(self, layout: Layout, lengths: Lengths) -> Call {
         let len = lengths.value as usize;
         match self.operation {
             Operation::Broadcast => Call::Broadcast(len),
@@ -46,16 +49,16 @@ impl GroupScheme {
             Operation::Allreduce => Call::Allreduce(NUMBERS),
             Operation::GroupAllgather => Call::Allgather(len),
             Operation::GroupAlltoall => Call::Alltoall(len),
-            Operation::Split => Call::Split(place.ppn),
+            Operation::Split => Call::Split(layout.ppn),
             Operation::Locate => Call::Locate(ASKERS),
-            Operation::Talk => Call::Talk(powers(place.job_size())),
+            Operation::Talk => Call::Talk(powers(layout.job_size())),
             _ => Call::Barrier,
         }
     }
 }
 
 /// `ceil(log2 size)`.
-pub fn powers(size: u32) -> u32 {
+fn powers(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }
 
