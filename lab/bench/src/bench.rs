@@ -143,8 +143,7 @@ fn prepare(
     let samples = RefCell::new(Samples::create(chosen.name, shown, &machine, json.as_deref())?);
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
     let name = chosen.name;
-    let bench =
-        Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry };
+    let bench = Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry };
     Ok(Ok((bench, chosen.run)))
 }
 
@@ -220,7 +219,7 @@ impl Bench {
         let mut failures = vec![0; turns.len()];
         for round in WARM_UP..rounds {
             let mut order: Vec<usize> = (0..turns.len()).collect();
-            if round.rem_euclid(2) == 0 {
+            if round.rem_euclid(2) == 1 {
                 order.reverse();
             }
             for at in order {

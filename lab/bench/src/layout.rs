@@ -30,7 +30,8 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Layout, &'static str> {
         let wrong = "expected NODESxPPN, such as 4x16, and at most 65536 ranks";
         let (node_count, ppn) = text.split_once('x').ok_or(wrong)?;
-        let layout = Layout { node_count: node_count.parse().map_err(|_| wrong)?, ppn: ppn.parse().map_err(|_| wrong)? };
+        let layout =
+            Layout { node_count: node_count.parse().map_err(|_| wrong)?, ppn: ppn.parse().map_err(|_| wrong)? };
         let size = layout.node_count.checked_mul(layout.ppn);
         size.filter(|size| (1..=JOB_SIZE_MAX).contains(size)).map(|_| layout).ok_or(wrong)
     }

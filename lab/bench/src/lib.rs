@@ -2,9 +2,9 @@
 //! value (`lab/SCHEMA.md`).
 //!
 //! `bench` has what all benchmarks share: flags, folder, the loop that runs contestants in turns, and `samples`, which
-//! keep what was measured. `command` runs one command, `leftovers` ends what it leaves behind, `programs` are the embedded
-//! test programs. The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their start),
-//! `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.
+//! keep what was measured. `command` runs one command, `leftovers` ends what it leaves behind, `programs` are the
+//! embedded test programs. The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
+//! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.
 //! `lab/reproductions` uses the same parts.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `wireup bench modex`: what PMIx ranks wait for when they start (S3).
 //!
-//! Four experiments: the collecting fence after two fences without data, against the number of nodes, with early and late
-//! links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and of
-//! opening UCX on their own; `shmem_init` against the ranks per node.
+//! Four experiments: the collecting fence after two fences without data, against the number of nodes, with early and
+//! late links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and
+//! of opening UCX on their own; `shmem_init` against the ranks per node.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -133,7 +133,11 @@ fn once(bench: &Bench, choice: &Choice, job: &Job) -> Result<Measures, Failure> 
         Client::Ucx => argv = vec![bench.scratch.program(Program::UcxInit).into()],
         Client::Oshmem => argv.extend([choice.oshmem.clone().into(), "say".into()]),
         Client::Exchange(words) => {
-            argv.extend([bench.scratch.program(Program::PmixExchange).into(), size.to_string().into(), words[0].into()]);
+            argv.extend([
+                bench.scratch.program(Program::PmixExchange).into(),
+                size.to_string().into(),
+                words[0].into(),
+            ]);
             argv.extend([stamps.clone().into(), OsString::from(&choice.bytes)]);
             argv.extend(words[1..].iter().map(OsString::from));
         }

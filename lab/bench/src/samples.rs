@@ -137,7 +137,12 @@ impl Samples {
     ///
     /// # Errors
     /// It cannot be created.
-    pub fn create(benchmark: &'static str, words: &[String], machine: &Machine, file: Option<&Path>) -> io::Result<Samples> {
+    pub fn create(
+        benchmark: &'static str,
+        words: &[String],
+        machine: &Machine,
+        file: Option<&Path>,
+    ) -> io::Result<Samples> {
         let file = file.map(File::create).transpose()?;
         let (broken, rows, failures, shown) = (None, Vec::new(), Vec::new(), (0, 0));
         let mut samples = Samples { benchmark, file, broken, rows, failures, shown };
@@ -311,7 +316,10 @@ mod tests {
         }
         // A disturbance in the third round affects both; the ratio of the medians would be 1.5.
         let text = text(&samples.rows, &samples.failures);
-        assert!(text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12.0 s)  x 1.200  3 rounds"), "{text}");
+        assert!(
+            text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12.0 s)  x 1.200  3 rounds"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -329,8 +337,16 @@ mod tests {
     #[test]
     fn dates_and_values_are_shown() {
         let at = |seconds| date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!([at(0), at(951_868_799), at(1_795_865_400)], ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2026-11-28T11:30:00Z"]);
-        let shown = [Unit::Seconds.show(0.001234), Unit::Bytes.show(2048.0), Unit::PerSecond.show(123.4), Unit::Count.show(7.0)];
+        assert_eq!(
+            [at(0), at(951_868_799), at(1_795_865_400)],
+            ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2026-11-28T11:30:00Z"]
+        );
+        let shown = [
+            Unit::Seconds.show(0.001234),
+            Unit::Bytes.show(2048.0),
+            Unit::PerSecond.show(123.4),
+            Unit::Count.show(7.0),
+        ];
         assert_eq!(shown, ["1.23 ms", "2 KiB", "123 /s", "7"]);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }

@@ -11,9 +11,10 @@
 //!  |-----ready-------|.waiting....|                  |---after----|
 //! ```
 //!
-//! The *rest* is the call without the children's own part: *last* and *after*. A child that exists may have to wait for a
-//! cpu, since the parents poll while they wait for the call: *ready* is when the last child would have run without that.
-//! While the children load their libraries they use the launcher's PMI server, which this split cannot tell apart.
+//! The *rest* is the call without the children's own part: *last* and *after*. A child that exists may have to wait for
+//! a cpu, since the parents poll while they wait for the call: *ready* is when the last child would have run without
+//! that. While the children load their libraries they use the launcher's PMI server, which this split cannot tell
+//! apart.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,12 +41,9 @@ const CALLS: Flag = Flag::value(&["--calls"], "N", "call: calls of a job, one af
 const PAUSE: Flag =
     Flag::value(&["--pause"], "MS", "call: sleep of all ranks before each call. 0: back to back.").or("300");
 const TIMES: Flag = Flag::value(&["--times"], "N", "many: calls of the one job.").or("1000");
-const MPICH_PROGRAM: Flag = Flag::value(
-    &["--mpich-program"],
-    "PATH",
-    "dev/programs/mpi/spawning.c, compiled with MPICH.",
-)
-.or("target/programs/mpich5/spawning");
+const MPICH_PROGRAM: Flag =
+    Flag::value(&["--mpich-program"], "PATH", "dev/programs/mpi/spawning.c, compiled with MPICH.")
+        .or("target/programs/mpich5/spawning");
 const OPEN_MPI_PROGRAM: Flag =
     Flag::value(&["--open-mpi-program"], "PATH", "dev/programs/mpi/spawning.c, compiled with Open MPI 5.")
         .or("target/programs/openmpi5/spawning");
@@ -83,8 +81,8 @@ const ROUNDS_DEFAULT: u32 = 9;
 const LIMIT_S: u64 = 300;
 /// Pause between two readings of the memory (chosen: several readings fall into every part of the job).
 const READING_PAUSE: Duration = Duration::from_millis(50);
-/// A job with many calls is divided into this many parts: before the second one all has happened at least once, the last
-/// one shows what has grown (chosen).
+/// A job with many calls is divided into this many parts: before the second one all has happened at least once, the
+/// last one shows what has grown (chosen).
 const PARTS: usize = 10;
 /// An MPI, its flag, the kind of its own launcher, and the PMI of that.
 const MPIS: [(&str, Flag, PeerKind, Pmi); 2] = [
@@ -124,9 +122,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let mpis = line.one(MPI, |value| value.list(|mpi| mpi.choice(&MPIS.map(|mpi| (mpi.0, mpi)))))?;
     let wireup = bench.wireup()?;
     let found = peers::find(&[], bench);
-    let case = |part: &str, mpi: &str, job: Job| {
-        json!({ "part": part, "mpi": mpi, "parents": job.parents, "children": job.children, "pause-ms": job.pause_ms })
-    };
+    let case = |part: &str, mpi: &str, job: Job| json!({ "part": part, "mpi": mpi, "parents": job.parents, "children": job.children, "pause-ms": job.pause_ms });
     let (mut calls, mut manys) = (Vec::new(), Vec::new());
     for (mpi, program, kind, pmi) in mpis {
         let program = std::path::absolute(line.one(program, Value::path)?)?;
@@ -201,7 +197,8 @@ fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Fa
     }
     let quantities = ["call", "first-runs", "last-runs", "all-ready", "children", "after", "rest"];
     // What can be compared with children that are no MPI programs.
-    let is_known = |name: &str| contestant.launcher.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
+    let is_known =
+        |name: &str| contestant.launcher.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
     let middle = |at: usize| median(&calls.iter().map(|call| call[at]).collect::<Vec<_>>()).unwrap_or(0.0);
     let all = quantities.into_iter().enumerate().filter(|(_, name)| is_known(name));
     Ok(all.map(|(at, name)| seconds(name, middle(at))).collect())
@@ -235,7 +232,15 @@ fn read_call(line: &str) -> Option<Call> {
     // The kernel's account of the wait may be wrong by a tick of its clock, and then lead to before the call.
     let ready_s = since(children.iter().map(|[run, waited, ..]| run.saturating_sub(*waited)).max()?, *call);
     let last_s = since(last, *call);
-    Some([since(*end, *call), since(runs().min()?, *call), last_s, ready_s, since(initialised, last), after_s, last_s + after_s])
+    Some([
+        since(*end, *call),
+        since(runs().min()?, *call),
+        last_s,
+        ready_s,
+        since(initialised, last),
+        after_s,
+        last_s + after_s,
+    ])
 }
 
 /// What was seen of a job with many calls.
@@ -247,8 +252,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Runs the job and reads its launcher's memory until it ends. A moment at which a child is being started shows more,
-    /// so the least of several readings counts.
+    /// Runs the job and reads its launcher's memory until it ends. A moment at which a child is being started shows
+    /// more, so the least of several readings counts.
     fn watch(&mut self, bench: &Bench, contestant: &Contestant, job: Job) -> Result<(), Failure> {
         let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
         let ranks = [&contestant.program, &bench.scratch.program(Program::FromExec)]
@@ -275,7 +280,8 @@ impl Seen {
         let part_of = |call: usize| call * PARTS / self.calls.len().max(1);
         for part in 0..PARTS {
             let calls = self.calls.iter().enumerate().filter(|(at, _)| part_of(*at) == part).map(|(_, call)| call[0]);
-            let memory = self.readings.iter().filter(|(calls, _)| part_of(*calls) == part).map(|(_, bytes)| *bytes).min();
+            let memory =
+                self.readings.iter().filter(|(calls, _)| part_of(*calls) == part).map(|(_, bytes)| *bytes).min();
             let call = median(&calls.collect::<Vec<_>>()).map(|call| seconds("call", call));
             let measures = call.into_iter().chain(memory.map(|memory| bytes("memory", memory as f64))).collect();
             bench.add(case, contestant, part as i64, Ok(measures));

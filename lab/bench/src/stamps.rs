@@ -51,7 +51,8 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
         bytes("pair-bytes", all.iter().map(|line| line[2]).sum::<u64>() as f64),
     ];
     if is_pmix {
-        let middle = |at: usize| median(&all.iter().map(|line| line[at] as f64 / 1e9).collect::<Vec<_>>()).unwrap_or(0.0);
+        let middle =
+            |at: usize| median(&all.iter().map(|line| line[at] as f64 / 1e9).collect::<Vec<_>>()).unwrap_or(0.0);
         let first = all.iter().map(|line| line[9]).min().unwrap_or(0);
         measures.extend([seconds("first-get", middle(8)), seconds("join", middle(7)), time("skew", last(9) - first)]);
     }
@@ -79,7 +80,9 @@ mod tests {
     #[test]
     fn missing_duplicate_or_malformed_lines_are_errors() {
         let line = "0 2 39 1 2 3 4\n";
-        for text in [line, &[line, line].concat(), "0 2 39 1 2 3", "2 2 39 1 2 3 4", "0 2 39 2 1 3 4\n1 2 39 1 2 3 4", ""] {
+        for text in
+            [line, &[line, line].concat(), "0 2 39 1 2 3", "2 2 39 1 2 3 4", "0 2 39 2 1 3 4\n1 2 39 1 2 3 4", ""]
+        {
             assert!(evaluate(text, 2).is_err(), "{text}");
         }
     }

@@ -46,7 +46,8 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let mut tap = [vec![wireup.clone()], words("tap --output /dev/null --json")].concat();
     tap.extend([profile.clone().into(), "--dir".into(), bench.scratch.file("").into()]);
     let launcher = words(&line.one(LAUNCHER, Value::text)?);
-    let mut contestants = vec![("without", launcher.clone(), false), ("with tap", [launcher, tap.clone()].concat(), true)];
+    let mut contestants =
+        vec![("without", launcher.clone(), false), ("with tap", [launcher, tap.clone()].concat(), true)];
     if let Some(under) = line.last(UNDER, Value::text)? {
         contestants.push(("wireup", [vec![wireup, "run".into()], words(&under), tap].concat(), true));
     }
@@ -62,7 +63,8 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         let _ = fs::remove_file(&profile);
         let (mut measures, _) = bench.run(argv.clone(), bench.limit_or(LIMIT_S))?;
         if *is_tapped {
-            let text = fs::read(&profile).map_err(|error| wrong(format!("no profile of the start; see --shared: {error}")))?;
+            let text =
+                fs::read(&profile).map_err(|error| wrong(format!("no profile of the start; see --shared: {error}")))?;
             let told: Json = serde_json::from_slice(&text).map_err(wrong)?;
             let ms = told["start"]["whole_ms"].as_f64().ok_or_else(|| wrong("a profile without the start"))?;
             // Until the last fence, as the tap has seen it.

@@ -1,9 +1,9 @@
 //! S1: the initialisation of a middleware with every scheme (figure 10) and of a real MPI, split into exchange and rest
 //! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12).
 //!
-//! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking scheme
-//! its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when the
-//! application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores.
+//! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking
+//! scheme its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when
+//! the application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores.
 pub mod slow_shell;
 
 use std::fs;
@@ -30,9 +30,8 @@ const DELAY_MS: Flag =
     Flag::value(&["--delay-ms"], "N", "Delay of the links between agents while the clients spin; 0: none.").or("10");
 const MPI_RANKS: Flag =
     Flag::value(&["--mpi-ranks"], "A,B,..", "Job sizes of the MPI program, 4 ranks a node.").or("8,16,32,64,128");
-const MPI_PROGRAM: Flag =
-    Flag::value(&["--mpi-program"], "PATH", "An MPI program that does init, barrier, finalize.")
-        .or("target/programs/mpich5/initfin");
+const MPI_PROGRAM: Flag = Flag::value(&["--mpi-program"], "PATH", "An MPI program that does init, barrier, finalize.")
+    .or("target/programs/mpich5/initfin");
 const JOBS: [Flag; 7] = [RANKS_HERE, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT];
 
 pub const INIT: Command = Command {
@@ -88,8 +87,11 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
     let layouts = if parts.contains(&"schemes") { &choice.layouts[..] } else { &[] };
     for &layout in layouts {
         let case = choice.case("init", layout);
-        let turn = |contestant: &str, rounds, what: Step| {
-            Turn { contestant: contestant.to_owned(), case: case.clone(), rounds, what }
+        let turn = |contestant: &str, rounds, what: Step| Turn {
+            contestant: contestant.to_owned(),
+            case: case.clone(),
+            rounds,
+            what,
         };
         let rounds = bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size()));
         let mut turns = vec![turn("work", rounds, Step::work_alone(work, choice.lengths))];
@@ -115,8 +117,8 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// `programs/mpi_shim.c` is loaded into the MPI program and measures MPI_Init and the communication with the PMI server in
-/// it on every rank; medians over the ranks.
+/// `programs/mpi_shim.c` is loaded into the MPI program and measures MPI_Init and the communication with the PMI server
+/// in it on every rank; medians over the ranks.
 fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result<Measures, Failure> {
     let file = bench.scratch.empty_file("mpi-stamps").map_err(wrong)?;
     let launch = launch.clone().with([
@@ -142,8 +144,8 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
             }
             continue;
         }
-        // Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if the
-        // links are slow, without them.
+        // Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if
+        // the links are slow, without them.
         let cores = bench.machine.cpus as u32;
         let node_count = if delay.is_zero() { (cores / 2).max(2) } else { cores.max(2) };
         let mut launch = Launch::new(bench, Layout { node_count, ppn: 1 })?;
@@ -166,11 +168,11 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
 fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) -> Result<(), Problem> {
     let case = choice.case(kind, launch.layout);
     let rounds = bench.rounds.unwrap_or_else(|| default_rounds(launch.layout.job_size()));
-    let is_wanted =
-        |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
+    let is_wanted = |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
     for (later, blocking) in PAIRS.into_iter().filter(|(later, _)| is_wanted(later)) {
         let names = [blocking.to_owned(), format!("{kind} for {later}"), format!("{later}+{kind}")];
-        let turns: Vec<Turn<usize>> = (0..).zip(names).map(|(what, contestant)| Turn { contestant, case: case.clone(), rounds, what }).collect();
+        let turns: Vec<Turn<usize>> =
+            (0..).zip(names).map(|(what, contestant)| Turn { contestant, case: case.clone(), rounds, what }).collect();
         if bench.lists(&turns) || bench.interrupt.is_set() {
             continue;
         }

@@ -1,8 +1,8 @@
 //! A remote shell whose agents have slow links: every byte between such an agent and its parent takes some time longer.
 //!
-//! wireup calls it as `wireup-reproduce slow-shell DELAY_NS HOST COMMAND..` and writes the agent's bootstrap message to its
-//! standard input. It runs the command on this machine, and replaces the parent's addresses in the message by that of a
-//! relay of its own, which passes bytes on after the delay. The agents themselves are unmodified.
+//! wireup calls it as `wireup-reproduce slow-shell DELAY_NS HOST COMMAND..` and writes the agent's bootstrap message to
+//! its standard input. It runs the command on this machine, and replaces the parent's addresses in the message by that
+//! of a relay of its own, which passes bytes on after the delay. The agents themselves are unmodified.
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -56,7 +56,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     for part in line.one(PARTS, |value| value.list(|part| part.choice(&parts)))? {
         let is_groups = part == "groups";
         let choice = Choice::read(line, if is_groups { &[16, 64, 256, 1024] } else { &[16, 64, 256] })?;
-        let simulated = if is_groups { line.one(SIMULATED, |value| value.list(Value::at_least_one))? } else { HELD_SIMULATED.to_vec() };
+        let simulated = if is_groups {
+            line.one(SIMULATED, |value| value.list(Value::at_least_one))?
+        } else {
+            HELD_SIMULATED.to_vec()
+        };
         for &layout in &choice.layouts {
             match is_groups {
                 true => counted(bench, &choice, layout, repeat)?,
@@ -138,12 +142,16 @@ fn simulate_call(network: &mut RankNetwork, call: Call) -> Result<Measures, Trou
     Ok(figures(&costs, costs.len()))
 }
 
-/// Ranks that have opened the library; that talk to log2 P others; that talk to all. Each job does one of the two, once,
-/// because connections stay.
+/// Ranks that have opened the library; that talk to log2 P others; that talk to all. Each job does one of the two,
+/// once, because connections stay.
 fn held(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem> {
     let case = choice.case("connections", layout);
-    let turns = [TALK, TALK_TO_ALL]
-        .map(|scheme| Turn { contestant: scheme.name.to_owned(), case: case.clone(), rounds: 1, what: scheme });
+    let turns = [TALK, TALK_TO_ALL].map(|scheme| Turn {
+        contestant: scheme.name.to_owned(),
+        case: case.clone(),
+        rounds: 1,
+        what: scheme,
+    });
     if bench.lists(&turns) {
         return Ok(());
     }
@@ -169,7 +177,8 @@ fn held(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem> {
 }
 
 fn held_now(job: &Job, layout: Layout) -> Result<Measures, Failure> {
-    let of = |network: &Network| Held { connections: network.connections as usize, addresses: network.addresses as usize };
+    let of =
+        |network: &Network| Held { connections: network.connections as usize, addresses: network.addresses as usize };
     let mut measures = of_held(&job.networks()?.iter().map(of).collect::<Vec<_>>(), layout);
     measures.extend(job.memory()?);
     Ok(measures)
@@ -219,7 +228,12 @@ fn costs(networks: &[Network], repeat: u32) -> Result<Vec<Cost>, Failure> {
         false => Err(wrong(format!("{of} in {repeat} repetitions that should be alike"))),
     };
     let cost = |Network { messages, bytes, rounds, questions, .. }: &Network| {
-        Ok(Cost { messages: part(*messages)?, bytes: part(*bytes)?, rounds: part(*rounds)?, questions: part(*questions)? })
+        Ok(Cost {
+            messages: part(*messages)?,
+            bytes: part(*bytes)?,
+            rounds: part(*rounds)?,
+            questions: part(*questions)?,
+        })
     };
     networks.iter().map(cost).collect()
 }

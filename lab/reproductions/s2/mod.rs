@@ -1,5 +1,5 @@
-//! S2: its closing table (`steps`: the columns and phases of `column`, by processes that are a `rank` each), and the cost of
-//! groups of ranks (`groups`, by every `group_scheme`) beside the simulator.
+//! S2: its closing table (`steps`: the columns and phases of `column`, by processes that are a `rank` each), and the
+//! cost of groups of ranks (`groups`, by every `group_scheme`) beside the simulator.
 mod column;
 mod group_scheme;
 mod groups;
@@ -169,7 +169,9 @@ mod tests {
         let measures = read(&both, Column::Baseline, 2, 1000).unwrap();
         let ns: Vec<f64> = measures.iter().map(|measure| (measure.value * 1e9).round()).collect();
         assert_eq!(ns, [8000.0, 1500.0, 2000.0, 30.0, 30.0, 40.0, 40.0]);
-        for wrong in [line(0, 7000), both.clone() + &line(0, 1), both.replace("- -", "- 5"), both.replace("baseline", "staged")] {
+        for wrong in
+            [line(0, 7000), both.clone() + &line(0, 1), both.replace("- -", "- 5"), both.replace("baseline", "staged")]
+        {
             assert!(read(&wrong, Column::Baseline, 2, 1000).is_err(), "{wrong}");
         }
     }

@@ -30,7 +30,7 @@ use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, together};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Words};
 
 const SCHEMES: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
 const PROCESSES: Flag = Flag::value(&["--processes"], "A,B,..", "Numbers of processes.").or("4,8,16,32,64,128");

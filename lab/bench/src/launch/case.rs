@@ -1,7 +1,7 @@
 //! The jobs that launchers start.
 //!
-//! A case is named `WORK-NODESxPPN[@SHELL]`, such as `true-1x1024` or `memory-64x64`. Nodes beyond one are virtual unless
-//! hosts are given. A session may be running while a case is timed.
+//! A case is named `WORK-NODESxPPN[@SHELL]`, such as `true-1x1024` or `memory-64x64`. Nodes beyond one are virtual
+//! unless hosts are given. A session may be running while a case is timed.
 use std::path::Path;
 use std::time::Duration;
 
@@ -199,7 +199,8 @@ impl Case {
     /// The case in the samples.
     pub fn value(&self) -> Value {
         let Layout { node_count, ppn } = self.layout;
-        let mut value = json!({ "program": self.work.name(), "ranks": self.layout.job_size(), "nodes": node_count, "ppn": ppn });
+        let mut value =
+            json!({ "program": self.work.name(), "ranks": self.layout.job_size(), "nodes": node_count, "ppn": ppn });
         match &self.remote {
             Some(remote) => value["remote-shell"] = remote.shell_name().into(),
             None if node_count > 1 => value["hosts"] = "virtual".into(),

@@ -164,7 +164,9 @@ impl Launcher {
         };
         let mut options = match (self.kind, &remote) {
             (Kind::Baseline { .. }, _) if case.work == Work::Jobs => return program,
-            (Kind::Baseline { spawners }, _) => return embedded(Program::SpawnBaseline, vec![job_size.to_string(), spawners.to_string()]),
+            (Kind::Baseline { spawners }, _) => {
+                return embedded(Program::SpawnBaseline, vec![job_size.to_string(), spawners.to_string()]);
+            }
             (Kind::LauncherBaseline, _) => words(&["--version"]),
             (Kind::Session, _) => self.in_session(case),
             (Kind::Prun, _) => prun::options(self, scratch, layout),
@@ -172,7 +174,7 @@ impl Launcher {
             (Kind::Echo, Some(remote)) => {
                 let server = embedded(Program::PmiEcho, vec![format!("{}:{{node}}:{job_size}", layout.ppn)]);
                 return shells(scratch, remote, &["--gate"], server);
-            },
+            }
             (Kind::Bare, None) => return program,
             (Kind::Bare, Some(remote)) => return shells(scratch, remote, &[], program),
             (Kind::Wireup, None) if layout.node_count == 1 => words(&["run", "-n", &job_size.to_string()]),

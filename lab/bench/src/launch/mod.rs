@@ -1,8 +1,8 @@
 //! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
 //!
-//! `launcher` knows how each launcher is told to start a job, `peers` finds those of others (`prun` one of them), `work`
-//! runs a case once, `session` is what runs beside a case that is timed in a session; `soak` runs many jobs through a
-//! session and looks at what its agents have more than before.
+//! `launcher` knows how each launcher is told to start a job, `peers` finds those of others (`prun` one of them),
+//! `work` runs a case once, `session` is what runs beside a case that is timed in a session; `soak` runs many jobs
+//! through a session and looks at what its agents have more than before.
 mod case;
 mod launcher;
 pub mod peers;
@@ -125,14 +125,8 @@ const THERE: [&str; 10] = [
     "pmix-exchange-16x16",
 ];
 const THERE_PMIX: [&str; 2] = ["pmix-fence-16x16", "pmix-direct-16x16"];
-const INITIATION: [&str; 6] = [
-    "initiation-4x1",
-    "initiation-8x1",
-    "initiation-16x1",
-    "initiation-16x2",
-    "initiation-16x4",
-    "initiation-16x8",
-];
+const INITIATION: [&str; 6] =
+    ["initiation-4x1", "initiation-8x1", "initiation-16x1", "initiation-16x2", "initiation-16x4", "initiation-16x8"];
 /// The default cases of `start`.
 const START: [&str; 2] = ["true-64x4", "true-16x16"];
 /// The stream of jobs is cut into this many slices, one per round, so that disturbances affect all launchers alike
@@ -307,11 +301,7 @@ fn launchers(chosen: &Chosen, wireup: Launcher, bench: &Bench) -> Vec<Launcher> 
 }
 
 /// The reason why a case cannot be run here; `reached` caches the result for each set of hosts and shell.
-fn obstacle(
-    case: &Case,
-    surroundings: &Surroundings,
-    reached: &mut Vec<(Remote, Option<String>)>,
-) -> Option<String> {
+fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
     if case.work == Work::MpiInit && surroundings.mpi_program.is_none() {
         return Some("needs --mpi-program".into());
     }

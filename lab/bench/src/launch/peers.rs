@@ -139,7 +139,9 @@ pub fn find(named: &[(String, PathBuf)], bench: &Bench) -> Vec<Launcher> {
         }
         let refuse = |why: &str| bench.absent(&path.display().to_string(), why);
         match ask(&path, "--version", &[], bench).as_deref().map(identify) {
-            Ok(Some((PeerKind::Srun, _))) if ask(&path, SRUN_PROBE, &[], bench).is_err() => refuse("no Slurm to run jobs"),
+            Ok(Some((PeerKind::Srun, _))) if ask(&path, SRUN_PROBE, &[], bench).is_err() => {
+                refuse("no Slurm to run jobs")
+            }
             Ok(Some((PeerKind::Flux, _))) if ask(&path, FLUX_PROBE, &[], bench).is_err() => {
                 refuse("no instance to run jobs; flux start makes one");
             }

@@ -48,7 +48,12 @@ impl RunningSession {
     ///
     /// # Errors
     /// It did not start; nothing of it is left.
-    pub fn raise(launcher: &Launcher, case: &Case, bench: &Bench, up_args: &[String]) -> Result<Option<RunningSession>, Failure> {
+    pub fn raise(
+        launcher: &Launcher,
+        case: &Case,
+        bench: &Bench,
+        up_args: &[String],
+    ) -> Result<Option<RunningSession>, Failure> {
         let before = leftovers::children_of(getpid());
         let begin = Instant::now();
         let end = match launcher.kind {

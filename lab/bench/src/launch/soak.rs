@@ -2,8 +2,8 @@
 //! after.
 //!
 //! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/misbehave.c`
-//! determines which of them crash, abort, or leave a process behind. The agents are looked at while nothing runs. Jobs of
-//! both sizes run first, so that whatever an agent creates once and keeps exists already before.
+//! determines which of them crash, abort, or leave a process behind. The agents are looked at while nothing runs. Jobs
+//! of both sizes run first, so that whatever an agent creates once and keeps exists already before.
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -62,7 +62,12 @@ pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_co
         let is_wide = number as u32 % WIDE_EVERY == WIDE_EVERY - 1;
         let part = slice(SLICE.min(jobs - begin), if is_wide { node_count } else { 1 })?;
         let Ended { well, badly, hung, elapsed_s } = part;
-        ended = Ended { well: ended.well + well, badly: ended.badly + badly, hung: ended.hung + hung, elapsed_s: ended.elapsed_s + elapsed_s };
+        ended = Ended {
+            well: ended.well + well,
+            badly: ended.badly + badly,
+            hung: ended.hung + hung,
+            elapsed_s: ended.elapsed_s + elapsed_s,
+        };
     }
     let after = look()?;
     up.end()?;
@@ -105,8 +110,8 @@ struct HeldByAgent {
 
 impl Held {
     /// A look at the session below `roots`, whose agents run `program` and whose ranks run programs of `folder`. It is
-    /// taken when two consecutive looks are equal and no agent woke up in between, so that everything that is ending has
-    /// ended.
+    /// taken when two consecutive looks are equal and no agent woke up in between, so that everything that is ending
+    /// has ended.
     fn when_quiet(roots: &[Pid], program: &Path, folder: &Path) -> Result<Held, Failure> {
         let begin = Instant::now();
         let mut last = Held::look(roots, program, folder)?;

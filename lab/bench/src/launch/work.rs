@@ -173,7 +173,8 @@ impl Surroundings<'_> {
         drop(busy);
         let mut measures = run?;
         let board = fs::read(board).map_err(wrong)?;
-        let [begin, end] = [8, 16].map(|at| board.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap_or_default())));
+        let [begin, end] = [8, 16]
+            .map(|at| board.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap_or_default())));
         if begin == 0 || end < begin {
             return Err(wrong("the ranks did not all meet"));
         }

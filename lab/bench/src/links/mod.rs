@@ -135,7 +135,8 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             leftovers::settle(&[]);
             for size in &sizes {
                 let case = json!({ "nodes": nodes, "fanout": subjects.fanout, "bytes": size });
-                let of_size = outcome.as_ref().map_err(Failure::clone).map(|all| all.iter().filter(|one| one.0 == *size));
+                let of_size =
+                    outcome.as_ref().map_err(Failure::clone).map(|all| all.iter().filter(|one| one.0 == *size));
                 match of_size {
                     Err(Failure::Interrupted) => return Ok(()),
                     Err(failure) => bench.add(&case, contestant, round, Err(failure)),
@@ -152,7 +153,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 }
 
 /// The values of one run, by size.
-fn once(subjects: &Subjects, subject: &Subject, limit: std::time::Duration) -> Result<Vec<(u32, Vec<Measure>)>, Failure> {
+fn once(
+    subjects: &Subjects,
+    subject: &Subject,
+    limit: std::time::Duration,
+) -> Result<Vec<(u32, Vec<Measure>)>, Failure> {
     let argv = subjects.command(subject).map_err(wrong)?;
     let (_, text) = subjects.bench.run(argv, limit)?;
     let notes = fs::read_to_string(subjects.bench.scratch.file("stderr")).map_err(wrong)?;
@@ -168,8 +173,8 @@ fn once(subjects: &Subjects, subject: &Subject, limit: std::time::Duration) -> R
 
 /// Parses `measured BYTES TIMES TOTAL MEDIAN LEAST` (ns); other text may precede it.
 ///
-/// The latency of messages is that of the median message, one way. For consecutive allgathers it is the mean: a node that
-/// was late for one may get the next one at once.
+/// The latency of messages is that of the median message, one way. For consecutive allgathers it is the mean: a node
+/// that was late for one may get the next one at once.
 fn read(line: &str, subject: &Subject) -> Option<(u32, Vec<Measure>)> {
     let (_, numbers) = line.split_once("measured ")?;
     let numbers: Vec<f64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -177,7 +182,10 @@ fn read(line: &str, subject: &Subject) -> Option<(u32, Vec<Measure>)> {
     let ways = if subject.is_round_trip() { 2.0 } else { 1.0 };
     let mean_s = total_ns / iterations.max(1.0) / ways / 1e9;
     let latency_s = if subject.is_gathered() { mean_s } else { median_ns / ways / 1e9 };
-    Some((bytes as u32, vec![seconds("latency", latency_s), seconds("mean", mean_s), rate("bandwidth", bytes / latency_s)]))
+    Some((
+        bytes as u32,
+        vec![seconds("latency", latency_s), seconds("mean", mean_s), rate("bandwidth", bytes / latency_s)],
+    ))
 }
 
 #[cfg(test)]

@@ -177,7 +177,9 @@ impl Subjects<'_> {
             None => "setsid -w".into(),
         };
         match self.cpus {
-            Some((first, second)) => format!("{there} taskset -c {}", if index.is_multiple_of(2) { first } else { second }),
+            Some((first, second)) => {
+                format!("{there} taskset -c {}", if index.is_multiple_of(2) { first } else { second })
+            }
             None => there,
         }
     }

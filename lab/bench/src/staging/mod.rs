@@ -1,8 +1,8 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
 //! A case is a `tree`. On each host stands a process of the benchmark (`host`; `hosts` are all of them), which starts
-//! relays and reads the memory of agents; `session` has the contestants that are wireup. The others are chains and trees
-//! of `programs/relay.c`, one relay on each host, started before the time counts.
+//! relays and reads the memory of agents; `session` has the contestants that are wireup. The others are chains and
+//! trees of `programs/relay.c`, one relay on each host, started before the time counts.
 pub mod host;
 mod hosts;
 mod session;
@@ -69,8 +69,8 @@ const MIB_MAX: u32 = 1 << 16;
 const FILES_MAX: u32 = 1_000_000;
 const ROUNDS_DEFAULT: u32 = 5;
 const LIMIT_S: u64 = 300;
-/// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the manifest
-/// twice.
+/// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
+/// manifest twice.
 const OVERHEAD: f64 = 1.25;
 /// The sessions, and the shapes in which relays are linked: a chain, and a tree with two below each.
 const SESSIONS: [&str; 2] = ["wireup", PLAIN];
@@ -156,7 +156,8 @@ fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Hosts) -> Result<M
     let env = vec![("RELAY_SECRET".into(), secret.into())];
     Invocation { env, ..bench.command(argv, bench.limit_or(LIMIT_S)) }.run(&bench.interrupt)?;
     let text = std::fs::read_to_string(bench.scratch.file("stdout")).map_err(wrong)?;
-    let time_s = relayed_s(&text, hosts.count() as u64, tree.bytes).ok_or_else(|| wrong(format!("the relays: {text}")))?;
+    let time_s =
+        relayed_s(&text, hosts.count() as u64, tree.bytes).ok_or_else(|| wrong(format!("the relays: {text}")))?;
     Ok(vec![rate("speed", tree.bytes as f64 / time_s), seconds("time", time_s)])
 }
 

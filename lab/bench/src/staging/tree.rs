@@ -56,7 +56,13 @@ impl Tree {
     ///
     /// # Errors
     /// This machine has not enough files, or a signal came.
-    pub fn make(kind: TreeKind, bytes: u64, small_files: u32, folder: &Path, interrupt: &Interrupt) -> io::Result<Tree> {
+    pub fn make(
+        kind: TreeKind,
+        bytes: u64,
+        small_files: u32,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> io::Result<Tree> {
         let tree = folder.join(kind.name());
         let stream = folder.join(format!("{}.stream", kind.name()));
         fs::create_dir(&tree)?;

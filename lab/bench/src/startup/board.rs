@@ -2,8 +2,8 @@
 //! clock readings.
 //!
 //! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the
-//! same memory. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one
-//! machine with virtual nodes.
+//! same memory. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on
+//! one machine with virtual nodes.
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

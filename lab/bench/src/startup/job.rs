@@ -142,7 +142,9 @@ pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
     let found = named.or_else(|| near(wireup)).or_else(|| near(&wireup_near()?));
     let missing = || {
         let folder = wireup.display();
-        wrong(format!("{LIBRARY} was not found beside {folder}, nor in ../lib from there: see --library; to build it: cargo xtask libraries"))
+        wrong(format!(
+            "{LIBRARY} was not found beside {folder}, nor in ../lib from there: see --library; to build it: cargo xtask libraries"
+        ))
     };
     Ok(std::path::absolute(found.ok_or_else(missing)?)?)
 }
@@ -254,8 +256,8 @@ fn fifo(path: &Path) -> Result<File, Failure> {
     OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(path).map_err(wrong)
 }
 
-/// Starts a job and runs steps of it in turns; the contestants are ways of doing the same. Then says what joining the job
-/// took, and what agents and clients hold at rest.
+/// Starts a job and runs steps of it in turns; the contestants are ways of doing the same. Then says what joining the
+/// job took, and what agents and clients hold at rest.
 pub fn turns(bench: &Bench, launch: &Launch, case: &Json, turns: &[Turn<Step>]) {
     if bench.lists(turns) || bench.interrupt.is_set() {
         return;

@@ -1,5 +1,5 @@
-//! libwireup beside what it replaces, in turns within the same minutes: barriers, the call that joins the job, whole jobs
-//! that use their group once as early as they can, and the first connection to a rank that computes.
+//! libwireup beside what it replaces, in turns within the same minutes: barriers, the call that joins the job, whole
+//! jobs that use their group once as early as they can, and the first connection to a rank that computes.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,15 @@ enum Ranks {
     Mpich,
 }
 
-fn turn<T>(bench: &Bench, part: &str, layout: Layout, rounds: u32, contestant: &str, what: T, lengths: Lengths) -> Turn<T> {
+fn turn<T>(
+    bench: &Bench,
+    part: &str,
+    layout: Layout,
+    rounds: u32,
+    contestant: &str,
+    what: T,
+    lengths: Lengths,
+) -> Turn<T> {
     let case = super::case(part, layout, lengths);
     Turn { contestant: contestant.to_owned(), case, rounds: bench.rounds.unwrap_or(rounds), what }
 }
@@ -86,8 +94,9 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
     let joining = |name, launch| turn(bench, "joining", JOINS, JOINS_ROUNDS, name, launch, lengths);
     let turns = [joining("pmi2-init", launch.clone()), joining("wu-open", launch.with_groups("agents"))];
     bench.turns(&turns, |launch, _| with_job(bench, launch, |job| job.joins()));
-    // The node's group of 64 ranks from `main`; and from exec of rank 0 to a byte answered by the last rank: of 16 ranks on
-    // 4 nodes, and of as many ranks as the machine has cores, each on a node of its own, so that none waits for a core.
+    // The node's group of 64 ranks from `main`; and from exec of rank 0 to a byte answered by the last rank: of 16
+    // ranks on 4 nodes, and of as many ranks as the machine has cores, each on a node of its own, so that none waits
+    // for a core.
     let apart = Layout { node_count: (bench.machine.cpus as u32).clamp(1, 64), ppn: 1 };
     let node = [("mpich-split", Ranks::Mpich), ("node-group", Ranks::Wireup), ("node-instant-on", Ranks::InstantOn)];
     let byte = [
@@ -163,10 +172,15 @@ fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
 
 /// The first connection to a rank that computes on all cores, with the library's thread and without (`spinning.c`).
 pub fn spinning(bench: &Bench) -> Result<(), Problem> {
-    let contestants =
-        [("thread-tcp", ["thread", "1"]), ("no-thread-tcp", ["alone", "1"]), ("thread-udp", ["thread", "2"]), ("no-thread-udp", ["alone", "2"])];
+    let contestants = [
+        ("thread-tcp", ["thread", "1"]),
+        ("no-thread-tcp", ["alone", "1"]),
+        ("thread-udp", ["thread", "2"]),
+        ("no-thread-udp", ["alone", "2"]),
+    ];
     let lengths = Lengths { value: 1, key: 0 };
-    let turns = contestants.map(|(name, words)| turn(bench, "spinning", SPINNING, SPINNING_ROUNDS, name, words, lengths));
+    let turns =
+        contestants.map(|(name, words)| turn(bench, "spinning", SPINNING, SPINNING_ROUNDS, name, words, lengths));
     let launch = Launch::new(bench, SPINNING)?;
     bench.turns(&turns, |words, _| {
         let result = bench.scratch.empty_file("spinning-result").map_err(wrong)?;

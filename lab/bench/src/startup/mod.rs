@@ -1,8 +1,8 @@
 //! `wireup bench exchange`: startup exchanges with every scheme, in real processes (S1 tables I and II, figure 9).
 //!
-//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other; `agents`
-//! reads what agents and clients use, `trace` what agents have counted. `library` times libwireup beside what it
-//! replaces, `hydra` the unmodified client under Hydra.
+//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other;
+//! `agents` reads what agents and clients use, `trace` what agents have counted. `library` times libwireup beside what
+//! it replaces, `hydra` the unmodified client under Hydra.
 mod agents;
 pub mod board;
 mod hydra;
@@ -28,8 +28,7 @@ use scheme::{Lengths, SCHEMES, Scheme, Step, named};
 pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes. Default: 16,64,256,1024,4096,8192,16384.");
 pub const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node; nodes are virtual.").or("16");
 pub const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "N", "Length of a value.").or("18");
-pub const KEY_BYTES: Flag =
-    Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");
+pub const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");
 const REPEAT: Flag =
     Flag::value(&["--repeat"], "N", "Exchanges of a round, one behind the other; their mean counts.").or("4");
 pub const SCHEME: Flag = Flag::value(
@@ -41,9 +40,8 @@ pub const SCHEME: Flag = Flag::value(
 const EXCHANGES: Flag =
     Flag::value(&["--exchange"], "A,B,..", "A job for each of these of wireup run's --exchange; auto gives no flag.")
         .or(AUTO);
-const PARTS: Flag =
-    Flag::value(&["--part"], "A,B,..", "Only these: times, bytes, memory, peer, library, spinning.")
-        .or("times,bytes,memory,peer,library,spinning");
+const PARTS: Flag = Flag::value(&["--part"], "A,B,..", "Only these: times, bytes, memory, peer, library, spinning.")
+    .or("times,bytes,memory,peer,library,spinning");
 const BYTES_RANKS: Flag =
     Flag::value(&["--bytes-ranks"], "A,B,..", "Job sizes at which bytes are counted.").or("4096,8192");
 const MEMORY: Flag =
@@ -110,7 +108,9 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             }
             "memory" => memory(bench, &choice, held)?,
             "peer" => hydra::run(bench, line.last(PEER, Value::path)?, choice.lengths)?,
-            "library" => library::run(bench, choice.lengths, std::path::absolute(line.one(MPI_FIRST_USE, Value::path)?)?)?,
+            "library" => {
+                library::run(bench, choice.lengths, std::path::absolute(line.one(MPI_FIRST_USE, Value::path)?)?)?
+            }
             _ => library::spinning(bench)?,
         }
     }
@@ -150,7 +150,9 @@ impl Choice {
     /// One does not.
     pub fn layouts(&self, sizes: Vec<u32>) -> Result<Vec<Layout>, Error> {
         match sizes.iter().find(|size| *size % self.ppn.min(**size) != 0) {
-            Some(ranks) => together(format!("{ranks} ranks do not fill a whole number of nodes with {} each", self.ppn)),
+            Some(ranks) => {
+                together(format!("{ranks} ranks do not fill a whole number of nodes with {} each", self.ppn))
+            }
             None => Ok(sizes.into_iter().map(|size| Layout::of(size, self.ppn)).collect()),
         }
     }
@@ -197,7 +199,11 @@ fn times(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str, repeat:
         case: case.clone(),
         rounds: scheme.rounds(layout.job_size(), bench.rounds),
         // A step that takes seconds is not repeated.
-        what: Step::exchange(scheme, choice.lengths).repeated(if scheme.is_long(layout.job_size()) { 1 } else { repeat }),
+        what: Step::exchange(scheme, choice.lengths).repeated(if scheme.is_long(layout.job_size()) {
+            1
+        } else {
+            repeat
+        }),
     };
     let turns: Vec<Turn<Step>> = choice.fitting(&SCHEMES, layout).map(turn).collect();
     job::turns(bench, &launch(bench, layout, exchange)?, &case, &turns);

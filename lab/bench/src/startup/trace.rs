@@ -8,17 +8,16 @@ use crate::samples::{Measures, bytes, count};
 /// The event in which a node's agent reports what its links have carried for the job's exchanges.
 const TRAFFIC: &str = "exchange traffic";
 
-/// What one exchange of the whole job has brought into its nodes: payload per value of the job. Over all links: the worst
-/// node and the mean; then the worst node for each kind of link: from children, from the parent, direct.
+/// What one exchange of the whole job has brought into its nodes: payload per value of the job. Over all links: the
+/// worst node and the mean; then the worst node for each kind of link: from children, from the parent, direct.
 ///
 /// # Errors
 /// The text is not a trace, or lacks a node.
 pub fn evaluate(text: &str, layout: Layout) -> Result<Measures, Failure> {
     let value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("trace: {error}")))?;
     let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);
-    let ways = |event: &Value, name: &str| {
-        ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0))
-    };
+    let ways =
+        |event: &Value, name: &str| ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0));
     let nodes: Vec<([u64; 3], [u64; 3])> =
         events.map(|event| (ways(event, "bytes_in"), ways(event, "frames_in"))).collect();
     if nodes.len() != layout.node_count as usize {
