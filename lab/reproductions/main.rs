@@ -9,7 +9,7 @@ mod s4;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use wireup_bench::bench::{self, Benchmark};
+use wireup_bench::bench::{self, Benchmark, benchmark};
 use wireup_flags::{Command, Words};
 
 const REPRODUCE: Command = Command {
@@ -29,11 +29,11 @@ wireup-reproduce NAME --help lists the flags of one.
 };
 
 const ALL: [Benchmark; 5] = [
-    Benchmark { name: "init", command: &s1::INIT, run: s1::init },
-    Benchmark { name: "overlap", command: &s1::OVERLAP, run: s1::overlap },
-    Benchmark { name: "steps", command: &s2::STEPS, run: s2::steps },
-    Benchmark { name: "groups", command: &s2::GROUPS, run: s2::groups },
-    Benchmark { name: "s4", command: &s4::COMMAND, run: s4::run },
+    benchmark("init", &s1::INIT, s1::init),
+    benchmark("overlap", &s1::OVERLAP, s1::overlap),
+    benchmark("steps", &s2::STEPS, s2::steps),
+    benchmark("groups", &s2::GROUPS, s2::groups),
+    benchmark("s4", &s4::COMMAND, s4::run),
 ];
 
 fn main() -> ExitCode {

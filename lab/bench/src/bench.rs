@@ -39,6 +39,16 @@ pub struct Benchmark {
     pub name: &'static str,
     pub command: &'static Command,
     pub run: fn(&Bench) -> Result<(), Problem>,
+    /// Whether launchers of others take part, which may fail without making the benchmark fail.
+    pub has_strangers: bool,
+}
+
+pub const fn benchmark(
+    name: &'static str,
+    command: &'static Command,
+    run: fn(&Bench) -> Result<(), Problem>,
+) -> Benchmark {
+    Benchmark { name, command, run, has_strangers: false }
 }
 
 pub struct Bench {
@@ -71,7 +81,7 @@ pub struct Turn<T> {
 /// Runs the benchmark that the first of `words` names, and returns the exit code; `program` has the flags before it.
 pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -> u8 {
     let shown = words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let (bench, run) = match prepare(program, benchmarks, words, &shown) {
+    let (bench, chosen) = match prepare(program, benchmarks, words, &shown) {
         Ok(Ok(prepared)) => prepared,
         Ok(Err(help)) => {
             print!("{help}");
@@ -86,7 +96,7 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -
             return EXIT_OWN_FAILURE;
         }
     };
-    let outcome = run(&bench);
+    let outcome = (chosen.run)(&bench);
     let mut samples = bench.samples.borrow_mut();
     samples.show();
     match (outcome, samples.broken.take()) {
@@ -103,8 +113,7 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -
             eprintln!("wireup {}: {}: {error}", program.name, JSON.name());
             EXIT_OWN_FAILURE
         }
-        // Launchers of others may fail; ours and what belongs to a benchmark may not.
-        (Ok(()), None) if !bench.is_dry && !samples.is_complete(!crate::launch::NAMES.contains(&bench.name)) => {
+        (Ok(()), None) if !bench.is_dry && !samples.is_complete(!chosen.has_strangers) => {
             eprintln!("wireup {}: a case has measured nothing; the lines above say why", program.name);
             EXIT_OWN_FAILURE
         }
@@ -112,15 +121,15 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -
     }
 }
 
-type Prepared = (Bench, fn(&Bench) -> Result<(), Problem>);
+type Prepared<'a> = (Bench, &'a Benchmark);
 
 /// The benchmark, ready to run; or the help text that was asked for.
-fn prepare(
+fn prepare<'a>(
     program: &Command,
-    benchmarks: &[Benchmark],
+    benchmarks: &'a [Benchmark],
     words: Vec<OsString>,
     shown: &[String],
-) -> Result<Result<Prepared, String>, Problem> {
+) -> Result<Result<Prepared<'a>, String>, Problem> {
     debug_assert!(matches!(program.words, Words::Program));
     let Some(line) = program.parse(words)? else { return Ok(Err(program.help())) };
     let mut words = line.words.into_iter();
@@ -144,7 +153,7 @@ fn prepare(
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
     let name = chosen.name;
     let bench = Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry };
-    Ok(Ok((bench, chosen.run)))
+    Ok(Ok((bench, chosen)))
 }
 
 impl Bench {

@@ -29,7 +29,7 @@ mod tap;
 
 use std::ffi::OsString;
 
-use bench::Benchmark;
+use bench::{Benchmark, benchmark};
 use wireup_flags::{Command, Words};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
@@ -66,16 +66,16 @@ pub const COMMANDS: [&Command; 8] = [
 ];
 
 const BENCHMARKS: [Benchmark; 10] = [
-    Benchmark { name: "launch", command: &launch::COMMAND, run: launch::run },
-    Benchmark { name: "start", command: &launch::COMMAND, run: launch::run },
-    Benchmark { name: "jobs", command: &launch::COMMAND, run: launch::run },
-    Benchmark { name: "exchange", command: &startup::COMMAND, run: startup::run },
-    Benchmark { name: "modex", command: &modex::COMMAND, run: modex::run },
-    Benchmark { name: "spawn", command: &spawn::COMMAND, run: spawn::run },
-    Benchmark { name: "stage", command: &staging::COMMAND, run: staging::run },
-    Benchmark { name: "p2p", command: &links::COMMAND, run: links::run },
-    Benchmark { name: "coll", command: &links::COMMAND, run: links::run },
-    Benchmark { name: "tap", command: &tap::COMMAND, run: tap::run },
+    Benchmark { has_strangers: true, ..benchmark("launch", &launch::COMMAND, launch::run) },
+    Benchmark { has_strangers: true, ..benchmark("start", &launch::COMMAND, launch::run) },
+    Benchmark { has_strangers: true, ..benchmark("jobs", &launch::COMMAND, launch::run) },
+    benchmark("exchange", &startup::COMMAND, startup::run),
+    benchmark("modex", &modex::COMMAND, modex::run),
+    benchmark("spawn", &spawn::COMMAND, spawn::run),
+    benchmark("stage", &staging::COMMAND, staging::run),
+    benchmark("p2p", &links::COMMAND, links::run),
+    benchmark("coll", &links::COMMAND, links::run),
+    benchmark("tap", &tap::COMMAND, tap::run),
 ];
 
 /// Runs `wireup bench ARGS` and returns the exit code; `args` come after the word `bench`.

@@ -26,9 +26,6 @@ pub use launcher::{Kind, Launcher};
 use session::RunningSession;
 use work::Surroundings;
 
-/// The benchmarks of this folder: a launcher of others that fails does not make them fail.
-pub const NAMES: [&str; 3] = ["launch", "start", "jobs"];
-
 const CASE: Flag = Flag::value(
     &["--case"],
     "NAME",

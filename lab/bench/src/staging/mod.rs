@@ -22,7 +22,7 @@ use crate::net::secret;
 use crate::programs::Program;
 use crate::samples::{Measures, rate, seconds};
 use hosts::Hosts;
-use session::Session;
+use session::{LIMIT_S, SESSIONS, Session};
 use tree::{Tree, TreeKind};
 
 const TREES: Flag = Flag::value(&["--tree"], "A,B,..", "Only these.").or("mixed,random,small");
@@ -68,13 +68,10 @@ const MIB_MAX: u32 = 1 << 16;
 /// A set has hardly more entries, and each file at least a byte.
 const FILES_MAX: u32 = 1_000_000;
 const ROUNDS_DEFAULT: u32 = 5;
-const LIMIT_S: u64 = 300;
 /// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
 /// manifest twice.
 const OVERHEAD: f64 = 1.25;
-/// The sessions, and the shapes in which relays are linked: a chain, and a tree with two below each.
-const SESSIONS: [&str; 2] = ["wireup", PLAIN];
-const PLAIN: &str = "wireup-plain";
+/// The shapes in which relays are linked: a chain, and a tree with two below each.
 const RELAYS: [&str; 2] = ["chain", "binary-tree"];
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::LIMIT_S;
 use super::hosts::{Agent, Hosts};
 use super::tree::Tree;
 use crate::bench::Bench;
@@ -13,6 +12,10 @@ use crate::command::{Failure, Invocation, wrong};
 use crate::leftovers::Interrupt;
 use crate::samples::{Measures, bytes, rate, seconds, value_of};
 
+/// The sessions that take part: with encrypted links, the default, and with plain ones.
+pub const SESSIONS: [&str; 2] = ["wireup", "wireup-plain"];
+/// Bound on each command (s).
+pub const LIMIT_S: u64 = 300;
 /// Time limit for ending a session (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
@@ -42,7 +45,7 @@ impl<'a> Session<'a> {
         let others: BTreeSet<Agent> = hosts.agents()?.into_iter().map(|(agent, _)| agent).collect();
         let list = bench.hosts.join(",");
         let mut words = vec!["up", "--name", &session.name, "--remote-shell", remote_shell, "--hosts", &list];
-        if contestant == super::PLAIN {
+        if contestant == SESSIONS[1] {
             words.push("--plain-links");
         }
         session.wireup(words, &bench.interrupt).map_err(|failure| match failure {

@@ -127,7 +127,8 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Resul
         time("whole", each(last(|slot| slot.end_ns) - opened_ns)),
     ];
     // The time of the starting call is that of the last repetition.
-    let by_rank: [(&str, fn(&Slot) -> u64, bool); 3] = [
+    type OfRank = (&'static str, fn(&Slot) -> u64, bool);
+    let by_rank: [OfRank; 3] = [
         ("rank", |slot| slot.end_ns - slot.start_ns, true),
         ("ready", |slot| slot.ready_ns - slot.start_ns, true),
         ("start-cpu", |slot| slot.start_cpu_ns, false),

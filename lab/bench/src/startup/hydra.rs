@@ -7,6 +7,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use super::choice::case;
 use super::job::{Launch, with_job};
 use super::scheme::{Lengths, Step, named};
 use crate::bench::{Bench, Problem, Turn};
@@ -27,7 +28,7 @@ const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\
 
 /// `peer` is the Hydra that the user names.
 pub fn run(bench: &Bench, peer: Option<PathBuf>, lengths: Lengths) -> Result<(), Problem> {
-    let case = super::case("peer", LAYOUT, lengths);
+    let case = case("peer", LAYOUT, lengths);
     let turn = |contestant: &str, what| Turn {
         contestant: contestant.to_owned(),
         case: case.clone(),

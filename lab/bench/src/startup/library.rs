@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::job::{Launch, with_job};
+use super::choice::case;
+use super::job::{self, Launch, with_job};
 use super::scheme::{Lengths, Operation, Step};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
@@ -56,7 +57,7 @@ fn turn<T>(
     what: T,
     lengths: Lengths,
 ) -> Turn<T> {
-    let case = super::case(part, layout, lengths);
+    let case = case(part, layout, lengths);
     Turn { contestant: contestant.to_owned(), case, rounds: bench.rounds.unwrap_or(rounds), what }
 }
 
@@ -69,7 +70,7 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
     };
     let turns = [of_two("bare-8-bytes", Operation::Bare), of_two("barrier-peers", Operation::Barrier)];
     let launch = Launch::new(bench, PAIR)?.with_groups("peers");
-    super::job::turns(bench, &launch, &turns[0].case, &turns);
+    job::turns(bench, &launch, &turns[0].case, &turns);
     // A barrier of 64 ranks by the agents' engine, and the fence of our libpmi2, in two jobs that take turns.
     let of_64 = |name, is_ours| turn(bench, "barrier of agents", BARRIER, BARRIER_ROUNDS, name, is_ours, lengths);
     let turns = [of_64("fence-alone", false), of_64("barrier-agents", true)];

@@ -5,6 +5,7 @@
 //! it replaces, `hydra` the unmodified client under Hydra.
 mod agents;
 pub mod board;
+mod choice;
 mod hydra;
 pub mod job;
 mod library;
@@ -13,30 +14,21 @@ mod trace;
 
 use std::fs;
 
-use serde_json::{Value as Json, json};
-use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use serde_json::Value as Json;
+use wireup_flags::{Command, Flag, Section, Value, Words};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, together};
-use crate::layout::{JOB_SIZE_MAX, Layout};
+use crate::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::layout::Layout;
 use crate::samples::{WARM_UP, bytes};
+pub use choice::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
 pub use job::library;
 use job::{Launch, with_job};
-use scheme::{Lengths, SCHEMES, Scheme, Step, named};
+use scheme::{SCHEMES, Scheme, Step, named};
 
-pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes. Default: 16,64,256,1024,4096,8192,16384.");
-pub const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node; nodes are virtual.").or("16");
-pub const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "N", "Length of a value.").or("18");
-pub const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");
 const REPEAT: Flag =
     Flag::value(&["--repeat"], "N", "Exchanges of a round, one behind the other; their mean counts.").or("4");
-pub const SCHEME: Flag = Flag::value(
-    &["--scheme"],
-    "A,B,..",
-    "Only these: text-fence text-get-2 text-get-all fence fence-get-2 fence-get-all ifence allgather-copy allgather \
-     iallgather-copy iallgather ring.",
-);
 const EXCHANGES: Flag =
     Flag::value(&["--exchange"], "A,B,..", "A job for each of these of wireup run's --exchange; auto gives no flag.")
         .or(AUTO);
@@ -80,9 +72,6 @@ const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
 /// More repetitions do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
-/// The capacity of the client (bytes).
-const VALUE_LEN_MAX: u32 = 1024;
-const KEY_LEN_MAX: u32 = 15;
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -115,80 +104,6 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-/// What jobs and exchanges are run.
-pub struct Choice {
-    pub layouts: Vec<Layout>,
-    ppn: u32,
-    /// All if empty.
-    pub schemes: Vec<Scheme>,
-    pub lengths: Lengths,
-}
-
-impl Choice {
-    /// `ranks` are the job sizes if the line has none.
-    ///
-    /// # Errors
-    /// The line is wrong.
-    pub fn read(line: &Line, ranks: &[u32]) -> Result<Choice, Error> {
-        let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
-        let lengths = Lengths {
-            value: line.one(VALUE_BYTES, |value| value.number_in(8, VALUE_LEN_MAX))?,
-            key: line.one(KEY_BYTES, key_bytes)?,
-        };
-        let schemes = line.last(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?.unwrap_or_default();
-        let ppn = line.one(PPN, Value::at_least_one)?;
-        let mut choice = Choice { layouts: Vec::new(), ppn, schemes, lengths };
-        choice.layouts = choice.layouts(line.last(RANKS, sizes)?.unwrap_or_else(|| ranks.to_vec()))?;
-        Ok(choice)
-    }
-
-    /// Jobs of these sizes, which must fill their nodes.
-    ///
-    /// # Errors
-    /// One does not.
-    pub fn layouts(&self, sizes: Vec<u32>) -> Result<Vec<Layout>, Error> {
-        match sizes.iter().find(|size| *size % self.ppn.min(**size) != 0) {
-            Some(ranks) => {
-                together(format!("{ranks} ranks do not fill a whole number of nodes with {} each", self.ppn))
-            }
-            None => Ok(sizes.into_iter().map(|size| Layout::of(size, self.ppn)).collect()),
-        }
-    }
-
-    fn jobs(&self, exchanges: Vec<String>) -> Vec<(Layout, String)> {
-        let with = |layout: &Layout| exchanges.iter().map(|exchange| (*layout, exchange.clone())).collect::<Vec<_>>();
-        self.layouts.iter().flat_map(with).collect()
-    }
-
-    pub fn case(&self, part: &str, layout: Layout) -> Json {
-        case(part, layout, self.lengths)
-    }
-
-    /// The chosen ones of these schemes that can be run in such a job.
-    pub fn fitting<'a>(&'a self, schemes: &'a [Scheme], layout: Layout) -> impl Iterator<Item = Scheme> + 'a {
-        let is_wanted = |scheme: &Scheme| self.schemes.is_empty() || self.schemes.contains(scheme);
-        let fits = move |scheme: &Scheme| scheme.fits(layout.job_size(), self.lengths.value);
-        schemes.iter().copied().filter(move |scheme| is_wanted(scheme) && fits(scheme))
-    }
-}
-
-fn case(part: &str, layout: Layout, Lengths { value, key }: Lengths) -> Json {
-    let Layout { node_count, ppn } = layout;
-    json!({
-        "part": part, "ranks": layout.job_size(), "nodes": node_count, "ppn": ppn, "value-bytes": value, "key-bytes": key,
-    })
-}
-
-/// A rank has at most five digits.
-fn key_bytes(value: &Value) -> Result<u32, Error> {
-    let len = value.number_in(0, KEY_LEN_MAX).ok().filter(|len| *len == 0 || *len >= 5);
-    len.ok_or_else(|| value.refused(format!("expected 0, or 5 to {KEY_LEN_MAX}")))
-}
-
-pub fn sizes(value: &Value) -> Result<Vec<u32>, Error> {
-    value.list(|size| size.number_in(1, JOB_SIZE_MAX))
 }
 
 fn times(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str, repeat: u32) -> Result<(), Problem> {

@@ -8,6 +8,9 @@ use crate::samples::{Measures, bytes, count};
 /// The event in which a node's agent reports what its links have carried for the job's exchanges.
 const TRAFFIC: &str = "exchange traffic";
 
+/// Bytes and frames into one node: from children, from the parent, over direct links.
+type Traffic = ([u64; 3], [u64; 3]);
+
 /// What one exchange of the whole job has brought into its nodes: payload per value of the job. Over all links: the
 /// worst node and the mean; then the worst node for each kind of link: from children, from the parent, direct.
 ///
@@ -18,13 +21,12 @@ pub fn evaluate(text: &str, layout: Layout) -> Result<Measures, Failure> {
     let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);
     let ways =
         |event: &Value, name: &str| ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0));
-    let nodes: Vec<([u64; 3], [u64; 3])> =
-        events.map(|event| (ways(event, "bytes_in"), ways(event, "frames_in"))).collect();
+    let nodes: Vec<Traffic> = events.map(|event| (ways(event, "bytes_in"), ways(event, "frames_in"))).collect();
     if nodes.len() != layout.node_count as usize {
         return Err(wrong(format!("trace: {} of {} nodes told their traffic", nodes.len(), layout.node_count)));
     }
     let values = f64::from(layout.job_size());
-    let most = |of: &dyn Fn(&([u64; 3], [u64; 3])) -> u64| nodes.iter().map(of).max().unwrap_or(0) as f64;
+    let most = |of: &dyn Fn(&Traffic) -> u64| nodes.iter().map(of).max().unwrap_or(0) as f64;
     let all = nodes.iter().flat_map(|(bytes, _)| bytes).sum::<u64>() as f64;
     Ok(vec![
         bytes("in-per-value", most(&|(bytes, _)| bytes.iter().sum()) / values),
