@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_scratch_directory_is_private_and_removed() {
-        let scratch = Scratch::create().unwrap();
+        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let dir = scratch.dir.clone();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         for &program in Program::ALL {

@@ -317,7 +317,7 @@ mod tests {
         // A disturbance in the third round affects both; the ratio of the medians would be 1.5.
         let text = text(&samples.rows, &samples.failures);
         assert!(
-            text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12.0 s)  x 1.200  3 rounds"),
+            text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12 s)  x 1.200  3 rounds"),
             "{text}"
         );
     }

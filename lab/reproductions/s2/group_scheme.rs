@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn every_scheme_has_a_call_of_its_own() {
-        let (place, lengths) = (Place { node_count: 4, ppn: 4 }, Lengths { value: 18, key: 9 });
-        let calls: Vec<Call> = SCHEMES.iter().map(|scheme| scheme.call(place, lengths)).collect();
+        let (layout, lengths) = (Layout { node_count: 4, ppn: 4 }, Lengths { value: 18, key: 9 });
+        let calls: Vec<Call> = SCHEMES.iter().map(|scheme| scheme.call(layout, lengths)).collect();
         for (at, call) in calls.iter().enumerate() {
             assert!(!calls[..at].contains(call), "{call:?}");
         }

@@ -162,10 +162,10 @@ mod tests {
 
     #[test]
     fn sessions_are_started_on_the_nodes_of_their_case() {
-        let case: Case = "true-4x2".parse().unwrap();
+        let case = Case::named("true-4x2", &[], "rsh").unwrap();
         let name = session_name();
         assert_eq!(up_words(&case).join(" "), format!("up --name {name} --virtual-nodes 4"));
-        let case = Case::on_hosts("true-2x2", &["a".into(), "b".into(), "c".into()], "rsh").unwrap();
+        let case = Case::named("true-2x2", &["a".into(), "b".into(), "c".into()], "rsh").unwrap();
         assert_eq!(up_words(&case).join(" "), format!("up --name {name} --hosts a,b --remote-shell rsh"));
     }
 }
