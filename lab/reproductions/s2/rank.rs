@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
 use wireup_capi::job::Job;
 use wireup_capi::net::now_ns;
-use wireup_capi::place::Place;
+use wireup_capi::job_slot::JobSlot;
 
 use super::column::Column;
 use crate::s4::sockets::{self, Half};
@@ -28,7 +28,7 @@ const TAG: u32 = 7;
 /// Nobody waits longer for a message (ms).
 const WAIT_MS_MAX: i32 = 300_000;
 
-static PLACE: Place<()> = Place::new();
+static JOB: JobSlot<()> = JobSlot::new();
 
 /// Runs a rank; `args` are those after the word: its column, the clock at the start of the job, how many others it has
 /// a message for.
@@ -67,7 +67,7 @@ fn run(args: &[OsString]) -> Result<String, String> {
     let column = Column::of(column).ok_or(own)?;
     let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
     more_descriptors()?;
-    let mut job = Job::join(&PLACE).map_err(shown)?;
+    let mut job = Job::join(&JOB).map_err(shown)?;
     let joined = now_ns();
     let rank = job.rank;
     let (timed, job) = match column {
@@ -84,7 +84,7 @@ fn run(args: &[OsString]) -> Result<String, String> {
     };
     let Timed { phases, end, connected } = timed;
     connected.into_iter().for_each(sockets::close);
-    PLACE.leave(job.with).map_err(shown)?;
+    JOB.leave(job.with).map_err(shown)?;
     let told = |phase: Option<u64>| phase.map_or("-".to_owned(), |ns| ns.to_string());
     let phases: Vec<String> = phases.into_iter().map(told).collect();
     Ok(format!("measured {} {rank} {} {} {end}", column.name(), joined - begin, phases.join(" ")))
