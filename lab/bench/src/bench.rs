@@ -149,7 +149,8 @@ fn prepare<'a>(
     let scratch = Scratch::create_in(&std::path::absolute(folder.unwrap_or_else(std::env::temp_dir))?)?;
     let machine = Machine::look();
     println!("{}", machine.describe());
-    let samples = RefCell::new(Samples::create(chosen.name, shown, &machine, json.as_deref())?);
+    let samples = Samples::create(chosen.name, shown, &machine, json.as_deref());
+    let samples = RefCell::new(samples.map_err(|error| wrong(format!("{}: {error}", JSON.name())))?);
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
     let name = chosen.name;
     let bench = Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry };
