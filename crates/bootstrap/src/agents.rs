@@ -5,7 +5,7 @@
 //! Every rank computes its own result from all values, which the ranks of a node share. One exchange each, whatever the
 //! operation; the bytes that reach a node are those of all members, so long contents belong to the peers' engine.
 
-use crate::context::Error;
+use crate::error::Error;
 use crate::operation::Operation;
 use alloc::vec::Vec;
 use wireup_capi::job::{Gathered, Job, MAX_LEN};

@@ -19,7 +19,7 @@
 //! Whoever only reads the exchanges learns nothing. Whoever can change them can put keys of his own in the place of the
 //! ranks', and then learns the secret: the server is trusted to return what each rank has published.
 
-use crate::context::Error;
+use crate::error::Error;
 use crate::network::proof::{SEAL_LEN, Secret};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

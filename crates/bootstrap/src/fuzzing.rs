@@ -2,9 +2,9 @@
 //! `ranks_datagrams` search for violations.
 
 use crate::network::carrier::{Happened, Number};
-use crate::network::datagrams::endpoint::{Endpoint, QUOTE_LEN, Refusal};
+use crate::network::datagrams::endpoint::{Endpoint, Refusal};
 use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
-use crate::network::datagrams::open::{DATA, header};
+use crate::network::datagrams::open::{DATA, QUOTE_LEN, header};
 use crate::network::messages::{Broken, Unframed};
 use crate::network::proof::{Next, Proof, Purpose, SEAL_LEN, Secret, builder, message};
 use crate::network::tcp::stream::{Stream, push_unit, take_unit, unit_left};

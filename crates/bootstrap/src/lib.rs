@@ -1,5 +1,8 @@
 //! From the start of a process to "I can talk to any other of my job": for the authors of communication libraries.
 //!
+//! A crate of its own beside `libwireup`, because a static library for C cannot be a dependency: measuring programs and
+//! fuzz targets call this one from Rust. It joins PMI (`capi`) with the ranks' network (`group`) and with libfabric.
+//!
 //! ```text
 //!   Context ── groups ── agents' engine: the allgathers of the job's server     (whole job; goes on while ranks compute)
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
@@ -9,6 +12,7 @@
 //! which agents do that, `answers` what the server has said; `network` carries the messages of the peers' engine.
 //! `libwireup` is the C interface to this.
 #![no_std]
+#![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
@@ -17,15 +21,18 @@ mod agents;
 mod agreement;
 mod answers;
 mod context;
+mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod network;
 mod operation;
+mod pairs;
 mod parts;
 mod start;
 mod view;
 
-pub use context::{Context, Counts, Engine, Error, Group};
+pub use context::{Context, Counts, Engine, Group};
+pub use error::Error;
 pub use network::Transport;
 pub use operation::{Operation, Request};
 pub use start::{Phases, Start};

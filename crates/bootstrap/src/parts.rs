@@ -4,7 +4,7 @@
 //! when it is first needed. Every member makes the same groups in the same order, so the contexts are the same
 //! everywhere without a message.
 
-use crate::context::Error;
+use crate::error::Error;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wireup_capi::job::Job;

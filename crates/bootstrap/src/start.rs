@@ -11,7 +11,7 @@
 //! rank. With a ring a rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
 
 use crate::agreement::agree;
-use crate::context::Error;
+use crate::error::Error;
 use crate::network::proof::of_library;
 use crate::network::{Listener, Network, Transport, known};
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,15 @@
 //! What the C libraries share: blocking calls that drive the engine of `wireup-client`, and the C side of every
 //! function.
 //!
-//! `start` finds the PMI server through the environment; `further` joins the agent where another library of the
-//! process has the inherited socket. `server` drives the conversation with the PMI server over a `socket`, and maps
+//! A crate of its own, because `libpmi` and `libpmi2` are linked from it and `client` alone: no group, no cipher and no
+//! thread gets into them. It has all the calls into the C library, so the crates above it need no `unsafe` for those.
+//!
+//! `start` finds the PMI server through the environment; `secondary_client` joins the agent where another library of
+//! the process has the inherited socket. `server` drives the conversation with the PMI server over a `socket`, and maps
 //! the memory that this server shares (`mapping`). `job` is everything that a process does in its job: put, get,
 //! collectives, names, addresses. `net` has TCP, UDP and timers for connections between ranks.
 //!
-//! `place` holds the one static of a library, behind a `lock`; `fork` detects that the process was forked; `thread`
+//! `job_slot` holds the one static of a library, behind a `lock`; `fork` detects that the process was forked; `thread`
 //! starts a thread of the C library. `text` and `ints` read and write C strings and numbers, `clique` finds the ranks
 //! of this node, `codes` are return values. `scripted` is a server for tests.
 //!
@@ -24,15 +27,15 @@ mod memory;
 pub mod clique;
 pub mod codes;
 pub mod fork;
-pub mod further;
 pub mod ints;
 pub mod job;
+pub mod job_slot;
 pub mod lock;
 pub mod mapping;
 pub mod net;
-pub mod place;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
+pub mod secondary_client;
 pub mod server;
 pub mod socket;
 pub mod start;

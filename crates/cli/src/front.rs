@@ -4,15 +4,19 @@
 //! standard (`standard`), Hydra and Intel MPI (`hydra`), Open MPI and PRRTE (`open_mpi`), Slurm (`srun`). Nothing here
 //! runs a job.
 
+mod actions;
 mod error;
-mod family;
 mod files;
 mod help;
 mod hydra;
+mod made_values;
 mod open_mpi;
 #[cfg(test)]
 mod page;
+mod parameters;
 mod ranks;
+mod reading;
+mod remote_shell;
 mod row;
 mod rules;
 mod singleton;
@@ -22,17 +26,18 @@ mod standard;
 mod tests;
 mod translation;
 mod variables;
+mod vendor;
 
 use crate::flags::FlagError;
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
 use crate::{out, run};
 use error::FrontError;
-use family::Family;
 use singleton::Singleton;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use translation::{Shows, Translation};
+use vendor::Vendor;
 
 /// Names under which this program is a front; `wireup install --front` makes links of these names.
 pub const NAMES: [&str; 5] = ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"];
@@ -50,7 +55,7 @@ pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -
         return out::fail(&format!("{name} is a copy of wireup under this name; make it a link: ln -s wireup {name}"));
     }
     let words: Vec<OsString> = args.collect();
-    match Singleton::of(&words) {
+    match Singleton::requested(&words) {
         Ok(None) => start(name, words, process_ns),
         Ok(Some(singleton)) => {
             let code = match std::env::current_exe() {
@@ -73,7 +78,7 @@ fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
     };
     match &translation.shows {
         Some(Shows::Help(topic)) => {
-            let on = topic.as_ref().and_then(|topic| help::on(topic, translation.family));
+            let on = topic.as_ref().and_then(|topic| help::on(topic, translation.vendor));
             out::print(&on.unwrap_or_else(|| help::text(name)));
             return 0;
         }
@@ -96,24 +101,23 @@ fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
 
 /// The request in the words of `wireup run`.
 fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, FrontError> {
-    let told = Family::of_name(name).or_else(|| Family::of_options(&words));
-    let family = match told {
-        Some(family) => family,
-        None if Family::matters(&words) => ranks::family_of_program(&words).unwrap_or_default(),
-        None => Family::default(),
+    let told = Vendor::of_name(name).or_else(|| Vendor::of_options(&words));
+    let vendor = match told {
+        Some(vendor) => vendor,
+        None if Vendor::matters(&words) => ranks::vendor_of_program(&words).unwrap_or_default(),
+        None => Vendor::default(),
     };
-    let mut translation = Translation::new(family);
+    let mut translation = Translation::new(vendor);
     translation.read(words)?;
     if translation.shows.is_some() {
         return Ok(translation);
     }
-    rules::shell::finish(&mut translation)?;
-    rules::programs::finish(&mut translation);
+    translation.finish();
     let variables: Vec<_> = std::env::vars_os().collect();
     variables::apply(&mut translation, &variables)?;
     ranks::default(&mut translation, told, &variables);
     translation.give_job(&flag::LAUNCHER_ENV, name, OsString::new());
-    if told == Some(Family::OpenMpi) && !translation.has(&flag::STDOUT) {
+    if told == Some(Vendor::OpenMpi) && !translation.has(&flag::STDOUT) {
         // Open MPI's own launchers give every program a pseudo-terminal.
         translation.give_job(&flag::STDOUT, name, "pty".into());
     }

@@ -2,11 +2,11 @@
 
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
-use crate::flags::parsed::{self, Parsed, Stage, Stdin, Wish};
+use crate::flags::parsed::{self, Parsed, Stage, Stdin};
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
-use crate::flags::seats;
 use crate::flags::session_nodes::SessionNodes;
+use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
@@ -38,11 +38,11 @@ use wireup_wire::peer::Containment;
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match parsed::parse(args) {
-        Ok(Wish::Help) => {
+        Ok(None) => {
             out::print(&RUN.help());
             0
         }
-        Ok(Wish::Run(parsed)) => start_parsed(*parsed, process_ns),
+        Ok(Some(parsed)) => start_parsed(parsed, process_ns),
         Err(error) => out::fail(&error.to_string()),
     }
 }
@@ -96,7 +96,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         out::tell(&format!("{why}; starting agents for this job only"));
     }
     let mut keeper = keeper.and_then(|keeper| fitting(keeper, resolved.session.containment));
-    if resolved.verbose || resolved.dry_run {
+    if resolved.flags.verbose || resolved.flags.dry_run {
         // Only then is it waited for here.
         keeper = keeper.and_then(|keeper| keeper.settled(Keeper::fork).ok());
         resolved.isolates = keeper.as_ref().is_some_and(Keeper::isolates);
@@ -132,11 +132,12 @@ fn in_session(
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
     let parsed = if detach { Parsed { stdin: Some(Stdin::None), ..parsed } } else { parsed };
-    let request = seats::request(&parsed, &surroundings, &session_nodes).map_err(|error| error.to_string())?;
+    let request =
+        session_placement::request(&parsed, &surroundings, &session_nodes).map_err(|error| error.to_string())?;
     let session_nodes = match request {
         Some(request) => {
             let by = request.by;
-            session_nodes.take(&session.seats(request).map_err(|error| error.to_string())?, by)
+            session_nodes.limited_to(&session.seats(request).map_err(|error| error.to_string())?, by)
         }
         None => session_nodes,
     };
@@ -154,16 +155,16 @@ fn in_session(
         return Ok(0);
     }
     let mut resolved = resolved;
-    if let Some(stage) = resolved.stage.take_if(|stage| stage.auto) {
-        resolved.stage = chosen(stage, &resolved.job, resolved.verbose)?;
+    if let Some(stage) = resolved.flags.stage.take_if(|stage| stage.auto) {
+        resolved.flags.stage = chosen(stage, &resolved.job, resolved.flags.verbose)?;
     }
-    if let Some(stage) = &resolved.stage {
+    if let Some(stage) = &resolved.flags.stage {
         let look_ns = monotonic_ns();
         let plan = stage::Needed::of_job(stage, &resolved.job)?.plan()?;
         plan.tell_refused(stage, false)?;
         let look = Phase::new("look", look_ns, monotonic_ns(), plan.amount());
         let nodes = stage::Nodes { session: &resolved.session, nodes: &resolved.job.nodes };
-        match stage::send(stage, &plan, &nodes, resolved.timeout_ns, resolved.verbose)? {
+        match stage::send(stage, &plan, &nodes, resolved.flags.timeout_ns, resolved.flags.verbose)? {
             stage::Outcome::Interrupted(code) => return Ok(code),
             stage::Outcome::Done(mut phase) => {
                 phase.from_ns = look_ns;
@@ -220,9 +221,9 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
     for warning in resolved.warnings.iter().chain(&shared_places(resolved)) {
         out::tell(warning);
     }
-    if resolved.dry_run {
+    if resolved.flags.dry_run {
         out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping)));
-        if let Some(stage) = &resolved.stage {
+        if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
             let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
             if let Some(choice) = &choice {
@@ -232,15 +233,15 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
                 out::print(&stage::listing(&needed.plan()?));
             }
         }
-        if !resolved.stage_out.is_empty() {
+        if !resolved.flags.stage_out.is_empty() {
             out::print(&gather(resolved, &here()).listing()?);
         }
         return Ok(false);
     }
-    if resolved.display_map {
+    if resolved.flags.display_map {
         out::print_err(&show::map(resolved, mapping));
     }
-    if resolved.verbose {
+    if resolved.flags.verbose {
         out::tell(&show::choices(resolved, mapping));
     }
     Ok(true)
@@ -251,7 +252,7 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.starter().same_machine;
     let binding = &resolved.job.options.binding;
     let (name, noun, object, count) = match binding.to {
-        _ if resolved.in_session || !is_here || resolved.may_overload => return None,
+        _ if resolved.in_session || !is_here || resolved.flags.bind.overload => return None,
         BindTo::To { object: Object::Core, count } => ("core", "cores", Object::Core, count),
         BindTo::To { object: Object::Thread, count } => ("thread", "cpus", Object::Thread, count),
         // Several ranks on a socket are usual.
@@ -273,8 +274,8 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
 
 /// What is gathered after the job.
 fn gather<'a>(resolved: &'a Resolved, base: &'a Path) -> stage::Gather<'a> {
-    let Resolved { stage_out: rules, job, session, verbose, .. } = resolved;
-    stage::Gather { rules, job, session, base, verbose: *verbose }
+    let Resolved { flags, job, session, .. } = resolved;
+    stage::Gather { rules: &flags.stage_out, job, session, base, verbose: flags.verbose }
 }
 
 /// Where relative folders lie.
@@ -292,18 +293,19 @@ fn start(
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let (places, growth) = (resolved.named_places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
-    let profile = match resolved.profile.clone().map(|path| (output_file::open(&path, Existing::Empty, 0o666), path)) {
-        None => None,
-        Some((Ok(file), path)) => Some((file, path)),
-        Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
-    };
+    let profile =
+        match resolved.flags.profile.clone().map(|path| (output_file::open(&path, Existing::Empty, 0o666), path)) {
+            None => None,
+            Some((Ok(file), path)) => Some((file, path)),
+            Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
+        };
     let config = RunConfig {
         places,
         growth,
         job: resolved.job.clone(),
         reach,
-        timeout_ns: resolved.timeout_ns,
-        output: resolved.output.clone(),
+        timeout_ns: resolved.flags.timeout_ns,
+        output: resolved.flags.output.clone(),
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
@@ -316,7 +318,7 @@ fn start(
     };
     let mut result = launcher::run(config, &mut words);
     if let Ok(outcome) = &mut result
-        && !resolved.stage_out.is_empty()
+        && !resolved.flags.stage_out.is_empty()
     {
         let mut say = |line: &str| match &background {
             Some(background) => background.note(line),

@@ -155,7 +155,7 @@ fn placement(resolved: &Resolved) -> String {
 }
 
 fn mapping_rule(resolved: &Resolved) -> String {
-    match resolved.map_by {
+    match resolved.flags.map.by.unwrap_or_default() {
         MapBy::Slot if !resolved.slots.is_empty() => "node after node by slots".to_owned(),
         MapBy::Slot => "consecutive ranks together".to_owned(),
         MapBy::Node => "one rank a node in turn".to_owned(),
@@ -175,10 +175,10 @@ fn tree(resolved: &Resolved, agents: u32) -> String {
         return format!("session {}: {agents} agents, fan-out {fanout}", resolved.session.name);
     }
     let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
-    let why = match resolved.start {
+    let why = match resolved.flags.start.unwrap_or_default() {
         Start::Flat => "--start ssh-flat",
         Start::Serial => "--start serial-ssh: one remote shell per rank, one after the other; for comparisons only",
-        Start::Tree if resolved.fanout_given => "chosen by --fanout",
+        Start::Tree if resolved.flags.fanout.is_some() => "chosen by --fanout",
         Start::Tree => "fewest levels with at most 32 children",
     };
     let remote_shell = &resolved.session.remote_shell;
@@ -236,14 +236,13 @@ fn containment(resolved: &Resolved) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
     use crate::flags::resolved::resolve;
     use crate::surroundings::Surroundings;
 
     fn resolved_of(line: &str) -> (Resolved, Mapping) {
         let surroundings = Surroundings { machine: Machine::of_cores(8), ..Surroundings::example() };
-        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        let resolved = Resolved { isolates: true, ..resolve(*parsed, surroundings).expect(line) };
+        let resolved = Resolved { isolates: true, ..resolve(parsed_words(line.split(' ')), surroundings).expect(line) };
         let mapping =
             Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
         (resolved, mapping)

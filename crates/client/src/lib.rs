@@ -1,5 +1,8 @@
 //! A rank's half of PMI, without I/O: the same engine for the C libraries, `wireup pmi` and the simulator.
 //!
+//! A crate of its own, because the C libraries, the program `wireup pmi` and the simulator drive the same engine, each
+//! with its own sockets and memory: it forbids `unsafe` and has no standard library, no clock and no socket.
+//!
 //! ```text
 //!   env ──► join ──► collectives ── own server ──► segments, arena    memory that the server shares
 //!             │          │     └─── other server ► emulated           put, fence, get

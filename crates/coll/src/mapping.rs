@@ -11,12 +11,14 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use block::{block_ranks, end_node};
 use core::ops::Range;
 use thiserror::Error;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::Block;
 use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
 
+mod block;
 mod text;
 
 /// Blocks that do not form a valid placement.
@@ -184,14 +186,6 @@ impl Mapping {
         }
         Ok(())
     }
-}
-
-fn block_ranks(block: &Block) -> u64 {
-    u64::from(block.nodes) * u64::from(block.ppn)
-}
-
-fn end_node(block: &Block) -> u64 {
-    u64::from(block.first_node) + u64::from(block.nodes)
 }
 
 fn holds(block: &Block, node: NodeId) -> bool {

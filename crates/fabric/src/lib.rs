@@ -1,5 +1,8 @@
 //! libfabric, opened at run time: one endpoint for unreliable datagrams (`FI_EP_DGRAM`).
 //!
+//! A crate of its own, because all declarations of libfabric and the `unsafe` code that calls it are here, compared with
+//! its headers by a test; `bootstrap` above it sees endpoints only, and works where the library is missing.
+//!
 //! ```text
 //!   Endpoint ── send ──► slots of a pool ──► provider      (a completion frees the slot)
 //!            ◄─ receive ─ slots that are posted ahead ◄──  (read, copied, posted again)
@@ -14,6 +17,7 @@ extern crate alloc;
 extern crate std;
 
 mod endpoint;
+mod error;
 mod library;
 mod objects;
 mod pool;
@@ -22,21 +26,8 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-use core::ffi::c_int;
 pub use endpoint::{Endpoint, Peer};
+pub use error::Error;
 
 /// Longest address of an endpoint (bytes). Providers for datagrams have 16 to 32; the rest is room for those to come.
 pub const ADDRESS_LEN_MAX: usize = provider::KIND_LEN + objects::NAME_LEN_MAX;
-
-/// Why there is no endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
-    /// There is no `libfabric.so.1`, or it cannot be loaded, or it is too old.
-    Missing,
-    /// No provider has datagrams here, or those that have are excluded by `FI_PROVIDER`.
-    NoProvider,
-    /// There is no memory.
-    Memory,
-    /// A call has failed, with this number of `fi_errno`.
-    Call { what: &'static str, number: c_int },
-}

@@ -1,6 +1,6 @@
 //! Finds and opens libfabric.
 
-use crate::Error;
+use crate::error::Error;
 use crate::sys::{DupInfo, FreeInfo, GetInfo, OpenFabric};
 use core::ffi::{CStr, c_void};
 

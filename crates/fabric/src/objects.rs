@@ -1,7 +1,7 @@
 //! The library's objects of one endpoint, behind calls that cannot be misused: made one after the other, closed in the
 //! other order.
 
-use crate::Error;
+use crate::error::Error;
 use crate::library::Library;
 use crate::pool::Pool;
 use crate::provider::Choice;

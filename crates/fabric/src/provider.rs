@@ -5,7 +5,7 @@
 //! another one (`verbs;ofi_rxd`) has a reliability of its own, and is left out. Ranks understand each other if their
 //! endpoints are of one kind: the protocol, and the format of addresses.
 
-use crate::Error;
+use crate::error::Error;
 use crate::library::Library;
 use crate::sys::{self, Info};
 use core::ffi::CStr;

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::sys::*;
+use core::ffi::c_int;
 use core::mem::{offset_of, size_of};
 use std::io::Write;
 use std::process::{Command, Stdio};

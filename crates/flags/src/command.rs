@@ -1,5 +1,7 @@
 //! The description of a command: what it is for, its words and its flags.
 
+use crate::value::Value;
+
 /// A command of `wireup`.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
@@ -11,7 +13,7 @@ pub struct Command {
     pub intro: &'static str,
     pub words: Words,
     pub sections: &'static [Section],
-    /// What follows the flags; the same.
+    /// What follows the flags; whole lines, after an empty one.
     pub end: &'static str,
 }
 
@@ -66,13 +68,18 @@ impl Flag {
         Flag { names, takes: Takes::Word(value), help, default: None }
     }
 
-    /// The same flag with a default, which is read like a typed value.
+    /// This flag with a default, which is read like a typed value.
     pub const fn or(self, default: &'static str) -> Flag {
         Flag { default: Some(default), ..self }
     }
 
     pub fn name(&self) -> &'static str {
         self.names[0]
+    }
+
+    /// The default in the form of a typed value.
+    pub fn default_value(&self) -> Option<Value> {
+        self.default.map(|default| Value { flag: self.name().to_owned(), word: default.into() })
     }
 
     pub fn is_hidden(&self) -> bool {

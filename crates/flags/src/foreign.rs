@@ -1,49 +1,29 @@
 //! Flags of other launchers: what to use instead.
 
-struct Foreign {
-    /// Without dashes.
-    names: &'static [&'static str],
-    /// A flag of ours, without dashes; the hint is for commands that have it.
-    ours: &'static str,
-    hint: &'static str,
-}
-
-/// Flags of srun, mpirun and mpiexec, and others that users expect, whose names are not close to ours.
-const FOREIGN: &[Foreign] = &[
-    Foreign {
-        names: &["encrypt", "encryption", "tls", "secure"],
-        ours: "plain-links",
-        hint: "links are encrypted by default; --plain-links turns that off",
-    },
-    Foreign { names: &["ntasks", "num-procs"], ours: "n", hint: "the number of ranks is -n N" },
-    Foreign {
-        names: &["ntasks-per-node", "tasks-per-node", "ranks-per-node", "pernode"],
-        ours: "ppn",
-        hint: "ranks on each node: --ppn N",
-    },
-    Foreign { names: &["nodelist", "w", "nodes"], ours: "hosts", hint: "hosts are named with --hosts n[0-3]" },
-    Foreign { names: &["chdir", "D"], ours: "wdir", hint: "the working directory of the ranks is --wdir DIR" },
-    Foreign { names: &["export"], ours: "env", hint: "ranks get your environment; --env NAME=VALUE adds to it" },
-    Foreign { names: &["mpi"], ours: "pmi", hint: "wireup finds out which PMI a program needs; --pmi chooses one" },
-    Foreign {
-        names: &["mca", "gmca", "prtemca", "pmixmca"],
-        ours: "env",
-        hint: "parameters of Open MPI are set by variables, --env OMPI_MCA_name=value; wireup mpiexec takes this flag",
-    },
-    Foreign { names: &["cpu-bind", "cpu_bind"], ours: "bind-to", hint: "ranks are bound with --bind-to core" },
-    Foreign {
-        names: &["rsh", "launcher", "launcher-exec", "bootstrap"],
-        ours: "remote-shell",
-        hint: "the remote shell is --remote-shell CMD",
-    },
+/// Flags of srun, mpirun and mpiexec, and others that users expect, whose names are not close to ours: their names, our
+/// flag, and the hint for commands that have it; names without dashes.
+#[rustfmt::skip]
+const FOREIGN: &[(&[&str], &str, &str)] = &[
+    (&["encrypt", "encryption", "tls", "secure"], "plain-links",
+        "links are encrypted by default; --plain-links turns that off"),
+    (&["ntasks", "num-procs"], "n", "the number of ranks is -n N"),
+    (&["ntasks-per-node", "tasks-per-node", "ranks-per-node", "pernode"], "ppn", "ranks on each node: --ppn N"),
+    (&["nodelist", "w", "nodes"], "hosts", "hosts are named with --hosts n[0-3]"),
+    (&["chdir", "D"], "wdir", "the working directory of the ranks is --wdir DIR"),
+    (&["export"], "env", "ranks get your environment; --env NAME=VALUE adds to it"),
+    (&["mpi"], "pmi", "wireup finds out which PMI a program needs; --pmi chooses one"),
+    (&["mca", "gmca", "prtemca", "pmixmca"], "env",
+        "parameters of Open MPI are set by variables, --env OMPI_MCA_name=value; wireup mpiexec takes this flag"),
+    (&["cpu-bind", "cpu_bind"], "bind-to", "ranks are bound with --bind-to core"),
+    (&["rsh", "launcher", "launcher-exec", "bootstrap"], "remote-shell", "the remote shell is --remote-shell CMD"),
     // Every command has --help.
-    Foreign { names: &["version", "V"], ours: "help", hint: "the version is shown by wireup version" },
-    Foreign { names: &["time", "t"], ours: "timeout", hint: "the job ends after --timeout SECONDS" },
+    (&["version", "V"], "help", "the version is shown by wireup version"),
+    (&["time", "t"], "timeout", "the job ends after --timeout SECONDS"),
 ];
 
 /// What to use instead of a flag that the command lacks. `has`: whether it has one of ours.
 pub fn hint(name: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
-    FOREIGN.iter().find(|foreign| foreign.names.contains(&name) && has(foreign.ours)).map(|foreign| foreign.hint)
+    FOREIGN.iter().find(|(names, ours, _)| names.contains(&name) && has(ours)).map(|(.., hint)| *hint)
 }
 
 #[cfg(test)]

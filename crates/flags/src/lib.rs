@@ -14,6 +14,7 @@ mod help;
 mod line;
 mod nearest;
 mod parse;
+pub mod table;
 mod value;
 
 pub use command::{Command, Flag, Section, Takes, Words};

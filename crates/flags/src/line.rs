@@ -48,7 +48,7 @@ impl Line {
         if let Some(value) = self.last(flag, &read)? {
             return Ok(value);
         }
-        let Some(default) = flag.default else { panic!("{} has no default", flag.name()) };
-        read(&Value { flag: flag.name().to_owned(), word: default.into() })
+        let Some(default) = flag.default_value() else { panic!("{} has no default", flag.name()) };
+        read(&default)
     }
 }

@@ -19,7 +19,7 @@ impl Command {
         self.parse_program(&mut words.into_iter().peekable())
     }
 
-    /// The same up to the lone `:` that separates programs, which is left in `words`.
+    /// Parses words up to the lone `:` that separates programs, which is left in `words`.
     pub fn parse_program<W: Iterator<Item = OsString>>(&self, words: &mut Peekable<W>) -> Result<Option<Line>, Error> {
         let mut line = Line::default();
         let mut flags_ended = false;

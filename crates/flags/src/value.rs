@@ -85,7 +85,7 @@ impl Value {
         self.choice_or(list, advice)
     }
 
-    /// The same, with this advice for a word that resembles none of the list.
+    /// One of a fixed list of words, with this advice for a word that resembles none of them.
     pub fn choice_or<T: Copy>(
         &self,
         list: &[(&'static str, T)],

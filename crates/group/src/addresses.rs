@@ -10,8 +10,8 @@
 
 use crate::algorithms::{push_peer, take_peer};
 use crate::group::Send;
-use crate::groups::{Context, Request};
 use crate::message::{Kind, Malformed, Message};
+use crate::request::{Context, Request};
 use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -7,8 +7,8 @@
 //! The context is derived from the name, the list and how many groups this member has made of both, so it is the same
 //! for all of them.
 
-use crate::groups::{Context, Failure, Request};
 use crate::message::{Kind, Malformed, Message};
+use crate::request::{Context, Failure, Request};
 use crate::shape::Peer;
 use alloc::vec::Vec;
 

@@ -12,19 +12,12 @@ use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wan
 use crate::creation::{Announcement, Creation, Creations, Heard, Sender, hash};
 use crate::group::{Group, Over, Send};
 use crate::message::{self, Kind, Malformed, Message};
+use crate::request::{Context, Done, Failure, Request, derived};
 use crate::shape::{Peer, Shape};
 use crate::tagged::Tagged;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-
-/// Identifies a group.
-pub type Context = u64;
-/// Identifies what a caller has started.
-pub type Request = u64;
-
-/// The group of all ranks.
-pub const WORLD: Context = 1;
 
 /// Messages of one rank that wait here for a group, a collective or a receive (bytes). Chosen: much more than start-up
 /// protocols need. Of a rank with more the driver takes no further messages until they are wanted (see
@@ -32,33 +25,6 @@ pub const WORLD: Context = 1;
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Contexts of groups that were given up, whose late messages are dropped.
 const GONE_MAX: usize = 1024;
-
-/// Why a request has failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// This rank of the group is gone.
-    Lost { rank: u32 },
-    /// Members called different things, or something else than a member has sent a message.
-    Malformed,
-    /// The group was given up.
-    Cancelled,
-    /// There is no such group.
-    NoGroup,
-    /// The group has no such member.
-    NoMember,
-    /// This rank makes a group of the same name with other members, or with another order of them.
-    Disagrees { rank: u32 },
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Done {
-    Nothing,
-    Bytes(Vec<u8>),
-    Rows(Vec<Vec<u8>>),
-    /// A new group; `None`: this process is not in it.
-    Group(Option<Context>),
-    Peer(Peer),
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
@@ -763,15 +729,6 @@ impl Entry {
         let collectives = core::mem::take(&mut self.requests).into_values().map(|(request, _)| request);
         collectives.chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
     }
-}
-
-/// The context of a group made from another: a mixture in which different origins practically never meet (splitmix64).
-pub fn derived(of: Context, epoch: u32, first: u32) -> Context {
-    let mut mixed = of ^ (u64::from(epoch) << 32 | u64::from(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for factor in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(factor);
-    }
-    mixed ^ mixed >> 31
 }
 
 #[cfg(test)]

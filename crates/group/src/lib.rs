@@ -1,5 +1,8 @@
 //! The ranks' own network: groups of processes that exchange messages among themselves, without the agents.
 //!
+//! A crate of its own, because the simulator and the fuzz targets carry its messages in memory, and `libwireup` over
+//! sockets: it forbids `unsafe`, has no standard library, and depends on no other crate of wireup, not even on PMI.
+//!
 //! ```text
 //!   two neighbours ──► build: a binomial graph ─┬─► collectives: barrier, scan, reduce, allgather, broadcast, alltoall
 //!                                               ├─► split: sort, scan, sort ──► two neighbours in a new group
@@ -38,6 +41,7 @@ pub mod in_memory;
 mod mail;
 mod message;
 pub mod reduce;
+mod request;
 mod rows;
 pub mod shape;
 mod tagged;
@@ -45,6 +49,7 @@ mod tagged;
 mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
-pub use groups::{Awaited, Context, Counts, Done, Failure, Groups, KEPT_BYTES_MAX, Output, Request, WORLD, derived};
+pub use groups::{Awaited, Counts, Groups, KEPT_BYTES_MAX, Output};
 pub use message::{Malformed, message_len};
+pub use request::{Context, Done, Failure, Request, WORLD, derived};
 pub use shape::{Link, Peer, Shape, Side};

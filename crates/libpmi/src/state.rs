@@ -4,8 +4,8 @@ use crate::codes::{Code, Result};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 pub use wireup_capi::codes::given;
-use wireup_capi::place::Place;
-pub use wireup_capi::place::With;
+use wireup_capi::job_slot::JobSlot;
+pub use wireup_capi::job_slot::With;
 use wireup_capi::socket::{Socket, variable};
 use wireup_capi::start::{Start, find, join};
 use wireup_capi::{Failure, Server, text};
@@ -39,37 +39,37 @@ pub struct Job {
     pub next_index: c_int,
 }
 
-static PLACE: Place<Job> = Place::new();
+static SLOT: JobSlot<Job> = JobSlot::new();
 
 /// Runs `work` on the job, which must be initialised.
 pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
-    PLACE.with(work)
+    SLOT.with(work)
 }
 
 /// The server's socket, for an abort.
 pub fn socket() -> Option<Socket> {
-    PLACE.socket()
+    SLOT.socket()
 }
 
 pub fn is_initialised() -> bool {
-    PLACE.is_initialised()
+    SLOT.is_initialised()
 }
 
 pub fn init() -> Result {
-    PLACE.init(Job::join, on_fork)
+    SLOT.init(Job::join, on_fork)
 }
 
 extern "C" fn on_fork() {
-    PLACE.on_fork();
+    SLOT.on_fork();
 }
 
 pub fn finalize() -> Result {
-    let mut job = PLACE.take()?;
+    let mut job = SLOT.take()?;
     if let (Barrier::UnderWay, With::Server(server)) = (job.barrier, &mut job.with) {
         // A process cannot leave a barrier early. If the connection is broken, the finalize that follows reports it.
         let _ = server.end_fence();
     }
-    PLACE.leave(job.with)
+    SLOT.leave(job.with)
 }
 
 /// Whether this is Slurm's server. It treats everything that it reads at once as one line, and does not answer a second
@@ -97,11 +97,11 @@ impl Job {
             subversion: 0,
             next_index: 0,
         };
-        let (mut server, mut start) = match find(Dialect::Pmi1, |fd| PLACE.take_inherited(fd))? {
+        let (mut server, mut start) = match find(Dialect::Pmi1, |fd| SLOT.take_inherited(fd))? {
             Start::Singleton => return Ok(new(With::Singleton(Local::new()), 0, 1, false)),
             Start::With { server, join } => (server, join.wants_groups()),
         };
-        PLACE.announce(&server);
+        SLOT.announce(&server);
         if is_slurms() {
             server.ask_one_at_a_time();
         }

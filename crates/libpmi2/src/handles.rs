@@ -1,9 +1,9 @@
 //! What C programs hold: request handles, result buffers, and arrays that were returned without a copy.
 
-use crate::state::Values;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use wireup_capi::codes::{Code, Result};
+use wireup_capi::job::Values;
 use wireup_client::requests::Id;
 use wireup_wire::shared::rows;
 

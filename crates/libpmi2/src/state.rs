@@ -6,9 +6,8 @@ use core::ops::{Deref, DerefMut};
 pub use wireup_capi::codes::given;
 use wireup_capi::codes::{Code, Result};
 use wireup_capi::job;
-pub use wireup_capi::job::Values;
-use wireup_capi::place::Place;
-pub use wireup_capi::place::With;
+use wireup_capi::job_slot::JobSlot;
+pub use wireup_capi::job_slot::With;
 use wireup_capi::socket::Socket;
 use wireup_capi::text;
 use wireup_wire::limits::KEY_LEN_MAX;
@@ -39,35 +38,35 @@ impl DerefMut for Job {
     }
 }
 
-static PLACE: Place<Job> = Place::new();
+static SLOT: JobSlot<Job> = JobSlot::new();
 
 /// Runs `work` on the job, which must be initialised.
 pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
-    PLACE.with(work)
+    SLOT.with(work)
 }
 
 /// The server's socket, for an abort.
 pub fn socket() -> Option<Socket> {
-    PLACE.socket()
+    SLOT.socket()
 }
 
 pub fn is_initialised() -> bool {
-    PLACE.is_initialised()
+    SLOT.is_initialised()
 }
 
 pub fn init() -> Result {
-    PLACE.init(|| job::Job::join(&PLACE).map(Job::new), on_fork)
+    SLOT.init(|| job::Job::join(&SLOT).map(Job::new), on_fork)
 }
 
 extern "C" fn on_fork() {
-    PLACE.on_fork();
+    SLOT.on_fork();
 }
 
 /// Leaves the job. Outstanding collectives are completed first, since a process cannot leave a fence early.
 pub fn finalize() -> Result {
-    let mut job = PLACE.take()?;
+    let mut job = SLOT.take()?;
     job.finish_all();
-    PLACE.leave(job.job.with)
+    SLOT.leave(job.job.with)
 }
 
 /// A key from C.

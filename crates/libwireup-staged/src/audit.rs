@@ -5,6 +5,7 @@
 //! made here, in the same order (`search`), and the loader gets its result. Where something is not known here, it
 //! searches by itself.
 
+use crate::arguments::{Argument, CText, interposed};
 use crate::kernel::{self, File};
 use crate::search::{Folders, Has, first};
 use crate::staged::{Staged, staged};
@@ -57,7 +58,7 @@ enum Whether {
 /// The loader asks one question at a time: it holds a lock.
 struct Shared(UnsafeCell<State>);
 
-// SAFETY: as above.
+// SAFETY: only the functions that the loader calls use it, one at a time.
 unsafe impl Sync for Shared {}
 
 static STATE: Shared = Shared(UnsafeCell::new(State {
@@ -73,67 +74,82 @@ fn state() -> &'static mut State {
     unsafe { &mut *STATE.0.get() }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn la_version(offered: c_uint) -> c_uint {
-    // 0: the loader goes on without its questions. What is used here is the same in all versions of its interface, but
-    // on these processors the first one loses registers in which functions get large values.
-    let is_safe = cfg!(not(target_arch = "aarch64")) || offered >= 2;
-    if is_safe && staged().is_some() { offered } else { 0 }
+/// The number of an object, where the loader keeps it.
+pub struct Cookie(*mut usize);
+
+impl Argument for Cookie {
+    type C = *mut usize;
+
+    unsafe fn from_c(given: *mut usize) -> Self {
+        Cookie(given)
+    }
+
+    fn to_c(self) -> *mut usize {
+        self.0
+    }
 }
 
-/// Gives a library the name of its original, which programs are told (`dladdr`), and learns where it searches for
-/// others.
-///
-/// # Safety
-/// `object` is one of the loader's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn la_objopen(object: *mut c_void, _namespace: isize, cookie: *mut usize) -> c_uint {
-    let Some(staged) = staged() else { return 0 };
-    // SAFETY: guaranteed by the caller.
-    let object = unsafe { &mut *object.cast::<LinkMap>() };
-    if object.name.is_null() {
-        return 0;
+impl Cookie {
+    fn number(&self) -> Option<usize> {
+        // SAFETY: the loader passes one of its own, or null.
+        unsafe { self.0.as_ref() }.copied()
     }
-    // SAFETY: the loader's names end with a zero.
-    let name = unsafe { CStr::from_ptr(object.name) }.to_bytes();
-    if let Some(original) = staged.map.original(name).filter(|original| !original.is_empty()) {
-        // SAFETY: it is the end of the same memory, which the loader has made for this name, with the zero.
-        unsafe { core::ptr::copy(original.as_ptr(), object.name.cast(), original.len() + 1) };
-    }
-    // SAFETY: guaranteed by the caller; the dynamic section ends with a null.
-    unsafe { learn(staged, object, *cookie) };
-    0
 }
 
-/// # Safety
-/// `name` ends with a zero.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn la_objsearch(name: *const c_char, cookie: *mut usize, flag: c_uint) -> *const c_char {
-    let Some(staged) = staged() else { return name };
-    if name.is_null() {
-        return name;
+interposed! {
+    fn la_version(offered: c_uint) -> c_uint {
+        // 0: the loader goes on without its questions. What is used here is the same in all versions of its interface,
+        // but on these processors the first one loses registers in which functions get large values.
+        let is_safe = cfg!(not(target_arch = "aarch64")) || offered >= 2;
+        if is_safe && staged().is_some() { offered } else { 0 }
     }
-    // SAFETY: guaranteed by the caller.
-    let text = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if text.contains(&b'$') {
-        // The loader has not yet put in what this stands for.
-        return name;
-    }
-    if !text.contains(&b'/') {
-        if flag != ORIGINAL || cookie.is_null() {
-            return name;
+}
+
+interposed! {
+    /// Gives a library the name of its original, which programs are told (`dladdr`), and learns where it searches for
+    /// others.
+    fn la_objopen(object: *mut c_void, _namespace: isize, cookie: Cookie) -> c_uint {
+        let Some(staged) = staged() else { return 0 };
+        // SAFETY: the loader passes one of its objects, whose name ends with a zero, and whose dynamic section ends
+        // with a null. The original's name is the end of the same memory, which the loader has made for this name.
+        unsafe {
+            let object = &mut *object.cast::<LinkMap>();
+            if object.name.is_null() {
+                return 0;
+            }
+            let name = CStr::from_ptr(object.name).to_bytes();
+            if let Some(original) = staged.map.original(name).filter(|original| !original.is_empty()) {
+                core::ptr::copy(original.as_ptr(), object.name.cast(), original.len() + 1);
+            }
+            learn(staged, object, cookie.number().unwrap_or_default());
         }
-        // SAFETY: guaranteed by the caller.
-        return state().library(staged, text, unsafe { *cookie }).unwrap_or(name);
+        0
     }
-    let mut walk = Walk::new();
-    match staged.resolve(&mut walk, text, None, true) {
-        Found::Unknown => name,
-        // What is not there is not there among the copies either. No answer at all would end the search: the loader
-        // looks at `errno` then.
-        Found::Absent | Found::Copy if is_reachable(staged) => state().answer(walk.copy().to_bytes()).unwrap_or(name),
-        Found::Absent | Found::Copy => name,
-        Found::Original | Found::Folder => state().answer(walk.original().to_bytes()).unwrap_or(name),
+}
+
+interposed! {
+    fn la_objsearch(name: CText<'_>, cookie: Cookie, flag: c_uint) -> *const c_char {
+        let given = name.as_ptr();
+        let (Some(staged), Some(text)) = (staged(), name.bytes()) else { return given };
+        if text.contains(&b'$') {
+            // The loader has not yet put in what this stands for.
+            return given;
+        }
+        if !text.contains(&b'/') {
+            let object = cookie.number().filter(|_| flag == ORIGINAL);
+            return object.and_then(|object| state().library(staged, text, object)).unwrap_or(given);
+        }
+        let mut walk = Walk::new();
+        match staged.resolve(&mut walk, text, None, true) {
+            Found::Unknown => given,
+            // What is not there is not there among the copies either. No answer at all would end the search: the loader
+            // looks at `errno` then.
+            Found::Absent | Found::Copy if is_reachable(staged) => {
+                state().answer(walk.copy().to_bytes()).unwrap_or(given)
+            }
+            Found::Absent | Found::Copy => given,
+            Found::Original | Found::Folder => state().answer(walk.original().to_bytes()).unwrap_or(given),
+        }
     }
 }
 
@@ -175,11 +191,11 @@ impl State {
 /// Notes where an object searches.
 ///
 /// # Safety
-/// The dynamic section ends with a null.
+/// The object's name ends with a zero, its dynamic section with a null, and the loader has mapped its strings.
 unsafe fn learn(staged: &Staged, object: &LinkMap, cookie: usize) {
     let (mut strings, mut rpath, mut runpath) = (0, 0, 0);
     let mut entry = object.dynamic;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: guaranteed by the caller: nothing behind the null is read.
     while let Some(found) = unsafe { entry.as_ref() }.filter(|entry| entry.tag != DT_NULL) {
         match found.tag {
             DT_STRTAB => strings = found.value,
@@ -187,24 +203,22 @@ unsafe fn learn(staged: &Staged, object: &LinkMap, cookie: usize) {
             DT_RUNPATH => runpath = found.value,
             _ => {}
         }
-        // SAFETY: this was not the end.
-        entry = unsafe { entry.add(1) };
+        entry = entry.wrapping_add(1);
     }
     if strings < object.address {
         // The loader has not made an address of it.
         strings += object.address;
     }
-    // SAFETY: the loader's names end with a zero.
-    let name = unsafe { CStr::from_ptr(object.name) }.to_bytes();
-    let folders = &mut state().folders;
-    folders.forget(cookie);
     // The first is of no use where there is the second.
     let offset = if runpath == 0 { rpath } else { runpath };
+    let folders = &mut state().folders;
+    folders.forget(cookie);
     if offset == 0 {
         return;
     }
-    // SAFETY: the loader has mapped the object's strings, which end with zeros.
-    let list = unsafe { CStr::from_ptr((strings + offset) as *const c_char) }.to_bytes();
+    // SAFETY: guaranteed by the caller.
+    let (name, list) = unsafe { (CStr::from_ptr(object.name), CStr::from_ptr((strings + offset) as *const c_char)) };
+    let (name, list) = (name.to_bytes(), list.to_bytes());
     let mut origin = Text::new();
     let is_known = match name.is_empty() {
         true => running(staged, &mut origin).is_some(),
@@ -225,7 +239,7 @@ fn is_reachable(staged: &Staged) -> bool {
 
 /// The path of the running program, as the user has named it.
 fn running(staged: &Staged, into: &mut Text) -> Option<()> {
-    into.fill(|into| usize::try_from(kernel::read_link(c"/proc/self/exe", into)).ok())?;
+    into.fill(|into| kernel::read_link(c"/proc/self/exe", into))?;
     if staged.map.original(into.as_bytes()).is_some() {
         into.replace_begin(staged.map.tree().len(), b"")?;
     }

@@ -1,10 +1,10 @@
 //! Functions of the C library that change what they name: they never get a copy.
 
-use crate::files::name;
+use crate::arguments::{Argument, CText, interposed};
 use crate::means::{Use, changing};
-use crate::real::{self, real};
+use crate::real::{call_real, fail};
 use crate::staged::{look, names_open_copy, staged};
-use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use wireup_redirect::{Found, Walk};
 
 type Mode = libc::mode_t;
@@ -15,25 +15,23 @@ const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 /// Replaces a function that changes one file. `[path, …]`: its path, the folder where that begins, whether a link is
 /// followed, and whether it makes something new.
 macro_rules! changes {
-    ($(fn $name:ident($($before:ident: $before_type:ty,)* [$path:ident, $folder:expr, $follows:expr, $makes:expr] $(, $after:ident: $after_type:ty)*);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> c_int {
-            let mut walk = Walk::new();
-            // SAFETY: guaranteed by the caller.
-            let path = match unsafe { changing(&mut walk, $folder, $path, $follows, $makes) } {
-                Use::Path(path) => path,
-                Use::Error(number) => return real::fail(number),
-            };
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return real::fail(libc::ENOSYS);
+    ($(fn $name:ident(
+        $($before:ident: $before_type:ty,)*
+        [$path:ident, $folder:expr, $follows:expr, $makes:expr]
+        $(, $after:ident: $after_type:ty)*
+    );)*) => {$(
+        interposed! {
+            fn $name($($before: $before_type,)* $path: CText<'_> $(, $after: $after_type)*) -> c_int {
+                let mut walk = Walk::new();
+                match changing(&mut walk, $folder, $path, $follows, $makes) {
+                    Use::Path(path) => call_real!($name(
+                        $($before.to_c() => <$before_type as Argument>::C,)*
+                        path => *const c_char
+                        $(, $after.to_c() => <$after_type as Argument>::C)*
+                    ) -> c_int, fail),
+                    Use::Error(number) => fail(number),
+                }
             }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            unsafe { real($($before,)* path $(, $after)*) }
         }
     )*};
 }
@@ -51,14 +49,16 @@ changes! {
     fn mknodat(folder: c_int, [path, folder, false, true], mode: Mode, device: u64);
     fn __xmknod(version: c_int, [path, HERE, false, true], mode: Mode, device: *mut u64);
     fn __xmknodat(version: c_int, folder: c_int, [path, folder, false, true], mode: Mode, device: *mut u64);
-    fn symlink(target: *const c_char, [path, HERE, false, true]);
-    fn symlinkat(target: *const c_char, folder: c_int, [path, folder, false, true]);
+    fn symlink(target: CText<'_>, [path, HERE, false, true]);
+    fn symlinkat(target: CText<'_>, folder: c_int, [path, folder, false, true]);
     fn chmod([path, HERE, true, false], mode: Mode);
     fn lchmod([path, HERE, false, false], mode: Mode);
     fn fchmodat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0, false], mode: Mode, flags: c_int);
     fn chown([path, HERE, true, false], user: c_uint, group: c_uint);
     fn lchown([path, HERE, false, false], user: c_uint, group: c_uint);
-    fn fchownat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0, false], user: c_uint, group: c_uint, flags: c_int);
+    fn fchownat(
+        folder: c_int, [path, folder, flags & NO_FOLLOW == 0, false], user: c_uint, group: c_uint, flags: c_int
+    );
     fn truncate([path, HERE, true, false], len: c_long);
     fn truncate64([path, HERE, true, false], len: i64);
     fn utime([path, HERE, true, false], times: *const c_void);
@@ -66,30 +66,22 @@ changes! {
     fn lutimes([path, HERE, false, false], times: *const c_void);
     fn futimesat(folder: c_int, [path, folder, true, false], times: *const c_void);
     fn utimensat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0, false], times: *const c_void, flags: c_int);
-    fn setxattr([path, HERE, true, false], key: *const c_char, value: *const c_void, len: usize, flags: c_int);
-    fn lsetxattr([path, HERE, false, false], key: *const c_char, value: *const c_void, len: usize, flags: c_int);
-    fn removexattr([path, HERE, true, false], key: *const c_char);
-    fn lremovexattr([path, HERE, false, false], key: *const c_char);
+    fn setxattr([path, HERE, true, false], key: CText<'_>, value: *const c_void, len: usize, flags: c_int);
+    fn lsetxattr([path, HERE, false, false], key: CText<'_>, value: *const c_void, len: usize, flags: c_int);
+    fn removexattr([path, HERE, true, false], key: CText<'_>);
+    fn lremovexattr([path, HERE, false, false], key: CText<'_>);
 }
 
 /// Replaces a function that changes an open file: its owner may do so although it is open to be read only.
 macro_rules! changes_open {
     ($(fn $name:ident(fd: c_int $(, $after:ident: $after_type:ty)*);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(fd: c_int $(, $after: $after_type)*) -> c_int {
-            if staged().is_some_and(|staged| staged.has(fd)) {
-                return real::fail(libc::EROFS);
+        interposed! {
+            fn $name(fd: c_int $(, $after: $after_type)*) -> c_int {
+                if staged().is_some_and(|staged| staged.has(fd)) {
+                    return fail(libc::EROFS);
+                }
+                call_real!($name(fd => c_int $(, $after.to_c() => <$after_type as Argument>::C)*) -> c_int, fail)
             }
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return real::fail(libc::ENOSYS);
-            }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn(c_int $(, $after_type)*) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            unsafe { real(fd $(, $after)*) }
         }
     )*};
 }
@@ -99,13 +91,13 @@ changes_open! {
     fn fchown(fd: c_int, user: c_uint, group: c_uint);
     fn futimes(fd: c_int, times: *const c_void);
     fn futimens(fd: c_int, times: *const c_void);
-    fn fsetxattr(fd: c_int, key: *const c_char, value: *const c_void, len: usize, flags: c_int);
-    fn fremovexattr(fd: c_int, key: *const c_char);
+    fn fsetxattr(fd: c_int, key: CText<'_>, value: *const c_void, len: usize, flags: c_int);
+    fn fremovexattr(fd: c_int, key: CText<'_>);
 }
 
 /// What becomes of one of two paths.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Role {
     /// It is moved away.
     Moved,
     /// It gets a second name.
@@ -115,60 +107,61 @@ enum Part {
 }
 
 /// Whether this path may take part in the change of two; or the error.
-///
-/// # Safety
-/// `path` is null, or ends with a zero.
 #[inline(never)]
-unsafe fn permitted(folder: c_int, path: *const c_char, part: Part) -> Result<(), c_int> {
+fn permitted(folder: c_int, path: CText<'_>, role: Role) -> Result<(), c_int> {
     let mut walk = Walk::new();
-    let follows = part == Part::Linked { follows: true };
-    // SAFETY: guaranteed by the caller.
-    let found = unsafe { look(&mut walk, folder, path, follows) };
+    let follows = role == Role::Linked { follows: true };
+    let found = look(&mut walk, folder, path, follows);
     let Some(staged) = staged() else { return Ok(()) };
-    // SAFETY: as above; a path that is not null has at least a zero.
-    let is_within = || unsafe { path.is_null() || *path != b'/' as c_char } && staged.has(folder);
-    match (found, part) {
-        (Found::Copy, Part::Linked { .. }) => Err(libc::EXDEV),
-        (Found::Copy | Found::Absent, Part::Moved | Part::Linked { .. }) => {
+    let is_within = || !path.is_absolute() && staged.has(folder);
+    match (found, role) {
+        (Found::Copy, Role::Linked { .. }) => Err(libc::EXDEV),
+        (Found::Copy | Found::Absent, Role::Moved | Role::Linked { .. }) => {
             Err(if found == Found::Absent { libc::ENOENT } else { libc::EROFS })
         }
-        (Found::Copy | Found::Absent, Part::Name) => Err(libc::EROFS),
+        (Found::Copy | Found::Absent, Role::Name) => Err(libc::EROFS),
         // What is outside is reached through a folder of copies: the call would need another path.
         (Found::Unknown | Found::Original | Found::Folder, _) if is_within() => Err(libc::EXDEV),
-        // SAFETY: guaranteed by the caller.
-        (Found::Unknown, _) if unsafe { names_open_copy(path) } => Err(libc::EXDEV),
+        (Found::Unknown, _) if names_open_copy(path) => Err(libc::EXDEV),
         (Found::Unknown | Found::Original | Found::Folder, _) => Ok(()),
     }
 }
 
 /// Replaces a function that changes two files.
 macro_rules! changes_two {
-    ($(fn $name:ident($($from_folder:ident: c_int,)? [$from:ident, $from_place:expr, $part:expr], $($to_folder:ident: c_int,)? [$to:ident, $to_place:expr] $(, $flags:ident: $flags_type:ty)?);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($from_folder: c_int,)? $from: *const c_char, $($to_folder: c_int,)? $to: *const c_char $(, $flags: $flags_type)?) -> c_int {
-            // SAFETY: guaranteed by the caller.
-            let permitted = unsafe { permitted($from_place, $from, $part).and_then(|()| permitted($to_place, $to, Part::Name)) };
-            if let Err(number) = permitted {
-                return real::fail(number);
+    ($(fn $name:ident(
+        $($from_folder:ident: c_int,)? [$from:ident, $from_begins:expr, $role:expr],
+        $($to_folder:ident: c_int,)? [$to:ident, $to_begins:expr] $(, $flags:ident: $flags_type:ty)?
+    );)*) => {$(
+        interposed! {
+            fn $name(
+                $($from_folder: c_int,)? $from: CText<'_>,
+                $($to_folder: c_int,)? $to: CText<'_> $(, $flags: $flags_type)?
+            ) -> c_int {
+                let permitted = permitted($from_begins, $from, $role)
+                    .and_then(|()| permitted($to_begins, $to, Role::Name));
+                match permitted {
+                    Ok(()) => call_real!($name(
+                        $($from_folder => c_int,)? $from.as_ptr() => *const c_char,
+                        $($to_folder => c_int,)? $to.as_ptr() => *const c_char $(, $flags => $flags_type)?
+                    ) -> c_int, fail),
+                    Err(number) => fail(number),
+                }
             }
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return real::fail(libc::ENOSYS);
-            }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($crate::files::only!($from_folder, c_int),)? *const c_char, $($crate::files::only!($to_folder, c_int),)? *const c_char $(, $flags_type)?) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            unsafe { real($($from_folder,)? $from, $($to_folder,)? $to $(, $flags)?) }
         }
     )*};
 }
 
 changes_two! {
-    fn rename([from, HERE, Part::Moved], [to, HERE]);
-    fn renameat(from_folder: c_int, [from, from_folder, Part::Moved], to_folder: c_int, [to, to_folder]);
-    fn renameat2(from_folder: c_int, [from, from_folder, Part::Moved], to_folder: c_int, [to, to_folder], flags: c_uint);
-    fn link([from, HERE, Part::Linked { follows: false }], [to, HERE]);
-    fn linkat(from_folder: c_int, [from, from_folder, Part::Linked { follows: flags & libc::AT_SYMLINK_FOLLOW != 0 }], to_folder: c_int, [to, to_folder], flags: c_int);
+    fn rename([from, HERE, Role::Moved], [to, HERE]);
+    fn renameat(from_folder: c_int, [from, from_folder, Role::Moved], to_folder: c_int, [to, to_folder]);
+    fn renameat2(
+        from_folder: c_int, [from, from_folder, Role::Moved], to_folder: c_int, [to, to_folder], flags: c_uint
+    );
+    fn link([from, HERE, Role::Linked { follows: false }], [to, HERE]);
+    fn linkat(
+        from_folder: c_int,
+        [from, from_folder, Role::Linked { follows: flags & libc::AT_SYMLINK_FOLLOW != 0 }],
+        to_folder: c_int, [to, to_folder], flags: c_int
+    );
 }

@@ -1,121 +1,99 @@
 //! Functions that start a program.
 
-use crate::kernel;
-use crate::real::{self, real};
+use crate::arguments::{CText, Words, interposed};
+use crate::kernel::{self, Harmless, harmless};
+use crate::real::{self, call_real, fail};
 use crate::staged::staged;
-use crate::start::{Plan, Start, Words, returned};
-use core::ffi::{CStr, c_char, c_int, c_void};
+use crate::start::{Command, Plan, Start, returned};
+use core::convert::identity;
+use core::ffi::{c_char, c_int, c_void};
 use wireup_redirect::Text;
 
 const HERE: c_int = libc::AT_FDCWD;
 /// Where programs are searched without `PATH`, as by glibc.
 const USUAL: &[u8] = b"/bin:/usr/bin";
 
-type Execute = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
+type List = *const *const c_char;
 
-fn real_execve(path: *const c_char, words: Words, env: Words) -> c_int {
-    let real = real!(c"execve").get();
-    if real.is_null() {
-        // SAFETY: guaranteed by the callers, which got all three.
-        let result = unsafe { kernel::call(libc::SYS_execve, [path as usize, words as usize, env as usize, 0]) };
-        return real::returned(result) as c_int;
-    }
-    // SAFETY: the C library's function of this name has these parameters.
-    let real: Execute = unsafe { core::mem::transmute(real) };
-    // SAFETY: guaranteed by the callers, which got all three.
-    unsafe { real(path, words, env) }
+fn real_execve(Command { path, words, env }: Command<'_>) -> c_int {
+    let (path, words, env) = (path.as_ptr(), words.as_ptr(), env.as_ptr());
+    let by_kernel = |_| {
+        let arguments = [path as usize, words as usize, env as usize, 0];
+        real::returned(harmless(Harmless::Execute, arguments)) as c_int
+    };
+    call_real!(execve(path => *const c_char, words => List, env => List) -> c_int, by_kernel)
 }
 
 /// It runs a file without a first line by the shell.
-fn real_execvpe(path: *const c_char, words: Words, env: Words) -> c_int {
-    let real = real!(c"execvpe").get();
-    if real.is_null() {
-        return real_execve(path, words, env);
-    }
-    // SAFETY: the C library's function of this name has these parameters.
-    let real: Execute = unsafe { core::mem::transmute(real) };
-    // SAFETY: guaranteed by the callers, which got all three.
-    unsafe { real(path, words, env) }
+fn real_execvpe(command: Command<'_>) -> c_int {
+    let Command { path, words, env } = command;
+    let by_path = |_| real_execve(command);
+    call_real!(execvpe(
+        path.as_ptr() => *const c_char, words.as_ptr() => List, env.as_ptr() => List
+    ) -> c_int, by_path)
 }
 
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn execve(path: *const c_char, words: Words, env: Words) -> c_int {
+interposed! {
+    fn execve(path: CText<'_>, words: Words<'_>, env: Words<'_>) -> c_int {
+        execute(Command { path, words, env })
+    }
+}
+
+pub fn execute(command: Command<'_>) -> c_int {
     let mut plan = Plan::new();
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let start = plan.decide(HERE, path);
-        returned(plan.call(&start, path, words, env, real_execve))
+    let start = plan.decide(HERE, command.path);
+    returned(plan.call(&start, command, real_execve))
+}
+
+interposed! {
+    fn execv(path: CText<'_>, words: Words<'_>) -> c_int {
+        execute(Command { path, words, env: real::environment() })
     }
 }
 
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn execv(path: *const c_char, words: Words) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { execve(path, words, real::environment()) }
+interposed! {
+    fn execvp(file: CText<'_>, words: Words<'_>) -> c_int {
+        search_and_execute(Command { path: file, words, env: real::environment() })
+    }
 }
 
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn execvp(file: *const c_char, words: Words) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { execvpe(file, words, real::environment()) }
+interposed! {
+    fn execvpe(file: CText<'_>, words: Words<'_>, env: Words<'_>) -> c_int {
+        search_and_execute(Command { path: file, words, env })
+    }
 }
 
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn execvpe(file: *const c_char, words: Words, env: Words) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    let Some((name, search)) = (unsafe { searched(file) }) else {
-        // SAFETY: as above.
-        return unsafe { execute_or_shell(file, words, env) };
-    };
+/// `path`: a name that is searched in the folders of `PATH`, unless it has a slash.
+pub fn search_and_execute(command: Command<'_>) -> c_int {
+    let Some((name, search)) = searched(command.path) else { return execute_or_shell(command) };
     let mut is_denied = false;
     for folder in search.split(|byte| *byte == b':') {
         let mut path = Text::new();
         if in_folder(&mut path, folder, name).is_none() {
             continue;
         }
-        // SAFETY: as above.
-        unsafe { execute_or_shell(path.as_ptr(), words, env) };
+        execute_or_shell(Command { path: path.from(0).into(), ..command });
         match real::last_error() {
             libc::EACCES => is_denied = true,
             libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT => {}
             _ => return -1,
         }
     }
-    if is_denied { real::fail(libc::EACCES) } else { -1 }
+    if is_denied { fail(libc::EACCES) } else { -1 }
 }
 
-/// # Safety
-/// As for `execvpe`.
-unsafe fn execute_or_shell(path: *const c_char, words: Words, env: Words) -> c_int {
+fn execute_or_shell(command: Command<'_>) -> c_int {
     let mut plan = Plan::new();
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        match plan.decide(HERE, path) {
-            start @ (Start::Same | Start::Path) => returned(plan.call(&start, path, words, env, real_execvpe)),
-            start => returned(plan.call(&start, path, words, env, real_execve)),
-        }
+    match plan.decide(HERE, command.path) {
+        start @ (Start::Same | Start::Path) => returned(plan.call(&start, command, real_execvpe)),
+        start => returned(plan.call(&start, command, real_execve)),
     }
 }
 
 /// The name that is to be searched, and the folders; `None`: the C library finds it.
-///
-/// # Safety
-/// `file` is null, or ends with a zero.
-unsafe fn searched<'a>(file: *const c_char) -> Option<(&'a [u8], &'static [u8])> {
+fn searched(file: CText<'_>) -> Option<(&[u8], &'static [u8])> {
     staged()?;
-    if file.is_null() {
-        return None;
-    }
-    // SAFETY: guaranteed by the caller.
-    let name = unsafe { CStr::from_ptr(file) }.to_bytes();
+    let name = file.bytes()?;
     let is_bare = !name.is_empty() && !name.contains(&b'/');
     is_bare.then(|| (name, real::variable(b"PATH").unwrap_or(USUAL)))
 }
@@ -129,152 +107,132 @@ fn in_folder(path: &mut Text, folder: &[u8], name: &[u8]) -> Option<()> {
     path.push(name)
 }
 
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn fexecve(fd: c_int, words: Words, env: Words) -> c_int {
+interposed! {
+    fn fexecve(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
+        execute_open(fd, words, env)
+    }
+}
+
+fn execute_open(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
     let mut path = Text::new();
     if let Some(staged) = staged()
         && path.fill(|into| kernel::path_of(fd, into)).is_some()
         && staged.map.original(path.as_bytes()).is_some_and(|original| !original.is_empty())
     {
-        let original = path.from(staged.map.tree().len()).as_ptr();
-        // SAFETY: guaranteed by the caller; the path ends with a zero.
-        return unsafe { execve(original, words, env) };
+        return execute(Command { path: path.from(staged.map.tree().len()).into(), words, env });
     }
-    let real = real!(c"fexecve").get();
-    if real.is_null() {
-        return real::fail(libc::ENOSYS);
-    }
-    // SAFETY: the C library's function of this name has these parameters.
-    let real: unsafe extern "C" fn(c_int, Words, Words) -> c_int = unsafe { core::mem::transmute(real) };
-    // SAFETY: guaranteed by the caller.
-    unsafe { real(fd, words, env) }
+    call_real!(fexecve(fd => c_int, words.as_ptr() => List, env.as_ptr() => List) -> c_int, fail)
 }
 
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn execveat(folder: c_int, path: *const c_char, words: Words, env: Words, flags: c_int) -> c_int {
-    let real = real!(c"execveat").get();
-    // SAFETY: guaranteed by the caller; a path has at least a zero.
-    let is_empty = !path.is_null() && unsafe { *path } == 0;
-    if is_empty && flags == libc::AT_EMPTY_PATH && staged().is_some_and(|staged| staged.has(folder)) {
-        // SAFETY: guaranteed by the caller.
-        return unsafe { fexecve(folder, words, env) };
-    }
-    let mut plan = Plan::new();
-    // SAFETY: as above.
-    let start = if flags == 0 { unsafe { plan.decide(folder, path) } } else { Start::Same };
-    if !matches!(start, Start::Same) {
-        // SAFETY: as above.
-        return returned(unsafe { plan.call(&start, path, words, env, real_execve) });
-    }
-    if real.is_null() {
-        return real::fail(libc::ENOSYS);
-    }
-    // SAFETY: the C library's function of this name has these parameters.
-    let real: unsafe extern "C" fn(c_int, *const c_char, Words, Words, c_int) -> c_int =
-        unsafe { core::mem::transmute(real) };
-    // SAFETY: guaranteed by the caller.
-    unsafe { real(folder, path, words, env, flags) }
-}
-
-type Spawn = unsafe extern "C" fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Words, Words) -> c_int;
-
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    words: Words,
-    env: Words,
-) -> c_int {
-    let real = real!(c"posix_spawn").get();
-    if real.is_null() {
-        return libc::ENOSYS;
-    }
-    // SAFETY: the C library's function of this name has these parameters.
-    let real: Spawn = unsafe { core::mem::transmute(real) };
-    let mut plan = Plan::new();
-    // The new process may first go to another working folder.
-    // SAFETY: guaranteed by the caller.
-    let start = match !actions.is_null() && unsafe { is_relative(path) } {
-        true => Start::Same,
-        // SAFETY: as above.
-        false => unsafe { plan.decide(HERE, path) },
-    };
-    // SAFETY: as above.
-    let spawn = |path, words, env| unsafe { real(pid, path, actions, attributes, words, env) };
-    // This function returns the number of its error.
-    // SAFETY: as above.
-    unsafe { plan.call(&start, path, words, env, spawn) }.unwrap_or_else(|number| number)
-}
-
-/// # Safety
-/// `path` is null, or ends with a zero.
-unsafe fn is_relative(path: *const c_char) -> bool {
-    // SAFETY: guaranteed by the caller.
-    path.is_null() || unsafe { *path } != b'/' as c_char
-}
-
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    words: Words,
-    env: Words,
-) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    let searched = unsafe { searched(file) };
-    for folder in searched.iter().flat_map(|(_, search)| search.split(|byte| *byte == b':')) {
-        let mut path = Text::new();
-        let is_known = folder.starts_with(b"/") || actions.is_null();
-        let Some(name) = searched.map(|(name, _)| name).filter(|_| is_known) else { break };
-        if in_folder(&mut path, folder, name).is_none() {
-            break;
+interposed! {
+    fn execveat(folder: c_int, path: CText<'_>, words: Words<'_>, env: Words<'_>, flags: c_int) -> c_int {
+        let is_open = path.text().is_some_and(|path| path.is_empty()) && flags == libc::AT_EMPTY_PATH;
+        if is_open && staged().is_some_and(|staged| staged.has(folder)) {
+            return execute_open(folder, words, env);
         }
         let mut plan = Plan::new();
-        // SAFETY: it ends with a zero.
-        let start = unsafe { plan.decide(HERE, path.as_ptr()) };
-        match start {
-            Start::Error(_) => {}
-            Start::Copy | Start::Script { .. } => {
-                // SAFETY: guaranteed by the caller.
-                return unsafe { posix_spawn(pid, path.as_ptr(), actions, attributes, words, env) };
-            }
-            // It may be what is to be started: the C library finds it.
-            Start::Same | Start::Path if kernel::permits(path.from(0), libc::X_OK).is_ok() => break,
-            Start::Same | Start::Path => {}
+        let start = if flags == 0 { plan.decide(folder, path) } else { Start::Same };
+        if !matches!(start, Start::Same) {
+            return returned(plan.call(&start, Command { path, words, env }, real_execve));
         }
+        call_real!(execveat(
+            folder => c_int,
+            path.as_ptr() => *const c_char,
+            words.as_ptr() => List,
+            env.as_ptr() => List,
+            flags => c_int,
+        ) -> c_int, fail)
     }
-    // SAFETY: as above; a path of one part is not searched.
-    if !file.is_null() && unsafe { CStr::from_ptr(file) }.to_bytes().contains(&b'/') {
-        let mut plan = Plan::new();
-        // SAFETY: as above.
-        let start = match !actions.is_null() && unsafe { is_relative(file) } {
-            true => Start::Same,
-            // SAFETY: as above.
-            false => unsafe { plan.decide(HERE, file) },
+}
+
+/// Where a new process is noted, and what it does first.
+#[derive(Clone, Copy)]
+struct Spawn {
+    pid: *mut libc::pid_t,
+    actions: *const c_void,
+    attributes: *const c_void,
+}
+
+interposed! {
+    fn posix_spawn(
+        pid: *mut libc::pid_t,
+        path: CText<'_>,
+        actions: *const c_void,
+        attributes: *const c_void,
+        words: Words<'_>,
+        env: Words<'_>,
+    ) -> c_int {
+        let spawn = Spawn { pid, actions, attributes };
+        spawn.start(&mut Plan::new(), Command { path, words, env })
+    }
+}
+
+impl Spawn {
+    /// What is to be started. The new process may first go to another working folder.
+    fn decide(self, plan: &mut Plan, path: CText<'_>) -> Start {
+        if !self.actions.is_null() && !path.is_absolute() { Start::Same } else { plan.decide(HERE, path) }
+    }
+
+    /// Returns the number of an error, as the C library's function does.
+    fn start(self, plan: &mut Plan, command: Command<'_>) -> c_int {
+        let start = self.decide(plan, command.path);
+        let Spawn { pid, actions, attributes } = self;
+        let spawn = |Command { path, words, env }: Command<'_>| {
+            call_real!(posix_spawn(
+                pid => *mut libc::pid_t,
+                path.as_ptr() => *const c_char,
+                actions => *const c_void,
+                attributes => *const c_void,
+                words.as_ptr() => List,
+                env.as_ptr() => List,
+            ) -> c_int, identity)
         };
-        if matches!(start, Start::Copy | Start::Script { .. }) {
-            // SAFETY: as above.
-            return unsafe { posix_spawn(pid, file, actions, attributes, words, env) };
+        plan.call(&start, command, spawn).unwrap_or_else(identity)
+    }
+}
+
+interposed! {
+    fn posix_spawnp(
+        pid: *mut libc::pid_t,
+        file: CText<'_>,
+        actions: *const c_void,
+        attributes: *const c_void,
+        words: Words<'_>,
+        env: Words<'_>,
+    ) -> c_int {
+        let spawn = Spawn { pid, actions, attributes };
+        let searched = searched(file);
+        for folder in searched.iter().flat_map(|(_, search)| search.split(|byte| *byte == b':')) {
+            let mut path = Text::new();
+            let is_known = folder.starts_with(b"/") || actions.is_null();
+            let Some(name) = searched.map(|(name, _)| name).filter(|_| is_known) else { break };
+            if in_folder(&mut path, folder, name).is_none() {
+                break;
+            }
+            let path = path.from(0);
+            match Plan::new().decide(HERE, path.into()) {
+                Start::Error(_) => {}
+                Start::Copy | Start::Script { .. } => {
+                    return spawn.start(&mut Plan::new(), Command { path: path.into(), words, env });
+                }
+                // It may be what is to be started: the C library finds it.
+                Start::Same | Start::Path if kernel::permits(path, libc::X_OK).is_ok() => break,
+                Start::Same | Start::Path => {}
+            }
         }
+        if file.bytes().is_some_and(|file| file.contains(&b'/')) {
+            let start = spawn.decide(&mut Plan::new(), file);
+            if matches!(start, Start::Copy | Start::Script { .. }) {
+                return spawn.start(&mut Plan::new(), Command { path: file, words, env });
+            }
+        }
+        call_real!(posix_spawnp(
+            pid => *mut libc::pid_t,
+            file.as_ptr() => *const c_char,
+            actions => *const c_void,
+            attributes => *const c_void,
+            words.as_ptr() => List,
+            env.as_ptr() => List,
+        ) -> c_int, identity)
     }
-    let real = real!(c"posix_spawnp").get();
-    if real.is_null() {
-        return libc::ENOSYS;
-    }
-    // SAFETY: the C library's function of this name has these parameters.
-    let real: Spawn = unsafe { core::mem::transmute(real) };
-    // SAFETY: guaranteed by the caller.
-    unsafe { real(pid, file, actions, attributes, words, env) }
 }

@@ -1,91 +1,117 @@
 //! Functions of the C library that look at files by name, or open them.
 
+use crate::arguments::{CText, interposed};
 use crate::kernel;
 use crate::means::{Use, opening, reading};
-use crate::real::{self, real};
+use crate::real::{call_real, fail, null, real};
 use crate::staged::staged;
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::ptr;
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use wireup_redirect::map::WRITE;
 use wireup_redirect::{Text, Walk};
 
 type Mode = libc::mode_t;
 
-/// The name of a function as the C library wants it.
-macro_rules! name {
-    ($name:ident) => {
-        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-            Ok(name) => name,
-            Err(_) => panic!("a name without zeros"),
-        }
-    };
-}
-pub(crate) use name;
-
 const HERE: c_int = libc::AT_FDCWD;
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-/// Replaces a function that reads. `[path, …]`: its path, the folder where that begins, and whether a link is followed.
-macro_rules! reads {
-    ($(fn $name:ident($($before:ident: $before_type:ty,)* [$path:ident, $folder:expr, $follows:expr] $(, $after:ident: $after_type:ty)*) -> $result:ty, $fail:path;)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> $result {
-            let mut walk = Walk::new();
-            // SAFETY: guaranteed by the caller.
-            let path = match unsafe { reading(&mut walk, $folder, $path, $follows) } {
-                Use::Path(path) => path,
-                Use::Error(number) => return $fail(number),
-            };
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return $fail(libc::ENOSYS);
-            }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            unsafe { real($($before,)* path $(, $after)*) }
+interposed! {
+    fn opendir(path: CText<'_>) -> *mut c_void {
+        let mut walk = Walk::new();
+        match reading(&mut walk, HERE, path, true) {
+            Use::Path(path) => call_real!(opendir(path => *const c_char) -> *mut c_void, null),
+            Use::Error(number) => null(number),
         }
-    )*};
+    }
 }
 
-/// Null, with the number of the error in `errno`.
-fn null(number: c_int) -> *mut c_void {
-    real::fail(number);
-    ptr::null_mut()
+/// The permission bits in what the C library has told about a file.
+enum Bits<'a> {
+    Plain(&'a mut u32),
+    Extended(&'a mut u16),
 }
 
-/// Replaces a function that looks at a file: of a copy it tells the original's write bits.
+impl Bits<'_> {
+    /// # Safety
+    /// `into` is a `struct stat` that the C library has filled.
+    unsafe fn plain(into: *mut c_void) -> Self {
+        // SAFETY: guaranteed by the caller.
+        Bits::Plain(unsafe { &mut (*into.cast::<libc::stat>()).st_mode })
+    }
+
+    /// # Safety
+    /// `into` is a `struct statx` that the C library has filled.
+    unsafe fn extended(into: *mut c_void) -> Self {
+        // SAFETY: guaranteed by the caller.
+        Bits::Extended(unsafe { &mut (*into.cast::<libc::statx>()).stx_mode })
+    }
+
+    fn get(&self) -> u32 {
+        match self {
+            Bits::Plain(bits) => **bits,
+            Bits::Extended(bits) => u32::from(**bits),
+        }
+    }
+
+    fn set(&mut self, mode: u32) {
+        match self {
+            Bits::Plain(bits) => **bits = mode,
+            Bits::Extended(bits) => **bits = mode as u16,
+        }
+    }
+
+    /// Puts the write bits of the original at `path` into what was told about its copy.
+    fn show_original(&mut self, path: &[u8]) {
+        let Some(staged) = staged() else { return };
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let mode = self.get();
+        if matches!(mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
+            self.set(staged.map.mode(path, mode));
+        }
+    }
+
+    /// As [`Bits::show_original`] for an open file, if that is a copy: no copy has write bits.
+    #[inline(never)]
+    fn show_original_of_open(&mut self, fd: c_int) {
+        let Some(staged) = staged() else { return };
+        let mut path = Text::new();
+        if self.get() & WRITE == 0
+            && path.fill(|into| kernel::path_of(fd, into)).is_some()
+            && let Some(original) = staged.map.original(path.as_bytes())
+        {
+            self.show_original(original);
+        }
+    }
+}
+
+/// Replaces a function that looks at a file: of a copy it tells the original's write bits. `[path, …]`: its path, the
+/// folder where that begins, and whether a link is followed.
 macro_rules! looks {
-    ($(fn $name:ident($($before:ident: $before_type:ty,)* [$path:ident, $folder:expr, $follows:expr] $(, $after:ident: $after_type:ty)*), $form:ident($into:ident);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> c_int {
-            let mut walk = Walk::new();
-            // SAFETY: guaranteed by the caller.
-            let used = match unsafe { reading(&mut walk, $folder, $path, $follows) } {
-                Use::Path(path) => path,
-                Use::Error(number) => return real::fail(number),
-            };
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return real::fail(libc::ENOSYS);
-            }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            let result = unsafe { real($($before,)* used $(, $after)*) };
-            // SAFETY: the C library has just written there; the path is as the caller guarantees.
-            unsafe {
-                if result == 0 && used == walk.copy().as_ptr() {
-                    with_bits(walk.original().to_bytes(), Form::$form, $into);
-                } else if result == 0 && (used.is_null() || *used == 0) {
-                    with_bits_of_open($folder, Form::$form, $into);
+    ($(fn $name:ident(
+        $($before:ident: $before_type:ty,)*
+        [$path:ident, $folder:expr, $follows:expr]
+        $(, $after:ident: $after_type:ty)*
+    ), $form:ident($into:ident);)*) => {$(
+        interposed! {
+            fn $name($($before: $before_type,)* $path: CText<'_> $(, $after: $after_type)*) -> c_int {
+                let mut walk = Walk::new();
+                let used = match reading(&mut walk, $folder, $path, $follows) {
+                    Use::Path(path) => path,
+                    Use::Error(number) => return fail(number),
+                };
+                let result = call_real!($name(
+                    $($before => $before_type,)* used => *const c_char $(, $after => $after_type)*
+                ) -> c_int, fail);
+                if result == 0 {
+                    // SAFETY: the C library has just filled the caller's structure.
+                    let mut bits = unsafe { Bits::$form($into) };
+                    if used == walk.copy().as_ptr() {
+                        bits.show_original(walk.original().to_bytes());
+                    } else if $path.is_empty() {
+                        bits.show_original_of_open($folder);
+                    }
                 }
+                result
             }
-            result
         }
     )*};
 }
@@ -93,107 +119,41 @@ macro_rules! looks {
 /// Replaces a function that looks at an open file.
 macro_rules! looks_open {
     ($(fn $name:ident($($before:ident: $before_type:ty,)* [$fd:ident]);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($before: $before_type,)* $fd: c_int, into: *mut c_void) -> c_int {
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return real::fail(libc::ENOSYS);
+        interposed! {
+            fn $name($($before: $before_type,)* $fd: c_int, into: *mut c_void) -> c_int {
+                let result = call_real!($name(
+                    $($before => $before_type,)* $fd => c_int, into => *mut c_void
+                ) -> c_int, fail);
+                if result == 0 {
+                    // SAFETY: the C library has just filled the caller's structure.
+                    unsafe { Bits::plain(into) }.show_original_of_open($fd);
+                }
+                result
             }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($before_type,)* c_int, *mut c_void) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            let result = unsafe { real($($before,)* $fd, into) };
-            if result == 0 {
-                // SAFETY: the C library has just written there.
-                unsafe { with_bits_of_open($fd, Form::Plain, into) };
-            }
-            result
         }
     )*};
 }
 
-/// Where a structure has the permission bits.
-#[derive(Clone, Copy)]
-enum Form {
-    /// `struct stat`.
-    Plain,
-    /// `struct statx`.
-    Extended,
-}
-
-const MODE: usize = core::mem::offset_of!(libc::stat, st_mode);
-const MODE_EXTENDED: usize = 28;
-
-/// The same for an open file, if it is a copy: no copy has write bits.
-///
-/// # Safety
-/// As for `with_bits`.
-#[inline(never)]
-unsafe fn with_bits_of_open(fd: c_int, form: Form, into: *mut c_void) {
-    let Some(staged) = staged() else { return };
-    // SAFETY: guaranteed by the caller.
-    let mode = unsafe {
-        match form {
-            Form::Plain => into.byte_add(MODE).cast::<u32>().read(),
-            Form::Extended => into.byte_add(MODE_EXTENDED).cast::<u16>().read().into(),
-        }
-    };
-    let mut path = Text::new();
-    if mode & WRITE == 0
-        && path.fill(|into| kernel::path_of(fd, into)).is_some()
-        && let Some(original) = staged.map.original(path.as_bytes())
-    {
-        // SAFETY: as above.
-        unsafe { with_bits(original, form, into) };
-    }
-}
-
-/// Puts the original's write bits into what was told about a copy.
-///
-/// # Safety
-/// `into` is a structure of this form.
-unsafe fn with_bits(path: &[u8], form: Form, into: *mut c_void) {
-    let Some(staged) = staged() else { return };
-    let path = path.strip_suffix(b"/").unwrap_or(path);
-    let bits = |mode: u32| match mode & libc::S_IFMT {
-        libc::S_IFREG | libc::S_IFDIR => staged.map.mode(path, mode),
-        _ => mode,
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        match form {
-            Form::Plain => {
-                let mode = into.byte_add(MODE).cast::<u32>();
-                mode.write(bits(mode.read()));
-            }
-            Form::Extended => {
-                let mode = into.byte_add(MODE_EXTENDED).cast::<u16>();
-                mode.write(bits(mode.read().into()) as u16);
-            }
-        }
-    }
-}
-
-reads! {
-    fn opendir([path, HERE, true]) -> *mut c_void, null;
-}
-
 looks! {
-    fn stat([path, HERE, true], into: *mut c_void), Plain(into);
-    fn stat64([path, HERE, true], into: *mut c_void), Plain(into);
-    fn lstat([path, HERE, false], into: *mut c_void), Plain(into);
-    fn lstat64([path, HERE, false], into: *mut c_void), Plain(into);
-    fn __xstat(version: c_int, [path, HERE, true], into: *mut c_void), Plain(into);
-    fn __xstat64(version: c_int, [path, HERE, true], into: *mut c_void), Plain(into);
-    fn __lxstat(version: c_int, [path, HERE, false], into: *mut c_void), Plain(into);
-    fn __lxstat64(version: c_int, [path, HERE, false], into: *mut c_void), Plain(into);
-    fn fstatat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
-    fn fstatat64(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
-    fn __fxstatat(version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
-    fn __fxstatat64(version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
-    fn statx(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], flags: c_int, mask: c_uint, into: *mut c_void), Extended(into);
+    fn stat([path, HERE, true], into: *mut c_void), plain(into);
+    fn stat64([path, HERE, true], into: *mut c_void), plain(into);
+    fn lstat([path, HERE, false], into: *mut c_void), plain(into);
+    fn lstat64([path, HERE, false], into: *mut c_void), plain(into);
+    fn __xstat(version: c_int, [path, HERE, true], into: *mut c_void), plain(into);
+    fn __xstat64(version: c_int, [path, HERE, true], into: *mut c_void), plain(into);
+    fn __lxstat(version: c_int, [path, HERE, false], into: *mut c_void), plain(into);
+    fn __lxstat64(version: c_int, [path, HERE, false], into: *mut c_void), plain(into);
+    fn fstatat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), plain(into);
+    fn fstatat64(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), plain(into);
+    fn __fxstatat(
+        version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int
+    ), plain(into);
+    fn __fxstatat64(
+        version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int
+    ), plain(into);
+    fn statx(
+        folder: c_int, [path, folder, flags & NO_FOLLOW == 0], flags: c_int, mask: c_uint, into: *mut c_void
+    ), extended(into);
 }
 
 looks_open! {
@@ -205,41 +165,27 @@ looks_open! {
 
 /// Replaces a function that asks what is permitted. A copy may not be written, whatever its bits say.
 macro_rules! asks {
-    ($(fn $name:ident($($folder:ident: c_int,)? [$path:ident, $place:expr, $follows:expr], $mode:ident: c_int $(, $flags:ident: c_int)?);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($folder: c_int,)? $path: *const c_char, $mode: c_int $(, $flags: c_int)?) -> c_int {
-            let mut walk = Walk::new();
-            // SAFETY: guaranteed by the caller.
-            let used = match unsafe { reading(&mut walk, $place, $path, $follows) } {
-                Use::Path(path) => path,
-                Use::Error(number) => return real::fail(number),
-            };
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return real::fail(libc::ENOSYS);
-            }
-            let is_copy = used == walk.copy().as_ptr();
-            let asked = if is_copy { $mode & !libc::W_OK } else { $mode };
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($crate::files::only!($folder, c_int),)? *const c_char, c_int $(, $crate::files::only!($flags, c_int))?) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            match unsafe { real($($folder,)? used, asked $(, $flags)?) } {
-                0 if asked != $mode => real::fail(libc::EROFS),
-                result => result,
+    ($(fn $name:ident(
+        $($folder:ident: c_int,)? [$path:ident, $begins:expr, $follows:expr],
+        $mode:ident: c_int $(, $flags:ident: c_int)?
+    );)*) => {$(
+        interposed! {
+            fn $name($($folder: c_int,)? $path: CText<'_>, $mode: c_int $(, $flags: c_int)?) -> c_int {
+                let mut walk = Walk::new();
+                let used = match reading(&mut walk, $begins, $path, $follows) {
+                    Use::Path(path) => path,
+                    Use::Error(number) => return fail(number),
+                };
+                let is_copy = used == walk.copy().as_ptr();
+                let asked = if is_copy { $mode & !libc::W_OK } else { $mode };
+                let result = call_real!($name(
+                    $($folder => c_int,)? used => *const c_char, asked => c_int $(, $flags => c_int)?
+                ) -> c_int, fail);
+                if result == 0 && asked != $mode { fail(libc::EROFS) } else { result }
             }
         }
     )*};
 }
-
-/// A type for a parameter that may be missing.
-macro_rules! only {
-    ($name:ident, $type:ty) => {
-        $type
-    };
-}
-pub(crate) use only;
 
 asks! {
     fn access([path, HERE, true], mode: c_int);
@@ -248,31 +194,39 @@ asks! {
     fn faccessat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], mode: c_int, flags: c_int);
 }
 
+/// A type for a parameter that may be missing.
+macro_rules! only {
+    ($name:ident, $type:ty) => {
+        $type
+    };
+}
+
 /// Replaces a function that opens a file.
 macro_rules! opens {
-    ($(fn $name:ident($($folder:ident: c_int,)? [$path:ident, $place:expr], $flags:ident: c_int $(, $mode:ident: Mode)?);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($folder: c_int,)? $path: *const c_char, $flags: c_int $(, $mode: Mode)?) -> c_int {
-            let mut walk = Walk::new();
-            let mut flags = $flags;
-            // SAFETY: guaranteed by the caller.
-            let path = match unsafe { opening(&mut walk, $place, $path, &mut flags) } {
-                Use::Path(path) => path,
-                Use::Error(number) => return real::fail(number),
-            };
-            #[allow(unused_mut, unused_assignments, reason = "not all have a mode")]
-            let mut mode: Mode = 0;
-            $(mode = $mode;)?
-            let Some(real) = real!(name!($name)).known() else {
-                // SAFETY: guaranteed by the caller.
-                return unsafe { kernel::open($place, path, flags, mode) };
-            };
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn($($crate::files::only!($folder, c_int),)? *const c_char, c_int $(, $crate::files::only!($mode, Mode))?) -> c_int = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            unsafe { real($($folder,)? path, flags $(, $mode)?) }
+    ($(fn $name:ident(
+        $($folder:ident: c_int,)? [$path:ident, $begins:expr], $flags:ident: c_int $(, $mode:ident: Mode)?
+    );)*) => {$(
+        interposed! {
+            fn $name($($folder: c_int,)? $path: CText<'_>, $flags: c_int $(, $mode: Mode)?) -> c_int {
+                let mut walk = Walk::new();
+                let mut flags = $flags;
+                let path = match opening(&mut walk, $begins, $path, &mut flags) {
+                    Use::Path(path) => path,
+                    Use::Error(number) => return fail(number),
+                };
+                #[allow(unused_mut, unused_assignments, reason = "not all have a mode")]
+                let mut mode: Mode = 0;
+                $(mode = $mode;)?
+                let real = real!($name: unsafe extern "C" fn(
+                    $(only!($folder, c_int),)? *const c_char, c_int $(, only!($mode, Mode))?
+                ) -> c_int);
+                match real.known() {
+                    // SAFETY: as in [`call_real`].
+                    Some(real) => unsafe { real($($folder,)? path, flags $(, $mode)?) },
+                    // The loader is still at work, and may hold a lock that a look-up would want.
+                    None => kernel::open($begins, path, flags, mode),
+                }
+            }
         }
     )*};
 }
@@ -288,13 +242,26 @@ opens! {
     fn __openat64_2(folder: c_int, [path, folder], flags: c_int);
 }
 
+interposed! {
+    fn creat(path: CText<'_>, mode: Mode) -> c_int {
+        created(path, mode)
+    }
+}
+
+interposed! {
+    fn creat64(path: CText<'_>, mode: Mode) -> c_int {
+        created(path, mode)
+    }
+}
+
+fn created(path: CText<'_>, mode: Mode) -> c_int {
+    // SAFETY: a `CText` is what the C library's function demands.
+    unsafe { open(path.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
 /// What `fopen` opens in a mode.
-///
-/// # Safety
-/// `mode` ends with a zero.
-unsafe fn flags_of(mode: *const c_char) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+fn flags_of(mode: CText<'_>) -> c_int {
+    let mode = mode.bytes().unwrap_or_default();
     let access = if mode.contains(&b'+') { libc::O_RDWR } else { libc::O_WRONLY };
     let new = if mode.contains(&b'x') { libc::O_EXCL } else { 0 };
     match mode.first() {
@@ -306,77 +273,42 @@ unsafe fn flags_of(mode: *const c_char) -> c_int {
 
 /// Replaces a function that opens a stream.
 macro_rules! streams {
-    ($(fn $name:ident([$path:ident], $mode:ident: *const c_char);)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($path: *const c_char, $mode: *const c_char) -> *mut c_void {
-            let mut walk = Walk::new();
-            // SAFETY: guaranteed by the caller.
-            let mut flags = unsafe { flags_of($mode) };
-            // SAFETY: as above.
-            let path = match unsafe { opening(&mut walk, HERE, $path, &mut flags) } {
-                Use::Path(path) => path,
-                Use::Error(number) => return null(number),
-            };
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return null(libc::ENOSYS);
+    ($(fn $name:ident;)*) => {$(
+        interposed! {
+            fn $name(path: CText<'_>, mode: CText<'_>) -> *mut c_void {
+                let mut walk = Walk::new();
+                match opening(&mut walk, HERE, path, &mut flags_of(mode)) {
+                    Use::Path(path) => call_real!($name(
+                        path => *const c_char, mode.as_ptr() => *const c_char
+                    ) -> *mut c_void, null),
+                    Use::Error(number) => null(number),
+                }
             }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            unsafe { real(path, $mode) }
         }
     )*};
 }
 
 streams! {
-    fn fopen([path], mode: *const c_char);
-    fn fopen64([path], mode: *const c_char);
-}
-
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn creat(path: *const c_char, mode: Mode) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
-}
-
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn creat64(path: *const c_char, mode: Mode) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { open64(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+    fn fopen;
+    fn fopen64;
 }
 
 /// Replaces a function that opens another file for a stream.
 macro_rules! streams_again {
     ($(fn $name:ident;)*) => {$(
-        /// # Safety
-        /// As for the C library's function of this name.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void {
-            let mut walk = Walk::new();
-            // SAFETY: guaranteed by the caller.
-            let mut flags = unsafe { flags_of(mode) };
-            // SAFETY: as above.
-            let (path, error) = match unsafe { opening(&mut walk, HERE, path, &mut flags) } {
-                Use::Path(path) => (path, None),
-                // The stream is closed nevertheless: nothing can be opened by this path.
-                Use::Error(number) => (c"".as_ptr(), Some(number)),
-            };
-            let real = real!(name!($name)).get();
-            if real.is_null() {
-                return null(libc::ENOSYS);
+        interposed! {
+            fn $name(path: CText<'_>, mode: CText<'_>, stream: *mut c_void) -> *mut c_void {
+                let mut walk = Walk::new();
+                let (path, error) = match opening(&mut walk, HERE, path, &mut flags_of(mode)) {
+                    Use::Path(path) => (path, None),
+                    // The stream is closed nevertheless: nothing can be opened by this path.
+                    Use::Error(number) => (c"".as_ptr(), Some(number)),
+                };
+                let stream = call_real!($name(
+                    path => *const c_char, mode.as_ptr() => *const c_char, stream => *mut c_void
+                ) -> *mut c_void, null);
+                error.map_or(stream, null)
             }
-            // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void) -> *mut c_void = unsafe { core::mem::transmute(real) };
-            // SAFETY: guaranteed by the caller.
-            let stream = unsafe { real(path, mode, stream) };
-            error.map_or(stream, null)
         }
     )*};
 }

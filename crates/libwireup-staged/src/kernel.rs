@@ -7,13 +7,13 @@ use core::ffi::{CStr, c_char, c_int, c_long};
 /// # Safety
 /// As for the system call of this number.
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn call(number: c_long, arguments: [usize; 4]) -> isize {
-    let [first, second, third, fourth] = arguments;
+unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
     let result;
-    // SAFETY: guaranteed by the caller; these are the kernel's registers.
+    // SAFETY: guaranteed by the caller; these are the kernel's registers, and it changes `rcx` and `r11`.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => result, in("rdi") first, in("rsi") second, in("rdx") third,
-             in("r10") fourth, lateout("rcx") _, lateout("r11") _, options(nostack));
+             in("r10") fourth, in("r8") fifth, in("r9") sixth, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     result
 }
@@ -21,23 +21,68 @@ pub unsafe fn call(number: c_long, arguments: [usize; 4]) -> isize {
 /// # Safety
 /// As for the system call of this number.
 #[cfg(target_arch = "aarch64")]
-pub unsafe fn call(number: c_long, arguments: [usize; 4]) -> isize {
-    let [first, second, third, fourth] = arguments;
+unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
     let result;
     // SAFETY: guaranteed by the caller; these are the kernel's registers.
     unsafe {
-        asm!("svc 0", in("x8") number as isize, inlateout("x0") first as isize => result, in("x1") second, in("x2") third,
-             in("x3") fourth, options(nostack));
+        asm!("svc 0", in("x8") number as isize, inlateout("x0") first as isize => result, in("x1") second,
+             in("x2") third, in("x3") fourth, in("x4") fifth, in("x5") sixth, options(nostack));
     }
     result
+}
+
+/// A system call that writes nothing into this process's memory, whatever its arguments are: where they point, the
+/// kernel looks itself, and an address that cannot be read is an error.
+#[derive(Clone, Copy)]
+pub enum Harmless {
+    Access = libc::SYS_faccessat as isize,
+    Open = libc::SYS_openat as isize,
+    Seek = libc::SYS_lseek as isize,
+    Close = libc::SYS_close as isize,
+    ChangeFolder = libc::SYS_chdir as isize,
+    ChangeFolderToOpen = libc::SYS_fchdir as isize,
+    ChangeRoot = libc::SYS_chroot as isize,
+    Execute = libc::SYS_execve as isize,
+    #[cfg(feature = "bare")]
+    End = libc::SYS_exit_group as isize,
+}
+
+/// The call's result, or a negative number of an error.
+pub fn harmless(which: Harmless, [first, second, third, fourth]: [usize; 4]) -> isize {
+    // SAFETY: see [`Harmless`].
+    unsafe { call(which as c_long, [first, second, third, fourth, 0, 0]) }
+}
+
+/// A system call that writes into memory that it is lent.
+enum Filling<'a> {
+    WorkingFolder,
+    /// Where a link leads.
+    Link(&'a CStr),
+    Read(&'a File),
+    ReadAt(&'a File, u64),
+}
+
+/// The length of what was written, or a negative number of an error.
+fn fill(what: Filling<'_>, into: &mut [u8]) -> isize {
+    let (at, len) = (into.as_mut_ptr() as usize, into.len());
+    let (number, arguments) = match what {
+        Filling::WorkingFolder => (libc::SYS_getcwd, [at, len, 0, 0]),
+        Filling::Link(path) => (libc::SYS_readlinkat, [HERE, path.as_ptr() as usize, at, len]),
+        Filling::Read(file) => (libc::SYS_read, [file.0, at, len, 0]),
+        Filling::ReadAt(file, from) => (libc::SYS_pread64, [file.0, at, len, from as usize]),
+    };
+    let [first, second, third, fourth] = arguments;
+    // SAFETY: each of these calls writes no more than the length that it is given, into memory that is lent to it, and
+    // reads a path to its zero.
+    unsafe { call(number, [first, second, third, fourth, 0, 0]) }
 }
 
 const HERE: usize = libc::AT_FDCWD as usize;
 
 /// Whether a file exists and `mode` (`F_OK`, `X_OK`) is permitted; or the error.
 pub fn permits(path: &CStr, mode: c_int) -> Result<(), c_int> {
-    // SAFETY: the kernel reads the path to its zero.
-    done(unsafe { call(libc::SYS_faccessat, [HERE, path.as_ptr() as usize, mode as usize, 0]) })
+    done(harmless(Harmless::Access, [HERE, path.as_ptr() as usize, mode as usize, 0]))
 }
 
 fn done(result: isize) -> Result<(), c_int> {
@@ -50,15 +95,22 @@ pub fn exists(path: &CStr) -> Result<(), c_int> {
     File::open_as(path, libc::O_PATH | libc::O_NOFOLLOW).map(drop)
 }
 
-/// The length of what was read, or a negative number of an error.
-pub fn read_link(path: &CStr, into: &mut [u8]) -> isize {
-    // SAFETY: the kernel writes no more than the length that it is given.
-    unsafe { call(libc::SYS_readlinkat, [HERE, path.as_ptr() as usize, into.as_mut_ptr() as usize, into.len()]) }
+/// Where a link leads: the length of the text.
+pub fn read_link(path: &CStr, into: &mut [u8]) -> Option<usize> {
+    usize::try_from(fill(Filling::Link(path), into)).ok()
+}
+
+/// Where a link leads, for a caller in C: the length of the text, or a negative number of an error.
+///
+/// # Safety
+/// `into` is memory of `len` bytes to which the caller may write.
+pub unsafe fn read_link_for_c(folder: c_int, path: *const c_char, into: *mut c_char, len: usize) -> isize {
+    // SAFETY: the kernel writes no more than `len` bytes into memory that the caller guarantees, and checks the path.
+    unsafe { call(libc::SYS_readlinkat, [folder as usize, path as usize, into as usize, len, 0, 0]) }
 }
 
 pub fn working_folder(into: &mut [u8]) -> Option<usize> {
-    // SAFETY: as above.
-    let read = unsafe { call(libc::SYS_getcwd, [into.as_mut_ptr() as usize, into.len(), 0, 0]) };
+    let read = fill(Filling::WorkingFolder, into);
     // With the final zero; a folder that cannot be reached does not begin with a slash.
     usize::try_from(read).ok().and_then(|len| len.checked_sub(1)).filter(|_| into[0] == b'/')
 }
@@ -75,17 +127,13 @@ pub fn path_of(fd: c_int, into: &mut [u8]) -> Option<usize> {
         left /= 10;
     }
     let len = read_link(CStr::from_bytes_until_nul(&name).ok()?, into);
-    usize::try_from(len).ok().filter(|len| *len < into.len() && into[0] == b'/')
+    len.filter(|len| *len < into.len() && into[0] == b'/')
 }
 
 /// `open`, with its result as the C library returns it.
-///
-/// # Safety
-/// `path` is null, or ends with a zero.
-pub unsafe fn open(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the kernel checks the path.
-    let opened = unsafe { call(libc::SYS_openat, [folder as usize, path as usize, flags as usize, mode as usize]) };
-    crate::real::returned(opened) as c_int
+pub fn open(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    let arguments = [folder as usize, path as usize, flags as usize, mode as usize];
+    crate::real::returned(harmless(Harmless::Open, arguments)) as c_int
 }
 
 /// A file that is open to be read.
@@ -98,8 +146,7 @@ impl File {
 
     pub fn open_as(path: &CStr, flags: c_int) -> Result<File, c_int> {
         let flags = (flags | libc::O_CLOEXEC) as usize;
-        // SAFETY: the kernel reads the path to its zero.
-        let opened = unsafe { call(libc::SYS_openat, [HERE, path.as_ptr() as usize, flags, 0]) };
+        let opened = harmless(Harmless::Open, [HERE, path.as_ptr() as usize, flags, 0]);
         done(opened).map(|()| File(opened as usize))
     }
 
@@ -107,9 +154,7 @@ impl File {
     pub fn read(&self, into: &mut [u8]) -> usize {
         let mut len = 0;
         while len < into.len() {
-            let rest = &mut into[len..];
-            // SAFETY: the kernel writes no more than the length that it is given.
-            match unsafe { call(libc::SYS_read, [self.0, rest.as_mut_ptr() as usize, rest.len(), 0]) } {
+            match fill(Filling::Read(self), &mut into[len..]) {
                 read @ 1.. => len += read as usize,
                 _ => break,
             }
@@ -119,161 +164,58 @@ impl File {
 
     /// Reads from a place.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> usize {
-        // SAFETY: as above.
-        let read = unsafe { call(libc::SYS_pread64, [self.0, into.as_mut_ptr() as usize, into.len(), at as usize]) };
-        usize::try_from(read).unwrap_or(0)
+        usize::try_from(fill(Filling::ReadAt(self, at), into)).unwrap_or(0)
     }
 
     /// Its content, which must not be cut while it is in use.
     pub fn map(&self) -> Option<&'static [u8]> {
-        // SAFETY: the end is a place like any other.
-        let end = unsafe { call(libc::SYS_lseek, [self.0, 0, libc::SEEK_END as usize, 0]) };
+        let end = harmless(Harmless::Seek, [self.0, 0, libc::SEEK_END as usize, 0]);
         let len = usize::try_from(end).ok().filter(|len| *len > 0)?;
-        let at = mapped(len, libc::PROT_READ, libc::MAP_PRIVATE, self.0 as isize)?;
-        // SAFETY: the kernel has just given this memory to nobody else, and it stays.
-        Some(unsafe { core::slice::from_raw_parts(at, len) })
+        mapped(len, libc::PROT_READ, libc::MAP_PRIVATE, self.0).map(|memory| &*memory)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and not used any more.
-        unsafe { call(libc::SYS_close, [self.0, 0, 0, 0]) };
+        harmless(Harmless::Close, [self.0, 0, 0, 0]);
     }
 }
 
-/// Memory that is zero, in whole pages; those that are not touched cost nothing.
-pub fn memory(bytes: usize) -> Option<*mut u8> {
-    mapped(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+/// Memory that is zero, in whole pages; those that are not touched cost nothing. It stays.
+pub fn memory(bytes: usize) -> Option<&'static mut [u8]> {
+    mapped(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, usize::MAX)
 }
 
-/// # Safety
-/// It came from [`memory`] with this length, and is not used any more.
-pub unsafe fn free(at: *mut u8, bytes: usize) {
-    // SAFETY: guaranteed by the caller.
-    unsafe { call(libc::SYS_munmap, [at as usize, bytes, 0, 0]) };
+fn mapped(bytes: usize, rights: c_int, flags: c_int, fd: usize) -> Option<&'static mut [u8]> {
+    // SAFETY: the kernel chooses a place that nobody uses, for as long as nobody gives it back ([`Pages`] does so when
+    // nothing borrows them). Bytes that cannot be written are lent by [`File::map`] to be read only.
+    unsafe {
+        let at = call(libc::SYS_mmap, [0, bytes, rights as usize, flags as usize, fd, 0]);
+        (at > 0).then(|| core::slice::from_raw_parts_mut(at as *mut u8, bytes))
+    }
 }
 
-fn mapped(bytes: usize, rights: c_int, flags: c_int, fd: isize) -> Option<*mut u8> {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: six arguments need two registers more than `call` has; the kernel chooses the place.
-    let at = unsafe {
-        let result: isize;
-        asm!("syscall", inlateout("rax") libc::SYS_mmap as isize => result, in("rdi") 0, in("rsi") bytes, in("rdx") rights,
-             in("r10") flags, in("r8") fd, in("r9") 0, lateout("rcx") _, lateout("r11") _, options(nostack));
-        result
-    };
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    let at = unsafe {
-        let result: isize;
-        asm!("svc 0", in("x8") libc::SYS_mmap as isize, inlateout("x0") 0isize => result, in("x1") bytes, in("x2") rights,
-             in("x3") flags, in("x4") fd, in("x5") 0, options(nostack));
-        result
-    };
-    (at > 0).then_some(at as *mut u8)
+/// Memory from the kernel, given back at the end. After `vfork` in the same memory nobody does so if the new program
+/// has started: it is needed only there where a program calls with a list of its own, so rarely.
+pub struct Pages(&'static mut [u8]);
+
+impl Pages {
+    pub fn new(bytes: usize) -> Option<Pages> {
+        memory(bytes).map(Pages)
+    }
+
+    /// Room for so many pointers, which are null, and the bytes behind it, which are zero.
+    pub fn split(&mut self, pointers: usize) -> Option<(&mut [*const c_char], &mut [u8])> {
+        let (head, rest) = self.0.split_at_mut_checked(pointers.checked_mul(size_of::<*const c_char>())?)?;
+        // SAFETY: pages are aligned for pointers, the head has room for so many, any bytes are pointers, and it stays
+        // borrowed.
+        Some((unsafe { core::slice::from_raw_parts_mut(head.as_mut_ptr().cast(), pointers) }, rest))
+    }
 }
 
-/// What the compiler calls for copies and comparisons; in ordinary programs the C library has these functions.
-#[cfg(feature = "bare")]
-mod compiler {
-    #[cfg(target_arch = "x86_64")]
-    use core::arch::asm;
-    use core::ffi::c_int;
-    use core::ptr;
-
-    /// # Safety
-    /// As for the C library's function of this name.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        for at in 0..len {
-            // Volatile, so that the compiler does not see that this is `memcpy`.
-            // SAFETY: guaranteed by the caller.
-            unsafe { ptr::write_volatile(to.add(at), ptr::read(from.add(at))) };
-        }
-        to
-    }
-
-    /// # Safety
-    /// As for the C library's function of this name.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-        if to.cast_const() <= from {
-            // SAFETY: guaranteed by the caller; it copies from the first byte to the last.
-            return unsafe { memcpy(to, from, len) };
-        }
-        for at in (0..len).rev() {
-            // SAFETY: guaranteed by the caller.
-            unsafe { ptr::write_volatile(to.add(at), ptr::read(from.add(at))) };
-        }
-        to
-    }
-
-    /// # Safety
-    /// As for the C library's function of this name.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memset(to: *mut u8, byte: c_int, len: usize) -> *mut u8 {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            asm!("rep stosb", inout("rcx") len => _, inout("rdi") to => _, in("al") byte as u8, options(nostack, preserves_flags));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        for at in 0..len {
-            // SAFETY: guaranteed by the caller.
-            unsafe { ptr::write_volatile(to.add(at), byte as u8) };
-        }
-        to
-    }
-
-    /// # Safety
-    /// As for the C library's function of this name.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> c_int {
-        let mut begin = 0;
-        while len - begin >= 8 {
-            // SAFETY: guaranteed by the caller.
-            let (one, other) = unsafe {
-                (ptr::read_unaligned(one.add(begin).cast::<u64>()), ptr::read_unaligned(other.add(begin).cast::<u64>()))
-            };
-            if one != other {
-                break;
-            }
-            begin += 8;
-        }
-        for at in begin..len {
-            // SAFETY: guaranteed by the caller.
-            let (one, other) = unsafe { (ptr::read_volatile(one.add(at)), ptr::read_volatile(other.add(at))) };
-            if one != other {
-                return c_int::from(one) - c_int::from(other);
-            }
-        }
-        0
-    }
-
-    /// # Safety
-    /// As for the C library's function of this name.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> c_int {
-        // SAFETY: guaranteed by the caller.
-        unsafe { memcmp(one, other, len) }
-    }
-
-    /// # Safety
-    /// As for the C library's function of this name.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn strlen(text: *const u8) -> usize {
-        let mut len = 0;
-        // SAFETY: guaranteed by the caller: it ends with a zero.
-        while unsafe { ptr::read_volatile(text.add(len)) } != 0 {
-            len += 1;
-        }
-        len
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: they came from the kernel with this length, and nothing borrows them any more.
+        unsafe { call(libc::SYS_munmap, [self.0.as_mut_ptr() as usize, self.0.len(), 0, 0, 0, 0]) };
     }
 }

@@ -4,9 +4,12 @@
 //! ```text
 //!   the loader of programs ── LD_AUDIT ──► audit, search ──────┐
 //!   open, stat, access, …  ── LD_PRELOAD ──► files, names ────┤
-//!   unlink, mkstemp, … ────── LD_PRELOAD ──► changes, temporary ──► means ──► staged: the map of this job ──► redirect (without I/O)
-//!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘
+//!   unlink, mkstemp, … ────── LD_PRELOAD ──► changes, temporary ──► means ──► staged: the map of this job
+//!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘                └──► redirect (without I/O)
 //! ```
+//!
+//! `arguments` makes of what C passes types that are safe to use, `real` calls the C library's function of the same
+//! name, `kernel` makes system calls: nearly all `unsafe` code is in these three.
 //!
 //! The variable `WIREUP_STAGED` names a map: which names are staged, and the folder of the copies. A copy is only ever
 //! read: a call that would change it fails as on a read-only file system, also by way of an open folder. A call that
@@ -26,8 +29,11 @@
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
+mod arguments;
 mod audit;
 mod changes;
+#[cfg(feature = "bare")]
+mod compiler;
 mod exec;
 mod files;
 mod kernel;
@@ -38,13 +44,14 @@ mod search;
 mod staged;
 mod start;
 mod temporary;
+#[cfg(test)]
+mod tests;
 mod words;
 
 #[cfg(feature = "bare")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: the process ends.
-    unsafe { kernel::call(libc::SYS_exit_group, [134, 0, 0, 0]) };
+    kernel::harmless(kernel::Harmless::End, [134, 0, 0, 0]);
     loop {
         core::hint::spin_loop();
     }

@@ -1,8 +1,9 @@
 //! What a call by name is to do: read a copy, use an original, or fail as on a read-only file system.
 
+use crate::arguments::CText;
 use crate::kernel;
 use crate::staged::{look, names_open_copy, staged};
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{c_char, c_int};
 use wireup_redirect::{Found, Walk};
 
 /// The path to be given to the function that was called, or the error to be returned.
@@ -12,13 +13,9 @@ pub enum Use {
 }
 
 /// For a call that only reads.
-///
-/// # Safety
-/// `path` is null, or ends with a zero.
-pub unsafe fn reading(walk: &mut Walk, folder: c_int, path: *const c_char, follows: bool) -> Use {
-    // SAFETY: guaranteed by the caller.
-    match unsafe { look(walk, folder, path, follows) } {
-        Found::Unknown => Use::Path(path),
+pub fn reading(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool) -> Use {
+    match look(walk, folder, path, follows) {
+        Found::Unknown => Use::Path(path.as_ptr()),
         Found::Copy => Use::Path(walk.copy().as_ptr()),
         Found::Original | Found::Folder => Use::Path(walk.original().as_ptr()),
         Found::Absent => Use::Error(libc::ENOENT),
@@ -26,15 +23,10 @@ pub unsafe fn reading(walk: &mut Walk, folder: c_int, path: *const c_char, follo
 }
 
 /// For a call that changes what it names, or makes it (`makes`).
-///
-/// # Safety
-/// As for [`reading`].
-pub unsafe fn changing(walk: &mut Walk, folder: c_int, path: *const c_char, follows: bool, makes: bool) -> Use {
-    // SAFETY: guaranteed by the caller.
-    match unsafe { look(walk, folder, path, follows) } {
-        // SAFETY: as above.
-        Found::Unknown if unsafe { leads_to_copy(folder, path) } => Use::Error(libc::EROFS),
-        Found::Unknown => Use::Path(path),
+pub fn changing(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool, makes: bool) -> Use {
+    match look(walk, folder, path, follows) {
+        Found::Unknown if leads_to_copy(folder, path) => Use::Error(libc::EROFS),
+        Found::Unknown => Use::Path(path.as_ptr()),
         Found::Original => Use::Path(walk.original().as_ptr()),
         Found::Folder if makes => Use::Error(libc::EEXIST),
         Found::Folder => Use::Path(walk.original().as_ptr()),
@@ -49,23 +41,17 @@ pub unsafe fn changing(walk: &mut Walk, folder: c_int, path: *const c_char, foll
 }
 
 /// For `open`, with the flags to be given to it.
-///
-/// # Safety
-/// As for [`reading`].
-pub unsafe fn opening(walk: &mut Walk, folder: c_int, path: *const c_char, flags: &mut c_int) -> Use {
+pub fn opening(walk: &mut Walk, folder: c_int, path: CText<'_>, flags: &mut c_int) -> Use {
     const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
     let changes = *flags & libc::O_ACCMODE != libc::O_RDONLY || *flags & libc::O_TRUNC != 0;
     let makes = *flags & libc::O_CREAT != 0;
     let follows = *flags & libc::O_NOFOLLOW == 0 && *flags & NEW != NEW;
     if *flags & libc::O_PATH != 0 || !(changes || makes) {
-        // SAFETY: guaranteed by the caller.
-        return unsafe { reading(walk, folder, path, follows) };
+        return reading(walk, folder, path, follows);
     }
-    // SAFETY: as above.
-    match unsafe { look(walk, folder, path, follows) } {
-        // SAFETY: as above.
-        Found::Unknown if changes && unsafe { leads_to_copy(folder, path) } => Use::Error(libc::EROFS),
-        Found::Unknown => Use::Path(path),
+    match look(walk, folder, path, follows) {
+        Found::Unknown if changes && leads_to_copy(folder, path) => Use::Error(libc::EROFS),
+        Found::Unknown => Use::Path(path.as_ptr()),
         Found::Original | Found::Folder => Use::Path(walk.original().as_ptr()),
         Found::Absent => Use::Error(if makes { libc::EROFS } else { libc::ENOENT }),
         Found::Copy => match kernel::exists(walk.copy()) {
@@ -83,18 +69,8 @@ pub unsafe fn opening(walk: &mut Walk, folder: c_int, path: *const c_char, flags
 
 /// Whether a name of which nothing is known leads to a copy after all: through an open folder or file, or because it is
 /// too long to be walked.
-///
-/// # Safety
-/// As for [`reading`].
-unsafe fn leads_to_copy(folder: c_int, path: *const c_char) -> bool {
+fn leads_to_copy(folder: c_int, path: CText<'_>) -> bool {
     let Some(staged) = staged() else { return false };
-    if path.is_null() {
-        return staged.has(folder);
-    }
-    // SAFETY: guaranteed by the caller.
-    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
-    // SAFETY: as above.
-    staged.map.original(text).is_some()
-        || unsafe { names_open_copy(path) }
-        || (!text.starts_with(b"/") && staged.has(folder))
+    let Some(text) = path.bytes() else { return staged.has(folder) };
+    staged.map.original(text).is_some() || names_open_copy(path) || (!text.starts_with(b"/") && staged.has(folder))
 }

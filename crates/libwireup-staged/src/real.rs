@@ -4,8 +4,11 @@
 //! They are weak: where the loader opens this library for its questions there is no C library, and none of them is
 //! called. `dlsym` may be missing later, too: before glibc 2.34 it is in a library of its own.
 
+use crate::arguments::{Argument, CText, Words};
 use core::arch::global_asm;
-use core::ffi::{CStr, c_char, c_int};
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 global_asm!(
@@ -22,11 +25,11 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    static wireup_staged_dlsym: AtomicUsize;
+    safe static wireup_staged_dlsym: AtomicUsize;
     /// The table of all [`Real`]s: the linker defines its ends.
-    static __start_wireup_real: u8;
-    static __stop_wireup_real: u8;
-    fn __errno_location() -> *mut c_int;
+    safe static __start_wireup_real: u8;
+    safe static __stop_wireup_real: u8;
+    safe fn __errno_location() -> *mut c_int;
     static environ: *const *const c_char;
 }
 
@@ -34,34 +37,60 @@ unsafe extern "C" {
 /// which another thread may hold that waits for the one that calls.
 pub struct Real {
     name: &'static CStr,
-    at: AtomicPtr<libc::c_void>,
+    at: AtomicPtr<c_void>,
 }
 
-/// A function of the C library with this name, as an entry of the table.
+/// A [`Real`] with its type.
+pub struct Function<F>(&'static Real, PhantomData<F>);
+
+/// The name of a function as the C library wants it.
+macro_rules! name {
+    ($name:ident) => {
+        match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => panic!("a name without zeros"),
+        }
+    };
+}
+pub(crate) use name;
+
+/// A function of the C library with this name and this type, as an entry of the table.
 macro_rules! real {
-    ($name:expr) => {{
+    ($name:ident: $type:ty) => {{
         // Also in ways that the compiler does not see: by the ends of the table.
         #[used]
         #[unsafe(link_section = "wireup_real")]
-        static REAL: $crate::real::Real = $crate::real::Real::named($name);
-        &REAL
+        static REAL: $crate::real::Real = $crate::real::Real::named($crate::real::name!($name));
+        // SAFETY: the C library's function of this name has this type.
+        unsafe { $crate::real::Function::<$type>::of_type(&REAL) }
     }};
 }
 pub(crate) use real;
+
+/// Calls the C library's function of this name with `argument => its type in C`; `fail`: where there is none.
+macro_rules! call_real {
+    ($name:ident($($argument:expr => $type:ty),* $(,)?) -> $result:ty, $fail:expr) => {
+        match $crate::real::real!($name: unsafe extern "C" fn($($type),*) -> $result).get() {
+            // SAFETY: these are the arguments that this library's function of this name has got, whose caller
+            // guarantees them; a path among them may be one in their place, which ends with a zero and is still there.
+            Some(real) => unsafe { real($($argument),*) },
+            None => $fail(libc::ENOSYS),
+        }
+    };
+}
+pub(crate) use call_real;
 
 /// Set when the table is complete. Before, the C library's look-up of a function may need memory of an allocator that
 /// is just opening files.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn ready() {
-    let ends = [&raw const __start_wireup_real, &raw const __stop_wireup_real];
-    let [mut next, end] = ends.map(|end| end.cast::<Real>());
-    while next < end {
-        // SAFETY: the linker has put the table together from entries of this type and nothing else.
-        unsafe {
-            (*next).find();
-            next = next.add(1);
-        }
+    let ends = (&raw const __start_wireup_real)..(&raw const __stop_wireup_real);
+    let len = (ends.end.addr() - ends.start.addr()) / size_of::<Real>();
+    // SAFETY: the linker has put the table together from entries of this type and nothing else, one behind the other.
+    let all = unsafe { core::slice::from_raw_parts(ends.start.cast::<Real>(), len) };
+    for real in all {
+        real.find();
     }
     IS_READY.store(true, Ordering::Release);
 }
@@ -75,38 +104,61 @@ impl Real {
         Real { name, at: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// `None`: it is too early, or this C library has no such function.
-    pub fn known(&self) -> Option<*mut libc::c_void> {
-        let known = self.at.load(Ordering::Relaxed);
-        (!known.is_null()).then_some(known)
-    }
-
-    /// Null: this C library has no such function. Only what runs before the table is complete, when there is one
-    /// thread, looks here.
-    pub fn get(&self) -> *mut libc::c_void {
-        let known = self.at.load(Ordering::Relaxed);
-        if known.is_null() && !IS_READY.load(Ordering::Acquire) { self.find() } else { known }
-    }
-
-    fn find(&self) -> *mut libc::c_void {
-        // SAFETY: the loader has put the function's address there before anything here runs, or null.
-        let dlsym = unsafe { wireup_staged_dlsym.load(Ordering::Relaxed) };
+    fn find(&self) -> *mut c_void {
+        let dlsym = wireup_staged_dlsym.load(Ordering::Relaxed);
         if dlsym == 0 {
             return core::ptr::null_mut();
         }
-        type Find = unsafe extern "C" fn(*mut libc::c_void, *const c_char) -> *mut libc::c_void;
-        // SAFETY: the C library's function of this name has these parameters, and the name ends with a zero.
+        type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+        // SAFETY: the loader has put the address of the C library's function of this name there before anything here
+        // runs, or null; it has these parameters, and the name ends with a zero.
         let found = unsafe { core::mem::transmute::<usize, Find>(dlsym)(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.at.store(found, Ordering::Relaxed);
         found
     }
 }
 
+impl<F: Copy> Function<F> {
+    /// # Safety
+    /// `F` is a pointer to a function, of the type that the C library's function of this name has.
+    pub const unsafe fn of_type(real: &'static Real) -> Function<F> {
+        Function(real, PhantomData)
+    }
+
+    /// `None`: it is too early, or this C library has no such function.
+    pub fn known(&self) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let known = self.0.at.load(Ordering::Relaxed);
+        // SAFETY: it is the address of a function of this type, as `of_type` demands, and not null.
+        (!known.is_null()).then(|| unsafe { core::mem::transmute_copy::<*mut c_void, F>(&known) })
+    }
+
+    /// `None`: this C library has no such function. Only what runs before the table is complete, when there is one
+    /// thread, looks here.
+    pub fn get(&self) -> Option<F> {
+        if self.0.at.load(Ordering::Relaxed).is_null() && !IS_READY.load(Ordering::Acquire) {
+            self.0.find();
+        }
+        self.known()
+    }
+}
+
+/// The number of this thread's last error.
+fn errno() -> &'static Cell<c_int> {
+    // SAFETY: it points to this thread's number for as long as the thread exists, and a cell stays on its thread.
+    unsafe { &*__errno_location().cast() }
+}
+
 /// What a call that failed returns; the caller finds the number of the error in `errno`.
 pub fn fail(number: c_int) -> c_int {
-    // SAFETY: it points to this thread's number for as long as the thread exists.
-    unsafe { *__errno_location() = number };
+    errno().set(number);
     -1
+}
+
+/// As [`fail`], for functions that return a pointer.
+pub fn null<T>(number: c_int) -> *mut T {
+    fail(number);
+    core::ptr::null_mut()
 }
 
 /// The result of a system call as the C library returns it.
@@ -119,40 +171,23 @@ pub fn returned(result: isize) -> isize {
 
 /// Memory from the C library, which the caller frees; null if there is none.
 pub fn allocate(bytes: usize) -> *mut c_char {
-    let malloc = real!(c"malloc").get();
-    if malloc.is_null() {
-        return core::ptr::null_mut();
-    }
-    // SAFETY: the C library's function of this name has this parameter.
-    let malloc: unsafe extern "C" fn(usize) -> *mut c_char = unsafe { core::mem::transmute(malloc) };
+    let malloc = real!(malloc: unsafe extern "C" fn(usize) -> *mut c_char).get();
     // SAFETY: any length is permitted.
-    unsafe { malloc(bytes) }
+    malloc.map_or(core::ptr::null_mut(), |malloc| unsafe { malloc(bytes) })
 }
 
 pub fn last_error() -> c_int {
-    // SAFETY: as in `fail`.
-    unsafe { *__errno_location() }
+    errno().get()
 }
 
-pub fn environment() -> *const *const c_char {
-    // SAFETY: the C library defines it; it is read once.
-    unsafe { environ }
+pub fn environment() -> Words<'static> {
+    // SAFETY: the C library defines it, as a list of texts that ends with a null. Those that use it do not change it at
+    // the same time.
+    unsafe { Words::from_c(environ) }
 }
 
 /// A variable of the environment as it is now.
 pub fn variable(name: &[u8]) -> Option<&'static [u8]> {
-    let mut next = environment();
-    // SAFETY: the environment is a list of texts that ends with a null; those that use it do not change it at the same
-    // time.
-    while let Some(entry) = unsafe { next.as_ref() }.filter(|entry| !entry.is_null()) {
-        // SAFETY: as above.
-        let value =
-            unsafe { CStr::from_ptr(*entry) }.to_bytes().strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="));
-        if value.is_some() {
-            return value;
-        }
-        // SAFETY: this was not the null at its end.
-        next = unsafe { next.add(1) };
-    }
-    None
+    let mut all = environment().all().filter_map(CText::bytes);
+    all.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))
 }

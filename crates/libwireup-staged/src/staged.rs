@@ -1,7 +1,8 @@
 //! What is staged for this process, and what a path means to it.
 
+use crate::arguments::CText;
 use crate::kernel::{self, File};
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use wireup_redirect::walk::System;
@@ -16,8 +17,8 @@ const ENVIRONMENT_MAX: usize = 4 << 20;
 /// What is staged. It is made once and kept.
 pub struct Staged {
     pub map: Map<'static>,
-    /// `WIREUP_STAGED=…`, with a zero.
-    pub variable: &'static [u8],
+    /// `WIREUP_STAGED=…`
+    pub variable: &'static CStr,
     /// The value of `LD_LIBRARY_PATH` at the start.
     pub search: &'static [u8],
 }
@@ -45,6 +46,12 @@ pub fn staged() -> Option<&'static Staged> {
     (known != nothing()).then(|| unsafe { &*known })
 }
 
+/// A test tells what is staged.
+#[cfg(test)]
+pub fn install(staged: Staged) {
+    STAGED.store(std::boxed::Box::into_raw(std::boxed::Box::new(staged)), Ordering::Release);
+}
+
 /// From now on names mean other files.
 pub fn forget() {
     STAGED.store(nothing(), Ordering::Release);
@@ -54,19 +61,18 @@ impl Staged {
     fn read() -> Option<*mut Staged> {
         // That of the start: the C library's may not exist yet.
         let file = File::open(c"/proc/self/environ").ok()?;
-        // SAFETY: the memory is new and has this length.
-        let environment = unsafe { core::slice::from_raw_parts_mut(kernel::memory(ENVIRONMENT_MAX)?, ENVIRONMENT_MAX) };
+        let environment = kernel::memory(ENVIRONMENT_MAX)?;
         let len = file.read(environment);
         let environment = environment.get(..len).filter(|_| len < ENVIRONMENT_MAX)?;
         let value = |name: &[u8]| {
             let begins = |entry: &&[u8]| entry.starts_with(name);
             environment.split_inclusive(|byte| *byte == 0).find(begins)
         };
-        let variable = value(VARIABLE)?;
-        let path = CStr::from_bytes_with_nul(&variable[VARIABLE.len()..]).ok()?;
+        let variable = CStr::from_bytes_with_nul(value(VARIABLE)?).ok()?;
+        let path = CStr::from_bytes_with_nul(&variable.to_bytes_with_nul()[VARIABLE.len()..]).ok()?;
         let map = Map::read(File::open(path).ok()?.map()?)?;
         let mut mounts = [0; 64];
-        let len = usize::try_from(kernel::read_link(c"/proc/self/ns/mnt", &mut mounts)).ok()?;
+        let len = kernel::read_link(c"/proc/self/ns/mnt", &mut mounts)?;
         if mounts.get(..len)? != map.place() {
             // A container: the same names mean other files.
             return None;
@@ -74,10 +80,10 @@ impl Staged {
         let search = b"LD_LIBRARY_PATH=";
         let search =
             value(search).and_then(|entry| entry.strip_prefix(search)?.strip_suffix(b"\0")).unwrap_or_default();
-        let place: *mut Staged = kernel::memory(size_of::<Staged>())?.cast();
+        let kept: *mut Staged = kernel::memory(size_of::<Staged>())?.as_mut_ptr().cast();
         // SAFETY: the memory is large enough, and pages are aligned for every type.
-        unsafe { place.write(Staged { map, variable, search }) };
-        Some(place)
+        unsafe { kept.write(Staged { map, variable, search }) };
+        Some(kept)
     }
 
     pub fn resolve(&self, walk: &mut Walk, path: &[u8], folder: Option<&[u8]>, follows: bool) -> Found {
@@ -104,16 +110,9 @@ impl System for Kernel {
 }
 
 /// Finds what a path means to this process: `folder` is an open one, or `AT_FDCWD`.
-///
-/// # Safety
-/// `path` is null, or ends with a zero.
-pub unsafe fn look(walk: &mut Walk, folder: c_int, path: *const c_char, follows: bool) -> Found {
+pub fn look(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool) -> Found {
     let Some(staged) = staged() else { return Found::Unknown };
-    if path.is_null() {
-        return Found::Unknown;
-    }
-    // SAFETY: guaranteed by the caller.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let Some(path) = path.bytes() else { return Found::Unknown };
     if folder == libc::AT_FDCWD || path.starts_with(b"/") || path.is_empty() {
         return staged.resolve(walk, path, None, follows);
     }
@@ -136,28 +135,20 @@ pub fn original(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether this path is one of the kernel's names for a copy that is open or running.
-///
-/// # Safety
-/// As for [`look`].
 #[inline(never)]
-pub unsafe fn names_open_copy(path: *const c_char) -> bool {
-    if path.is_null() {
-        return false;
-    }
-    // SAFETY: guaranteed by the caller.
-    let path = unsafe { CStr::from_ptr(path) };
+pub fn names_open_copy(path: CText<'_>) -> bool {
+    let Some(path) = path.text() else { return false };
     let is_of_kernel =
         [&b"/proc/"[..], b"/dev/fd/", b"/dev/std"].iter().any(|begin| path.to_bytes().starts_with(begin));
     let mut target = Text::new();
-    let mut read = |path: &CStr| target.fill(|into| usize::try_from(kernel::read_link(path, into)).ok()).is_some();
-    if !is_of_kernel || !read(path) {
+    if !is_of_kernel || target.fill(|into| kernel::read_link(path, into)).is_none() {
         return false;
     }
     // `/dev/stdin` leads to `/proc/self/fd/0`.
     if target.as_bytes().starts_with(b"/proc/") {
         let mut next = Text::new();
         let _ = next.push(target.as_bytes());
-        let _ = target.fill(|into| usize::try_from(kernel::read_link(next.from(0), into)).ok());
+        let _ = target.fill(|into| kernel::read_link(next.from(0), into));
     }
     original(target.as_bytes()).is_some()
 }

@@ -3,18 +3,28 @@
 //! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program
 //! for example, is the original, and so is what it sees of itself; only where there is no original it is the copy.
 
-use crate::kernel::{self, File};
+use crate::arguments::{CText, NewWords, Words};
+use crate::kernel::{self, File, Pages};
 use crate::real;
 use crate::staged::{Staged, look, staged};
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_int};
 use core::ptr;
 use wireup_redirect::program::{BEGIN_LEN, Program, program};
 use wireup_redirect::{Found, Text, Walk};
 
-pub type Words = *const *const c_char;
-
 /// Words of a script that need no memory from the kernel.
 const WORDS_SMALL: usize = 64;
+/// How many words more than the caller's a script's list may have: the interpreter, its argument, the script, and the
+/// null at the end.
+const WORDS_MORE: usize = 4;
+
+/// What a caller wants to start.
+#[derive(Clone, Copy)]
+pub struct Command<'a> {
+    pub path: CText<'a>,
+    pub words: Words<'a>,
+    pub env: Words<'a>,
+}
 
 /// What is started.
 pub enum Start {
@@ -45,40 +55,26 @@ impl Plan {
         Plan { walk: Walk::new(), begin: [0; BEGIN_LEN + 1], interpreter: 0, argument: None }
     }
 
-    /// # Safety
-    /// `path` is null, or ends with a zero.
-    pub unsafe fn decide(&mut self, folder: c_int, path: *const c_char) -> Start {
-        // SAFETY: guaranteed by the caller.
-        let mut found = unsafe { look(&mut self.walk, folder, path, true) };
+    pub fn decide(&mut self, folder: c_int, path: CText<'_>) -> Start {
+        let mut found = look(&mut self.walk, folder, path, true);
         if found == Found::Unknown {
-            // SAFETY: as above.
-            found = unsafe { self.look_behind(path) };
+            found = self.look_behind(path);
         }
         match found {
             Found::Unknown => Start::Same,
             Found::Absent => Start::Error(libc::ENOENT),
             Found::Original | Found::Folder => Start::Path,
-            Found::Copy => {
-                // SAFETY: a path that is known is not null.
-                let is_plain = folder == libc::AT_FDCWD || unsafe { *path } == b'/' as c_char;
-                self.of_copy(is_plain)
-            }
+            Found::Copy => self.of_copy(folder == libc::AT_FDCWD || path.is_absolute()),
         }
     }
 
     /// A program that starts itself again does so by the kernel's name for it.
-    ///
-    /// # Safety
-    /// As for [`Plan::decide`].
     #[inline(never)]
-    unsafe fn look_behind(&mut self, path: *const c_char) -> Found {
-        let Some(staged) = staged().filter(|_| !path.is_null()) else { return Found::Unknown };
-        // SAFETY: guaranteed by the caller.
-        let path = unsafe { CStr::from_ptr(path) };
+    fn look_behind(&mut self, path: CText<'_>) -> Found {
+        let (Some(staged), Some(path)) = (staged(), path.text()) else { return Found::Unknown };
         let mut target = Text::new();
-        let mut read = || target.fill(|into| usize::try_from(kernel::read_link(path, into)).ok());
         if !path.to_bytes().starts_with(b"/proc/")
-            || read().is_none()
+            || target.fill(|into| kernel::read_link(path, into)).is_none()
             || staged.map.original(target.as_bytes()).is_none()
         {
             return Found::Unknown;
@@ -123,10 +119,8 @@ impl Plan {
     }
 
     fn of_script(&mut self) -> Start {
-        let interpreter = self.word(self.interpreter);
-        // SAFETY: it ends with a zero.
-        let found = unsafe { look(&mut self.walk, libc::AT_FDCWD, interpreter, true) };
-        match found {
+        let interpreter = word(&self.begin, self.interpreter);
+        match look(&mut self.walk, libc::AT_FDCWD, interpreter.into(), true) {
             Found::Copy => match is_dynamic(self.walk.copy()) {
                 true => Start::Script { is_copy: true },
                 false => Start::Same,
@@ -136,56 +130,55 @@ impl Plan {
         }
     }
 
-    fn word(&self, at: usize) -> *const c_char {
-        self.begin[at..].as_ptr().cast()
-    }
-
-    /// Calls with the program, its words and its environment. `path`: what the caller has named.
-    ///
-    /// # Safety
-    /// `path` ends with a zero, `words` and `env` are lists that end with a null, or are null.
-    pub unsafe fn call(
+    /// Calls with the program, its words and its environment.
+    pub fn call(
         &self,
         start: &Start,
-        path: *const c_char,
-        words: Words,
-        env: Words,
-        call: impl FnOnce(*const c_char, Words, Words) -> c_int,
+        asked: Command<'_>,
+        call: impl FnOnce(Command<'_>) -> c_int,
     ) -> Result<c_int, c_int> {
-        let Some(staged) = staged() else { return Ok(call(path, words, env)) };
-        Ok(match start {
-            Start::Error(number) => return Err(*number),
-            Start::Same => call(path, words, env),
-            Start::Path => call(self.walk.original().as_ptr(), words, env),
-            Start::Copy => {
-                // SAFETY: guaranteed by the caller.
-                let environment = unsafe { Environment::with_library(staged, env) };
-                call(self.walk.copy().as_ptr(), words, environment.as_ref().map_or(env, |new| new.list()))
-            }
-            Start::Script { is_copy } => {
-                let interpreter = self.word(self.interpreter);
-                let program = if *is_copy { self.walk.copy().as_ptr() } else { interpreter };
-                let begin = [interpreter, self.argument.map_or(ptr::null(), |at| self.word(at)), path];
-                // SAFETY: guaranteed by the caller.
-                let count = unsafe { count(words) };
-                let mut small = [ptr::null(); WORDS_SMALL + 4];
-                let mut large = None;
-                let list = match small.get_mut(..count + 4) {
-                    Some(list) => list,
-                    None => large.insert(List::new(count + 4).ok_or(libc::ENOMEM)?).as_mut(),
-                };
-                let begin = begin.into_iter().filter(|word| !word.is_null());
-                // The script's name takes the place of the first word.
-                // SAFETY: the list has this length.
-                let all = begin.chain((1..count).map(|at| unsafe { *words.add(at) }));
-                list.iter_mut().zip(all).for_each(|(place, word)| *place = word);
-                let list: Words = list.as_ptr();
-                // SAFETY: guaranteed by the caller.
-                let environment = if *is_copy { unsafe { Environment::with_library(staged, env) } } else { None };
-                call(program, list, environment.as_ref().map_or(env, |new| new.list()))
-            }
-        })
+        let Some(staged) = staged() else { return Ok(call(asked)) };
+        match start {
+            Start::Error(number) => Err(*number),
+            Start::Same => Ok(call(asked)),
+            Start::Path => Ok(call(Command { path: self.walk.original().into(), ..asked })),
+            Start::Copy => Ok(with_library(staged, Command { path: self.walk.copy().into(), ..asked }, call)),
+            Start::Script { is_copy } => self.call_interpreter(staged, *is_copy, asked, call),
+        }
     }
+
+    /// The script's name takes the place of the first word.
+    fn call_interpreter(
+        &self,
+        staged: &Staged,
+        is_copy: bool,
+        Command { path, words, env }: Command<'_>,
+        call: impl FnOnce(Command<'_>) -> c_int,
+    ) -> Result<c_int, c_int> {
+        let interpreter = word(&self.begin, self.interpreter);
+        let room = words.all().count() + WORDS_MORE;
+        let mut small = [ptr::null(); WORDS_SMALL + WORDS_MORE];
+        let mut large = if room > small.len() { Pages::new(room * size_of::<usize>()) } else { None };
+        let room = match &mut large {
+            Some(pages) => pages.split(room).map(|(list, _)| list),
+            None => small.get_mut(..room),
+        };
+        let argument = self.argument.map(|at| CText::from(word(&self.begin, at)));
+        let begin = [Some(CText::from(interpreter)), argument, Some(path)];
+        let list = room.and_then(NewWords::new).and_then(|mut list| {
+            begin.into_iter().flatten().chain(words.all().skip(1)).try_for_each(|word| list.push(word))?;
+            Some(list)
+        });
+        let list = list.ok_or(libc::ENOMEM)?;
+        let path = if is_copy { self.walk.copy() } else { interpreter };
+        let command = Command { path: path.into(), words: list.words(), env };
+        Ok(if is_copy { with_library(staged, command, call) } else { call(command) })
+    }
+}
+
+/// The text that begins at this place.
+fn word(begin: &[u8], at: usize) -> &CStr {
+    begin.get(at..).and_then(|rest| CStr::from_bytes_until_nul(rest).ok()).unwrap_or_default()
 }
 
 /// What a copy is.
@@ -203,96 +196,61 @@ fn is_dynamic(path: &CStr) -> bool {
         && kernel::permits(path, libc::X_OK).is_ok()
 }
 
-/// # Safety
-/// The list ends with a null, or is null.
-unsafe fn count(list: Words) -> usize {
-    let mut count = 0;
-    // SAFETY: guaranteed by the caller.
-    while !list.is_null() && !unsafe { *list.add(count) }.is_null() {
-        count += 1;
-    }
-    count
-}
-
-/// Memory from the kernel, given back at the end. After `vfork` in the same memory nobody does so if the new program
-/// has started: it is needed only there where a program calls with a list of its own, so rarely.
-struct List {
-    at: *mut *const c_char,
-    len: usize,
-}
-
-impl List {
-    fn new(len: usize) -> Option<List> {
-        Some(List { at: kernel::memory(len * size_of::<usize>())?.cast(), len })
-    }
-
-    fn as_mut(&mut self) -> &mut [*const c_char] {
-        // SAFETY: it has this length, and zeros are nulls.
-        unsafe { core::slice::from_raw_parts_mut(self.at, self.len) }
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        // SAFETY: it came from there.
-        unsafe { kernel::free(self.at.cast(), self.len * size_of::<usize>()) };
-    }
-}
-
-/// An environment to which the variables of this library were added.
-struct Environment(List);
-
 const LOADED: [&[u8]; 2] = [b"LD_AUDIT=", b"LD_PRELOAD="];
 
-impl Environment {
-    /// `None`: they are there, or there is no memory.
-    ///
-    /// # Safety
-    /// The list ends with a null, or is null.
-    unsafe fn with_library(staged: &Staged, env: Words) -> Option<Environment> {
-        // SAFETY: guaranteed by the caller.
-        let count = unsafe { count(env) };
-        // SAFETY: the list has this length, and its texts end with zeros.
-        let entry = |at: usize| unsafe { CStr::from_ptr(*env.add(at)) }.to_bytes_with_nul();
-        let library = staged.map.library();
-        let has = |name: &[u8]| (0..count).find_map(|at| entry(at).strip_prefix(name)?.strip_suffix(b"\0"));
-        let is_loaded =
-            |name: &&[u8]| has(name).is_some_and(|value| value.split(|byte| *byte == b':').any(|one| one == library));
-        if LOADED.iter().all(is_loaded) && (0..count).any(|at| entry(at) == staged.variable) {
-            return None;
-        }
-        let texts: usize =
-            LOADED.iter().map(|name| name.len() + library.len() + 2 + has(name).map_or(0, <[u8]>::len)).sum();
-        let mut list = List::new(count + 4 + texts.div_ceil(size_of::<usize>()))?;
-        let mut used = 0;
-        let is_ours =
-            |entry: &[u8]| entry.starts_with(b"WIREUP_STAGED=") || LOADED.iter().any(|name| entry.starts_with(name));
-        for at in (0..count).filter(|at| !is_ours(entry(*at))) {
-            // SAFETY: the list has this length.
-            list.as_mut()[used] = unsafe { *env.add(at) };
-            used += 1;
-        }
-        list.as_mut()[used] = staged.variable.as_ptr().cast();
-        // SAFETY: the texts lie behind the pointers, in the same memory.
-        let mut text = unsafe { list.at.add(count + 4) }.cast::<u8>();
-        for (index, name) in LOADED.iter().enumerate() {
-            list.as_mut()[used + 1 + index] = text.cast();
-            let others = has(name).unwrap_or_default();
-            let between: &[u8] = if others.is_empty() { b"" } else { b":" };
-            for part in [name, library, between, others, b"\0"] {
-                // SAFETY: the memory has the length of all parts.
-                unsafe {
-                    ptr::copy_nonoverlapping(part.as_ptr(), text, part.len());
-                    text = text.add(part.len());
-                }
-            }
-        }
-        Some(Environment(list))
+/// Calls with an environment to which the variables of this library were added; with the caller's, if they are there,
+/// or there is no memory.
+fn with_library(staged: &Staged, command: Command<'_>, call: impl FnOnce(Command<'_>) -> c_int) -> c_int {
+    let env = command.env;
+    let entries = || env.all().filter_map(CText::text);
+    let library = staged.map.library();
+    let is_loaded = |name: &&[u8]| value(env, name).split(|byte| *byte == b':').any(|one| one == library);
+    if LOADED.iter().all(is_loaded) && entries().any(|entry| entry == staged.variable) {
+        return call(command);
     }
+    let texts: usize = LOADED.iter().map(|name| name.len() + library.len() + 2 + value(env, name).len()).sum();
+    let pointers = entries().count() + 1 + LOADED.len() + 1;
+    let mut pages = Pages::new(pointers * size_of::<usize>() + texts);
+    let new = pages.as_mut().and_then(|pages| pages.split(pointers));
+    let new = new.and_then(|(room, texts)| variables_in(room, texts, staged, env));
+    let env = new.as_ref().map_or(env, NewWords::words);
+    call(Command { env, ..command })
+}
 
-    fn list(&self) -> Words {
-        self.0.at
+/// The value of a variable (`NAME=`), empty without one.
+fn value<'a>(env: Words<'a>, name: &[u8]) -> &'a [u8] {
+    env.all().filter_map(CText::bytes).find_map(|entry| entry.strip_prefix(name)).unwrap_or_default()
+}
+
+/// `None`: there is not enough memory for the list or for the texts.
+fn variables_in<'m>(
+    room: &'m mut [*const core::ffi::c_char],
+    mut texts: &'m mut [u8],
+    staged: &Staged,
+    env: Words<'m>,
+) -> Option<NewWords<'m>> {
+    let mut list = NewWords::new(room)?;
+    let is_ours = |entry: &CText<'_>| {
+        let begins = |name: &&[u8]| entry.bytes().is_some_and(|bytes| bytes.starts_with(name));
+        begins(&&b"WIREUP_STAGED="[..]) || LOADED.iter().any(begins)
+    };
+    env.all().filter(|entry| !is_ours(entry)).try_for_each(|entry| list.push(entry))?;
+    list.push(staged.variable.into())?;
+    for name in LOADED {
+        let others = value(env, name);
+        let between: &[u8] = if others.is_empty() { b"" } else { b":" };
+        let parts = [name, staged.map.library(), between, others, b"\0"];
+        let (text, rest) = texts.split_at_mut_checked(parts.iter().map(|part| part.len()).sum())?;
+        let mut left = &mut *text;
+        for part in parts {
+            let (here, behind) = left.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            left = behind;
+        }
+        list.push(CStr::from_bytes_with_nul(text).ok()?.into())?;
+        texts = rest;
     }
+    Some(list)
 }
 
 /// The result of a call as the C library returns it.

@@ -18,7 +18,7 @@ pub extern "C" fn on_fork() {
 }
 
 pub struct Ctx {
-    place: Place,
+    holder: ContextHolder,
     forks: u32,
     /// With its terminating zero.
     error: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct Ctx {
 
 /// Where the context is.
 #[allow(clippy::large_enum_variant)] // There are few in a process.
-enum Place {
+enum ContextHolder {
     Alone(Context),
     /// With a thread that makes progress.
     Shared(Helper),
@@ -81,12 +81,13 @@ impl Ctx {
     /// # Errors
     /// A thread is wanted, and the system has no room for it.
     pub fn new(context: Context, has_thread: bool) -> core::result::Result<Ctx, Errno> {
-        let place = if has_thread { Place::Shared(Helper::start(context)?) } else { Place::Alone(context) };
-        Ok(Ctx { place, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
+        let holder =
+            if has_thread { ContextHolder::Shared(Helper::start(context)?) } else { ContextHolder::Alone(context) };
+        Ok(Ctx { holder, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
     }
 
     pub fn has_thread(&self) -> bool {
-        matches!(self.place, Place::Shared(_))
+        matches!(self.holder, ContextHolder::Shared(_))
     }
 
     pub fn is_of_this_process(&self) -> bool {
@@ -98,17 +99,17 @@ impl Ctx {
         if !self.is_of_this_process() {
             return Err(Status::STATE);
         }
-        Ok(match &mut self.place {
-            Place::Alone(context) => work(context),
-            Place::Shared(helper) => helper.with(work),
+        Ok(match &mut self.holder {
+            ContextHolder::Alone(context) => work(context),
+            ContextHolder::Shared(helper) => helper.with(work),
         })
     }
 
     /// The context, without its thread.
     pub fn into_context(self) -> Option<Context> {
-        match self.place {
-            Place::Alone(context) => Some(context),
-            Place::Shared(helper) => helper.stop(),
+        match self.holder {
+            ContextHolder::Alone(context) => Some(context),
+            ContextHolder::Shared(helper) => helper.stop(),
         }
     }
 

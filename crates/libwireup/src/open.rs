@@ -12,10 +12,10 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
 use wireup_capi::fork;
-use wireup_capi::further;
 use wireup_capi::job::Job;
+use wireup_capi::job_slot::JobSlot;
 use wireup_capi::lock::Lock;
-use wireup_capi::place::Place;
+use wireup_capi::secondary_client;
 use wireup_capi::start::has_launcher;
 
 const API: u32 = 1;
@@ -52,7 +52,7 @@ struct Choices {
 }
 
 /// The descriptor of `PMI_FD`.
-static PLACE: Place<()> = Place::new();
+static SLOT: JobSlot<()> = JobSlot::new();
 /// There is a context.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
@@ -106,7 +106,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             if mask & OPEN_NAME != 0 {
                 let is_there = size >= offset_of!(OpenParams, name) + size_of::<*const c_char>();
                 let given = if is_there { required((*params).name)? } else { &[] };
-                name = if further::is_name(given) { given.to_vec() } else { return Err(Status::ARG) };
+                name = if secondary_client::is_name(given) { given.to_vec() } else { return Err(Status::ARG) };
             }
             if has(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
                 engine = (*params).engine;
@@ -149,7 +149,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
 
 fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
     // Without a launcher there is no conversation of which a process has only one.
-    let has_inherited = name.is_empty() || (!further::is_offered() && has_launcher());
+    let has_inherited = name.is_empty() || (!secondary_client::is_offered() && has_launcher());
     if has_inherited && IS_OPEN.swap(true, Ordering::AcqRel) {
         keep(b"this process has a context without a name: give this one a name (WU_OPEN_NAME), which needs wireup run");
         return Err(Status::STATE);
@@ -158,8 +158,8 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
         fork::on_child(on_fork);
     }
     let job = match has_inherited {
-        true => Job::join(&PLACE).map_err(Error::Server),
-        false if further::is_offered() => Job::join_named(&name).map_err(Error::Join),
+        true => Job::join(&SLOT).map_err(Error::Server),
+        false if secondary_client::is_offered() => Job::join_named(&name).map_err(Error::Join),
         false => Ok(Job::alone(&name)),
     };
     let context = job.and_then(|job| Context::new(job, engine, start, transport));
@@ -197,9 +197,9 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
         return Status::STATE.0;
     }
     let Some(context) = ctx.into_context() else { return Status::STATE.0 };
-    let is_further = context.is_further();
-    let left = PLACE.leave(context.leave().with);
-    if !is_further {
+    let is_secondary = context.is_secondary();
+    let left = SLOT.leave(context.leave().with);
+    if !is_secondary {
         IS_OPEN.store(false, Ordering::Release);
     }
     returned(left.map_err(|_| Status::SERVER))

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Error, FabricError, Failure};
-use wireup_capi::further::{LIBRARIES_MAX, NotJoined};
 use wireup_capi::ints;
+use wireup_capi::secondary_client::{LIBRARIES_MAX, NotJoined};
 
 /// A code other than success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,14 @@
-//! Asks for the version of the C library that this program runs with, and makes it keep freed memory.
+//! Asks for the version of the C library that this program runs with, makes it keep freed memory, and matches names by
+//! its patterns.
+
+use std::ffi::CStr;
 
 /// The version of glibc, such as `2.34`; `None`: the program is not linked to it.
 pub fn glibc() -> Option<String> {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: it returns a text that ends with a zero and is never freed.
-        let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
         Some(version.to_string_lossy().into_owned())
     }
     #[cfg(not(target_env = "gnu"))]
@@ -25,4 +28,11 @@ pub fn keep_freed_memory() {
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
         libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT / 2);
     }
+}
+
+/// Whether a shell's pattern for one file name matches it: byte by byte, since no program of ours sets a locale. A
+/// leading dot is matched by a dot only.
+pub fn matches(pattern: &CStr, name: &CStr) -> bool {
+    // SAFETY: both are texts that end with a zero, which the function reads only.
+    unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), libc::FNM_PERIOD) == 0 }
 }

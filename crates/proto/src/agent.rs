@@ -248,6 +248,11 @@ impl Agent {
             Input::StepTold { shell, agent, problem } => {
                 fx.push(Effect::Starter(starter::Input::StepTold { shell, agent, problem }));
             }
+            Input::ParentReached { address, took_ns, failed } => {
+                if self.session.verbose {
+                    fx.note(Note::Dialled { agent: self.me, address, took_ns, failed });
+                }
+            }
             Input::StepNotSealed { problem } => fx.note(Note::NotSealed { problem }),
             Input::ToldToEnd { signal } => {
                 self.leaving.on_told_to_end();

@@ -110,6 +110,12 @@ pub enum Input {
         /// The address at this end, for messages; empty for a link in memory.
         local: String,
     },
+    /// This agent has reached the parent by which it was started: as in [`Note::Dialled`].
+    ParentReached {
+        address: String,
+        took_ns: u64,
+        failed: String,
+    },
     /// Bytes arrived, in order, split anywhere.
     LinkBytes {
         link: LinkId,

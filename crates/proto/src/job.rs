@@ -462,7 +462,7 @@ impl Job {
 
     fn on_client_gone(&mut self, now: Instant, client: Client, out: &mut Effects) {
         let was_member = self.pmi.on_closed(client);
-        if client.is_further() {
+        if client.is_secondary() {
             self.leave_groups(client.local, out);
         } else if was_member {
             self.ranks.on_socket_closed(now, client.local);

@@ -48,6 +48,5 @@ pub use job::Born;
 pub use launcher::{Growth, Launcher, LauncherConfig, Place};
 pub use outbox::control_frame;
 pub use output::{Next, Origin};
-pub use session::starts;
-pub use session::starts::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS};
+pub use session::starts::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, probe_result};
 pub use time::Instant;

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   name ──► each node: kept, or it lacks the set
-//!   manifest ──► each node: what is missing ──► the contents that any node lacks ──► each node: kept, failed, or what was damaged
-//!                                                        ▲                                                        │
-//!                                                        └────────────── at most ROUNDS_MAX times ────────────────┘
+//!   manifest ──► each node: what is missing
+//!   the contents that any node lacks ──► each node: kept, failed, or what was damaged
+//!                   ▲                                                        │
+//!                   └────────────── at most ROUNDS_MAX times ────────────────┘
 //! ```
 //!
 //! All nodes get the same stream, along the tree of agents; a node ignores what it has.

@@ -1,4 +1,5 @@
-//! Replays the stored corpus of the fuzz target. `BLESS=1` writes the streams of small sets into it, after a change of the format.
+//! Replays the stored corpus of the fuzz target. `BLESS=1` writes the streams of small sets into it, after a change of
+//! the format.
 
 mod decoders;
 

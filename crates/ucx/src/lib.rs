@@ -10,30 +10,20 @@
 //!
 //! `sys` declares the C functions, `library` opens the library; `unsafe` is only where they are called.
 
+mod error;
 mod library;
 mod receiving;
 pub mod sys;
 
 use bytes::Bytes;
+pub use error::UcxError;
 use receiving::Receiving;
 pub use receiving::{Budget, Message, Verdict};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, OK, RequestParam, Status, StatusPtr};
-use thiserror::Error;
-
-/// Why no worker could be made.
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum UcxError {
-    #[error("libucp cannot be opened ({0}); install libucx0 (Debian) or ucx")]
-    Missing(String),
-    #[error("libucp is version {0}, expected 1.{min} or later of 1", min = sys::API.1)]
-    Version(String),
-    #[error("UCX failed while {what}: status {status}")]
-    Call { what: &'static str, status: Status },
-}
+use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, NO_PARAM, OK, RequestParam, Status, outcome};
 
 /// A connection to another worker. Its number is not reused after it was closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -76,28 +66,6 @@ unsafe extern "C" fn on_error(arg: *mut c_void, ep: Handle, status: Status) {
     // nothing else refers to it while a function of UCX runs.
     let broken = unsafe { &mut *arg.cast::<Broken>() };
     broken.0.push((ep, status));
-}
-
-const NO_PARAM: RequestParam = RequestParam {
-    op_attr_mask: 0,
-    flags: 0,
-    request: ptr::null_mut(),
-    cb: ptr::null(),
-    datatype: 0,
-    user_data: ptr::null_mut(),
-    reply_buffer: ptr::null_mut(),
-    memory_type: 0,
-    recv_info: ptr::null_mut(),
-    memh: ptr::null_mut(),
-};
-
-/// The meaning of a `ucs_status_ptr_t`.
-fn outcome(pointer: StatusPtr) -> Result<Option<*mut c_void>, Status> {
-    match pointer as isize {
-        0 => Ok(None),
-        value if (sys::LAST..0).contains(&value) => Err(value as Status),
-        _ => Ok(Some(pointer)),
-    }
 }
 
 impl Worker {

@@ -5,7 +5,7 @@
 //! loaded: the variables are set only for that moment, so that no rank inherits them. The user's own settings take
 //! precedence.
 
-use crate::UcxError;
+use crate::error::UcxError;
 use crate::sys::{self, Functions, Handle, OK, Params, WorkerParams};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::c_uint;

@@ -9,8 +9,7 @@
 //! costs nothing unless the caller takes the message, and the bytes being received at once are bounded: at the bound
 //! the queue is left as it is.
 
-use crate::sys::{Functions, Handle, IN_PROGRESS, OK, Status, TagInfo};
-use crate::{NO_PARAM, outcome};
+use crate::sys::{Functions, Handle, IN_PROGRESS, NO_PARAM, OK, Status, TagInfo, outcome};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;

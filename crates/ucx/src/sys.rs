@@ -153,3 +153,26 @@ functions! {
     request_status: b"ucp_request_check_status\0" fn(*mut c_void) -> Status;
     request_free: b"ucp_request_free\0" fn(*mut c_void);
 }
+
+/// No parameters of a request.
+pub const NO_PARAM: RequestParam = RequestParam {
+    op_attr_mask: 0,
+    flags: 0,
+    request: std::ptr::null_mut(),
+    cb: std::ptr::null(),
+    datatype: 0,
+    user_data: std::ptr::null_mut(),
+    reply_buffer: std::ptr::null_mut(),
+    memory_type: 0,
+    recv_info: std::ptr::null_mut(),
+    memh: std::ptr::null_mut(),
+};
+
+/// The meaning of a `ucs_status_ptr_t`.
+pub fn outcome(pointer: StatusPtr) -> Result<Option<*mut c_void>, Status> {
+    match pointer as isize {
+        0 => Ok(None),
+        value if (LAST..0).contains(&value) => Err(value as Status),
+        _ => Ok(Some(pointer)),
+    }
+}

@@ -15,12 +15,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use thiserror::Error;
 
 use crate::ids::NodeId;
 use crate::packed;
+pub use crate::packed::Truncated;
 use crate::rope::Rope;
-use crate::varint::{self, Cut};
+use crate::varint;
 
 /// One node's part of an exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,17 +28,6 @@ pub struct Block {
     pub node: NodeId,
     pub compressed: bool,
     pub bytes: Bytes,
-}
-
-/// The bytes end inside a block, or its header has numbers out of range.
-#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-#[error("the blocks of an exchange are cut short")]
-pub struct Truncated;
-
-impl From<Cut> for Truncated {
-    fn from(_: Cut) -> Self {
-        Truncated
-    }
 }
 
 impl Block {

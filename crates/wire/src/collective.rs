@@ -49,7 +49,7 @@ pub enum Unknown {
     #[error("a collective of unknown number {0}")]
     Collective(u16),
     #[error("an exchange frame of unknown form {0}")]
-    Form(u16),
+    PayloadForm(u16),
     #[error("an exchange algorithm of unknown number {0}")]
     Algorithm(u16),
     #[error("an exchange scheme of unknown number {0}")]

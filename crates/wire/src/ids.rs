@@ -49,7 +49,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub const fn is_further(self) -> bool {
+    pub const fn is_secondary(self) -> bool {
         self.number > 0
     }
 }

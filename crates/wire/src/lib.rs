@@ -2,28 +2,27 @@
 //!
 //! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer`
 //! and `job` are the messages between agents, `session` and `attach` those between launchers and standing sessions;
-//! `pmi` is the protocol between ranks and their agent, `names` what they publish, `across` what ranks of different
+//! `pmi` is the protocol between ranks and their agent, `names` what they publish, `inter_job` what ranks of different
 //! jobs have to do with each other, `addresses` where they are reached, `relay` the bytes of connections that agents
-//! carry for them, `further` how further libraries in them join; `blob`, `values` and `block` are the data of an
-//! exchange, and `rope` avoids copying it; `shared` is what ranks read in memory provided by their agent. Every bound
-//! on what another process may send is in `limits`.
+//! carry for them, `secondary_client` how more libraries in a rank join; `blob`, `values` and `block` are the data of
+//! an exchange, and `rope` avoids copying it; `shared` is what ranks read in memory provided by their agent. Every
+//! bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod across;
 pub mod addresses;
 pub mod attach;
 pub mod blob;
 pub mod block;
 pub mod collective;
 pub mod frame;
-pub mod further;
 pub mod group;
 pub mod hex;
 pub mod ids;
+pub mod inter_job;
 pub mod job;
 pub mod limits;
 pub mod modex;
@@ -32,10 +31,12 @@ pub mod packed;
 pub mod peer;
 pub mod pmi;
 pub mod pmix;
+pub mod pmix_types;
 pub mod rank_address;
 pub mod relay;
 pub mod rope;
 pub mod route;
+pub mod secondary_client;
 pub mod session;
 pub mod shared;
 pub mod signal;

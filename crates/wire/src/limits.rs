@@ -47,7 +47,7 @@ pub const EAGER_BYTES_MAX: usize = 256 << 10;
 
 /// Further libraries in one rank, those included that have left (each costs its agent a descriptor). Chosen: far more
 /// than programs have.
-pub const FURTHER_PER_RANK_MAX: usize = 16;
+pub const SECONDARY_CLIENTS_PER_RANK_MAX: usize = 16;
 /// Names under which one rank may tell where it is reached: one for each network and library.
 pub const ADDRESS_NAMES_MAX: usize = 64;
 /// Pairs of one job that an agent stores (bytes, packed). Chosen: the business cards of four million ranks, 256 bytes

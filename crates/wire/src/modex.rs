@@ -11,8 +11,8 @@
 //! The next `Want` is sent when the previous one was acknowledged; further requests are collected in it meanwhile. So
 //! requests are bundled, and none waits for another rank's commit.
 
-use crate::across::{Order, Report};
 use crate::ids::{Epoch, NodeId, Rank};
+use crate::inter_job::{Order, Report};
 use crate::pmix::{Answer, Ask, Event, Proc, Set, Status, Wanted};
 use alloc::vec::Vec;
 use bytes::Bytes;

@@ -7,10 +7,10 @@
 //!                       ◄─ Answer ──           ◄─ Down ── … ──
 //! ```
 
-use crate::across::{Fetch, Fetched, Joined, Joint, Order, Report};
 use crate::ids::{AgentId, Client, Rank};
+use crate::inter_job::{Fetch, Fetched, Joined, Joint, Order, Report};
 use crate::pmi::SpawnRequest;
-use crate::pmix::Status;
+use crate::pmix_types::Status;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;

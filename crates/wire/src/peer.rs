@@ -5,17 +5,17 @@
 
 mod bootstrap;
 mod failure;
-mod problem;
+pub(crate) mod problem;
 mod stall;
 mod starter;
 mod trace;
-mod transport;
+pub(crate) mod transport;
 
 pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
 };
 pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
-pub use problem::{PmixFault, PmixProblem, Problem, ProblemKind};
+pub use problem::{MissingAgent, PmixFault, PmixProblem, Problem, ProblemKind};
 pub use stall::{GroupStall, InitStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
@@ -35,9 +35,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use zeroize::Zeroize;
 
-/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex`
-/// or `names`.
-pub const PROTOCOL_VERSION: u16 = 30;
+/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex`,
+/// `names`, or of the stream of gathered files.
+pub const PROTOCOL_VERSION: u16 = 31;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.
@@ -85,8 +85,10 @@ pub struct SessionSpec {
     pub encrypt: bool,
     /// Links use addresses of this interface only: a name, an address or a network as `10.1.0.0/16`.
     pub interface: Option<String>,
-    /// Agents report which address their children dialled.
+    /// Agents report which address their children dialled, and how they reached their parents.
     pub verbose: bool,
+    /// This program is not sent to hosts that lack it: no agent starts there.
+    pub installed_only: bool,
     /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have
     /// been started.
     pub hold_ranks: bool,
@@ -165,18 +167,14 @@ pub struct Gone {
     pub problem: Problem,
 }
 
-/// A missing agent: it could not be started, or did not link.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MissingAgent {
-    pub agent: AgentId,
-    pub problem: Problem,
-}
-
 /// Information for the user; has no other effect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Note {
     /// A child dialled this address of its parent.
     Linked { agent: AgentId, parent: AgentId, address: String },
+    /// An agent has reached its parent at this address (`ip:port`), `took_ns` after its first attempt. `failed`: the
+    /// addresses that it has tried in vain, each with its problem; empty: none.
+    Dialled { agent: AgentId, address: String, took_ns: u64, failed: String },
     /// `parent` should have started `agent` but could not reach it; `starter` started it instead.
     StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
     /// wireup was missing on the agent's host or had another version, so it was copied there.
@@ -207,7 +205,8 @@ impl Note {
     /// The agent whose start this is about.
     pub fn starts(&self) -> Option<AgentId> {
         match self {
-            Note::Linked { agent, .. } | Note::StartedFor { agent, .. } => Some(*agent),
+            Note::Linked { agent, .. } | Note::Dialled { agent, .. } => Some(*agent),
+            Note::StartedFor { agent, .. } => Some(*agent),
             Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,

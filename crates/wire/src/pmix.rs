@@ -30,12 +30,13 @@
 //!
 //! Blobs are packed by the library; agents forward them without inspecting them.
 
-use crate::across::{Fetch, Joint, Parent};
 use crate::block;
 use crate::ids::{AgentId, NodeId, Rank};
+use crate::inter_job::{Fetch, Joint, Parent};
 use crate::job::Block;
 use crate::names;
 use crate::peer::{PeerError, PmixProblem, decode_front, encode};
+pub use crate::pmix_types::{App, Set, Status, Wanted};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -85,66 +86,6 @@ pub struct Begin {
     pub universe: Option<u32>,
     /// The rank that has asked for the job.
     pub parent: Option<Parent>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct App {
-    pub ranks: u32,
-    /// Program and arguments, for display.
-    pub argv: Vec<String>,
-    pub cwd: String,
-}
-
-/// The result of a request. The server process translates it into the library's codes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Status {
-    Ok,
-    NotFound,
-    /// The client's timeout (`PMIX_TIMEOUT`) has expired.
-    Timeout,
-    /// A rank that it needs has ended.
-    RankGone,
-    BadParam,
-    /// There is no room for its data.
-    Full,
-    /// The library's own code, passed through.
-    Library(i32),
-}
-
-/// Ranks of a job.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Set {
-    All,
-    /// In ascending order, each once.
-    Ranks(Vec<Rank>),
-}
-
-impl Set {
-    /// Whether a rank of the job belongs to it.
-    pub fn contains(&self, rank: Rank) -> bool {
-        match self {
-            Set::All => true,
-            Set::Ranks(ranks) => ranks.binary_search(&rank).is_ok(),
-        }
-    }
-}
-
-/// The data of a rank that a rank on another node requests: all that it has committed.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Wanted {
-    pub rank: Rank,
-    /// The key that the data must contain: if the rank has committed other data only, the request waits. `None`:
-    /// whatever it has committed.
-    pub key: Option<String>,
-    /// The client's timeout.
-    pub timeout_s: Option<u32>,
-}
-
-impl Wanted {
-    /// Whatever the rank has committed.
-    pub fn data_of(rank: Rank) -> Wanted {
-        Wanted { rank, key: None, timeout_s: None }
-    }
 }
 
 /// From an agent to its server process.

@@ -67,16 +67,16 @@ pub fn port(bytes: &[u8]) -> Option<u16> {
 
 /// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address.
 /// Zeros behind the address are left out.
-pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
+pub fn shift_port(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
     let mut len = 10;
     while let Some(ip_len @ 1..) = bytes.get(len) {
         len += 1 + usize::from(*ip_len);
     }
-    let mut further = bytes.get(..len)?.to_vec();
-    let port = further.get_mut(8..10)?;
+    let mut shifted = bytes.get(..len)?.to_vec();
+    let port = shifted.get_mut(8..10)?;
     let number = u32::from(u16::from_le_bytes([port[0], port[1]])).checked_add(distance)?;
     port.copy_from_slice(&u16::try_from(number).ok()?.to_le_bytes());
-    Some(further)
+    Some(shifted)
 }
 
 /// A `struct sockaddr_in` or `sockaddr_in6` of Linux.
@@ -143,12 +143,15 @@ mod tests {
     fn the_ports_of_a_nodes_ranks_follow_each_other() {
         let bytes = encode(7, 65_530, &[]);
         assert_eq!(
-            further(&bytes, 5).map(|bytes| (host(&bytes), candidates(&bytes, 7))),
+            shift_port(&bytes, 5).map(|bytes| (host(&bytes), candidates(&bytes, 7))),
             Some((Some(7), vec!["127.0.0.1:65535".parse().unwrap()]))
         );
         let padded = [encode(7, 1, &["10.0.0.1".parse().unwrap()]), vec![0; 20]].concat();
-        assert_eq!(further(&padded, 1).map(|bytes| bytes.len()), Some(15));
+        assert_eq!(shift_port(&padded, 1).map(|bytes| bytes.len()), Some(15));
         assert_eq!(candidates(&padded, 8), candidates(&padded[..15], 8));
-        assert_eq!((further(&bytes, 6), further(&bytes[..9], 1), further(&bytes, u32::MAX)), (None, None, None));
+        assert_eq!(
+            (shift_port(&bytes, 6), shift_port(&bytes[..9], 1), shift_port(&bytes, u32::MAX)),
+            (None, None, None)
+        );
     }
 }

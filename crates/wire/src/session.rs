@@ -6,7 +6,8 @@
 
 use crate::ids::{AgentId, JobId};
 use crate::job::PortRange;
-use crate::peer::{AgentTransport, Problem};
+use crate::peer::problem::Problem;
+use crate::peer::transport::AgentTransport;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;

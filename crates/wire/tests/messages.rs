@@ -258,6 +258,15 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("use-ucx", Control::UseTransport { yes: true }),
         ("missing", Control::Missing(vec![missing(), missing()])),
         ("note-linked", Control::Note(Note::Linked { agent, parent, address: "10.0.0.1".into() })),
+        (
+            "note-dialled",
+            Control::Note(Note::Dialled {
+                agent,
+                address: "10.0.0.1:7".into(),
+                took_ns: 400,
+                failed: "10.0.0.2:7: refused".into(),
+            }),
+        ),
         ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
         ("note-sent", Control::Note(Note::Sent { agent })),
         ("note-routed", Control::Note(Note::Routed { agent, peer: asker, problem: "no".into() })),

@@ -13,11 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <utime.h>
 
 extern char **environ;
 static char root[PATH_MAX];
@@ -71,185 +69,52 @@ static int opens_original(const char *path) {
     return found;
 }
 
-static void reads(void) {
-    char text[16] = "";
+/* That the loader has put each kind of call into this process; what each call does is tested in the library's crate. */
+static void is_in_place(void) {
+    char text[PATH_MAX] = "", own[PATH_MAX];
     struct stat status;
-    CHECK(opens_copy(at("data"), O_RDONLY));
-    CHECK(opens_copy(at("data"), O_RDONLY | O_CREAT));
-    FILE *file = fopen(at("data"), "r");
-    CHECK(file && fgets(text, sizeof text, file) && !strcmp(text, "data\n"));
-    if (file)
-        fclose(file);
-    CHECK(stat(at("data"), &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 5);
-    FAILS(stat(at("none"), &status), ENOENT);
-    /* The copies have no write bits; the program is told those of the originals. */
-    CHECK(stat(at("data"), &status) == 0 && (status.st_mode & 07777) == 0644);
-    CHECK(stat(at("dir/"), &status) == 0 && (status.st_mode & 07777) == 0755);
-    CHECK(stat(at("open"), &status) == 0 && (status.st_mode & 07777) == 0666);
-    struct statx extended;
-    CHECK(statx(AT_FDCWD, at("data"), 0, STATX_MODE, &extended) == 0 && (extended.stx_mode & 07777) == 0644);
-    int bare = open(at("open"), O_RDONLY);
-    CHECK(syscall(SYS_fstat, bare, &status) == 0 && (status.st_mode & 07777) == 0444);
-    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 07777) == 0666);
-    CHECK(fstatat(bare, "", &status, AT_EMPTY_PATH) == 0 && (status.st_mode & 07777) == 0666);
-    CHECK(statx(bare, "", AT_EMPTY_PATH, STATX_MODE, &extended) == 0 && (extended.stx_mode & 07777) == 0666);
-    close(bare);
-    bare = open(root, O_RDONLY | O_DIRECTORY);
-    /* A program without the library, which has got this folder; root may do anything. */
-    if (geteuid() != 0) {
-        FAILS(syscall(SYS_openat, bare, "open", O_WRONLY), EACCES);
-        FAILS(syscall(SYS_unlinkat, bare, "data", 0), EACCES);
-        FAILS(syscall(SYS_unlinkat, bare, "../env", AT_REMOVEDIR), EACCES);
-    }
-    CHECK(syscall(SYS_fstat, bare, &status) == 0 && (status.st_mode & 0222) == 0);
-    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 07777) == 0755);
-    close(bare);
-    FAILS(access(at("none/none"), F_OK), ENOENT);
-    CHECK(access(at("data"), R_OK) == 0);
-    FAILS(access(at("data"), W_OK), EROFS);
-    DIR *folder = opendir(at("dir"));
-    CHECK(folder && is_copy_fd(dirfd(folder)));
-    if (folder)
-        closedir(folder);
-    CHECK(chdir(root) == 0 && opens_copy("data", O_RDONLY) && opens_copy("./dir/sub/file", O_RDONLY));
-    CHECK(!is_copy("/proc/self/cwd"));
-    int fd = open(at("dir"), O_RDONLY | O_DIRECTORY);
-    CHECK(is_copy_fd(fd) && fchdir(fd) == 0 && !is_copy("/proc/self/cwd") && opens_copy("sub/file", O_RDONLY));
-    CHECK(chdir("/") == 0);
-    close(fd);
-}
-
-static void changes(void) {
-    struct stat status;
-    struct timeval times[2] = {{0, 0}, {0, 0}};
-    struct timespec precise[2] = {{0, 0}, {0, 0}};
-    char name[64];
-    FAILS(open(at("data"), O_WRONLY), EROFS);
-    FAILS(open(at("data"), O_RDWR), EROFS);
-    FAILS(open(at("data"), O_RDONLY | O_TRUNC), EROFS);
-    FAILS(open(at("new"), O_CREAT | O_WRONLY, 0600), EROFS);
-    FAILS(open(at("data"), O_CREAT | O_EXCL | O_RDWR, 0600), EEXIST);
-    FAILS(open(at("none"), O_RDWR), ENOENT);
-    FAILS(creat(at("data"), 0600), EROFS);
-    CHECK(!fopen(at("data"), "w") && errno == EROFS);
-    CHECK(!fopen(at("data"), "r+") && errno == EROFS);
-    CHECK(!fopen(at("new"), "a") && errno == EROFS);
-    CHECK(!freopen(at("data"), "r+", fopen("/dev/null", "r")) && errno == EROFS);
-    CHECK(!freopen(at("none"), "r", fopen("/dev/null", "r")) && errno == ENOENT);
-    FILE *stream = freopen(at("data"), "r", fopen("/dev/null", "r"));
-    CHECK(stream && is_copy_fd(fileno(stream)));
-    if (stream)
-        fclose(stream);
-    char made[PATH_MAX];
-    FAILS(mkstemp(strcpy(made, at("newXXXXXX"))), EROFS);
-    FAILS(mkostemp(strcpy(made, at("dir/newXXXXXX")), O_CLOEXEC), EROFS);
-    FAILS(mkstemps(strcpy(made, at("newXXXXXX.c")), 2), EROFS);
-    FAILS(mkostemps(strcpy(made, at("near/newXXXXXX.c")), 2, O_CLOEXEC), EROFS);
-    CHECK(!mkdtemp(strcpy(made, at("newXXXXXX"))) && errno == EROFS);
-    int temporary = mkstemp(strcpy(made, "/dev/shm/wireup-test-XXXXXX"));
-    CHECK(temporary >= 0 && unlink(made) == 0);
-    close(temporary);
-    FAILS(truncate(at("data"), 0), EROFS);
-    FAILS(unlink(at("data")), EROFS);
-    FAILS(unlink(at("none")), ENOENT);
-    FAILS(remove(at("data")), EROFS);
-    FAILS(rmdir(at("dir")), EROFS);
-    FAILS(mkdir(at("new"), 0700), EROFS);
-    FAILS(mkdir(at("dir"), 0700), EEXIST);
-    FAILS(mkfifo(at("new"), 0700), EROFS);
-    FAILS(symlink("data", at("new")), EROFS);
-    FAILS(link(at("data"), at("new")), EXDEV);
-    FAILS(link(at("data"), "/dev/shm/wireup-test-link"), EXDEV);
-    FAILS(rename(at("data"), at("new")), EROFS);
-    FAILS(rename(at("data"), "/dev/shm/wireup-test-link"), EROFS);
-    FAILS(chmod(at("data"), 0), EROFS);
-    FAILS(chown(at("data"), 1, 1), EROFS);
-    FAILS(utime(at("data"), NULL), EROFS);
-    FAILS(utimes(at("data"), times), EROFS);
-    FAILS(utimensat(AT_FDCWD, at("data"), precise, 0), EROFS);
-    /* By open folders and files. */
-    int folder = open(root, O_RDONLY | O_DIRECTORY);
-    CHECK(is_copy_fd(folder));
-    FAILS(openat(folder, "data", O_WRONLY), EROFS);
-    FAILS(openat(folder, "data", O_RDWR | O_TRUNC), EROFS);
-    FAILS(openat(folder, "new", O_CREAT | O_WRONLY, 0600), EROFS);
-    FAILS(openat(folder, ".", O_TMPFILE | O_RDWR, 0600), EROFS);
-    FAILS(unlinkat(folder, "data", 0), EROFS);
-    FAILS(unlinkat(folder, "dir/sub", AT_REMOVEDIR), EROFS);
-    FAILS(mkdirat(folder, "new", 0700), EROFS);
-    FAILS(symlinkat("data", folder, "new"), EROFS);
-    FAILS(linkat(folder, "data", folder, "new", 0), EXDEV);
-    FAILS(linkat(folder, "data", AT_FDCWD, "/dev/shm/wireup-test-link", 0), EXDEV);
-    FAILS(renameat(folder, "data", folder, "new"), EROFS);
-    FAILS(renameat(AT_FDCWD, "/dev/null", folder, "new"), EROFS);
-    FAILS(fchmodat(folder, "data", 0, 0), EROFS);
-    FAILS(fchownat(folder, "data", 1, 1, 0), EROFS);
-    FAILS(fchownat(folder, "", 1, 1, AT_EMPTY_PATH), EROFS);
-    FAILS(utimensat(folder, "data", precise, 0), EROFS);
-    FAILS(fchmod(folder, 0), EROFS);
-    CHECK(fstatat(folder, "near/file", &status, 0) == 0 && S_ISREG(status.st_mode));
-    int fd = open(at("data"), O_RDONLY);
-    FAILS(fchmod(fd, 0), EROFS);
-    FAILS(fchown(fd, 1, 1), EROFS);
-    FAILS(futimens(fd, precise), EROFS);
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    FAILS(open(name, O_RDWR), EROFS);
-    FAILS(open(name, O_RDONLY | O_TRUNC), EROFS);
-    FAILS(truncate(name, 0), EROFS);
-    FAILS(chmod(name, 0), EROFS);
-    FAILS(linkat(AT_FDCWD, name, AT_FDCWD, "/dev/shm/wireup-test-link", AT_SYMLINK_FOLLOW), EXDEV);
-    CHECK(fchdir(folder) == 0);
-    FAILS(open("data", O_WRONLY), EROFS);
-    FAILS(unlink("data"), EROFS);
-    CHECK(chdir("/") == 0);
-    close(fd);
-    close(folder);
-}
-
-static void links(void) {
-    struct stat status;
-    char text[PATH_MAX];
-    CHECK(opens_copy(at("near/file"), O_RDONLY));
-    CHECK(opens_copy(at("dir/sub/../../data"), O_RDONLY));
-    CHECK(opens_copy(at("near/../sub/file"), O_RDONLY));
-    CHECK(lstat(at("near"), &status) == 0 && S_ISLNK(status.st_mode));
-    FAILS(open(at("near"), O_RDONLY | O_NOFOLLOW), ELOOP);
-    CHECK(readlink(at("near"), text, sizeof text) == 7 && !memcmp(text, "dir/sub", 7));
+    CHECK(opens_copy(at("data"), O_RDONLY) && opens_copy(at("near/file"), O_RDONLY));
     CHECK(opens_original(at("out/secret")));
-    CHECK(opens_original(at("absolute/secret")));
-    CHECK(opens_original(at("out/../outside/secret")));
-    CHECK(stat(at("out/secret"), &status) == 0 && status.st_size == 7);
-    CHECK(opens_copy(at("out/../env/data"), O_RDONLY) || opens_original(at("out/../env/data")));
-    FAILS(open(at("none/../data"), O_RDONLY), ENOENT);
-    FAILS(open(at("data/../data"), O_RDONLY), ENOTDIR);
-    FAILS(open(at("loop"), O_RDONLY), ELOOP);
-    int folder = open(root, O_RDONLY | O_DIRECTORY), fd = openat(folder, "out/secret", O_RDONLY);
-    CHECK(fd >= 0 && !is_copy_fd(fd));
+    FILE *file = fopen(at("data"), "r");
+    CHECK(file && is_copy_fd(fileno(file)) && fgets(text, sizeof text, file) && !strcmp(text, "data\n"));
+    file = freopen(at("data"), "r", file);
+    CHECK(file && is_copy_fd(fileno(file)) && fclose(file) == 0);
+    DIR *folder = opendir(at("dir"));
+    CHECK(folder && is_copy_fd(dirfd(folder)) && closedir(folder) == 0);
+    /* The copies have no write bits; the program is told those of the originals. */
+    int fd = open(at("open"), O_RDONLY);
+    CHECK(syscall(SYS_fstat, fd, &status) == 0 && (status.st_mode & 07777) == 0444);
+    CHECK(fstat(fd, &status) == 0 && (status.st_mode & 07777) == 0666);
+    CHECK(stat(at("open"), &status) == 0 && (status.st_mode & 07777) == 0666);
+    FAILS(access(at("data"), W_OK), EROFS);
+    FAILS(open(at("data"), O_RDWR), EROFS);
+    FAILS(fchmod(fd, 0), EROFS);
+    FAILS(unlink(at("data")), EROFS);
+    FAILS(rename(at("data"), at("new")), EROFS);
+    FAILS(mkstemp(strcpy(text, at("newXXXXXX"))), EROFS);
     close(fd);
-    close(folder);
-    /* Slashes at the end. */
-    FAILS(stat(at("data/"), &status), ENOTDIR);
-    FAILS(open(at("data/"), O_RDONLY), ENOTDIR);
-    CHECK(stat(at("dir/"), &status) == 0 && S_ISDIR(status.st_mode));
-    CHECK(lstat(at("near/"), &status) == 0 && S_ISDIR(status.st_mode));
-    DIR *opened = opendir(at("dir/"));
-    CHECK(opened != NULL);
-    if (opened)
-        closedir(opened);
-    CHECK(!opendir(at("data/")) && errno == ENOTDIR);
-    /* Names of what runs, and without links. */
-    char own[PATH_MAX];
+    /* A program without the library, which has got this folder; root may do anything. */
+    fd = open(root, O_RDONLY | O_DIRECTORY);
+    if (geteuid() != 0) {
+        FAILS(syscall(SYS_openat, fd, "open", O_WRONLY), EACCES);
+        FAILS(syscall(SYS_unlinkat, fd, "data", 0), EACCES);
+        FAILS(syscall(SYS_unlinkat, fd, "../env", AT_REMOVEDIR), EACCES);
+    }
+    CHECK(fchdir(fd) == 0 && !is_copy("/proc/self/cwd") && opens_copy("./data", O_RDONLY));
+    CHECK(chdir(root) == 0 && !is_copy("/proc/self/cwd") && chdir("/") == 0);
+    close(fd);
+    /* What the kernel says of the program that runs. */
     strcpy(own, at("bin/shown"));
-    CHECK(realpath(at("near/./file"), text) && !strcmp(text, at("dir/sub/file")));
-    CHECK(!realpath(at("none"), text) && errno == ENOENT);
     CHECK(realpath("/proc/self/exe", text) && !strcmp(text, own));
     memset(text, 0, sizeof text);
     CHECK(readlink("/proc/self/exe", text, sizeof text) == (long)strlen(own) && !strcmp(text, own));
     CHECK(is_copy("/proc/self/exe"));
-    /* Libraries. */
+}
+
+static void libraries(void) {
+    Dl_info info;
     void *library = dlopen(at("lib/libone.so"), RTLD_NOW);
     CHECK(library != NULL);
-    Dl_info info;
     void *function = library ? dlsym(library, "one") : NULL;
     CHECK(function && dladdr(function, &info) && !strcmp(info.dli_fname, at("lib/libone.so")));
     CHECK(chdir(root) == 0 && dlopen("$ORIGIN/../lib/libone.so", RTLD_NOW) && chdir("/") == 0);
@@ -552,9 +417,8 @@ int main(int count, char **words) {
         printf("%s of-script\n", opens_copy(at("data"), O_RDONLY) ? "copy" : "original");
         return 0;
     }
-    reads();
-    changes();
-    links();
+    is_in_place();
+    libraries();
     locks();
     cancels();
     programs();

@@ -76,6 +76,7 @@ impl Digest {
             }
             Input::Tick => self.number(8),
             Input::LinkUp { .. }
+            | Input::ParentReached { .. }
             | Input::LinkDown { .. }
             | Input::OutOfMemory { .. }
             | Input::RanksLack { .. }

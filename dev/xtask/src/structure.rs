@@ -41,7 +41,7 @@ pub fn run() -> Result {
     let tree = Tree::read(&layout::root())?;
     let proto = Modules::of(&tree, "crates/proto")?;
     let mut findings = routers::check(&proto);
-    findings.push(imports::check(&proto));
+    findings.push(imports::check(&tree)?);
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.extend(text::check(&tree));

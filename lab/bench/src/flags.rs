@@ -18,7 +18,7 @@ const BENCH: Command = Command {
   wireup bench steps                    its phases, by the steps that made it faster
   wireup bench stage                    copies of files to the nodes of a session
   wireup bench p2p|coll                 links between agents
-  wireup bench tap                      what wireup tap costs, and its forecast
+  wireup bench tap                      what wireup tap costs
 
 wireup help bench BENCHMARK lists the flags of one.
 ",

@@ -1,6 +1,7 @@
 //! Where ranks are reached in networks of the program's own, and connections for the program.
 
-use super::{Context, Error};
+use super::Context;
+use crate::error::Error;
 use crate::operation::Request;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -73,7 +74,7 @@ impl Context {
 
     /// The name of a network of the program's own: never that of this library, nor one of a further library's program.
     fn in_programs(&self, network: &[u8]) -> Vec<u8> {
-        let prefix = if self.is_further() { [&self.job.name[..], b"/"].concat() } else { b".".into() };
+        let prefix = if self.is_secondary() { [&self.job.name[..], b"/"].concat() } else { b".".into() };
         [&prefix, network].concat()
     }
 }

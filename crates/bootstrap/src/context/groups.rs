@@ -1,7 +1,8 @@
 //! Groups: how they are made, and what is started in them.
 
-use super::{Context, Engine, Error, Group, Place};
+use super::{Context, Engine, Group, GroupKind};
 use crate::agents;
+use crate::error::Error;
 use crate::network::Network;
 use crate::operation::{Operation, Request, Then};
 use crate::parts;
@@ -18,14 +19,14 @@ use wireup_wire::pmi::Request as PmiRequest;
 
 impl Context {
     fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
-        let unformed = match group.place {
-            Place::Part(context) => self.parts.get(context)?.unformed(),
-            Place::Job | Place::World | Place::Peers(_) => None,
+        let unformed = match group.kind {
+            GroupKind::Part(context) => self.parts.get(context)?.unformed(),
+            GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => None,
         };
         let (network, world) = self.network()?;
-        let context = match group.place {
-            Place::Job | Place::World => *world,
-            Place::Peers(context) | Place::Part(context) => context,
+        let context = match group.kind {
+            GroupKind::Job | GroupKind::World => *world,
+            GroupKind::Peers(context) | GroupKind::Part(context) => context,
         };
         if let Some(ranks) = unformed {
             network.part(context, &ranks);
@@ -69,12 +70,12 @@ impl Context {
         if !operation.is_sound(group.size) {
             return Err(Error::Argument);
         }
-        if group.place == Place::Job
+        if group.kind == GroupKind::Job
             && let Some(id) = agents::start(&mut self.job, &operation)
         {
             return Ok(Request::Server { id, then: Box::new(Then::Finish(operation)) });
         }
-        if let Place::Part(context) = group.place
+        if let GroupKind::Part(context) = group.kind
             && let Some((own, len_max)) = agents::contribution(&operation, group.rank)
             && len_max <= MAX_LEN
         {
@@ -98,11 +99,11 @@ impl Context {
 
     /// Divides a group.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
-        if let Place::Part(context) = group.place {
+        if let GroupKind::Part(context) = group.kind {
             let of = self.parts.origin(group.part())?;
             return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
         }
-        if group.place == Place::Job && self.has_parts() {
+        if group.kind == GroupKind::Job && self.has_parts() {
             // One exchange by the server tells every rank who is in its group.
             let of = self.parts.origin(group.part())?;
             let id = agents::start_split(&mut self.job, &wanted);
@@ -184,19 +185,19 @@ impl Context {
 
     /// A group with the same members, whose messages never meet those of the first one.
     pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
-        if self.has_parts() && matches!(group.place, Place::Job | Place::Part(_)) {
-            let runs = match group.place {
-                Place::Part(context) => self.parts.get(context)?.runs().to_vec(),
-                Place::Job | Place::World | Place::Peers(_) => [(0, group.size - 1)].into(),
+        if self.has_parts() && matches!(group.kind, GroupKind::Job | GroupKind::Part(_)) {
+            let runs = match group.kind {
+                GroupKind::Part(context) => self.parts.get(context)?.runs().to_vec(),
+                GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => [(0, group.size - 1)].into(),
             };
             let (of, child) = self.parts.origin(group.part())?;
             let context = parts::context(of, child, u32::MAX);
             self.parts.define(&mut self.job, context, runs)?;
-            return Ok(Group { place: Place::Part(context), ..group });
+            return Ok(Group { kind: GroupKind::Part(context), ..group });
         }
         let (network, context) = self.peers(group)?;
         let context = network.groups.duplicate(context).map_err(Error::Group)?;
-        Ok(Group { place: Place::Peers(context), ..group })
+        Ok(Group { kind: GroupKind::Peers(context), ..group })
     }
 
     /// Makes a group of these members of another one, in this order. They call it with the same list and name, and
@@ -209,14 +210,14 @@ impl Context {
     }
 
     pub fn free(&mut self, group: Group) {
-        let is_formed = match group.place {
-            Place::Peers(_) => true,
-            Place::Part(context) if Some(context) == self.whole() => false,
-            Place::Part(context) => self.parts.free(&mut self.job, context),
-            Place::Job | Place::World => false,
+        let is_formed = match group.kind {
+            GroupKind::Peers(_) => true,
+            GroupKind::Part(context) if Some(context) == self.whole() => false,
+            GroupKind::Part(context) => self.parts.free(&mut self.job, context),
+            GroupKind::Job | GroupKind::World => false,
         };
-        if let (true, Place::Peers(context) | Place::Part(context), Some((network, _))) =
-            (is_formed, group.place, &mut self.network)
+        if let (true, GroupKind::Peers(context) | GroupKind::Part(context), Some((network, _))) =
+            (is_formed, group.kind, &mut self.network)
         {
             network.groups.free(context);
             self.pump();
@@ -241,10 +242,10 @@ impl Context {
     pub fn group(&mut self, done: &Done) -> Option<Group> {
         let Done::Group(Some(context)) = done else { return None };
         if let Ok(part) = self.parts.get(*context) {
-            return Some(Group { place: Place::Part(*context), rank: part.me, size: part.size() });
+            return Some(Group { kind: GroupKind::Part(*context), rank: part.me, size: part.size() });
         }
         let (network, _) = self.network.as_ref()?;
         let shape = network.groups.shape(*context)?;
-        Some(Group { place: Place::Peers(*context), rank: shape.me, size: shape.size })
+        Some(Group { kind: GroupKind::Peers(*context), rank: shape.me, size: shape.size })
     }
 }

@@ -7,41 +7,17 @@ mod waiting;
 
 use crate::agents;
 use crate::answers::Answers;
+use crate::error::Error;
 use crate::network::{Network, Transport};
+use crate::pairs::Pairs;
 use crate::parts::{self, Parts};
 use crate::start::{self, Phases, Start};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use pairs::Pairs;
 use wireup_capi::codes::Code;
-use wireup_capi::further::NotJoined;
 use wireup_capi::job::{Endpoints, Gather, Job};
 use wireup_capi::net::{self, Errno};
-use wireup_group::Failure;
-
-/// Why a call has failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
-    /// The job's server is gone, or has refused.
-    Server(Code),
-    /// A system call has failed.
-    System(c_int),
-    /// In a group of ranks.
-    Group(Failure),
-    /// The ranks do not call the same, or a value makes no sense.
-    Mismatch,
-    /// Not over in time; it goes on.
-    TimedOut,
-    /// The argument makes no sense.
-    Argument,
-    /// There is no such thing.
-    NotFound,
-    /// A further library cannot join.
-    Join(NotJoined),
-    /// libfabric cannot be used.
-    Fabric(wireup_fabric::Error),
-}
 
 /// Who exchanges the data of a group's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +30,7 @@ pub enum Engine {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
-    place: Place,
+    kind: GroupKind,
     pub rank: u32,
     pub size: u32,
 }
@@ -62,12 +38,12 @@ pub struct Group {
 impl Group {
     /// If the agents exchange for it: its context.
     fn part(self) -> Option<wireup_group::Context> {
-        if let Place::Part(context) = self.place { Some(context) } else { None }
+        if let GroupKind::Part(context) = self.kind { Some(context) } else { None }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum GroupKind {
     /// The whole job, by its server.
     Job,
     /// The whole job, by the ranks.
@@ -179,29 +155,29 @@ impl Context {
 
     /// The group of all ranks.
     pub fn world(&self) -> Group {
-        let place = match (self.engine, self.whole()) {
-            (Engine::Peers, _) => Place::World,
-            (Engine::Agents, Some(whole)) => Place::Part(whole),
-            (Engine::Agents, None) => Place::Job,
+        let kind = match (self.engine, self.whole()) {
+            (Engine::Peers, _) => GroupKind::World,
+            (Engine::Agents, Some(whole)) => GroupKind::Part(whole),
+            (Engine::Agents, None) => GroupKind::Job,
         };
-        Group { place, rank: self.job.rank, size: self.job.size }
+        Group { kind, rank: self.job.rank, size: self.job.size }
     }
 
     /// Whether this is a further library in its process, beside the one that has joined by the inherited socket.
-    pub fn is_further(&self) -> bool {
+    pub fn is_secondary(&self) -> bool {
         !self.job.name.is_empty()
     }
 
     /// The group of all ranks, if it is one of those that the server knows as groups.
     fn whole(&self) -> Option<wireup_group::Context> {
-        (self.is_further() && self.engine == Engine::Agents && self.job.answers_questions())
+        (self.is_secondary() && self.engine == Engine::Agents && self.job.answers_questions())
             .then(|| parts::named(&self.job.name))
     }
 
     pub fn engine(&self, group: Group) -> Engine {
-        match group.place {
-            Place::Job | Place::Part(_) => Engine::Agents,
-            Place::World | Place::Peers(_) => Engine::Peers,
+        match group.kind {
+            GroupKind::Job | GroupKind::Part(_) => Engine::Agents,
+            GroupKind::World | GroupKind::Peers(_) => Engine::Peers,
         }
     }
 
@@ -274,7 +250,7 @@ impl Context {
         if let Some(book) = &self.book {
             return Ok(book.clone());
         }
-        if self.is_further() {
+        if self.is_secondary() {
             return Ok(self.book.insert(None).clone());
         }
         let book = self.job.bound_endpoints().map_err(Error::Server)?.map(Arc::new);

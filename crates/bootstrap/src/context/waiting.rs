@@ -1,8 +1,9 @@
 //! What goes on while this process waits, and the results that it waits for.
 
+use super::Context;
 use super::addresses::OWN_QUESTIONS;
-use super::{Context, Error};
 use crate::agents;
+use crate::error::Error;
 use crate::operation::{Operation, Request, Then};
 use crate::start::address_name;
 use crate::view::View;
@@ -281,7 +282,7 @@ impl Context {
     /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks
     /// wait here.
     pub fn fence(&mut self) -> Result<(), Error> {
-        if self.is_further() {
+        if self.is_secondary() {
             return self.exchange_pairs();
         }
         let id = self.job.start_fence();

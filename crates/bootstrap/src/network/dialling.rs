@@ -1,13 +1,13 @@
 //! How ranks are reached: by their addresses, which are asked for when they are not known, and through the agents if no
 //! address answers.
 
+use super::Network;
+use super::book::known;
 use super::carrier::{Number, Transport};
 use super::plain::{Key, Unreachable};
-use super::{Network, Peer};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Owned};
 use wireup_group::Context;
 use wireup_group::connections::Route;
@@ -155,10 +155,4 @@ impl Network {
         let (count, at) = self.again.entry(peer).or_default();
         (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));
     }
-}
-
-/// A rank in the book; without an address if that must be asked for. The server's sockets are those of TCP.
-pub fn known(book: &Endpoints, rank: u32) -> Peer {
-    let address = book.address(rank).map(|address| Transport::Tcp.address(&address));
-    Peer { rank, address: address.unwrap_or_default() }
 }

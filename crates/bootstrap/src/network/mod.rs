@@ -10,26 +10,28 @@
 //! A carrier is a way to other ranks: `tcp`, `datagrams`. It tells what happens to connections, and nothing else is
 //! known of it here.
 
+mod book;
 pub mod carrier;
 pub mod datagrams;
 mod dialling;
 pub mod messages;
 mod plain;
 pub mod proof;
+mod surplus;
 pub mod tcp;
 mod upkeep;
 mod waits;
 
-use crate::context::Error;
+use crate::error::Error;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+pub use book::known;
 pub use carrier::Transport;
 use carrier::{Carrier, Happened, SERVER, Unsent, Word};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Fabric, Udp, Wire};
-pub use dialling::known;
 use messages::said;
 pub use plain::{Key, Plain};
 use proof::Secret;

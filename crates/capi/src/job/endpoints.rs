@@ -91,6 +91,6 @@ impl Endpoints {
     pub fn address(&self, rank: u32) -> Option<Vec<u8>> {
         let bound = self.bound.as_ref().filter(|_| rank < self.size)?;
         let (node, place) = place(&self.mapping, rank)?;
-        rank_address::further(Rows::read(&bound.rows).ok()?.row(node)?, place)
+        rank_address::shift_port(Rows::read(&bound.rows).ok()?.row(node)?, place)
     }
 }

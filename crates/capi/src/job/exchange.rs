@@ -2,7 +2,7 @@
 
 use super::{Job, Values};
 use crate::codes::{Code, Result};
-use crate::place::With;
+use crate::job_slot::With;
 use crate::server::Failure;
 use alloc::vec::Vec;
 use wireup_client::emulated::Gather;

@@ -93,7 +93,7 @@ fn whole(gathered: link::Gathered<Shared>) -> Result<Gather> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::With;
+    use crate::job_slot::With;
     use crate::scripted::pair;
     use std::vec;
 

@@ -2,8 +2,8 @@
 
 use super::Job;
 use crate::codes::{Code, Result};
+use crate::job_slot::With;
 use crate::mapping::Shared;
-use crate::place::With;
 use crate::server::Server;
 use alloc::vec::Vec;
 use core::ffi::c_int;

@@ -20,9 +20,9 @@ pub use names::{NAME_LEN_MAX, Wish};
 pub use ring::Ring;
 
 use crate::codes::Result;
-use crate::further::{self, NotJoined};
+use crate::job_slot::{JobSlot, With};
 use crate::mapping::Shared;
-use crate::place::{Place, With};
+use crate::secondary_client::{self, NotJoined};
 use crate::server::{Failure, Server};
 use crate::socket::variable;
 use crate::start::{Start, find, join};
@@ -56,25 +56,25 @@ pub struct Job {
 
 impl Job {
     /// Joins the job of the environment, or one of this process alone.
-    pub fn join<J>(place: &Place<J>) -> Result<Job> {
-        let (server, start) = match find(Dialect::Pmi2, |fd| place.take_inherited(fd))? {
+    pub fn join<J>(slot: &JobSlot<J>) -> Result<Job> {
+        let (server, start) = match find(Dialect::Pmi2, |fd| slot.take_inherited(fd))? {
             Start::Singleton => return Ok(Job::new(With::Singleton(Local::new()), 0, 1, false)),
             Start::With { server, join } => (server, join),
         };
         // Only Slurm and wireup set it.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
-        place.announce(&server);
+        slot.announce(&server);
         let mut job = Job::with_server(server, start.job_id(job_id.clone().unwrap_or_default()))?;
         (job.server_is_known, job.job_id) = (job_id.is_some(), job_id);
         Ok(job)
     }
 
-    /// Joins as a further library (see [`further`]).
+    /// Joins as a secondary client (see [`secondary_client`]).
     ///
     /// # Errors
     /// See [`NotJoined`].
     pub fn join_named(name: &[u8]) -> core::result::Result<Job, NotJoined> {
-        let socket = further::join(name)?;
+        let socket = secondary_client::join(name)?;
         let start = Join::new(Env { rank: 0, size: 1, spawned: false }).at_once(true);
         let joined = Job::with_server(Server::new(socket, Dialect::Pmi2), start);
         let mut job = joined.map_err(|_| NotJoined::NoAgent)?;

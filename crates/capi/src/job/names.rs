@@ -2,7 +2,7 @@
 
 use super::Job;
 use crate::codes::{Code, Result};
-use crate::place::With;
+use crate::job_slot::With;
 use alloc::vec::Vec;
 pub use wireup_client::local::Wish;
 pub use wireup_wire::limits::NAME_LEN_MAX;

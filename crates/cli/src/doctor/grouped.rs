@@ -1,8 +1,8 @@
 //! Hosts with the same finding are reported together.
 
 use super::finding::{Finding, Level};
-use super::judge::one_line;
 use crate::hosts::collapse_short;
+use crate::words::one_line;
 
 /// A finding and the hosts that have it.
 pub struct Group {

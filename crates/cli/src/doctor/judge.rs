@@ -1,14 +1,16 @@
 //! Turns the facts about each host into findings: what is wrong or unusual there.
 
+use super::examine::Seen;
 use super::finding::{Bytes, Finding, bytes, limit, plain};
-use wireup_node::doctor::{End, Facts, LimitsOf, Seen};
+use crate::words::one_line;
+use wireup_node::doctor::{Facts, LimitsOf};
 use wireup_wire::peer::{Problem, ProblemKind};
 
 /// With fewer descriptors an agent on a node with many ranks runs out. Chosen: five per rank, with a margin.
-const OPEN_FILES_MIN: u64 = 1024;
+pub const OPEN_FILES_MIN: u64 = 1024;
 /// MPI libraries fail with less shared memory. Chosen: the containers' default, times a few ranks.
-const SHM_MIN: u64 = 128 << 20;
-const MEMORY_MIN: u64 = 256 << 20;
+pub const SHM_MIN: u64 = 128 << 20;
+pub const MEMORY_MIN: u64 = 256 << 20;
 /// A smaller difference between clocks does not matter for file dates.
 const SKEW_NS: u64 = 1_000_000_000;
 
@@ -30,14 +32,14 @@ pub struct Setting {
     pub program_bytes: u64,
 }
 
-/// All findings, each with the index of its host. Hosts that did not answer at all are handled by [`unreached`].
+/// All findings, each with the index of its host, but for why no agent has started ([`unreached`]).
 pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize, Finding)> {
     let mut found = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         let mut add = |finding: Finding| found.push((index, finding));
         if let Some(seen) = case.seen {
             of_start(seen, setting).into_iter().for_each(&mut add);
-            of_ways(case, seen, cases, setting).into_iter().for_each(&mut add);
+            of_connections(seen, setting).into_iter().for_each(&mut add);
         }
         if let Some(facts) = case.facts {
             of_machine(facts, setting).into_iter().for_each(&mut add);
@@ -50,23 +52,22 @@ pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize,
     found
 }
 
-/// Why a host did not answer.
+/// Why there are no facts about a host, unless it only lacks the program.
 pub fn unreached(case: &Case) -> Option<Problem> {
-    let firewall =
-        "check for a firewall: it must allow TCP from the host to any port of this machine; or choose an --interface";
-    match case.seen.map(|seen| &seen.end) {
-        Some(End::Lost(problem)) if case.facts.is_none() => Some(problem.clone()),
-        Some(End::Answered | End::Unconnected) if case.facts.is_none() => Some(
-            ProblemKind::Advised.with(format!("it cannot connect back to this machine, as an agent must; {firewall}")),
-        ),
-        Some(End::Lost(_) | End::Answered | End::Unconnected | End::Missing) | None => None,
+    match &case.seen?.problem {
+        _ if case.facts.is_some() => None,
+        Some(problem) if problem.kind == ProblemKind::NotInstalled => None,
+        Some(problem) => Some(problem.clone()),
+        None => Some(ProblemKind::Advised.with(
+            "an agent started there, but no rank has reported; see what \"wireup run\" says with this host alone",
+        )),
     }
 }
 
 /// Findings about how the host was started.
 fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
-    if seen.end == End::Missing {
+    if seen.problem.as_ref().is_some_and(|problem| problem.kind == ProblemKind::NotInstalled) {
         let size = Bytes(setting.program_bytes);
         found.push(Finding::remark(
             format!(
@@ -90,72 +91,44 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     found
 }
 
-/// Findings about the host's connection back to this machine and its remote shell to the next host.
-fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<Finding> {
+/// Findings about the host's connection to this machine, and about its remote shell to the next host.
+fn of_connections(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
-    if case.facts.is_none() {
-        return found;
+    if let Some(back) = seen.back.as_ref().filter(|back| !back.failed.is_empty()) {
+        let text = format!("it could connect to this machine only at {}, after trying other addresses", back.address);
+        let single = format!("{text}: {}", one_line(&back.failed));
+        let cure = format!("to avoid the delay, use --interface {}", back.address);
+        found.push(Finding::remark(text, cure).single(single));
     }
-    let cure = match setting.interface {
-        Some(_) => {
-            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose another \
-             --interface"
-        }
-        None => {
-            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose a network \
-             with --interface"
-        }
-    };
-    match &seen.back {
-        Some(Ok(back)) if back.failed.is_empty() => {}
-        Some(Ok(back)) => {
-            let text =
-                format!("it could connect to this machine only at {}, after trying other addresses", back.address);
-            let single = format!("{text}: {}", one_line(&back.failed.join("; ")));
-            found.push(
-                Finding::remark(text, format!("to avoid the delay, use --interface {}", back.address)).single(single),
-            );
-        }
+    let Some(to) = seen.neighbour.as_ref().filter(|_| seen.facts.is_some()) else { return found };
+    match &seen.onward {
+        Some(Ok(())) => {}
         Some(Err(problem)) => {
-            let text = "it cannot connect back to this machine, as an agent must";
-            found.push(Finding::problem(text, cure).single(format!("{text}: {}", one_line(problem))));
-        }
-        None => found.push(Finding::problem("it did not connect back to this machine in time", cure)),
-    }
-    match (&seen.onward, &seen.neighbour) {
-        (Some(Err(problem)), Some(to)) if is_reached(to, cases) => {
-            let cure = format!(
-                "make \"{} {to} true\" work there without a password (forward an ssh agent, or install a key); or use \
-                 --start ssh-flat, which does not need this",
-                setting.shell
-            );
-            let why = one_line(problem);
             let text = format!(
                 "it cannot start agents on other hosts by {}; in a tree of two or more levels this machine will start \
                  them instead, which is slower",
                 setting.shell
             );
-            let single = format!("it cannot reach {to} by {} ({why}): {}", setting.shell, tree());
-            let cure_all = cure.replace(to.as_str(), "HOST");
-            found.push(Finding { cure: Some(cure_all), ..Finding::remark(text, "") }.single(single));
+            let single = format!(
+                "it cannot reach {to} by {} ({}): in a tree of two or more levels an ancestor will start its children \
+                 instead, which is slower",
+                setting.shell,
+                one_line(problem).trim()
+            );
+            let cure = format!(
+                "make \"{} HOST true\" work there without a password (forward an ssh agent, or install a key); or use \
+                 --start ssh-flat, which does not need this",
+                setting.shell
+            );
+            found.push(Finding::remark(text, cure).single(single));
         }
-        (None, Some(to)) if matches!(seen.end, End::Lost(_)) => {
+        None => {
             let text = "it did not report in time whether it can reach other hosts by the remote shell";
             let single = format!("it did not report in time whether it can reach {to} by {}", setting.shell);
             found.push(Finding::remark(text, "--start-timeout gives it more time").single(single));
         }
-        (Some(_) | None, _) => {}
     }
     found
-}
-
-fn tree() -> &'static str {
-    "in a tree of two or more levels an ancestor will start its children instead, which is slower"
-}
-
-/// Whether a host answered. If it did not, that is reported, and not also that other hosts cannot reach it.
-fn is_reached(host: &str, cases: &[Case]) -> bool {
-    cases.iter().any(|case| case.host == host && unreached(case).is_none())
 }
 
 /// Findings about the machine on its own.
@@ -315,9 +288,4 @@ fn most_common(values: &[(usize, String)]) -> Option<&String> {
     let times = |value: &String| values.iter().filter(|(_, other)| other == value).count();
     // `max_by_key` returns the last of equal elements, hence the reversal.
     values.iter().rev().map(|(_, value)| value).max_by_key(|value| times(value))
-}
-
-/// Replaces control characters, so that foreign text cannot break our lines.
-pub fn one_line(text: &str) -> String {
-    text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

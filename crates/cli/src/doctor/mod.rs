@@ -1,5 +1,6 @@
 //! `wireup doctor`: a line for each subject, with ok or the cure.
 
+mod examine;
 mod finding;
 mod grouped;
 mod judge;
@@ -15,11 +16,12 @@ use crate::hosts::{Host, collapse_short};
 use crate::out;
 use crate::surroundings::Surroundings;
 use crate::words::shell;
+use examine::{Examined, Plan, Seen, examine};
 use judge::{Case, Setting};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use wireup_flags::{Command, Flag, Line, Section, Value, Words};
-use wireup_node::doctor::{ExamineError, Facts, Plan, Seen, examine, facts_here};
+use wireup_node::doctor::{Facts, facts_here};
 
 const SEND: Flag = Flag::switch(&["--send"], "Send wireup to hosts without it, as a run would.");
 
@@ -62,7 +64,7 @@ const TIMEOUT_NS: u64 = 10_000_000_000;
 const PROBLEM: u8 = 1;
 
 /// Examines what the line names.
-pub fn run(line: &Line) -> Result<u8, String> {
+pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let parsed = Parsed::read(line)?;
     let wdir = line.last(flag::WDIR, Value::path)?;
     let surroundings = Surroundings::read(|env| chosen::may_name_hosts(&parsed, Env(env)))
@@ -71,29 +73,36 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let current = surroundings.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
-    let facts = facts_here(parsed.interface.as_deref(), None, &cwd);
+    let facts = facts_here(parsed.interface.as_deref(), None, &cwd, &|name| std::env::var_os(name));
     let Some(Chosen { hosts, step, origin, .. }) = chosen else {
         let (text, problems) =
             this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &surroundings);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell = remote_shell(parsed.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &surroundings)
-        .map_err(|error| error.to_string())?;
+    let remote_shell =
+        remote_shell(parsed.remote_shell.as_deref(), Reach::choose(true, step, Start::Tree), &surroundings)
+            .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.is_local).map(|host| host.name.clone()).collect(),
-        remote_shell: remote_shell.clone(),
-        program: surroundings.program.clone(),
-        interface: parsed.interface.clone(),
         cwd: cwd.clone().into_os_string().into_vec(),
         timeout_ns: parsed.start_timeout_ns.unwrap_or(TIMEOUT_NS),
-        send: line.has(SEND),
+        sends: line.has(SEND),
     };
-    let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| advised(&error))? };
-    let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
-    let by = shell(&remote_shell);
+    let seen = match () {
+        () if plan.hosts.is_empty() => Vec::new(),
+        () if facts.nothing_offered.is_some() => {
+            return Err(format!("{}; choose another --interface", facts.nothing_offered.unwrap_or_default()));
+        }
+        () => match examine(&parsed, &surroundings, &plan, process_ns)? {
+            Examined::Seen(seen) => seen,
+            Examined::Interrupted(code) => return Ok(code),
+        },
+    };
     if !is_of_flags(&origin) {
-        out::print(&format!("hosts from {origin}: {names}; {} slots; agents are started by {by}\n\n", hosts.slots()));
+        let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
+        let (slots, by) = (hosts.slots(), shell(&remote_shell));
+        out::print(&format!("hosts from {origin}: {names}; {slots} slots; agents are started by {by}\n\n"));
     }
     let setting = Setting {
         shell: shell(&remote_shell),
@@ -118,13 +127,6 @@ fn cases<'a>(hosts: &'a [Host], local: &'a Facts, seen: &'a [Seen]) -> Vec<Case<
         }
     };
     hosts.iter().map(case).collect()
-}
-
-fn advised(error: &ExamineError) -> String {
-    match error {
-        ExamineError::Interface(_) | ExamineError::Filter(_) => format!("{error}; choose another --interface"),
-        ExamineError::Io { .. } => format!("{error}; check free memory and the limit of processes (ulimit -u)"),
-    }
 }
 
 /// The size of the program that a run would send, in bytes.

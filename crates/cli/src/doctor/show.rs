@@ -63,7 +63,7 @@ fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String
     let many = cases.len() > LINES_MAX;
     for (index, case) in cases.iter().enumerate() {
         let Some(facts) = case.facts else { continue };
-        let (verdict, said) = (verdict(index), judge::one_line(&line(case, facts, many)));
+        let (verdict, said) = (verdict(index), words::one_line(&line(case, facts, many)));
         match lines.iter_mut().find(|line| many && (line.1, &line.2) == (verdict, &said)) {
             Some((hosts, _, _)) => hosts.push(case.host),
             None => lines.push((vec![case.host], verdict, said)),
@@ -88,7 +88,7 @@ fn line(case: &Case, facts: &Facts, many: bool) -> String {
     match case.seen {
         None => text.push_str(", this machine"),
         Some(seen) => {
-            if let (Some(Ok(back)), false) = (&seen.back, many) {
+            if let (Some(back), false) = (&seen.back, many) {
                 let _ = write!(text, ", {:.1} ms back", back.took_ns as f64 / 1e6);
             }
         }
@@ -103,7 +103,7 @@ fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
         .enumerate()
         .filter_map(|(index, case)| {
             let problem = judge::unreached(case)?;
-            let problem = problem.kind.with(judge::one_line(&problem));
+            let problem = problem.kind.with(words::one_line(problem.trim()));
             Some(MissingAgent { agent: AgentId(index as u32), problem })
         })
         .collect();

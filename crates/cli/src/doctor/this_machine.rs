@@ -1,7 +1,7 @@
 //! The report on this machine alone: a line for each subject, with ok or the cure.
 
 use super::finding::{Bytes, bytes, limit, plain};
-use super::judge::least;
+use super::judge::{MEMORY_MIN, OPEN_FILES_MIN, SHM_MIN, least};
 use crate::surroundings::Surroundings;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -10,12 +10,9 @@ use wireup_node::doctor::{Facts, LimitsOf};
 
 /// Descriptors that an agent needs for each rank: three streams, the PMI socket, the process.
 const FILES_A_RANK: u64 = 5;
-const FILES_MIN: u64 = 1024;
 const PROCESSES_MIN: u64 = 1024;
 /// The least that RDMA libraries pin. Chosen.
 const LOCKED_MIN: u64 = 64 << 20;
-const SHM_MIN: u64 = 128 << 20;
-const MEMORY_MIN: u64 = 256 << 20;
 
 /// Programs of MPI libraries that print the library's version.
 const MPI_PROGRAMS: [(&str, &str); 3] =
@@ -113,7 +110,7 @@ fn open_files(files: LimitsOf) -> Line {
     let room = files.hard.map_or_else(String::new, |hard| format!(", enough for {} ranks", hard / FILES_A_RANK));
     let said = format!("{}, up to {}{room}", limit(files.soft, plain), limit(files.hard, plain));
     let said = line("open files", said);
-    if below(files.hard, FILES_MIN) { said.needed(raise("nofile", "LimitNOFILE")) } else { said }
+    if below(files.hard, OPEN_FILES_MIN) { said.needed(raise("nofile", "LimitNOFILE")) } else { said }
 }
 
 fn processes(facts: &Facts) -> Line {

@@ -9,7 +9,7 @@ use wireup_wire::job::{BindTo, Binding, Object, Over};
 
 /// Ranks per object become ranks per node: the objects of this machine are counted, as if all nodes were like it.
 pub fn counted(parsed: &Parsed, machine: &Machine) -> Result<Option<MapBy>, FlagError> {
-    let Some(MapBy::PprObject(ranks, object)) = parsed.map_by else { return Ok(parsed.map_by) };
+    let Some(MapBy::PprObject(ranks, object)) = parsed.map.by else { return Ok(parsed.map.by) };
     let objects = binding::objects(machine, object)
         .map_err(|error| FlagError::Topology { flag: "--map-by", problem: error.to_string() })?;
     Ok(Some(MapBy::Ppr(ranks.saturating_mul(objects.len() as u32))))
@@ -17,8 +17,8 @@ pub fn counted(parsed: &Parsed, machine: &Machine) -> Result<Option<MapBy>, Flag
 
 pub fn binding(parsed: &Parsed) -> Result<Binding, FlagError> {
     let over = over(parsed);
-    let unit = if parsed.map.threads { Object::Thread } else { Object::Core };
-    let to = match (&parsed.bind.to, parsed.map.cores, over) {
+    let unit = if parsed.map.properties.threads { Object::Thread } else { Object::Core };
+    let to = match (&parsed.bind.to, parsed.map.properties.cores, over) {
         (None, Some(count), _) => BindTo::To { object: unit, count },
         (Some(BindTo::To { object, count: 1 }), Some(count), _) if *object == unit => {
             BindTo::To { object: unit, count }
@@ -33,14 +33,17 @@ pub fn binding(parsed: &Parsed) -> Result<Binding, FlagError> {
         (None, None, None) => BindTo::Even,
     };
     let slots = if to == BindTo::None { Vec::new() } else { parsed.rank_slots.clone() };
-    Ok(Binding { to, over, cpus: parsed.cpu_set.clone(), slots })
+    Ok(Binding { to, over, cpus: parsed.options.binding.cpus.clone(), slots })
 }
 
 /// The objects that ranks are given to.
 fn over(parsed: &Parsed) -> Option<Over> {
     let fills = parsed.rank_by == Some(RankBy::Fill);
-    match parsed.map_by? {
-        MapBy::Objects(object) => Some(Over { object, step: parsed.map.step.max(1), ranks: if fills { 0 } else { 1 } }),
+    match parsed.map.by? {
+        MapBy::Objects(object) => {
+            let step = parsed.map.properties.step.max(1);
+            Some(Over { object, step, ranks: if fills { 0 } else { 1 } })
+        }
         MapBy::PprObject(ranks, object) => Some(Over { object, step: 1, ranks }),
         MapBy::Slot | MapBy::Node | MapBy::Ppr(_) | MapBy::Seq | MapBy::RankFile => None,
     }
@@ -49,11 +52,10 @@ fn over(parsed: &Parsed) -> Option<Over> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
 
     fn bound(line: &str) -> Result<Binding, String> {
-        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        binding(&parsed).map_err(|error| error.to_string())
+        binding(&parsed_words(line.split(' '))).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn ranks_per_object_are_counted_on_this_machine() {
-        let Ok(Wish::Run(parsed)) = parse(["--map-by", "ppr:2:numa", "./a"].map(Into::into)) else { panic!("valid") };
+        let parsed = parsed_words(["--map-by", "ppr:2:numa", "./a"]);
         assert_eq!(counted(&parsed, &Machine::described("counted", 8, false, 2)), Ok(Some(MapBy::Ppr(4))));
     }
 }

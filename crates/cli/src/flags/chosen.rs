@@ -124,7 +124,7 @@ fn bare(allocation: &Allocation) -> Vec<Entry> {
 
 /// The number of ranks that the user asked for.
 fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
-    let per_node = match parsed.map_by {
+    let per_node = match parsed.map.by {
         Some(MapBy::Ppr(ranks)) => Some(ranks),
         _ => parsed.ppn,
     };
@@ -133,7 +133,7 @@ fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
     if per_node.is_some_and(|ranks| ranks > least) {
         return Some(u64::MAX);
     }
-    parsed.sections.iter().map(|section| section.ranks.map(u64::from)).sum()
+    parsed.programs.iter().map(|program| program.flags.ranks.map(u64::from)).sum()
 }
 
 fn sum(
@@ -145,7 +145,7 @@ fn sum(
     let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&surroundings.host);
     let names = Names::new(own, surroundings.addresses.clone(), &entries);
     let hosts = Hosts::new(entries, parsed.slots, &names)?;
-    match parsed.no_local.then(|| hosts.clone().retain(|host| !host.is_local)) {
+    match parsed.excludes_local().then(|| hosts.clone().retain(|host| !host.is_local)) {
         Some(others) if others.list.is_empty() => Err(FlagError::OnlyLocal),
         Some(others) => Ok(others),
         None => Ok(hosts),

@@ -1,7 +1,6 @@
 //! Everything that can be wrong with a command line, each reported on one line with the next step.
 
 use super::mapping::{MapBy, name_of};
-use super::rankfile::RankfileError;
 use crate::env_file::EnvFileError;
 use crate::hosts::HostsError;
 use std::ffi::OsString;
@@ -45,8 +44,8 @@ pub enum FlagError {
     NoSectionRanks { section: usize, program: String },
 
     #[error(
-        "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; build the programs \
-         with the same MPI, or start each in a job of its own (to start them nevertheless: --pmi both)"
+        "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; build the \
+         programs with the same MPI, or start each in a job of its own (to start them nevertheless: --pmi both)"
     )]
     MixedLibraries { programs: String },
 
@@ -62,8 +61,8 @@ pub enum FlagError {
     )]
     SlotsExceeded { ranks: u32, nodes: u32, slots: u32 },
     #[error(
-        "{ranks} ranks do not fit with --map-by {map}, which has places for {per_node} on each of {nodes} node(s); lower -n, \
-         or raise the number in {map}"
+        "{ranks} ranks do not fit with --map-by {map}, which has places for {per_node} on each of {nodes} node(s); \
+         lower -n, or raise the number in {map}"
     )]
     PprExceeded { ranks: u32, nodes: u32, per_node: u32, map: String },
     #[error(
@@ -72,8 +71,8 @@ pub enum FlagError {
     )]
     HostSlotsExceeded { ranks: u32, slots: u64, hosts: u32 },
     #[error(
-        "{ranks} ranks do not fit into the {slots} slots that {allocation} has on {hosts} node(s); lower -n, ask the batch \
-         system for more tasks, or add --oversubscribe to run more ranks than slots"
+        "{ranks} ranks do not fit into the {slots} slots that {allocation} has on {hosts} node(s); lower -n, ask the \
+         batch system for more tasks, or add --oversubscribe to run more ranks than slots"
     )]
     AllocationSlotsExceeded { ranks: u32, slots: u64, hosts: u32, allocation: String },
     #[error(
@@ -91,8 +90,8 @@ pub enum FlagError {
     #[error("--oversubscribe and --nooversubscribe contradict each other; leave one of them out")]
     OversubscribeTwice,
     #[error(
-        "--rank-ports {low}-{high}: {ports} ports are too few for the {ranks} ranks on a machine; name at least {ranks}, or start fewer \
-         ranks there"
+        "--rank-ports {low}-{high}: {ports} ports are too few for the {ranks} ranks on a machine; name at least \
+         {ranks}, or start fewer ranks there"
     )]
     TooFewPorts { low: u16, high: u16, ports: u32, ranks: u32 },
     #[error("--nolocal: the job has no host but this machine; name others with --hosts or --hostfile")]
@@ -139,6 +138,17 @@ pub enum FlagError {
     WorkingDirectory { path: String, problem: String },
     #[error("the current directory does not exist any more ({problem}); cd to an existing one, or give --wdir DIR")]
     CurrentDirectory { problem: String },
+}
+
+/// What is wrong with a rankfile.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum RankfileError {
+    #[error("rankfile {file}: {problem}; name a file that can be read")]
+    Read { file: String, problem: String },
+    #[error("rankfile {file}, line {line}: {problem}")]
+    Line { file: String, line: usize, problem: String },
+    #[error("rankfile {file}: {problem}")]
+    Whole { file: String, problem: String },
 }
 
 impl FlagError {

@@ -1,7 +1,9 @@
-//! The command line of `wireup run`, parsed in two steps.
+//! The command line of `wireup run`, in two steps.
 //!
-//! `table` lists the flags (`wireup_flags` parses them); `parsed` holds what was typed; `resolved` is its meaning: a
-//! job and a session, with every default applied and every contradiction refused.
+//! `table` has a row for each flag: its names, its help, how its value is read (`values`), and the field that holds it.
+//! Reading a command line by this table gives a `Parsed`. `resolved` resolves that with the surroundings (hosts, an
+//! allocation, a session) into what the launcher runs: a job and a session, with every default applied and every
+//! contradiction refused.
 
 mod binding;
 pub mod chosen;
@@ -16,12 +18,12 @@ mod programs;
 pub mod rankfile;
 pub mod remote_shell;
 pub mod resolved;
-pub mod seats;
-mod section;
 pub mod session;
 pub mod session_nodes;
+pub mod session_placement;
 mod streams;
 pub mod table;
+mod values;
 
 pub use error::FlagError;
 
@@ -31,7 +33,7 @@ use wireup_flags::{Command, Line};
 
 /// Parses the words after a command's name, then runs it, or shows its help if that was requested. Returns the exit
 /// code.
-pub fn run(
+pub fn run_command(
     command: &Command,
     args: impl IntoIterator<Item = OsString>,
     act: impl FnOnce(&Line) -> Result<u8, String>,

@@ -42,16 +42,17 @@ impl Places<'_> {
 /// The number of ranks of each program.
 pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagError> {
     let by_default = places.ranks(parsed.ppn.or(ppr(parsed)));
-    let alone = parsed.sections.len() == 1;
+    let alone = parsed.programs.len() == 1;
+    let apart = program_hosts::are_apart(parsed);
     let mut total = 0;
-    let mut ranks = Vec::with_capacity(parsed.sections.len());
-    for (index, section) in parsed.sections.iter().enumerate() {
-        let asked = match section.ranks {
+    let mut ranks = Vec::with_capacity(parsed.programs.len());
+    for (index, program) in parsed.programs.iter().enumerate() {
+        let asked = match program.flags.ranks {
             Some(ranks) => u64::from(ranks),
             None if alone => by_default,
-            None if !section.hosts.is_empty() => program_hosts::ranks(section).unwrap_or(0),
+            None if apart && !program.flags.hosts.is_empty() => program_hosts::ranks(program).unwrap_or(0),
             None => {
-                let program = section.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+                let program = program.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
                 return Err(FlagError::NoSectionRanks { section: index + 1, program });
             }
         };
@@ -85,21 +86,24 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
             return Err(FlagError::PprExceeded { ranks: job_size, nodes, per_node, map });
         }
     }
-    if parsed.oversubscribe && parsed.no_oversubscribe {
+    let oversubscribe = parsed.may_oversubscribe();
+    if oversubscribe && parsed.refuses_oversubscription() {
         return Err(FlagError::OversubscribeTwice);
     }
     let slots = match places {
         Places::Hosts(hosts) if hosts.stated => Slots::Of(hosts),
-        Places::ThisMachine { cpus, .. } if parsed.no_oversubscribe && parsed.slots.is_none() => Slots::Alike(cpus),
+        Places::ThisMachine { cpus, .. } if parsed.refuses_oversubscription() && parsed.slots.is_none() => {
+            Slots::Alike(cpus)
+        }
         Places::Hosts(_) | Places::ThisMachine { .. } => parsed.slots.map_or(Slots::Unlimited, Slots::Alike),
     };
     if let Slots::Of(hosts) = slots
         && u64::from(job_size) > hosts.slots()
-        && !parsed.oversubscribe
+        && !oversubscribe
     {
         return Err(FlagError::HostSlotsExceeded { ranks: job_size, slots: hosts.slots(), hosts: nodes });
     }
-    let blocks = match (parsed.map_by, parsed.ppn.or(ppr(parsed)), slots) {
+    let blocks = match (parsed.map.by, parsed.ppn.or(ppr(parsed)), slots) {
         _ if parsed.rank_map.is_some() => of_rank_map(parsed.rank_map.as_deref().unwrap_or_default(), job_size, nodes)?,
         (Some(MapBy::Seq), ..) => in_order("seq", places, job_size)?,
         (Some(MapBy::RankFile), ..) => in_order("rankfile", places, job_size)?,
@@ -116,9 +120,9 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
         other => FlagError::Placement(other),
     })?;
     match slots {
-        Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, parsed.oversubscribe)?,
+        Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, oversubscribe)?,
         // The blocks fill the first node first, so no other node has more ranks.
-        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !parsed.oversubscribe => {
+        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !oversubscribe => {
             return Err(FlagError::SlotsExceeded { ranks: job_size, nodes, slots });
         }
         Slots::Alike(_) | Slots::Unlimited => {}
@@ -240,7 +244,7 @@ fn fill(blocks: &[Block], nodes: usize, job_size: u32) -> Vec<u32> {
 }
 
 fn ppr(parsed: &Parsed) -> Option<u32> {
-    match parsed.map_by {
+    match parsed.map.by {
         Some(MapBy::Ppr(per_node)) => Some(per_node),
         Some(MapBy::PprObject(..) | MapBy::Objects(_) | MapBy::Slot | MapBy::Node | MapBy::Seq | MapBy::RankFile)
         | None => None,
@@ -250,7 +254,7 @@ fn ppr(parsed: &Parsed) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
     use crate::hosts::{Names, list};
 
     const HERE: Places = Places::ThisMachine { nodes: 4, cpus: 6 };
@@ -267,10 +271,7 @@ mod tests {
     }
 
     fn parsed(line: &str) -> Parsed {
-        match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
-            Wish::Run(parsed) => *parsed,
-            Wish::Help => panic!("help was requested"),
-        }
+        parsed_words(line.split(' '))
     }
 
     fn placed(line: &str, nodes: u32) -> Result<Vec<(u32, u32, u32)>, String> {

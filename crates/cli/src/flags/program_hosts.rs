@@ -4,19 +4,19 @@
 //! else they are divided evenly. A program that names none uses all.
 
 use super::error::FlagError;
-use super::parsed::{Parsed, Section};
+use super::parsed::{Parsed, Program};
 use crate::hosts::{self, Entry, Hosts, HostsError};
 use wireup_coll::mapping;
 use wireup_wire::job::Block;
 
-/// Whether some program names hosts of its own.
+/// Whether some program names hosts of its own: those of the first one are for all unless a later one names some.
 pub fn are_apart(parsed: &Parsed) -> bool {
-    parsed.sections.iter().any(|section| !section.hosts.is_empty())
+    parsed.programs.iter().skip(1).any(|program| !program.flags.hosts.is_empty())
 }
 
 /// The number of ranks of a program that does not say it: its slots, one for each host without a number.
-pub fn ranks(section: &Section) -> Option<u64> {
-    let entries = entries(section).ok().filter(|entries| !entries.is_empty())?;
+pub fn ranks(program: &Program) -> Option<u64> {
+    let entries = entries(program).ok().filter(|entries| !entries.is_empty())?;
     Some(entries.iter().map(|entry| u64::from(entry.slots.unwrap_or(1))).sum())
 }
 
@@ -25,8 +25,8 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block
     let all: Vec<u32> = (0..hosts.list.len() as u32).collect();
     let mut order = hosts.order.as_slice();
     let mut blocks = Vec::new();
-    for (section, &ranks) in parsed.sections.iter().zip(ranks) {
-        let entries = entries(section)?;
+    for (program, &ranks) in parsed.programs.iter().zip(ranks) {
+        let entries = entries(program)?;
         let Some((own, rest)) = order.split_at_checked(entries.len()) else {
             let second = "hosts of one program".to_owned();
             return Err(FlagError::Contradiction { first: "--nolocal".to_owned(), second });
@@ -41,7 +41,7 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block
             true => {
                 let slots: Vec<u32> = entries.iter().map(|entry| entry.slots.unwrap_or(1)).collect();
                 let room: u64 = slots.iter().map(|&slots| u64::from(slots)).sum();
-                if u64::from(ranks) > room && !parsed.oversubscribe {
+                if u64::from(ranks) > room && !parsed.may_oversubscribe() {
                     return Err(FlagError::HostSlotsExceeded { ranks, slots: room, hosts: own.len() as u32 });
                 }
                 mapping::by_slot(&slots, ranks)
@@ -52,10 +52,10 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block
     Ok(blocks)
 }
 
-fn entries(section: &Section) -> Result<Vec<Entry>, FlagError> {
-    match section.hosts.is_empty() {
+fn entries(program: &Program) -> Result<Vec<Entry>, FlagError> {
+    match program.flags.hosts.is_empty() {
         true => Ok(Vec::new()),
-        false => Ok(hosts::list(&section.hosts.join(",")).map_err(HostsError::List)?),
+        false => Ok(hosts::list(&program.flags.hosts.join(",")).map_err(HostsError::List)?),
     }
 }
 
@@ -76,20 +76,20 @@ fn place(nodes: &[u32], places: &[Block], ranks: u32, blocks: &mut Vec<Block>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parsed::{Wish, parse};
+    use super::super::parsed::parsed_words;
     use super::*;
     use crate::hosts::Names;
 
     fn placed(line: &str) -> Result<Vec<(u32, u32)>, String> {
-        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
+        let parsed = parsed_words(line.split(' '));
         assert!(are_apart(&parsed), "{line}");
         let entries = hosts::list(&parsed.hosts.join(",")).expect(line);
         let names = Names::new("launcher", Vec::new(), &entries);
         let hosts = Hosts::new(entries, None, &names).expect(line);
         let counts: Vec<u32> = parsed
-            .sections
+            .programs
             .iter()
-            .map(|section| section.ranks.or(ranks(section).map(|all| all as u32)).unwrap_or(0))
+            .map(|program| program.flags.ranks.or(ranks(program).map(|all| all as u32)).unwrap_or(0))
             .collect();
         let blocks = blocks(&parsed, &counts, &hosts).map_err(|error| error.to_string())?;
         Ok(blocks.into_iter().map(|block| (block.first_node, block.ppn)).collect())

@@ -1,8 +1,9 @@
 //! The programs of a job: their arguments, directories, variables, and the PMI that they are offered.
 
 use super::error::FlagError;
-use super::parsed::Section;
-use crate::environment;
+use super::parsed::{EnvList, Parsed, Program};
+use crate::env_file;
+use crate::environment::{self, Pair};
 use crate::program::flavour::{self, Choice, Context};
 use crate::surroundings::Surroundings;
 use std::ffi::{OsStr, OsString};
@@ -12,29 +13,48 @@ use wireup_wire::job::{AppSpec, PmiFlavour};
 
 /// The programs with everything that each is started with; and warnings.
 pub fn apps(
-    sections: Vec<Section>,
+    programs: &[Program],
     ranks: &[u32],
     surroundings: &Surroundings,
     local: bool,
 ) -> Result<(Vec<AppSpec>, Vec<String>), FlagError> {
-    if sections.len() > usize::from(u16::MAX) {
-        return Err(FlagError::TooManyPrograms(sections.len()));
+    if programs.len() > usize::from(u16::MAX) {
+        return Err(FlagError::TooManyPrograms(programs.len()));
     }
-    let (mut apps, mut warnings) = (Vec::with_capacity(sections.len()), Vec::new());
+    let (mut apps, mut warnings) = (Vec::with_capacity(programs.len()), Vec::new());
     let lookup = |name: &OsStr| surroundings.env.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
-    for (section, &ranks) in sections.into_iter().zip(ranks) {
-        let (env, missing) = environment::app_env(&section.env, lookup);
+    for (program, &ranks) in programs.iter().zip(ranks) {
+        let (env, missing) = environment::app_env(&program.flags.env, lookup);
         warnings.extend(missing.iter().map(|name| {
             format!(
                 "-x {}: not set in this environment, so the ranks will not have it; to set it, write -x NAME=VALUE",
                 name.display()
             )
         }));
-        let cwd = working_directory(section.wdir, surroundings, local)?;
-        let argv = section.argv.into_iter().map(OsString::into_vec).collect();
+        let cwd = working_directory(program.flags.wdir.as_deref(), surroundings, local)?;
+        let argv = program.argv.iter().cloned().map(OsString::into_vec).collect();
         apps.push(AppSpec { ranks, argv, cwd: cwd.into_os_string().into_vec(), env });
     }
     Ok((apps, warnings))
+}
+
+/// The variables of the job. If programs inherit different variables, those go to the programs.
+pub fn environment(flags: &Parsed, apps: &mut [AppSpec], inherited: &[&Pair]) -> Result<Vec<Vec<u8>>, FlagError> {
+    let mut set = Vec::new();
+    for file in &flags.env_files {
+        set.extend(env_file::read_file(file)?);
+    }
+    set.extend(flags.genv.iter().cloned());
+    let of_job = flags.genv_list.as_ref().unwrap_or(&EnvList::All);
+    if flags.programs.iter().all(|program| program.flags.env_list.is_none()) {
+        return Ok(environment::job_env(inherited, of_job, &set));
+    }
+    let env = environment::job_env(inherited, &EnvList::None, &set);
+    for (app, program) in apps.iter_mut().zip(&flags.programs) {
+        let list = program.flags.env_list.as_ref().unwrap_or(of_job);
+        app.env = environment::program_env(inherited, list, &env, std::mem::take(&mut app.env));
+    }
+    Ok(env)
 }
 
 /// The PMI that the user chose, else the one that the programs need.
@@ -64,7 +84,7 @@ pub fn pmix_library(path: &Path, surroundings: &Surroundings, local: bool) -> Re
 }
 
 /// The absolute path of a working directory. It is checked only if the ranks see the same file system.
-fn working_directory(wdir: Option<PathBuf>, surroundings: &Surroundings, local: bool) -> Result<PathBuf, FlagError> {
+fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bool) -> Result<PathBuf, FlagError> {
     let current = || match &surroundings.cwd {
         Ok(cwd) => Ok(cwd.clone()),
         Err(problem) => Err(FlagError::CurrentDirectory { problem: problem.clone() }),
@@ -72,7 +92,7 @@ fn working_directory(wdir: Option<PathBuf>, surroundings: &Surroundings, local: 
     match wdir {
         None => current(),
         Some(wdir) => {
-            let path = if wdir.is_absolute() { wdir } else { current()?.join(wdir) };
+            let path = if wdir.is_absolute() { wdir.to_owned() } else { current()?.join(wdir) };
             if local {
                 check_directory(&path)?;
             }

@@ -9,6 +9,7 @@
 //!
 //! The job then has its ranks in the order of this list of hosts, as with `--map-by seq`.
 
+use super::error::RankfileError;
 use super::mapping::MapBy;
 use super::parsed::Parsed;
 use crate::hosts::{self, Entry};
@@ -16,25 +17,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use thiserror::Error;
 
 /// Longest rankfile. Chosen: as long as host files.
 const BYTES_MAX: u64 = 32 << 20;
 
 const SYNTAX: &str = "write rank N=HOST slot=CORES, such as rank 0=n1 slot=0-1";
 
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum RankfileError {
-    #[error("rankfile {file}: {problem}; name a file that can be read")]
-    Read { file: String, problem: String },
-    #[error("rankfile {file}, line {line}: {problem}")]
-    Line { file: String, line: usize, problem: String },
-    #[error("rankfile {file}: {problem}")]
-    Whole { file: String, problem: String },
-}
-
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Place {
+struct RankPlace {
     host: String,
     slot: String,
 }
@@ -57,7 +47,7 @@ pub fn apply(parsed: Parsed) -> Result<Parsed, RankfileError> {
         return Err(whole("it names hosts, which --virtual-nodes excludes; leave one of them out".into()));
     }
     let mut parsed = parsed;
-    let ranks: Option<u64> = parsed.sections.iter().map(|section| section.ranks.map(u64::from)).sum();
+    let ranks: Option<u64> = parsed.programs.iter().map(|program| program.flags.ranks.map(u64::from)).sum();
     match ranks {
         Some(ranks) if ranks > places.len() as u64 => {
             return Err(whole(format!(
@@ -66,10 +56,10 @@ pub fn apply(parsed: Parsed) -> Result<Parsed, RankfileError> {
             )));
         }
         Some(_) => {}
-        None if parsed.sections.len() == 1 => parsed.sections[0].ranks = Some(places.len() as u32),
+        None if parsed.programs.len() == 1 => parsed.programs[0].flags.ranks = Some(places.len() as u32),
         None => {}
     }
-    parsed.map_by = Some(MapBy::RankFile);
+    parsed.map.by = Some(MapBy::RankFile);
     parsed.rank_slots = places.into_iter().map(|place| place.slot).collect();
     parsed.hosts = hosts;
     parsed.host_files = Vec::new();
@@ -86,7 +76,7 @@ fn named(parsed: &Parsed) -> Result<Vec<Entry>, String> {
 }
 
 /// `+n3`: the fourth of the hosts that were named.
-fn host(place: &Place, named: &[Entry]) -> Result<String, String> {
+fn host(place: &RankPlace, named: &[Entry]) -> Result<String, String> {
     let Some(index) = place.host.strip_prefix("+n") else { return Ok(place.host.clone()) };
     let entry = index.parse().ok().and_then(|index: usize| named.get(index));
     entry.map(|entry| entry.name.clone()).ok_or_else(|| {
@@ -98,7 +88,7 @@ fn host(place: &Place, named: &[Entry]) -> Result<String, String> {
     })
 }
 
-fn read(path: &Path) -> Result<Vec<Place>, RankfileError> {
+fn read(path: &Path) -> Result<Vec<RankPlace>, RankfileError> {
     let file = path.display().to_string();
     let unreadable = |problem: String| RankfileError::Read { file: file.clone(), problem };
     let mut bytes = Vec::new();
@@ -110,8 +100,8 @@ fn read(path: &Path) -> Result<Vec<Place>, RankfileError> {
     parse(&file, &String::from_utf8_lossy(&bytes))
 }
 
-fn parse(file: &str, text: &str) -> Result<Vec<Place>, RankfileError> {
-    let mut places: BTreeMap<u32, Place> = BTreeMap::new();
+fn parse(file: &str, text: &str) -> Result<Vec<RankPlace>, RankfileError> {
+    let mut places: BTreeMap<u32, RankPlace> = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let at = |problem: String| RankfileError::Line { file: file.to_owned(), line: index + 1, problem };
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -131,7 +121,7 @@ fn parse(file: &str, text: &str) -> Result<Vec<Place>, RankfileError> {
     }
 }
 
-fn parse_line(line: &str) -> Option<(u32, Place)> {
+fn parse_line(line: &str) -> Option<(u32, RankPlace)> {
     let (rank, rest) = line.strip_prefix("rank")?.split_once('=')?;
     let (host, slot) = rest.trim().split_once(char::is_whitespace)?;
     let (word, slot) = slot.trim().split_once('=')?;
@@ -139,7 +129,7 @@ fn parse_line(line: &str) -> Option<(u32, Place)> {
     let known = |c: char| c.is_ascii_digit() || matches!(c, ',' | '-' | ':' | ';' | '*');
     let is_valid = matches!(word.trim(), "slot" | "slots") && !slot.is_empty() && slot.chars().all(known);
     (is_valid && !host.is_empty()).then_some(())?;
-    Some((rank.trim().parse().ok()?, Place { host: host.to_owned(), slot: slot.to_owned() }))
+    Some((rank.trim().parse().ok()?, RankPlace { host: host.to_owned(), slot: slot.to_owned() }))
 }
 
 #[cfg(test)]

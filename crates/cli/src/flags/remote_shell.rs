@@ -39,7 +39,7 @@ pub enum Reach {
 
 impl Reach {
     /// `step` is the program that starts a step on all of the hosts.
-    pub fn of(hosts: bool, step: Option<&'static str>, start: Start) -> Reach {
+    pub fn choose(hosts: bool, step: Option<&'static str>, start: Start) -> Reach {
         match (hosts, step) {
             (false, _) => Reach::ThisMachine,
             (true, None) => Reach::Ssh,

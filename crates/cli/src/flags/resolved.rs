@@ -3,66 +3,43 @@
 use super::chosen::{self, Chosen};
 use super::error::FlagError;
 use super::layout::{self, Layout};
-use super::mapping::MapBy;
-use super::parsed::{EnvList, Parsed, Stage, Start};
+use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
 use super::session_nodes::SessionNodes;
 use super::{binding, programs, session, streams};
-use crate::environment::Reached;
+use crate::environment::{self, Reached};
 use crate::hosts::allocation::Env;
 use crate::hosts::{HostTable, Hosts, Names};
 use crate::program::flavour::Context;
 use crate::surroundings::Surroundings;
-use crate::{env_file, environment};
-use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
-use wireup_node::launcher::Output;
 use wireup_os::bind::Machine;
 use wireup_proto::{Growth, Place};
-use wireup_stage::gather::Rule;
 use wireup_wire::ids::{JobId, NodeId};
 use wireup_wire::job::{Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PortRange, RankStdout};
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::SeatOrder;
 
-const SECOND_NS: u64 = 1_000_000_000;
-/// Chosen: long enough to write a last line and remove a file, short enough to wait for.
-const KILL_GRACE_NS: u64 = 2 * SECOND_NS;
-/// Default of `--stall-report`. Chosen: no healthy fence takes that long.
-const STALL_REPORT_NS: u64 = 30 * SECOND_NS;
-
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
+    /// The command line, for what has the same meaning everywhere.
+    pub flags: Parsed,
     pub job: JobSpec,
     pub session: SessionSpec,
     /// The session is a standing one, which outlives the job.
     pub in_session: bool,
-    pub timeout_ns: Option<u64>,
-    pub output: Output,
-    pub profile: Option<PathBuf>,
-    pub verbose: bool,
-    /// Ranks may share processors without a warning.
-    pub may_overload: bool,
-    pub stage: Option<Stage>,
-    pub stage_out: Vec<Rule>,
-    pub dry_run: bool,
-    pub display_map: bool,
     /// The cpus of this machine that ranks may use.
     pub machine: Machine,
     /// A keeper on this machine was found to have a PID namespace.
     pub isolates: bool,
-    /// Whether the user chose the fan-out.
-    pub fanout_given: bool,
-    pub map_by: MapBy,
     /// Slots of each node, if any were stated for hosts.
     pub slots: Vec<u32>,
     /// The nodes on which ranks of further jobs may run; see [`Resolved::named_places`].
     pub places: Vec<Place>,
     /// How the session has chosen the nodes, unless the user has said which.
     pub seats: Option<SeatOrder>,
-    pub start: Start,
     /// Where the hosts were named; empty if nowhere.
     pub hosts_from: String,
     /// The reason for the PMI that the ranks are offered.
@@ -91,7 +68,8 @@ impl Resolved {
         let starter = self.session.remote_shell.starter();
         if starter.same_machine && self.in_session {
             Growth::Fixed(
-                "whose session is on this machine only; start the session with hosts (wireup up --hosts), or run with --no-session",
+                "whose session is on this machine only; start the session with hosts (wireup up --hosts), or run with \
+                 --no-session",
             )
         } else if starter.same_machine {
             Growth::Fixed("which runs on this machine only; start it with --hosts (this machine may be one of them)")
@@ -103,12 +81,6 @@ impl Resolved {
             Growth::Free
         }
     }
-
-    /// How many ranks could run at once, if that was stated.
-    fn stated_slots(&self) -> Option<u32> {
-        let slots = self.places.iter().map(|place| place.slots.map(u64::from)).sum::<Option<u64>>()?;
-        u32::try_from(slots).ok()
-    }
 }
 
 /// Applies defaults and reports contradictions.
@@ -116,7 +88,7 @@ pub fn resolve(parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, F
     resolve_on(None, parsed, surroundings)
 }
 
-/// The same for a job of a standing session.
+/// Resolves the command line of a job that runs in a standing session.
 pub fn resolve_in(
     session_nodes: SessionNodes,
     parsed: Parsed,
@@ -127,143 +99,126 @@ pub fn resolve_in(
 
 fn resolve_on(
     mut session_nodes: Option<SessionNodes>,
-    parsed: Parsed,
+    mut flags: Parsed,
     surroundings: Surroundings,
 ) -> Result<Resolved, FlagError> {
-    let binding = binding::binding(&parsed)?;
-    let typed_map = parsed.map_by;
-    let parsed = Parsed { map_by: binding::counted(&parsed, &surroundings.machine)?, ..parsed };
-    if parsed.no_local && session_nodes.is_none() && !chosen::may_name_hosts(&parsed, Env(&surroundings.env)) {
+    let binding = binding::binding(&flags)?;
+    let typed_map = flags.map.by;
+    flags.map.by = binding::counted(&flags, &surroundings.machine)?;
+    if flags.excludes_local() && session_nodes.is_none() && !chosen::may_name_hosts(&flags, Env(&surroundings.env)) {
         return Err(FlagError::OnlyLocal);
     }
-    let (hosts, origin, step, slots_of) = match &session_nodes {
-        Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None, None),
-        None => match chosen::chosen(&parsed, &surroundings)? {
-            Some(Chosen { hosts, origin, step, slots_of }) => (Some(hosts), origin, step, slots_of),
-            None => (None, String::new(), None, None),
-        },
+    let chosen = match &session_nodes {
+        Some(_) => None,
+        None => chosen::chosen(&flags, &surroundings)?,
     };
-    let start = session::start(&parsed, hosts.is_some())?;
+    let (hosts, hosts_from, step, slots_of) = match (&session_nodes, chosen) {
+        (Some(session_nodes), _) => (session_nodes.hosts.clone(), String::new(), None, None),
+        (None, Some(Chosen { hosts, origin, step, slots_of })) => (Some(hosts), origin, step, slots_of),
+        (None, None) => (None, String::new(), None, None),
+    };
+    let start = session::start(&flags, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =
-        place_ranks(&parsed, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())
+        place_ranks(&flags, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())
             .map_err(|error| error.with_slots_of(slots_of).with_map(typed_map))?;
-    let nspace = format!("wireup-{}-{:032x}", surroundings.pid, surroundings.secret);
-    let in_session = session_nodes.is_some();
-    let seats = session_nodes.as_ref().and_then(|session_nodes| session_nodes.seats);
     let stated = |hosts: Option<&Hosts>| -> Vec<u32> {
         let hosts = hosts.filter(|hosts| hosts.stated && start != Start::Serial);
         hosts.map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect())
     };
     let places = match session_nodes.as_mut().and_then(|session_nodes| session_nodes.all.take()) {
-        Some((nodes, hosts)) => places(&nodes, &stated(hosts.as_ref()), parsed.slots),
-        None => places(&layout.nodes, &stated(hosts.as_ref()), parsed.slots),
+        Some((nodes, hosts)) => places(&nodes, &stated(hosts.as_ref()), flags.slots),
+        None => places(&layout.nodes, &stated(hosts.as_ref()), flags.slots),
     };
+    let in_session = session_nodes.is_some();
+    let seats = session_nodes.as_ref().and_then(|session_nodes| session_nodes.seats);
     let (job_id, session) = match session_nodes {
-        Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: parsed.verbose, ..session_nodes.session }),
+        Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: flags.verbose, ..session_nodes.session }),
         None => {
-            let reach = Reach::of(hosts.is_some(), step, start);
+            let reach = Reach::choose(hosts.is_some(), step, start);
             let name = format!("wireup-{}-{:08x}", surroundings.pid, surroundings.tag);
-            (JobId(0), session::of_job(&parsed, &surroundings, reach, &layout, name)?)
+            (JobId(0), session::of_job(&flags, &surroundings, reach, &layout, name)?)
         }
     };
-    let local = layout.is_alone() || session.remote_shell.starter().same_machine;
-    if let Some(PortRange { low, high }) = parsed.rank_ports.map(|ports| ports.range) {
-        let nodes = 0..layout.nodes.len() as u32;
-        let fullest = nodes.map(|node| mapping.local_size(NodeId(node))).max().unwrap_or(0);
-        // Virtual nodes share their machine's ports.
-        let ranks = if layout.nodes.iter().any(|node| node.shared) && local { mapping.job_size() } else { fullest };
-        let ports = u32::from(high - low) + 1;
-        if ranks > ports {
-            return Err(FlagError::TooFewPorts { low, high, ports, ranks });
-        }
-    }
-    let stdin = streams::stdin_target(parsed.stdin, mapping.job_size())?;
-    let pty = streams::pty_spec(parsed.pty, mapping.job_size(), surroundings.terminal)?;
-    let options = options(&parsed, &surroundings);
-    let output = streams::output(&parsed)?;
-    let lists: Vec<Option<EnvList>> = parsed.sections.iter().map(|section| section.env_list.clone()).collect();
-    let (mut apps, warnings) = programs::apps(parsed.sections, &ranks, &surroundings, local)?;
-    let mut env = Vec::new();
-    for file in &parsed.env_files {
-        env.extend(env_file::read_file(file)?);
-    }
-    env.extend(parsed.genv);
-    let reached = match (local, session.remote_shell.starter().by_step()) {
+    let starter = session.remote_shell.starter();
+    let local = layout.is_alone() || starter.same_machine;
+    let reached = match (local, starter.by_step()) {
         (true, _) => Reached::ThisMachine,
         (false, true) => Reached::ByStep,
         (false, false) => Reached::Elsewhere,
     };
-    let inherited = environment::inherited(&surroundings.env, reached);
-    let job_list = parsed.genv_list.unwrap_or(EnvList::All);
-    let env = match lists.iter().all(Option::is_none) {
-        true => environment::job_env(&inherited, &job_list, &env),
-        false => {
-            let env = environment::job_env(&inherited, &EnvList::None, &env);
-            for (app, list) in apps.iter_mut().zip(&lists) {
-                let own = std::mem::take(&mut app.env);
-                app.env = environment::program_env(&inherited, list.as_ref().unwrap_or(&job_list), &env, own);
-            }
-            env
-        }
-    };
-    let library =
-        parsed.pmix_library.as_deref().map(|path| programs::pmix_library(path, &surroundings, local)).transpose()?;
+    check_ports(&flags, &layout, &mapping, local)?;
+    streams::check_output(&flags.output)?;
+    let (stdin, pty) = streams::stdin_and_pty(&flags, mapping.job_size(), surroundings.terminal)?;
+    let (mut apps, warnings) = programs::apps(&flags.programs, &ranks, &surroundings, local)?;
+    let env = programs::environment(&flags, &mut apps, &environment::inherited(&surroundings.env, reached))?;
+    let library = flags.pmix_library.as_deref();
+    let library = library.map(|path| programs::pmix_library(path, &surroundings, local)).transpose()?;
     let context = Context { env: &env, own: &surroundings.program, local, library: library.as_deref() };
-    let pmi = programs::pmi(parsed.pmi, &apps, &context)?;
-    let inherits =
-        !in_session && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal);
-    let (universe_size, memory_alloc_kinds) = (parsed.usize, parsed.memory_alloc_kinds);
-    let mut resolved = Resolved {
+    let pmi = programs::pmi(flags.pmi, &apps, &context)?;
+    let typed = std::mem::take(&mut flags.options);
+    let options = JobOptions {
+        pmi: pmi.flavour,
+        pmix_library: library.or(pmi.library),
+        stdin,
+        stdin_inherit: !in_session
+            && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
+        pty,
+        stdout: flags.stdout.unwrap_or(match pmi.flavour {
+            PmiFlavour::Pmix => RankStdout::Pty,
+            PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
+        }),
+        binding,
+        label: typed.label || flags.output.label.is_some(),
+        split_output: flags.output.directory.is_some() || flags.output.files.iter().any(Option::is_some),
+        profile: flags.profile.is_some(),
+        umask: surroundings.umask,
+        limits: surroundings.limits,
+        rank_ports: flags.rank_ports(),
+        universe_size: typed.universe_size.or_else(|| stated_slots(&places)),
+        ..typed
+    };
+    Ok(Resolved {
         session,
         job: JobSpec {
             job: job_id,
-            nspace,
+            nspace: format!("wireup-{}-{:032x}", surroundings.pid, surroundings.secret),
             nodes: layout.nodes,
             blocks,
             apps,
             env: environment::for_pmi(env, pmi.flavour, surroundings.tag, pmi.prefix.as_deref()),
             endpoints: Vec::new(),
             spawned: None,
-            options: JobOptions {
-                pmi: pmi.flavour,
-                pmix_library: library.or(pmi.library),
-                stdin,
-                stdin_inherit: inherits,
-                pty,
-                stdout: parsed.stdout.unwrap_or(match pmi.flavour {
-                    PmiFlavour::Pmix => RankStdout::Pty,
-                    PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
-                }),
-                binding,
-                ..options
-            },
+            options,
         },
         in_session,
-        timeout_ns: parsed.timeout_ns,
-        output,
-        profile: parsed.profile,
-        verbose: parsed.verbose,
-        may_overload: parsed.bind.overload,
-        dry_run: parsed.dry_run,
-        stage: parsed.stage,
-        stage_out: parsed.stage_out,
-        display_map: parsed.display_map,
-        machine: surroundings.machine.clone(),
+        machine: surroundings.machine,
         isolates: false,
-        fanout_given: parsed.fanout.is_some(),
-        map_by: parsed.map_by.unwrap_or(MapBy::Slot),
         slots: stated(hosts.as_ref()),
         places,
         seats,
-        start,
-        hosts_from: origin,
+        hosts_from,
         pmi_why: pmi.why,
         this_machine: Names::new(&surroundings.host, surroundings.addresses, &[]),
         warnings,
-    };
-    resolved.job.options.universe_size = universe_size.or(resolved.stated_slots());
-    resolved.job.options.memory_alloc_kinds = memory_alloc_kinds;
-    Ok(resolved)
+        flags,
+    })
+}
+
+/// Refuses a range of ports that is too small for the ranks on a machine.
+fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) -> Result<(), FlagError> {
+    let Some(PortRange { low, high }) = flags.rank_ports().map(|ports| ports.range) else { return Ok(()) };
+    let nodes = 0..layout.nodes.len() as u32;
+    let fullest = nodes.map(|node| mapping.local_size(NodeId(node))).max().unwrap_or(0);
+    // Virtual nodes share their machine's ports.
+    let ranks = if layout.nodes.iter().any(|node| node.shared) && local { mapping.job_size() } else { fullest };
+    let ports = u32::from(high - low) + 1;
+    if ranks > ports { Err(FlagError::TooFewPorts { low, high, ports, ranks }) } else { Ok(()) }
+}
+
+/// How many ranks could run at once, if that was stated.
+fn stated_slots(places: &[Place]) -> Option<u32> {
+    let slots = places.iter().map(|place| place.slots.map(u64::from)).sum::<Option<u64>>()?;
+    u32::try_from(slots).ok()
 }
 
 /// Nodes with their slots: those of each node, or else of every node, if stated.
@@ -317,32 +272,6 @@ pub(super) fn place_ranks(
         (None, None) => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
     };
     Ok(Seating { layout, ranks, blocks, mapping })
-}
-
-/// Options that follow from the flags alone.
-fn options(parsed: &Parsed, surroundings: &Surroundings) -> JobOptions {
-    JobOptions {
-        label: parsed.label || parsed.label_pattern.is_some(),
-        line_buffered: parsed.line_buffered,
-        split_output: parsed.output_dir.is_some() || parsed.output_files.is_some() || parsed.error_files.is_some(),
-        report_bindings: parsed.report_bindings,
-        rank_env: parsed.rank_env,
-        launcher_env: parsed.launcher_env,
-        profile: parsed.profile.is_some(),
-        umask: surroundings.umask,
-        limits: surroundings.limits.clone(),
-        kill_grace_ns: parsed.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
-        stall_report_ns: parsed.stall_report_ns.unwrap_or(STALL_REPORT_NS),
-        exchange: parsed.exchange.unwrap_or_default(),
-        early_wireup: parsed.early_wireup.unwrap_or_default(),
-        exchange_compress: parsed.exchange_compress.unwrap_or_default(),
-        pmi_fence: parsed.pmi_fence.unwrap_or_default(),
-        pmi_version: parsed.pmi_version.unwrap_or_default(),
-        modex: parsed.modex.unwrap_or_default(),
-        rank_ports: parsed.rank_ports,
-        gpus_per_rank: parsed.gpus_per_rank.unwrap_or(0),
-        ..JobOptions::default()
-    }
 }
 
 #[cfg(test)]

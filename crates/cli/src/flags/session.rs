@@ -38,6 +38,7 @@ pub fn of_job(
         encrypt: !parsed.plain_links,
         interface: parsed.interface.clone(),
         verbose: parsed.verbose,
+        installed_only: false,
         hold_ranks: false,
         start_together: reach.is_uncertain() && !parsed.early_start,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
@@ -74,7 +75,7 @@ pub fn standing(
         Some(hosts) => Layout::of_hosts(hosts, &surroundings.host),
         None => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
     };
-    let reach = Reach::of(hosts.is_some(), step, start(parsed, hosts.is_some())?);
+    let reach = Reach::choose(hosts.is_some(), step, start(parsed, hosts.is_some())?);
     let spec = of_job(parsed, surroundings, reach, &layout, name.to_owned())?;
     // Agents without a node run no ranks.
     let mut slots = vec![0; layout.agents.len()];

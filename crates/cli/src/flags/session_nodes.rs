@@ -68,7 +68,7 @@ impl SessionNodes {
             true => None,
             false => chosen::chosen(parsed, surroundings)?.map(|chosen| chosen.hosts),
         };
-        let is_left_out = |agent: usize| parsed.no_local && agent == 0 && !welcome.shared;
+        let is_left_out = |agent: usize| parsed.excludes_local() && agent == 0 && !welcome.shared;
         let own = |agent: usize| welcome.nodes[agent].slots > 0 && !is_left_out(agent);
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
         let count = welcome.nodes.iter().filter(|node| node.slots > 0).count();
@@ -179,13 +179,10 @@ fn spec(welcome: &Welcome) -> SessionSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::parsed::parsed_words;
 
     fn parsed(line: &str) -> Parsed {
-        match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
-            Wish::Run(parsed) => *parsed,
-            Wish::Help => panic!("help was requested"),
-        }
+        parsed_words(line.split(' '))
     }
 
     /// Agent 0 is this machine, which is not a node of the session.

@@ -4,46 +4,38 @@ use super::error::FlagError;
 use super::layout::Layout;
 use super::parsed::{Parsed, Stdin};
 use wireup_coll::mapping::Mapping;
-use wireup_node::launcher::{Output, Pattern};
+use wireup_node::launcher::Output;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{PtySpec, StdinTarget};
 
 /// The size if no terminal gives one.
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
 
-pub fn stdin_target(stdin: Option<Stdin>, job_size: u32) -> Result<StdinTarget, FlagError> {
-    match stdin.unwrap_or(Stdin::Rank(0)) {
-        Stdin::None => Ok(StdinTarget::None),
-        Stdin::All => Ok(StdinTarget::All),
-        Stdin::Rank(rank) => check_rank("--stdin", rank, job_size).map(StdinTarget::One),
-    }
-}
-
-pub fn pty_spec(rank: Option<u32>, job_size: u32, size: Option<(u16, u16)>) -> Result<Option<PtySpec>, FlagError> {
-    let Some(rank) = rank else { return Ok(None) };
-    let rank = check_rank("--pty", rank, job_size)?;
+/// The rank or ranks that read standard input, and the one with a terminal.
+pub fn stdin_and_pty(
+    flags: &Parsed,
+    job_size: u32,
+    size: Option<(u16, u16)>,
+) -> Result<(StdinTarget, Option<PtySpec>), FlagError> {
+    let stdin = match flags.stdin.unwrap_or(Stdin::Rank(0)) {
+        Stdin::None => StdinTarget::None,
+        Stdin::All => StdinTarget::All,
+        Stdin::Rank(rank) => StdinTarget::One(check_rank("--stdin", rank, job_size)?),
+    };
     let (rows, columns) = size.unwrap_or(TERMINAL_SIZE);
-    Ok(Some(PtySpec { rank, rows, columns }))
+    let pty = flags.pty.map(|rank| check_rank("--pty", rank, job_size)).transpose()?;
+    Ok((stdin, pty.map(|rank| PtySpec { rank, rows, columns })))
 }
 
-/// Where output goes besides standard output and error.
-pub fn output(parsed: &Parsed) -> Result<Output, FlagError> {
-    let has_files = parsed.output_files.is_some() || parsed.error_files.is_some();
-    if parsed.output_dir.is_some() && has_files {
-        let (first, second) = ("--output-dir".to_owned(), "--output-files and --error-files".to_owned());
-        return Err(FlagError::Contradiction { first, second });
+/// Refuses output to a folder and to files of other names at once.
+pub fn check_output(output: &Output) -> Result<(), FlagError> {
+    match output.directory.is_some() && output.files.iter().any(Option::is_some) {
+        true => {
+            let (first, second) = ("--output-dir".to_owned(), "--output-files and --error-files".to_owned());
+            Err(FlagError::Contradiction { first, second })
+        }
+        false => Ok(()),
     }
-    // The patterns were checked when they were parsed.
-    let pattern = |text: &Option<String>| text.as_ref().and_then(|text| Pattern::parse(text).ok());
-    Ok(Output {
-        directory: parsed.output_dir.clone(),
-        overwrite: parsed.overwrite,
-        files: [pattern(&parsed.output_files), pattern(&parsed.error_files)],
-        tee: parsed.tee,
-        merge: parsed.merge_output,
-        timestamp: parsed.timestamp,
-        label: pattern(&parsed.label_pattern),
-    })
 }
 
 fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, FlagError> {

@@ -1,8 +1,7 @@
 //! What a front prints about itself.
 
-use super::family::Family;
-use super::row::{Effect, Row, Takes};
-use super::variables::{self, VARIABLES};
+use super::row::{Effect, Make, Row, Takes};
+use super::vendor::Vendor;
 use super::{hydra, open_mpi, srun, standard};
 
 /// The tables with their titles.
@@ -19,7 +18,8 @@ const MARGIN: usize = 118;
 /// others search for.
 pub fn version(name: &str) -> String {
     format!(
-        "{name} (wireup) {}\nTakes the options of MPI-4.1, MPICH's HYDRA, Intel(R) MPI, Open MPI (OpenRTE, PRRTE) and srun.\n",
+        "{name} (wireup) {}\nTakes the options of MPI-4.1, MPICH's HYDRA, Intel(R) MPI, Open MPI (OpenRTE, PRRTE) and \
+         srun.\n",
         env!("CARGO_PKG_VERSION")
     )
 }
@@ -41,13 +41,14 @@ One dash is as good as two. All flags of \"wireup run\" may be used too: wireup 
     );
     for (title, rows) in TABLES {
         text += &format!("\n{title}:\n");
-        text += &list(rows, |effect| matches!(effect, Effect::Same(_) | Effect::As(..) | Effect::Does(_)));
+        text += &list(rows, |effect| matches!(effect, Effect::Gives(..) | Effect::Does(_)));
         text += "  accepted, without effect here:\n";
         text += &list(rows, |effect| matches!(effect, Effect::Always(_) | Effect::Nothing(_)));
         text += "  not offered:\n";
         text += &list(rows, |effect| matches!(effect, Effect::Refused(_)));
     }
-    text + "\nWhat one of them does: --help OPTION; all: docs/reference/mpiexec.md. -quiet hides notes about options without effect.\n"
+    text + "\nWhat one of them does: --help OPTION; all: docs/reference/mpiexec.md. -quiet hides notes about options \
+            without effect.\n"
 }
 
 /// The options of one kind, in lines.
@@ -82,24 +83,22 @@ pub fn usage(row: &Row) -> String {
 }
 
 /// What an option, a parameter of Open MPI or a variable does; `None` if there is none of this name.
-pub fn on(topic: &str, family: Family) -> Option<String> {
-    if let Some(row) = family.find(topic) {
+pub fn on(topic: &str, vendor: Vendor) -> Option<String> {
+    if let Some(row) = vendor.find(topic) {
         let example = match row.effect {
             Effect::Does(rule) => format!("  example: {}\n", rule.example.0),
             _ => String::new(),
         };
-        return Some(format!("{}\n  {}\n{example}", usage(row), effect(&row.effect)));
+        return Some(format!("{}\n  {}\n{example}", usage(row), effect(row)));
     }
-    let variable = VARIABLES.iter().find(|variable| variable.names.contains(&topic))?;
-    Some(format!("{}\n  {}\n", variable.names.join(", "), of_variable(&variable.does)))
+    let row = hydra::VARIABLES.iter().chain(open_mpi::PARAMETERS).find(|row| row.names.contains(&topic))?;
+    Some(format!("{}\n  {}\n", row.names.join(", "), effect(row)))
 }
 
-/// What an option does, in words.
-pub fn effect(effect: &Effect) -> String {
-    match effect {
-        Effect::Same(flag) => format!("as `{}`", flag.name()),
-        Effect::As(flag, "") => format!("as `{}`", flag.name()),
-        Effect::As(flag, value) => format!("as `{} {value}`", flag.name()),
+/// What an option, a parameter or a variable does, in words.
+pub fn effect(row: &Row) -> String {
+    match row.effect {
+        Effect::Gives(flag, make) => given(flag.name(), make, row.takes),
         Effect::Does(rule) => rule.says.to_owned(),
         Effect::Always(why) => format!("*always so*: {why}"),
         Effect::Nothing(why) => format!("*no effect*: {why}"),
@@ -107,12 +106,19 @@ pub fn effect(effect: &Effect) -> String {
     }
 }
 
-/// What a variable does, in words.
-pub fn of_variable(does: &variables::Does) -> String {
-    match does {
-        variables::Does::Value(flag) | variables::Does::Made(flag, _) => format!("as `{}`", flag.name()),
-        variables::Does::If(flag) => format!("as `{}` unless it is 0", flag.name()),
-        variables::Does::Always(why) => format!("*always so*: {why}"),
-        variables::Does::NoEffect(why) => format!("*no effect*: {why}"),
-    }
+fn given(flag: &str, make: Make, takes: Takes) -> String {
+    let value = match takes {
+        Takes::Nothing => String::new(),
+        Takes::One(word) | Takes::Attached(word) => word.to_owned(),
+        Takes::Two(name, value) => format!("{name}={value}"),
+    };
+    let (words, when) = match make {
+        Make::Word(word) => (word.to_owned(), ""),
+        Make::IfTrue(word) => (word.to_owned(), " if it is true"),
+        Make::IfFalse(word) => (word.to_owned(), " if it is false"),
+        Make::Number(before, after) => (format!("{before}{value}{after}"), ""),
+        Make::Behind(before) => (format!("{before}{value}"), ""),
+        _ => (String::new(), ""),
+    };
+    format!("as `{}`{when}", format!("{flag} {words}").trim_end())
 }

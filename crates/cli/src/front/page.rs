@@ -1,31 +1,33 @@
 //! `docs/reference/mpiexec.md` is printed from the tables of options. A changed row is a changed page: `BLESS=1` writes
 //! it.
 
-use super::help::{TABLES, effect, of_variable, usage};
-use super::rules::mca;
-use super::variables::VARIABLES;
+use super::help::{TABLES, effect, usage};
+use super::hydra::VARIABLES;
+use super::open_mpi::PARAMETERS;
+use super::row::Row;
 use std::path::Path;
-use wireup_flags::Flag;
 
 const HEAD: &str = "\
 # mpiexec
 
-Called as `mpiexec`, `mpirun`, `mpiexec.hydra`, `orterun` or `prterun`, or as `wireup mpiexec`, wireup takes the options of these
-launchers. `wireup install --prefix DIR --front` makes links of these names in `DIR/bin`. How to use it: [in place of
-mpiexec](../guides/in-place-of-mpiexec.md).
+Called as `mpiexec`, `mpirun`, `mpiexec.hydra`, `orterun` or `prterun`, or as `wireup mpiexec`, wireup takes the
+options of these launchers. `wireup install --prefix DIR --front` makes links of these names in `DIR/bin`. How to use
+it: [in place of mpiexec](../guides/in-place-of-mpiexec.md).
 
-This page is printed from the program's tables, and a test tries each row. One dash is as good as two, and `-option=VALUE` is the same as
-`-option VALUE`. Flags of [`wireup run`](flags.md) that no table contains are accepted too.
+This page is printed from the program's tables, and a test tries each row. One dash is as good as two, and
+`-option=VALUE` is the same as `-option VALUE`. Flags of [`wireup run`](flags.md) that no table contains are accepted
+too.
 
-*no effect*: accepted; a line on standard error says so, unless `-quiet` is given. *always so*: accepted without a word. *refused*: an error
-that names what to use.
+*no effect*: accepted; a line on standard error says so, unless `-quiet` is given. *always so*: accepted without a
+word. *refused*: an error that names what to use.
 
-An option that two launchers use in different ways has the meaning of the launcher whose name was called (`mpiexec.hydra`; `orterun`,
-`prterun`), else of the one whose other options occur, else of the program's MPI library. Two options that contradict each other are an
-error.
+An option that two launchers use in different ways has the meaning of the launcher whose name was called
+(`mpiexec.hydra`; `orterun`, `prterun`), else of the one whose other options occur, else of the program's MPI library.
+Two options that contradict each other are an error.
 
-Without a number of ranks, hosts or an allocation, a program of MPICH gets one rank, as its own launcher gives it. A program of Open MPI, a
-script, any command line with options of Open MPI, and any where `I_MPI_ROOT` is set (Intel MPI) gets one rank for each cpu.
+Without a number of ranks, hosts or an allocation, a program of MPICH gets one rank, as its own launcher gives it. A
+program of Open MPI, a script, any command line with options of Open MPI, and any where `I_MPI_ROOT` is set (Intel
+MPI) gets one rank for each cpu.
 
 Ranks have [the variables of all launchers](environment.md#set-for-ranks), such as `OMPI_COMM_WORLD_LOCAL_RANK`.
 ";
@@ -35,56 +37,36 @@ fn page() -> String {
     for (title, rows) in TABLES {
         text += &format!("\n## {title}\n\n| option | effect |\n| --- | --- |\n");
         for row in rows {
-            text += &format!("| `{}` | {} |\n", cell(&usage(row)), cell(&effect(&row.effect)));
+            text += &format!("| `{}` | {} |\n", cell(&usage(row)), cell(&effect(row)));
         }
     }
-    text + &parameters() + &read_variables()
+    text + PARAMETERS_HEAD + &named_rows(PARAMETERS) + VARIABLES_HEAD + &named_rows(VARIABLES)
 }
 
-fn parameters() -> String {
-    let mut text = "
+const PARAMETERS_HEAD: &str = "
 ## Parameters of Open MPI's launcher
 
-Given by `--mca`, `--prtemca`, in files of `--tune` and `-am`, or as variables `OMPI_MCA_NAME`, `PRTE_MCA_NAME`. Other parameters are for the
-libraries in the ranks, which get them as variables. Parameters of the frameworks `orte`, `prte`, `plm`, `ras`, `rmaps`, `odls`, `oob`, `rml`,
-`routed`, `grpcomm`, `iof`, `errmgr`, `filem`, `state`, `schizo`, `ess` that are not in this list have no effect, which a note says.
+Given by `--mca`, `--prtemca`, in files of `--tune` and `-am`, or as variables `OMPI_MCA_NAME`, `PRTE_MCA_NAME`. Other
+parameters are for the libraries in the ranks, which get them as variables. Parameters of the frameworks `orte`,
+`prte`, `plm`, `ras`, `rmaps`, `odls`, `oob`, `rml`, `routed`, `grpcomm`, `iof`, `errmgr`, `filem`, `state`, `schizo`,
+`ess` that are not in this list have no effect, which a note says.
 
 | parameter | effect |
 | --- | --- |
-"
-    .to_owned();
-    for (names, does) in mca::PARAMETERS {
-        let effect = match does {
-            mca::Does::Value(flag) => as_flag(flag),
-            mca::Does::If(flag) => format!("{} if it is true", as_flag(flag)),
-            mca::Does::Preset(flag, word) if word.ends_with('=') => format!("as `{} {word}N`", flag.name()),
-            mca::Does::Preset(flag, word) => format!("as `{} {word}` if it is true", flag.name()),
-        };
-        text += &format!("| {} | {effect} |\n", quoted(names));
-    }
-    text
-}
+";
 
-fn read_variables() -> String {
-    let mut text = "
+const VARIABLES_HEAD: &str = "
 ## Variables of Hydra and Intel MPI
 
-An option of the same effect takes precedence. Other variables that begin with `HYDRA_` or `I_MPI_HYDRA_` have no effect, which a note says;
-all others that begin with `I_MPI_` are for the library in the ranks.
+An option of the same effect takes precedence. Other variables that begin with `HYDRA_` or `I_MPI_HYDRA_` have no
+effect, which a note says; all others that begin with `I_MPI_` are for the library in the ranks.
 
 | variable | effect |
 | --- | --- |
-"
-    .to_owned();
-    for variable in VARIABLES {
-        let effect = cell(&of_variable(&variable.does));
-        text += &format!("| {} | {effect} |\n", quoted(variable.names));
-    }
-    text
-}
+";
 
-fn as_flag(flag: &Flag) -> String {
-    format!("as `{}`", flag.name())
+fn named_rows(rows: &[Row]) -> String {
+    rows.iter().map(|row| format!("| {} | {} |\n", quoted(row.names), cell(&effect(row)))).collect()
 }
 
 fn quoted(names: &[&str]) -> String {

@@ -6,8 +6,8 @@
 //!   Hydra, or a program of MPICH                        one rank of each program
 //! ```
 
-use super::family::Family;
 use super::translation::Translation;
+use super::vendor::Vendor;
 use crate::flags::table as flag;
 use crate::hosts::allocation::{self, Env};
 use crate::program::flavour::{self, Context};
@@ -24,7 +24,7 @@ const IMPLIED: &[wireup_flags::Flag] =
     &[flag::HOSTS, flag::HOST_FILE, flag::PPN, flag::VIRTUAL_NODES, flag::RANKFILE, flag::SESSION];
 
 /// Adds `-n 1` where the launcher that is replaced would start one process.
-pub fn default(translation: &mut Translation, told: Option<Family>, variables: &[(OsString, OsString)]) {
+pub fn default(translation: &mut Translation, told: Option<Vendor>, variables: &[(OsString, OsString)]) {
     let is_stated = |given: &Given| given.is(flag::RANKS);
     if translation.programs.iter().all(|line| line.given.iter().any(is_stated))
         || IMPLIED.iter().any(|flag| translation.has(flag))
@@ -34,11 +34,11 @@ pub fn default(translation: &mut Translation, told: Option<Family>, variables: &
     {
         return;
     }
-    let family = told.or_else(|| {
+    let vendor = told.or_else(|| {
         let program = translation.programs.first().map(|line| line.words.clone());
         of_program(&program.unwrap_or_default(), variables)
     });
-    if family != Some(Family::Hydra) {
+    if vendor != Some(Vendor::Hydra) {
         return;
     }
     for line in &mut translation.programs {
@@ -48,17 +48,17 @@ pub fn default(translation: &mut Translation, told: Option<Family>, variables: &
     }
 }
 
-/// The family of the program that a command line names. To find the program, options with two meanings are read as
+/// The vendor of the program that a command line names. To find the program, options with two meanings are read as
 /// Hydra's.
-pub fn family_of_program(words: &[OsString]) -> Option<Family> {
+pub fn vendor_of_program(words: &[OsString]) -> Option<Vendor> {
     let variables: Vec<_> = std::env::vars_os().collect();
-    let mut translation = Translation::new(Family::default());
+    let mut translation = Translation::new(Vendor::default());
     translation.read(words.to_vec()).ok()?;
     of_program(&translation.programs.first()?.words, &variables)
 }
 
-/// The family of the MPI library that a program is linked to; `None` if it may start any program.
-fn of_program(argv: &[OsString], variables: &[(OsString, OsString)]) -> Option<Family> {
+/// The vendor of the MPI library that a program is linked to; `None` if it may start any program.
+fn of_program(argv: &[OsString], variables: &[(OsString, OsString)]) -> Option<Vendor> {
     let env: Vec<Vec<u8>> = variables
         .iter()
         .map(|(name, value)| [name.clone().into_vec(), b"=".to_vec(), value.clone().into_vec()].concat())
@@ -68,8 +68,8 @@ fn of_program(argv: &[OsString], variables: &[(OsString, OsString)]) -> Option<F
     let app = AppSpec { ranks: 1, argv, cwd, env: Vec::new() };
     let context = Context { env: &env, own: "", local: true, library: None };
     match flavour::choose(&[app], &context).flavour {
-        PmiFlavour::Pmix => Some(Family::OpenMpi),
-        PmiFlavour::Simple => Some(Family::Hydra),
+        PmiFlavour::Pmix => Some(Vendor::OpenMpi),
+        PmiFlavour::Simple => Some(Vendor::Hydra),
         PmiFlavour::Both | PmiFlavour::None => None,
     }
 }

@@ -1,7 +1,6 @@
-//! Options of other launchers: how one is spelled, what it takes, what it does here.
+//! Options of other launchers as data: how one is spelled, what it takes, what it does here. Parameters and variables
+//! of launchers are rows, too.
 
-use super::error::FrontError;
-use super::translation::Translation;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use wireup_flags::{Flag, Value};
@@ -29,11 +28,9 @@ pub enum Takes {
 
 #[derive(Clone, Copy)]
 pub enum Effect {
-    /// That of a flag of `wireup run`, with the same value.
-    Same(&'static Flag),
-    /// That of a flag of `wireup run` with this value.
-    As(&'static Flag, &'static str),
-    /// Something else.
+    /// As a flag of `wireup run`, with a value made from the option's.
+    Gives(&'static Flag, Make),
+    /// Something that needs an explanation.
     Does(&'static Rule),
     /// What it asks for is always so.
     Always(&'static str),
@@ -43,13 +40,103 @@ pub enum Effect {
     Refused(&'static str),
 }
 
-/// What an option does that is not simply a flag.
+/// An effect with its explanation.
 pub struct Rule {
     /// For the documentation.
     pub says: &'static str,
     /// A use of it, and the words of `wireup run` that mean the same. A test compares them.
     pub example: (&'static str, &'static str),
-    pub act: fn(&mut Translation, &Typed) -> Result<(), FrontError>,
+    pub action: Action,
+}
+
+/// All that an option can do.
+#[derive(Clone, Copy)]
+pub enum Action {
+    /// As a flag of `wireup run`.
+    Gives(&'static Flag, Make),
+    /// Sets a variable of the ranks to its value here and this one; `first`: this one comes first.
+    Joins {
+        first: bool,
+    },
+    /// Sets a parameter of Open MPI as a variable by this flag; a parameter of its launcher does what its row says.
+    Parameter(&'static Flag),
+    /// A parameter of Open MPI's launcher, which libraries do not read.
+    LauncherParameter,
+    ParameterFiles,
+    /// A list of words, each with its meaning; the text says what to choose.
+    List(&'static [(&'static [&'static str], Listed)], &'static str),
+    /// A folder for the output of all ranks, with `:nocopy` behind it.
+    OutputFolder,
+    RemoteShell(ShellPart),
+    /// Programs with their options are read from a file.
+    ProgramFile,
+    /// Folders in which programs are looked up.
+    ProgramPath,
+    Version,
+    Quiet,
+    ReportPid,
+}
+
+/// What a word of a list means.
+#[derive(Clone, Copy)]
+pub enum Listed {
+    Flag(&'static Flag),
+    /// `WORD=DIR`
+    OutputFolder,
+    /// `WORD=FILE`
+    OutputFiles,
+    /// Nothing, or what other words of the list need.
+    Accepted,
+    /// Nothing, which a note says.
+    Nothing(&'static str),
+}
+
+/// The remote shell may be put together from several options.
+#[derive(Clone, Copy)]
+pub enum ShellPart {
+    /// What starts processes: `ssh`, `slurm`.
+    Launcher,
+    Program,
+    Arguments,
+}
+
+/// How the value of a flag is made from the value of an option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Make {
+    /// As typed; `NAME=VALUE` if two words were typed.
+    Typed,
+    /// This word, whatever was typed.
+    Word(&'static str),
+    /// This word if the value is true; else the flag is not given.
+    IfTrue(&'static str),
+    /// This word if the value is false; else the flag is not given.
+    IfFalse(&'static str),
+    /// As typed; not given for one of these words.
+    Unless(&'static [&'static str]),
+    /// As typed if it is a number; else the flag is not given.
+    IfNumber,
+    /// A number from 1 between two texts.
+    Number(&'static str, &'static str),
+    /// As typed, behind a text.
+    Behind(&'static str),
+    /// The second word for the first.
+    OneOf(&'static [(&'static str, &'static str)]),
+    Lowercase,
+    /// The first of the words between colons.
+    First,
+    /// Hydra's letters for rank, host and node become those of `wireup run`.
+    Pattern,
+    Mapping,
+    Binding,
+    Ranking,
+    /// One rank, `all` or `none`.
+    Reader,
+    /// `NAME*` is not given: ranks have all variables that begin so.
+    Export,
+    /// `list:` before the names is left out; `all` is not given.
+    EnvNames,
+    /// The remote shell for a kind of launcher, if that is not the default.
+    Launcher,
 }
 
 /// An option as it was typed.
@@ -61,6 +148,10 @@ pub struct Typed {
 }
 
 impl Typed {
+    pub fn new(option: &str, words: impl IntoIterator<Item = impl Into<OsString>>) -> Typed {
+        Typed { option: option.to_owned(), words: words.into_iter().map(Into::into).collect() }
+    }
+
     /// The only word.
     pub fn value(&self) -> Value {
         Value { flag: self.option.clone(), word: self.words.first().cloned().unwrap_or_default() }
@@ -83,15 +174,10 @@ impl Typed {
 }
 
 impl Row {
-    const fn new(names: &'static [&'static str], takes: Takes, effect: Effect) -> Row {
-        Row { names, takes, effect }
-    }
-
     /// Whether both mean the same.
     pub fn is_like(&self, other: &Row) -> bool {
         let has_same_effect = match (self.effect, other.effect) {
-            (Effect::Same(one), Effect::Same(other)) => one == other,
-            (Effect::As(one, value), Effect::As(other, other_value)) => (one, value) == (other, other_value),
+            (Effect::Gives(one, make), Effect::Gives(other, other_make)) => (one, make) == (other, other_make),
             (Effect::Does(one), Effect::Does(other)) => std::ptr::eq(one, other),
             _ => std::ptr::eq(self, other),
         };
@@ -101,35 +187,40 @@ impl Row {
 
 /// A flag of `wireup run` without a value.
 pub const fn switch(names: &'static [&'static str], flag: &'static Flag) -> Row {
-    Row::new(names, Takes::Nothing, Effect::Same(flag))
+    Row { names, takes: Takes::Nothing, effect: Effect::Gives(flag, Make::Word("")) }
 }
 
 pub const fn value(names: &'static [&'static str], takes: &'static str, flag: &'static Flag) -> Row {
-    Row::new(names, Takes::One(takes), Effect::Same(flag))
+    made(names, takes, flag, Make::Typed)
 }
 
-/// A variable in one word or two.
-pub const fn variable(names: &'static [&'static str], flag: &'static Flag) -> Row {
-    Row::new(names, Takes::Two("NAME", "VALUE"), Effect::Same(flag))
+/// A flag of `wireup run` with another form of the value.
+pub const fn made(names: &'static [&'static str], takes: &'static str, flag: &'static Flag, make: Make) -> Row {
+    Row { names, takes: Takes::One(takes), effect: Effect::Gives(flag, make) }
+}
+
+/// A variable in one word or two; `make` gives the word for `NAME=VALUE`.
+pub const fn variable(names: &'static [&'static str], flag: &'static Flag, make: Make) -> Row {
+    Row { names, takes: Takes::Two("NAME", "VALUE"), effect: Effect::Gives(flag, make) }
 }
 
 /// An option without a value, for a flag with one.
 pub const fn preset(names: &'static [&'static str], flag: &'static Flag, value: &'static str) -> Row {
-    Row::new(names, Takes::Nothing, Effect::As(flag, value))
+    Row { names, takes: Takes::Nothing, effect: Effect::Gives(flag, Make::Word(value)) }
 }
 
 pub const fn does(names: &'static [&'static str], takes: Takes, rule: &'static Rule) -> Row {
-    Row::new(names, takes, Effect::Does(rule))
+    Row { names, takes, effect: Effect::Does(rule) }
 }
 
 pub const fn always(names: &'static [&'static str], takes: Takes, why: &'static str) -> Row {
-    Row::new(names, takes, Effect::Always(why))
+    Row { names, takes, effect: Effect::Always(why) }
 }
 
 pub const fn no_effect(names: &'static [&'static str], takes: Takes, why: &'static str) -> Row {
-    Row::new(names, takes, Effect::Nothing(why))
+    Row { names, takes, effect: Effect::Nothing(why) }
 }
 
 pub const fn refused(names: &'static [&'static str], takes: Takes, instead: &'static str) -> Row {
-    Row::new(names, takes, Effect::Refused(instead))
+    Row { names, takes, effect: Effect::Refused(instead) }
 }

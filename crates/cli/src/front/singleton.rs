@@ -24,7 +24,7 @@ impl Singleton {
     ///
     /// # Errors
     /// The words behind the option are not as the library writes them.
-    pub fn of(words: &[OsString]) -> Result<Option<Singleton>, FrontError> {
+    pub fn requested(words: &[OsString]) -> Result<Option<Singleton>, FrontError> {
         let Some((first, rest)) = words.split_first().filter(|(first, _)| *first == OPTION) else { return Ok(None) };
         let number = |at: usize| rest.get(at).and_then(|word: &OsString| word.to_str()?.parse::<u32>().ok());
         let read = || Some(Singleton { port: number(0)?.try_into().ok()?, pid: number(3)? });
@@ -56,7 +56,7 @@ mod tests {
 
     fn of(line: &str) -> Result<Option<Singleton>, String> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Singleton::of(&words).map_err(|error| error.to_string())
+        Singleton::requested(&words).map_err(|error| error.to_string())
     }
 
     #[test]

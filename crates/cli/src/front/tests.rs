@@ -1,10 +1,10 @@
 //! Every row of every table, and whole command lines.
 
-use super::row::{Effect, Row, Rule, Takes};
-use super::rules::mca;
-use super::variables::{self, VARIABLES};
+use super::hydra::VARIABLES;
+use super::open_mpi::PARAMETERS;
+use super::row::{Effect, Make, Row, Rule, Takes};
 use super::*;
-use crate::flags::parsed::{Wish, parse};
+use crate::flags::parsed::parsed_words;
 use help::TABLES;
 use std::fs;
 use wireup_flags::Flag;
@@ -18,11 +18,10 @@ fn words(line: &str) -> Vec<OsString> {
 fn front(line: &str) -> Result<Translation, String> {
     let mut words = words(line);
     let name = words.remove(0).into_string().expect("ASCII");
-    let family = Family::of_name(&name).or_else(|| Family::of_options(&words)).unwrap_or_default();
-    let mut translation = Translation::new(family);
+    let vendor = Vendor::of_name(&name).or_else(|| Vendor::of_options(&words)).unwrap_or_default();
+    let mut translation = Translation::new(vendor);
     translation.read(words).map_err(|error| error.to_string())?;
-    rules::shell::finish(&mut translation).map_err(|error| error.to_string())?;
-    rules::programs::finish(&mut translation);
+    translation.finish();
     Ok(translation)
 }
 
@@ -32,11 +31,7 @@ fn parsed(line: &str) -> Result<Parsed, String> {
 
 /// What a command line of `wireup run` asks for.
 fn run(line: &str) -> Parsed {
-    match parse(words(line)) {
-        Ok(Wish::Run(parsed)) => *parsed,
-        Ok(Wish::Help) => panic!("{line}: help"),
-        Err(error) => panic!("{line}: {error}"),
-    }
+    parsed_words(words(line))
 }
 
 fn refused(line: &str) -> String {
@@ -81,24 +76,31 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static Row)> {
     TABLES.into_iter().flat_map(|(title, rows)| rows.iter().map(move |row| (launcher(title), row)))
 }
 
+/// A value that the row accepts, and what the flag is given for it.
+fn value_and_word(flag: &Flag, make: Make, takes: Takes) -> (String, String) {
+    let value = value_for(flag);
+    match make {
+        Make::Word(word) => ("1".into(), word.into()),
+        Make::IfTrue(word) => ("1".into(), word.into()),
+        Make::IfFalse(word) => ("0".into(), word.into()),
+        Make::Number(before, after) => ("2".into(), format!("{before}2{after}")),
+        Make::Behind("ppr:") => ("2:core".into(), "ppr:2:core".into()),
+        Make::Behind(before) if matches!(takes, Takes::Two(..)) => (value.into(), format!("{before}A={value}")),
+        Make::Behind(before) => (value.into(), format!("{before}{value}")),
+        _ if matches!(takes, Takes::Two(..)) => (value.into(), format!("A={value}")),
+        _ if takes == Takes::Nothing => (value.into(), String::new()),
+        _ => (value.into(), value.into()),
+    }
+}
+
 #[test]
 fn rows_with_a_flag_do_what_the_flag_does() {
     for (launcher, row) in rows() {
+        let Effect::Gives(flag, make) = row.effect else { continue };
+        let (value, word) = value_and_word(flag, make, row.takes);
+        let line = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
         for name in row.names {
-            let (flag, line) = match row.effect {
-                Effect::Same(flag) => {
-                    let value = value_for(flag);
-                    let word = match row.takes {
-                        Takes::Nothing => flag.name().to_owned(),
-                        Takes::Two(..) => format!("{}=A={value}", flag.name()),
-                        Takes::One(_) | Takes::Attached(_) => format!("{}={value}", flag.name()),
-                    };
-                    (flag, word)
-                }
-                Effect::As(flag, value) => (flag, format!("{}={value}", flag.name())),
-                _ => continue,
-            };
-            let typed = format!("{launcher} {} ./a b", usage(row, name, value_for(flag)));
+            let typed = format!("{launcher} {} ./a b", usage(row, name, &value));
             assert_eq!(parsed(&typed), Ok(run(&format!("{line} ./a b"))), "{typed}");
         }
     }
@@ -179,29 +181,22 @@ fn every_name_belongs_to_one_row_of_a_table() {
 
 #[test]
 fn parameters_and_variables_do_what_their_flag_does() {
-    for (names, does) in mca::PARAMETERS {
-        let (flag, value) = match does {
-            mca::Does::Value(flag) => (flag, value_for(flag)),
-            mca::Does::If(flag) => (flag, "1"),
-            mca::Does::Preset(flag, _) => (flag, "1"),
-        };
-        for name in *names {
-            assert!(mca::is_of_launcher(name), "{name}");
+    for row in PARAMETERS {
+        let Effect::Gives(flag, make) = row.effect else { panic!("{:?} has no flag", row.names) };
+        let (value, word) = value_and_word(flag, make, row.takes);
+        for name in row.names {
+            assert!(parameters::is_of_launcher(name), "{name}");
             let line = format!("prterun --prtemca {name} {value} ./a");
-            assert!(front(&line).expect(&line).has(flag), "{line}");
-            parsed(&line).expect(&line);
+            let own = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
+            assert_eq!(parsed(&line), Ok(run(&format!("{own} ./a"))), "{line}");
         }
     }
-    for variable in VARIABLES {
-        for name in variable.names {
-            let (flag, value) = match variable.does {
-                variables::Does::Value(flag) | variables::Does::If(flag) => (flag, value_for(flag)),
-                variables::Does::Made(flag, _) => (flag, if *name == "I_MPI_PIN" { "0" } else { value_for(flag) }),
-                variables::Does::Always(_) | variables::Does::NoEffect(_) => continue,
-            };
+    for row in VARIABLES {
+        let Effect::Gives(flag, make) = row.effect else { continue };
+        let (value, _) = value_and_word(flag, make, row.takes);
+        for name in row.names {
             let mut translation = front("mpiexec ./a").expect("valid");
-            let environment = [(OsString::from(name), OsString::from(if value == "rsh" { "rsh" } else { value }))];
-            variables::apply(&mut translation, &environment).expect(name);
+            variables::apply(&mut translation, &[(name.into(), value.clone().into())]).expect(name);
             assert!(translation.gives_job(flag), "{name}");
             Parsed::of_lines(translation.programs).expect(name);
         }
@@ -247,7 +242,7 @@ fn lines_from_scripts_are_understood() {
 }
 
 #[test]
-fn the_family_decides_options_that_have_two_meanings() {
+fn the_vendor_decides_options_that_have_two_meanings() {
     assert_eq!(parsed("mpiexec.hydra -s all ./a"), Ok(run("--stdin all ./a")));
     assert_eq!(parsed("orterun -s ./a"), Ok(run("--stage ./a")));
     assert_eq!(parsed("mpirun -s 1 -genv A 1 ./a"), Ok(run("--stdin 1 --genv A=1 ./a")));
@@ -328,10 +323,10 @@ fn help_and_version_are_shown_before_anything_is_checked() {
         assert_eq!(front(line).expect(line).shows, Some(Shows::Version), "{line}");
     }
     assert!(help::version("mpirun").starts_with("mpirun (wireup) "));
-    let on = |topic: &str| help::on(topic, Family::OpenMpi);
+    let on = |topic: &str| help::on(topic, Vendor::OpenMpi);
     assert_eq!(on("--bynode"), Some("-bynode\n  as `--map-by node`\n".into()));
     assert!(on("HYDRA_IFACE").is_some_and(|text| text.contains("--interface")));
-    assert!(on("-ppr").is_some_and(|text| text.contains("example: mpirun --ppr 2:l3cache")) && on("all").is_none());
+    assert!(on("--output").is_some_and(|text| text.contains("example: mpirun --output tag")) && on("all").is_none());
     let long = help::text("mpiexec");
     assert!(long.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{long}");
 }

@@ -7,6 +7,8 @@ pub mod detach;
 pub mod down;
 pub mod jobs;
 pub mod kill;
+pub mod node_job;
+pub mod own_session;
 pub mod status;
 pub mod up;
 

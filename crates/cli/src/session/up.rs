@@ -16,9 +16,10 @@ use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
 use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words, unended,
 };
+use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::PortRange;
-use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
+use wireup_wire::peer::{Control, MissingAgent, Note, SessionSpec};
 use wireup_wire::session::{NodeState, PortsPerNode, Presence};
 use wireup_wire::signal::SIGTERM;
 
@@ -195,26 +196,34 @@ fn end_process(name: &str, process: u32) {
 pub fn await_all(name: &str, spec: &SessionSpec, verbose: bool) -> Result<(), String> {
     let mut setting = Setting::of_session(spec);
     setting.verbose = verbose;
-    let nodes = await_nodes(&mut attach_to(name)?, name, &setting, spec.start_timeout_ns)?;
+    let nodes = await_nodes(&mut attach_to(name)?, name, spec.start_timeout_ns, &mut telling(&setting))?;
     let missing = missing(&nodes);
     setting.node_count = nodes.iter().filter(|node| node.slots > 0).count() as u32;
     if missing.is_empty() { Ok(()) } else { Err(words::missing_sentence(&missing, &setting)) }
 }
 
+/// Tells the user what agents report about their start.
+fn telling(setting: &Setting) -> impl FnMut(Note) {
+    let mut voice = words::Voice::new(setting.clone());
+    move |note| out::print_err(&voice.say(&Notice::Note(note)))
+}
+
 /// The nodes, when each is up or known to be missing.
-fn await_nodes(
+///
+/// # Errors
+/// The session has ended, or does not answer.
+pub fn await_nodes(
     session: &mut Attached,
     name: &str,
-    setting: &Setting,
     start_timeout_ns: u64,
+    on_note: &mut dyn FnMut(Note),
 ) -> Result<Vec<NodeState>, String> {
     let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
-    let mut voice = words::Voice::new(setting.clone());
     let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
         Control::Nodes(nodes) => Some(Ok(nodes)),
         Control::Refused { problem } => Some(Err(problem)),
         Control::Note(note) => {
-            out::print_err(&voice.say(&wireup_proto::launcher_io::Notice::Note(note)));
+            on_note(note);
             None
         }
         _ => None,
@@ -228,7 +237,7 @@ fn await_nodes(
 
 /// The ports that each node reserves for the ranks of jobs.
 fn rank_ports(line: &Line, parsed: &Parsed) -> Result<Option<PortsPerNode>, String> {
-    let Some(range) = parsed.rank_ports.map(|ports| ports.range) else { return Ok(None) };
+    let Some(range) = parsed.rank_ports().map(|ports| ports.range) else { return Ok(None) };
     let given = line.last(INSTANT_ON, |value| value.number_in(0, u16::MAX.into()))?;
     let count = given.filter(|count| *count > 0).map_or(RANK_PORTS, |count| count as u16);
     let PortRange { low, high } = range;
@@ -282,7 +291,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
         ends = if begun { end_of(facts.owner) } else { ends };
         (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }
-    let nodes = await_nodes(&mut session, name, &setting, start_timeout_ns)?;
+    let nodes = await_nodes(&mut session, name, start_timeout_ns, &mut telling(&setting))?;
     let of_job: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();
     let up = of_job.iter().filter(|node| !is_lost(node)).count();
     let what = match begun {

@@ -62,7 +62,8 @@ impl Choice {
         let stages = read_s > stage_s;
         let (order, file) = (if stages { "more" } else { "no more" }, if all == 1 { "file" } else { "files" });
         let why = format!(
-            "{all} {file} on {}, {} in all: reading them by {ranks} ranks takes a busy server about {}, {order} than staging them, about {}",
+            "{all} {file} on {}, {} in all: reading them by {ranks} ranks takes a busy server about {}, {order} than \
+             staging them, about {}",
             load.file_systems.join(", "),
             bytes(load.bytes),
             seconds(read_s),
@@ -143,8 +144,8 @@ mod tests {
         let line = Choice::for_load(&load(21, 0, 20 << 20), 256).line();
         assert_eq!(
             line,
-            "--stage=auto: staging: 21 files on NFS, 20 MiB in all: reading them by 256 ranks takes a busy server about 1.2 s, more than \
-             staging them, about 0.9 s"
+            "--stage=auto: staging: 21 files on NFS, 20 MiB in all: reading them by 256 ranks takes a busy server \
+             about 1.2 s, more than staging them, about 0.9 s"
         );
         let none = Choice::for_load(&Load::default(), 256).line();
         assert_eq!(none, "--stage=auto: not staging: nothing that the ranks need lies on a network file system");

@@ -36,7 +36,7 @@ ends, until they are dropped, or until others need the room (--stage-room) and t
 pub fn run(line: &Line) -> Result<u8, String> {
     let what = line.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let rest = &line.words[1..];
-    let stage = parsed::stage(line)?.unwrap_or_default();
+    let stage = Parsed::read(line)?.stage.unwrap_or_default();
     let parsed = Parsed { session: Some(name_of(line)?), ..Parsed::default() };
     let surroundings = Surroundings::read(|_| false).map_err(|error| error.to_string())?;
     match &*what {

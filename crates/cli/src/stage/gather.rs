@@ -177,16 +177,13 @@ impl Gather<'_> {
         let places = places(self.job)?;
         for rule in self.rules {
             for (_, place) in &places {
-                let mut last_folder = None;
-                for (rank, folder) in place.each_rank() {
-                    if rule.is_per_rank() || last_folder.replace(folder) != Some(folder) {
-                        let cwd = Path::new(OsStr::from_bytes(&self.job.apps[folder as usize].cwd));
-                        let from = cwd.join(OsStr::from_bytes(&rule.pattern_of(rank, &place.name)));
-                        let to = self.base.join(OsStr::from_bytes(&rule.folder_of(rank, &place.name)));
-                        let line = format!("  {}:{}  to {}\n", place.name, from.display(), to.display());
-                        if seen.insert(line.clone()) {
-                            lines.push(line);
-                        }
+                for (rank, folder) in place.ranks_of(rule) {
+                    let cwd = Path::new(OsStr::from_bytes(&self.job.apps[folder as usize].cwd));
+                    let from = cwd.join(OsStr::from_bytes(&rule.pattern_of(rank, &place.name)));
+                    let to = self.base.join(OsStr::from_bytes(&rule.folder_of(rank, &place.name)));
+                    let line = format!("  {}:{}  to {}\n", place.name, from.display(), to.display());
+                    if seen.insert(line.clone()) {
+                        lines.push(line);
                     }
                 }
             }

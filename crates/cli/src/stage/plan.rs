@@ -52,8 +52,8 @@ impl Needed {
                 found.values().find(|need| need.kind == NeedKind::Folder && work.starts_with(&need.path))
             {
                 return Err(format!(
-                    "{} cannot be staged: the ranks work in {}, and staged folders are read-only; name a folder inside of it, or \
-                     another working directory with --wdir",
+                    "{} cannot be staged: the ranks work in {}, and staged folders are read-only; name a folder inside \
+                     of it, or another working directory with --wdir",
                     need.path.display(),
                     work.display()
                 ));

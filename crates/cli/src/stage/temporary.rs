@@ -2,16 +2,15 @@
 
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
-use crate::session::{down, up};
+use crate::session::own_session::OwnSession;
+use crate::session::up;
 use crate::surroundings::Surroundings;
 use crate::words::count;
 use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process;
-use wireup_wire::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 pub struct Temporary {
-    name: String,
+    session: OwnSession,
     /// Its start, for a profile.
     pub phase: Phase,
 }
@@ -23,21 +22,18 @@ impl Temporary {
     /// A node is missing.
     pub fn begin(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
         let from_ns = monotonic_ns();
-        // Containers may share the folder of sessions, and have the same pids.
-        let name = format!("stage-{}-{:08x}", process::own_pid(), surroundings.tag);
+        let name = OwnSession::new_name("stage", surroundings);
         let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
-        up::begin_for_this_process(&name, &spec, &told, process_ns)?;
+        let session = OwnSession::begin(&spec, &told, process_ns)?;
+        up::await_all(&name, &spec, parsed.verbose)?;
         let agents = count(spec.agents.len() as u32, "agent");
-        let mut temporary = Temporary { name, phase: Phase::new("start session", from_ns, from_ns, agents) };
-        up::await_all(&temporary.name, &spec, parsed.verbose)?;
-        temporary.phase.to_ns = monotonic_ns();
-        Ok(temporary)
+        Ok(Temporary { session, phase: Phase::new("start session", from_ns, monotonic_ns(), agents) })
     }
 
     /// The flags of the run for its job in this session, which has already decided about the nodes.
     pub fn flags(&self, parsed: Parsed) -> Parsed {
         Parsed {
-            session: Some(self.name.clone()),
+            session: Some(self.session.name.clone()),
             no_session: false,
             hosts: Vec::new(),
             host_files: Vec::new(),
@@ -55,14 +51,5 @@ impl Temporary {
             record: None,
             ..parsed
         }
-    }
-}
-
-impl Drop for Temporary {
-    /// Its agents end with this process in any case, so an interrupt, which the jobs have taken so far, ends this
-    /// process at once.
-    fn drop(&mut self) {
-        process::unblock(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
-        let _ = down::end(&self.name, true);
     }
 }

@@ -5,24 +5,19 @@ use super::progress::{Progress, waiting_for};
 use super::{Plan, bytes};
 use crate::flags::parsed::Stage;
 use crate::out;
-use crate::session::attach_to;
-use crate::words::{Setting, Voice, count};
+use crate::session::node_job::NodeJob;
+use crate::words::count;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
-use wireup_node::launcher::{self, Next, Output, Program, Reach, RunConfig};
-use wireup_node::session::Attached;
+use wireup_node::launcher::{Next, Program, RunOutcome};
 use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
-use wireup_proto::Growth;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
 use wireup_wire::ids::{NodeId, Rank};
-use wireup_wire::job::{AppSpec, Binding, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{NodeSpec, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 
-/// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
-const GRACE_NS: u64 = 2_000_000_000;
 /// The exit code after `--timeout`.
 const TIMED_OUT: u8 = 124;
 /// Problems that are shown.
@@ -162,62 +157,14 @@ pub(super) fn run(
     (argv, stdin): (&[Vec<u8>], StdinTarget),
     timeout_ns: Option<u64>,
     program: &mut dyn Program,
-) -> Result<launcher::RunOutcome, String> {
-    let attached = attach_to(&session.name)?;
-    let job = job(&attached, nodes, argv, stdin);
-    let mut voice = Voice::new(Setting::of(&job, session));
-    let now = monotonic_ns();
-    let config = RunConfig {
-        job,
-        reach: Reach::Session(Box::new(attached)),
-        places: Vec::new(),
-        growth: Growth::Fixed("which only stages files"),
-        timeout_ns,
-        output: Output::default(),
-        spool: None,
-        process_start_ns: now,
-        resolved_ns: now,
-    };
-    launcher::run_with(config, program, &mut |notice| match notice {
+) -> Result<RunOutcome, String> {
+    let argv: Vec<&[u8]> = [&b"stage-node"[..]].into_iter().chain(argv.iter().map(Vec::as_slice)).collect();
+    let job = NodeJob { session, nodes, argv: &argv, stdin, timeout_ns };
+    job.run(program, &mut |voice, notice| match notice {
         // The user has not asked for this job.
         Notice::Started { .. } => String::new(),
         notice => voice.say(notice),
     })
-    .map_err(|error| error.to_string())
-}
-
-fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTarget) -> JobSpec {
-    let count = nodes.len() as u32;
-    // The keeper that executes it is a copy of the agent, so this is the agent's own program, wherever it lies.
-    let program = [&b"/proc/self/exe"[..], b"stage-node"].map(<[u8]>::to_vec);
-    let argv = program.into_iter().chain(argv.iter().cloned()).collect();
-    JobSpec {
-        job: attached.welcome.job,
-        nspace: format!("wireup-stage-{}", attached.welcome.job),
-        nodes: nodes.to_vec(),
-        blocks: vec![Block { first_node: 0, nodes: count, ppn: 1 }],
-        apps: vec![AppSpec { ranks: count, argv, cwd: b"/".to_vec(), env: Vec::new() }],
-        env: PASSED_ON.iter().filter_map(|name| variable(name)).collect(),
-        endpoints: Vec::new(),
-        spawned: None,
-        options: JobOptions {
-            pmi: PmiFlavour::None,
-            binding: Binding::NONE,
-            stdin,
-            split_output: true,
-            umask: 0o077,
-            kill_grace_ns: GRACE_NS,
-            ..JobOptions::default()
-        },
-    }
-}
-
-/// Variables of this process that the ranks get: none of those that change how programs are loaded.
-const PASSED_ON: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
-
-fn variable(name: &str) -> Option<Vec<u8>> {
-    let value = std::env::var_os(name)?;
-    Some([name.as_bytes(), b"=", value.as_bytes()].concat())
 }
 
 /// Carries the stream to the nodes and their answers back.

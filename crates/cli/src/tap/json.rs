@@ -21,7 +21,8 @@ pub fn value(report: &Report, command: &str) -> Value {
         json!({
             "rank": record.rank, "node": record.node, "exit_code": code, "signal": signal,
             "tap_ms": since(record.tap_ns), "exec_ms": since(record.exec_ns), "loaded_ms": since(tally.loaded_ns),
-            "first_request_ms": since(tally.first_ns), "finalize_ms": since(tally.finalize_ns), "end_ms": since(record.end_ns),
+            "first_request_ms": since(tally.first_ns), "finalize_ms": since(tally.finalize_ns),
+            "end_ms": since(record.end_ns),
             "fences_ms": fences,
             "until_first_request": until_first_request(record),
         })
@@ -46,7 +47,7 @@ pub fn value(report: &Report, command: &str) -> Value {
             })
         })
         .collect();
-    let (start, forecast) = (&report.start, &report.forecast);
+    let start = &report.start;
     json!({
         "launcher": report.launcher(), "pmi": report.spoken(), "size": report.size, "nodes": report.nodes,
         "missing": report.missing, "refused": report.refused,
@@ -57,10 +58,7 @@ pub fn value(report: &Report, command: &str) -> Value {
             "whole_ms": start.whole_ms, "launch_ms": start.launch_ms, "fences_ms": start.moving_ms,
             "requests_ms": start.requests_ms,
         },
-        "wireup": {
-            "whole_ms": forecast.whole_ms(), "launch_ms": forecast.launch_ms, "fences_ms": forecast.moving_ms,
-            "requests_ms": forecast.requests_ms, "program_ms": forecast.program_ms, "command": command,
-        },
+        "wireup": { "command": command },
     })
 }
 
@@ -71,8 +69,9 @@ fn until_first_request(record: &Record) -> Value {
         return Value::Null;
     }
     json!({
-        "cpu_ms": ms(effort.cpu_ns), "waiting_for_core_ms": ms(effort.core_wait_ns), "major_faults": effort.major_faults,
-        "read_calls": effort.read_calls, "read_bytes": effort.read_bytes, "mapped_files": effort.mapped_files,
+        "cpu_ms": ms(effort.cpu_ns), "waiting_for_core_ms": ms(effort.core_wait_ns),
+        "major_faults": effort.major_faults, "read_calls": effort.read_calls, "read_bytes": effort.read_bytes,
+        "mapped_files": effort.mapped_files,
     })
 }
 

@@ -1,7 +1,6 @@
 //! `wireup tap`: times the start of a job under another launcher.
 
 mod json;
-mod model;
 mod report;
 mod show;
 
@@ -22,7 +21,8 @@ use wireup_tap::{End, Gathered, Tap, TapError};
 const DIR: Flag = Flag::value(
     &["--dir"],
     "DIR",
-    "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed. Default: the working directory.",
+    "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed. Default: the \
+     working directory.",
 );
 const OUTPUT: Flag =
     Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");
@@ -43,12 +43,14 @@ pub const COMMAND: Command = Command {
 
 Stands between the launcher and each rank. It relays the rank's PMI socket byte by byte, or preloads a library that
 counts the rank's PMIx calls, and changes nothing that the rank sees. When the program has ended, rank 0 prints where
-the time of the start went: phases, slowest ranks and nodes, requests and bytes, and what the same start would cost
-under wireup. Without a launcher the program is simply run.
+the time of the start went: phases, slowest ranks and nodes, requests and bytes, and the command that measures the same
+start under wireup. Without a launcher the program is simply run.
 ",
     words: Words::Program,
     sections: &[Section { title: "Flags", flags: &[DIR, OUTPUT, JSON, WAIT, NO_PRELOAD] }],
-    end: "\nExit code: the program's; if a signal ended it, the tap ends by the same signal. 127, 126: it could not be executed.\n",
+    end: "
+Exit code: the program's; if a signal ended it, the tap ends by the same signal. 127, 126: it could not be executed.
+",
 };
 
 /// The program behind `wireup tap FLAGS`, with its arguments; `None`: the line is another command.
@@ -97,7 +99,8 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
     let Some(place) = wireup_tap::place() else {
         let dead = std::env::var("PMI_FD").map(|number| format!(" (PMI_FD={number} is no open socket)"));
         out::tell(&format!(
-            "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE{}, so there is no start to profile; the program is run as it is",
+            "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE{}, so there is no start to profile; the \
+             program is run as it is",
             dead.unwrap_or_default()
         ));
         return become_program(&program, &arguments, &ignored);
@@ -182,11 +185,7 @@ fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
 }
 
 fn publish(gathered: Gathered, command: &str, targets: &Targets) {
-    let cores = std::fs::read_dir("/sys/devices/system/cpu").map_or(1, |entries| {
-        let is_core = |name: &str| name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok());
-        entries.flatten().filter(|entry| is_core(&entry.file_name().to_string_lossy())).count() as u32
-    });
-    let report = Report::of(gathered, cores);
+    let report = Report::of(gathered);
     let command = command.replacen("{N}", &report.size.to_string(), 1);
     let text = show::text(&report, &command);
     let write = |path: &PathBuf, text: &str| {
@@ -204,7 +203,7 @@ fn publish(gathered: Gathered, command: &str, targets: &Targets) {
     }
 }
 
-/// The same job under wireup, as a user would type it.
+/// The same job under wireup with the tap, as a user would type it.
 fn command(program: &OsString, arguments: &[OsString]) -> String {
     let quoted = |word: &OsString| {
         let word = word.to_string_lossy();
@@ -215,5 +214,5 @@ fn command(program: &OsString, arguments: &[OsString]) -> String {
         }
     };
     let words: Vec<String> = std::iter::once(program).chain(arguments).map(quoted).collect();
-    format!("wireup run -n {{N}} {}", words.join(" "))
+    format!("wireup run -n {{N}} wireup tap {}", words.join(" "))
 }

@@ -1,6 +1,5 @@
 //! The profile of a start, from the records of its ranks.
 
-use super::model::{Forecast, Start};
 use std::collections::BTreeMap;
 use wireup_tap::page::{FENCES_KEPT, Family};
 use wireup_tap::{Clocks, End, Gathered, Record, Spoke};
@@ -78,12 +77,23 @@ pub struct Report {
     pub slowest_ranks: Vec<Late>,
     pub slowest_nodes: Vec<Late>,
     pub start: Start,
-    pub forecast: Forecast,
+}
+
+/// The start in milliseconds: until the last fence ended, or without fences until the last request before finalize was
+/// answered.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Start {
+    pub whole_ms: f64,
+    /// Of the whole: until the last rank's program was executed.
+    pub launch_ms: f64,
+    /// In fences after the last rank had entered.
+    pub moving_ms: f64,
+    /// The median rank's time in other requests.
+    pub requests_ms: f64,
 }
 
 impl Report {
-    /// `cores`: of a node.
-    pub fn of(gathered: Gathered, cores: u32) -> Report {
+    pub fn of(gathered: Gathered) -> Report {
         let Gathered { mut records, mut refused, more_refused } = gathered;
         if more_refused > 0 {
             refused.push(format!("{more_refused} more"));
@@ -101,10 +111,9 @@ impl Report {
         let end_ns = records.values().map(|record| record.end_ns).max().unwrap_or(0);
         let fences = fences(&records);
         let kinds = kinds(&records);
-        let start = start(&records, &fences, &kinds, from_ns, nodes.len() as u32, cores);
+        let start = start(&records, &fences, from_ns);
         let (slowest_ranks, slowest_nodes) = slowest(&records);
         Report {
-            forecast: Forecast::of(&start),
             spreads: spreads(&records, from_ns),
             records,
             size,
@@ -277,21 +286,7 @@ fn of_start(fences: &[Fence], from_ns: u64) -> &[Fence] {
     &fences[..end]
 }
 
-/// What a program that was executed at `exec_ns` has computed before `until_ns`: an even part of its time on a core,
-/// `cpu_ns`, until its first request.
-fn computed_ns(cpu_ns: u64, exec_ns: u64, first_ns: u64, until_ns: u64) -> f64 {
-    let took = first_ns.saturating_sub(exec_ns).max(1) as f64;
-    cpu_ns as f64 * (until_ns.saturating_sub(exec_ns) as f64 / took).min(1.0)
-}
-
-fn start(
-    records: &BTreeMap<u32, Record>,
-    fences: &[Fence],
-    kinds: &[Kind],
-    from_ns: u64,
-    nodes: u32,
-    cores: u32,
-) -> Start {
+fn start(records: &BTreeMap<u32, Record>, fences: &[Fence], from_ns: u64) -> Start {
     let before_the_end = |record: &Record| {
         let tally = &record.tally;
         if tally.finalize_ns > 0 { tally.last_ns.min(tally.finalize_ns) } else { tally.last_ns }
@@ -300,23 +295,14 @@ fn start(
     let fenced = of_start.iter().map(|fence| fence.last_out_ns).max();
     let answered = records.values().map(before_the_end).max().unwrap_or(0);
     let launched = records.values().map(|record| record.exec_ns).max().unwrap_or(0);
-    let computed = records.values().map(|of| computed_ns(of.effort.cpu_ns, of.exec_ns, of.tally.first_ns, launched));
     let to_ns = fenced.unwrap_or(answered).max(launched);
     let mut in_requests: Vec<u64> = records.values().map(in_requests_ns).collect();
     in_requests.sort_unstable();
-    let other = kinds.iter().filter(|kind| !matches!(kind.name, "fence" | "finalize"));
     Start {
-        ranks: records.len() as u32,
-        nodes,
-        cores,
         whole_ms: ms(to_ns.saturating_sub(from_ns)),
         launch_ms: ms(launched.saturating_sub(from_ns)),
-        computed_core_ms: computed.sum::<f64>() / 1e6,
         moving_ms: ms(sum(of_start.iter().map(|fence| fence.last_out_ns.saturating_sub(fence.last_in_ns)))),
         requests_ms: ms(in_requests.get(in_requests.len() / 2).copied().unwrap_or(0)),
-        fences: of_start.len() as u64,
-        requests: sum(other.map(|kind| kind.calls)),
-        put_bytes: sum(kinds.iter().filter(|kind| kind.name == "put").map(|kind| kind.sent)),
     }
 }
 
@@ -328,12 +314,6 @@ mod tests {
     fn missing_ranks_are_stretches() {
         assert_eq!(missing([0, 3, 4].into_iter(), 1 << 20), [(1, 2), (5, (1 << 20) - 1)]);
         assert_eq!(missing([0, 3, 4].into_iter(), 5), [(1, 2)]);
-    }
-
-    #[test]
-    fn a_program_computes_evenly_until_its_first_request() {
-        let computed = [90, 150, 200, 400].map(|until| computed_ns(30, 100, 200, until));
-        assert_eq!(computed, [0.0, 15.0, 30.0, 30.0]);
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The profile as text.
 
-use super::model::REMOTE_SHELL_MS;
 use super::report::{Fence, Late, Report};
 use crate::words::{Row, count, ranges};
 use std::fmt::Write as _;
 use wireup_tap::{End, Record};
 
-/// The whole text, and the command to try.
+/// The whole text, with the command that measures the same start under wireup.
 pub fn text(report: &Report, command: &str) -> String {
     let (ranks, nodes) = (count(report.records.len() as u32, "rank"), count(report.nodes.len() as u32, "node"));
     let by = if report.launcher().is_empty() { String::new() } else { format!(", started by {}", report.launcher()) };
@@ -26,7 +25,7 @@ pub fn text(report: &Report, command: &str) -> String {
         }
     }
     text += &notes(report);
-    text + &forecast(report, command)
+    text + &compare(report, command)
 }
 
 /// A moment of a rank.
@@ -136,7 +135,8 @@ fn notes(report: &Report) -> String {
         let ranks = ranges(report.missing.iter().flat_map(|&(first, last)| first..=last));
         let _ = writeln!(
             text,
-            "wireup: tap: no record of ranks {ranks}: they still run, have made no request, or their node does not see the folder of --dir"
+            "wireup: tap: no record of ranks {ranks}: they still run, have made no request, or their node does not \
+             see the folder of --dir"
         );
     }
     for refused in &report.refused {
@@ -160,7 +160,8 @@ fn notes(report: &Report) -> String {
     if let Some(first) = bare.next() {
         let _ = writeln!(
             text,
-            "wireup: tap: the tap could not watch the requests of {}, such as rank {} on {}: memory or descriptors ran out there, or PMI_PORT is no address",
+            "wireup: tap: the tap could not watch the requests of {}, such as rank {} on {}: memory or descriptors \
+             ran out there, or PMI_PORT is no address",
             count(bare.count() as u32 + 1, "rank"),
             first.rank,
             first.node
@@ -176,47 +177,15 @@ fn notes(report: &Report) -> String {
     if let Some(node) = report.clocks.contradictory.first() {
         let _ = writeln!(
             text,
-            "clocks of the nodes: the times of fences on {} contradict each other, such as {node}: they are shown as they are",
+            "clocks of the nodes: the times of fences on {} contradict each other, such as {node}: they are shown as \
+             they are",
             count(report.clocks.contradictory.len() as u32, "node")
         );
     }
     text
 }
 
-fn forecast(report: &Report, command: &str) -> String {
-    let (start, forecast) = (&report.start, &report.forecast);
-    let is_whole = report.missing.is_empty() && report.failed().next().is_none() && !report.fences.is_empty();
-    let is_whole = is_whole && !report.records.values().any(|record| record.is_bare);
-    if !is_whole || report.launcher() == "wireup" {
-        return String::new();
-    }
-    let mut text = format!(
-        "until the last fence {:.1} ms; under wireup about {:.1} ms by the model: launch {:.1} for {:.1}, fences {:.1} for {:.1}, \
-         other requests {:.1} for {:.1}, the program's own {:.1} unchanged\n",
-        start.whole_ms,
-        forecast.whole_ms(),
-        forecast.launch_ms,
-        start.launch_ms,
-        forecast.moving_ms,
-        start.moving_ms,
-        forecast.requests_ms,
-        start.requests_ms,
-        forecast.program_ms
-    );
-    if start.nodes > 1 {
-        let _ = writeln!(
-            text,
-            "  in a session (wireup up); without one its agents are started first, about {:.1} s by ssh",
-            REMOTE_SHELL_MS / 1e3
-        );
-    }
-    let on_a_node = start.ranks.div_ceil(start.nodes.max(1));
-    if on_a_node > start.cores {
-        let _ = writeln!(
-            text,
-            "  a lower bound: {on_a_node} ranks share {} of a node, so a part of these waits is work of other ranks",
-            count(start.cores, "core")
-        );
-    }
-    text + &format!("try: {command}\n")
+/// How to measure the same start under wireup.
+fn compare(report: &Report, command: &str) -> String {
+    if report.launcher() == "wireup" { String::new() } else { format!("compare: {command}\n") }
 }

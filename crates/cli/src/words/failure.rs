@@ -141,9 +141,11 @@ fn lost_advice(kind: ProblemKind, setting: &Setting) -> &'static str {
         ProblemKind::Silent => {
             "check the node's power and network, or whether its agent is stopped; --node-timeout sets how long to wait"
         }
-        ProblemKind::System(_) | ProblemKind::Advised | ProblemKind::NothingStarted | ProblemKind::Other => {
-            "check that the node is up, and its system log"
-        }
+        ProblemKind::System(_)
+        | ProblemKind::Advised
+        | ProblemKind::NotInstalled
+        | ProblemKind::NothingStarted
+        | ProblemKind::Other => "check that the node is up, and its system log",
     }
 }
 

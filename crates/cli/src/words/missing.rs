@@ -139,11 +139,12 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
     replaced + rest
 }
 
-/// The text with `ADDRESS` in place of each IP address.
+/// The text with `ADDRESS` in place of each IP address, also of one with the length of its network's prefix.
 fn without_addresses(text: &str) -> String {
     let is_around = |letter: char| !letter.is_ascii_hexdigit();
     let part = |word: &str| {
         let address = word.trim_matches(is_around);
+        let address = address.split_once('/').map_or(address, |(address, _)| address);
         if address.parse::<IpAddr>().is_ok() { word.replace(address, "ADDRESS") } else { word.to_owned() }
     };
     text.split(' ').map(part).collect::<Vec<_>>().join(" ")
@@ -160,8 +161,16 @@ fn kind(problem: &Problem, setting: &Setting) -> Kind {
         ProblemKind::NothingStarted => Kind::NothingStarted,
         ProblemKind::Killed | ProblemKind::TaskKilled => Kind::Killed,
         ProblemKind::System(errno) if remedy(errno).is_some() => Kind::System(errno),
-        ProblemKind::System(_) | ProblemKind::Silent | ProblemKind::StepCancelled | ProblemKind::Other => {
-            if setting.local { Kind::Other } else { kind_of_text(problem) }
+        ProblemKind::System(_)
+        | ProblemKind::Silent
+        | ProblemKind::StepCancelled
+        | ProblemKind::NotInstalled
+        | ProblemKind::Other => {
+            if setting.local {
+                Kind::Other
+            } else {
+                kind_of_text(problem)
+            }
         }
     }
 }
@@ -216,8 +225,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
         Kind::NotLinked => format!(
-            "if {host} answers \"{by_hand}\" at once, check for a firewall between it and its parent; --interface \
-             chooses another network"
+            "is the node up? Try \"{by_hand}\"; if {host} answers at once, check for a firewall between it and its parent; \
+             --interface chooses another network"
         ),
         Kind::Busy => {
             "its sshd, or that of a jump host, refuses more simultaneous log-ins; raise MaxStartups in its sshd_config"
@@ -249,6 +258,12 @@ mod tests {
         assert_eq!(replace_word("c: code of c", "c", "HOST"), "HOST: code of HOST");
         assert_eq!(replace_word("n1 and n10, n1", "n1", "HOST"), "HOST and n10, HOST");
         assert_eq!(replace_word("aa", "a", "HOST"), "aa");
+    }
+
+    #[test]
+    fn addresses_are_replaced_with_and_without_a_prefix() {
+        let text = "it has eth0 10.77.0.1/16, eth0 fe80::1/64 (down), not 10.77.0.2";
+        assert_eq!(without_addresses(text), "it has eth0 ADDRESS/16, eth0 ADDRESS/64 (down), not ADDRESS");
     }
 
     fn setting() -> Setting {
@@ -308,7 +323,10 @@ mod tests {
             ("Host key verification failed.", "ssh-keyscan n5 >> ~/.ssh/known_hosts"),
             ("ssh: Could not resolve hostname n5: Name or service not known", "\"getent hosts n5\" must find it"),
             ("ssh: connect to host n5 port 22: No route to host", "is the node up?"),
-            ("its agent did not connect to its parent within 60 s", "if n5 answers \"ssh root@n5 true\" at once"),
+            (
+                "its agent did not connect to its parent within 60 s",
+                "is the node up? Try \"ssh root@n5 true\"; if n5 answers at once",
+            ),
             ("its remote shell did not start an agent within 60 s", "--interface chooses another network"),
             (
                 "its remote shell did not start an agent within 60 s: root@n5: Permission denied (publickey).",

@@ -52,6 +52,8 @@ impl Notes {
                 }
                 Vec::new()
             }
+            // Only wireup doctor shows it.
+            Note::Dialled { .. } => Vec::new(),
             Note::Sent { agent } => {
                 if setting.verbose {
                     self.sent.push(*agent);

@@ -17,6 +17,7 @@
 
 mod bruck;
 pub mod choice;
+mod direct;
 mod peers;
 mod refused;
 mod ring;
@@ -24,26 +25,11 @@ mod rounds;
 mod tree;
 mod whole;
 
+pub use direct::{DIRECT, find, fitting, schemes};
 pub use peers::{PeerSet, Progress, Receiver, Rules, Sender};
 pub use refused::Refused;
-pub use rounds::{Direct, Message, Rounds, Step, find, fitting};
+pub use rounds::{Direct, Message, Rounds, Step};
 pub use whole::Allgather;
-
-use wireup_wire::collective::{Algorithm, ExchangeScheme};
-
-/// The algorithms over direct links. To add one, add a file with a [`Rounds`] and a line here: its name for
-/// `--exchange` and a unique number.
-pub const DIRECT: &[Direct] = &[
-    // A number of `Algorithm::COUNT_MAX` or more does not compile.
-    Direct::of::<ring::Ring>("ring", Algorithm::RING),
-    Direct::of::<bruck::Bruck>("log", Algorithm::BRUCK),
-];
-
-/// The values of `--exchange` and their meaning.
-pub fn schemes() -> impl Iterator<Item = (&'static str, ExchangeScheme)> {
-    let direct = DIRECT.iter().map(|direct| (direct.name, ExchangeScheme::Direct(direct.algorithm)));
-    [("auto", ExchangeScheme::Auto), ("tree", ExchangeScheme::Tree)].into_iter().chain(direct)
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! The interface of an algorithm over direct links.
 
-use super::{DIRECT, Refused};
+use super::Refused;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wireup_wire::block;
-use wireup_wire::collective::{Algorithm, Collective, RoundTag};
+use wireup_wire::collective::Algorithm;
 use wireup_wire::rope::Rope;
 
 /// A message to another peer.
@@ -61,7 +61,7 @@ pub trait Rounds: Send {
     fn awaited(&self) -> Vec<u32>;
 }
 
-/// A line of the table [`DIRECT`].
+/// A line of the table of algorithms.
 pub struct Direct {
     /// The algorithm's name as a value of `--exchange`.
     pub name: &'static str,
@@ -76,25 +76,6 @@ impl Direct {
         let new: fn(u32, u32) -> Box<dyn Rounds> = |me, n| Box::new(R::new(me, n));
         Direct { name, algorithm, new, rounds: R::rounds, receivers: R::receivers }
     }
-}
-
-/// Looks up an algorithm's line in the table.
-///
-/// # Errors
-/// [`Refused::NoSuchAlgorithm`]: this version has no such algorithm.
-pub fn find(algorithm: Algorithm) -> Result<&'static Direct, Refused> {
-    let found = DIRECT.iter().find(|direct| direct.algorithm == algorithm);
-    found.ok_or(Refused::NoSuchAlgorithm(algorithm.number()))
-}
-
-/// The algorithm that `n` peers use when `wanted` is requested: Bruck's if `wanted` has more rounds than frames can
-/// number.
-///
-/// # Errors
-/// As [`find`].
-pub fn fitting(collective: Collective, wanted: Algorithm, n: u32) -> Result<&'static Direct, Refused> {
-    let direct = find(wanted)?;
-    if (direct.rounds)(n) < RoundTag::rounds_max(collective, wanted) { Ok(direct) } else { find(Algorithm::BRUCK) }
 }
 
 /// Refuses a payload whose number of blocks is not `expected`.

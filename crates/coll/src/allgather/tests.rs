@@ -12,7 +12,7 @@ use bytes::Bytes;
 use core::ops::Range;
 use proptest::prelude::*;
 use wireup_wire::block::{self, Block};
-use wireup_wire::collective::{Collective, RoundTag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag};
 use wireup_wire::ids::NodeId;
 use wireup_wire::rope::Rope;
 

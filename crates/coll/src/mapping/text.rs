@@ -4,7 +4,7 @@
 //! in the text as it is, without the wrap-around that MPICH's readers apply. A text that is too long for a value in
 //! this form is written with one round, which MPICH repeats.
 
-use super::{block_ranks, end_node};
+use super::block::{block_ranks, end_node};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;

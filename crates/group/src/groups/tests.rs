@@ -1,6 +1,7 @@
 use super::*;
 use crate::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift};
 use crate::reduce::{Number, Op, Reduce};
+use crate::request::WORLD;
 use crate::shape::powers;
 use crate::testing::{Bench, peer};
 use proptest::prelude::*;

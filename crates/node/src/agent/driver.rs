@@ -81,6 +81,9 @@ pub enum BeginError {
     Record { directory: String, error: io::Error },
     #[error("cannot connect to the parent agent: {problem}; {}", remedy::of_dialling(*.same_machine))]
     Dial { problem: String, same_machine: bool },
+    /// This agent has no address to connect from, or its parent none to connect to.
+    #[error("cannot connect to the parent agent: {0}")]
+    NoAddress(String),
     #[error("cannot listen for other agents: {0}")]
     Listen(String),
     #[error("cannot watch the Slurm step: {}", Advised(.0))]
@@ -163,7 +166,10 @@ impl AgentDriver {
 
     /// The parent cannot be reached.
     pub fn cannot_dial(&self, problem: String) -> BeginError {
-        BeginError::Dial { problem, same_machine: self.session().remote_shell.starter().same_machine }
+        match self.links.was_dialled_in_vain() {
+            true => BeginError::Dial { problem, same_machine: self.session().remote_shell.starter().same_machine },
+            false => BeginError::NoAddress(problem),
+        }
     }
 
     /// Dials the parent; `by_parent` is the field of the bootstrap message.

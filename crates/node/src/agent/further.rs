@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use wireup_os::local::{self, Letter};
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_wire::further::{Answer, HELLO_LEN_MAX, Hello};
+use wireup_wire::secondary_client::{Answer, HELLO_LEN_MAX, Hello};
 
 /// The beginning of the socket's name.
 const KIND: &[u8] = b"wireup-further-";

@@ -63,6 +63,8 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
+    /// Whether an address of another agent was dialled in vain, see [`LinkSet::was_dialled_in_vain`].
+    was_dialled_in_vain: bool,
     /// Time of the next check whether bytes were acknowledged (ns); set only while there may be unacknowledged bytes.
     look_ns: Option<u64>,
     spin: Spin,
@@ -104,6 +106,7 @@ impl LinkSet {
             hot: None,
             dirty: Vec::new(),
             unreachable: None,
+            was_dialled_in_vain: false,
             look_ns: None,
         }
     }
@@ -161,7 +164,6 @@ impl LinkSet {
         };
         let late: Vec<(LinkId, u64)> = self.links.iter().filter_map(late).collect();
         for (id, limit_ns) in late {
-            let limit_ns = limit_ns.min(self.config.start_timeout_ns);
             self.fail(id, LinkError::Late(Duration::from_nanos(limit_ns)), turn.reactor, turn.inputs);
         }
         if self.look_ns.is_some_and(|at| at <= now_ns) {
@@ -223,6 +225,11 @@ impl LinkSet {
     /// Why the parent cannot be reached: every address tried, with its problem.
     pub fn unreachable(&self) -> Option<&str> {
         self.unreachable.as_deref()
+    }
+
+    /// Whether some address did not answer as it should, which a firewall may have caused.
+    pub fn was_dialled_in_vain(&self) -> bool {
+        self.was_dialled_in_vain
     }
 }
 

@@ -87,7 +87,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match words[..] {
         [word] if word == remote::version() => {}
         [word, step::SEALED] if word == remote::version() => is_sealed = true,
-        [word, "report"] if word == remote::version() => return crate::doctor::serve(),
         ["verify", digest] => return verify(digest),
         _ => {
             // A caller of another version will send its own program.
@@ -99,7 +98,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
 }
 
 /// Prints why the agent cannot begin, and what to do. Returns the exit code.
-pub fn cannot_begin(error: &AgentError) -> u8 {
+fn cannot_begin(error: &AgentError) -> u8 {
     // Nothing can be done if the remote shell is gone.
     let _ = writeln!(io::stderr(), "wireup agent: {error}");
     CANNOT_BEGIN
@@ -134,7 +133,7 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
     let node = starters::own_node();
     let silence_max = if starters::is_in_step() { step::SILENCE_MAX } else { SILENCE_MAX };
-    let begun = read_bootstrap(ReadTimeout::with(io::stdin(), silence_max), is_sealed);
+    let begun = read_bootstrap(ReadTimeout::new(io::stdin(), silence_max), is_sealed);
     let ended = begun.and_then(|bootstrap| match bootstrap {
         Some(bootstrap) => begin(bootstrap, node.as_deref(), Born { process_ns, bootstrap_ns: monotonic_ns() }),
         None => Ok(()),
@@ -207,15 +206,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 }
 
 /// Reads the bootstrap message; `None`: the call only asked whether an agent could start here (a probe).
-fn read_bootstrap(input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
-    Ok(match read_message(input, is_sealed)? {
-        None => None,
-        Some(body) => Some(Bootstrap::decode_body(&body)?),
-    })
-}
-
-/// The body of a start message; `None`: the message has no body.
-pub fn read_message(mut input: impl Read, is_sealed: bool) -> Result<Option<Zeroizing<Vec<u8>>>, AgentError> {
+fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     input.read_exact(&mut header)?;
     let lengths = Bootstrap::decode_header(&header)?;
@@ -238,7 +229,7 @@ pub fn read_message(mut input: impl Read, is_sealed: bool) -> Result<Option<Zero
     } else if lengths.credential > 0 {
         return Err(AgentError::Bootstrap(PeerError::Malformed));
     }
-    Ok(Some(body))
+    Ok(Some(Bootstrap::decode_body(&body)?))
 }
 
 #[cfg(test)]

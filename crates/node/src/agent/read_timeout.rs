@@ -1,10 +1,10 @@
-//! Reads standard input with a timeout between bytes, for a process called by a remote shell.
+//! Reads standard input with a timeout between bytes.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Longest wait for the next byte. The bytes follow directly behind the command; if the network has failed in between,
+/// Longest wait for the next byte where a remote shell has called. The bytes follow directly behind the command; if the network has failed in between,
 /// sshd would hold the connection for hours.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -14,12 +14,7 @@ pub struct ReadTimeout<F> {
 }
 
 impl<F: AsFd> ReadTimeout<F> {
-    pub fn new(input: F) -> Self {
-        ReadTimeout::with(input, SILENCE_MAX)
-    }
-
-    /// A reader for a process that no remote shell has called.
-    pub fn with(input: F, silence_max: Duration) -> Self {
+    pub fn new(input: F, silence_max: Duration) -> Self {
         ReadTimeout { input, silence_max }
     }
 }

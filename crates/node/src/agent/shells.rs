@@ -65,8 +65,8 @@ impl Shells {
     ) -> Result<(), SpawnError> {
         self.check_keeper()?;
         let stdin = match how {
-            How::Send => StdinKind::Program,
-            How::Plain | How::Look => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
+            How::Send if !session.installed_only => StdinKind::Program,
+            How::Plain | How::Look | How::Send => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
         let command = self.command(how, session, &[&remote::version()])?;
         let program =
@@ -173,8 +173,12 @@ impl Shells {
         }
     }
 
-    /// The command to execute on a host.
+    /// The command to execute on a host. Where the program is not to be sent, the host is only asked whether it runs
+    /// commands: it answers that it needs the program.
     fn command(&mut self, how: How, session: &SessionSpec, asked: &[&str]) -> Result<Vec<Vec<u8>>, SpawnError> {
+        if how == How::Send && session.installed_only {
+            return Ok(remote::asking());
+        }
         let command = self.own.command(how, &session.program, asked);
         command.map_err(|error| own_program(&error))
     }

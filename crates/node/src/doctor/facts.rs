@@ -1,20 +1,96 @@
 //! Reads the facts about this machine that matter to a run.
 
-use super::report::{Address, Cache, Facts, Limits, LimitsOf, Space};
 use crate::agent::remote;
 use crate::transport::addresses::{self, SshConnection};
 use crate::transport::filter::Filter;
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::Resource;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_os::interfaces::{self, InterfaceAddress};
 
+/// Facts about one machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Facts {
+    pub version: String,
+    /// The build id, which tells builds of one version apart.
+    pub build: String,
+    pub arch: String,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    pub host: String,
+    pub user: u32,
+    /// CPUs that may be used.
+    pub cpus: u32,
+    pub limits: Limits,
+    /// Room in `/dev/shm`; `None`: there is no `/dev/shm`.
+    pub shm: Option<Space>,
+    pub memory_free: Option<u64>,
+    /// Addresses that children would be offered, best first.
+    pub offered: Vec<Address>,
+    /// The other addresses, each with the reason.
+    pub left_out: Vec<(Address, String)>,
+    /// Why no address is offered.
+    pub nothing_offered: Option<String>,
+    pub cache: Cache,
+    /// The wall clock, ns since 1970.
+    pub clock_ns: u64,
+    /// Why ranks could not work in the directory.
+    pub cwd_problem: Option<String>,
+}
+
+/// `None` in a limit: unlimited.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Limits {
+    pub open_files: LimitsOf,
+    pub processes: LimitsOf,
+    pub locked_memory: LimitsOf,
+    pub core: LimitsOf,
+    pub stack: LimitsOf,
+    /// Processes and threads of the control group.
+    pub pids_max: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LimitsOf {
+    pub soft: Option<u64>,
+    pub hard: Option<u64>,
+}
+
+/// Sizes of a file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Address {
+    pub interface: String,
+    pub ip: IpAddr,
+}
+
+/// The place where a program that is sent would be stored.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cache {
+    pub path: String,
+    pub free: Option<u64>,
+    /// Why nothing could be stored there.
+    pub problem: Option<String>,
+}
+
 /// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as the user wrote it;
-/// `ssh` tells how this process was reached.
-pub fn read(interface: Option<&str>, ssh: Option<SshConnection>, cwd: &Path) -> Facts {
+/// `ssh` tells how this machine was reached, `variable` has the environment of the user's log-in.
+pub fn read(
+    interface: Option<&str>,
+    ssh: Option<SshConnection>,
+    cwd: &Path,
+    variable: &dyn Fn(&str) -> Option<OsString>,
+) -> Facts {
     let own = interfaces::addresses().unwrap_or_default();
     let filter = interface.and_then(|text| Filter::parse(text).ok());
     let offered = addresses::offered(&own, filter.as_ref(), ssh.map(|ssh| ssh.server), false);
@@ -39,7 +115,7 @@ pub fn read(interface: Option<&str>, ssh: Option<SshConnection>, cwd: &Path) -> 
         offered: offered.iter().map(|ip| address(*ip, &own)).collect(),
         left_out: left_out.map(|own| (address_of(own), why_left_out(own, filter.as_ref()).into())).collect(),
         nothing_offered,
-        cache: cache(),
+        cache: cache(variable),
         clock_ns: wall_clock_ns(),
         cwd_problem: directory_problem(cwd),
     }
@@ -112,8 +188,8 @@ fn space(path: &Path) -> Option<Space> {
 }
 
 /// The cache in which `remote` stores programs.
-fn cache() -> Cache {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+fn cache(variable: &dyn Fn(&str) -> Option<OsString>) -> Cache {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let Some(place) = base.map(|base| base.join("wireup")) else {
         return Cache { path: String::new(), free: None, problem: Some("HOME is not set".into()) };
@@ -144,13 +220,14 @@ mod tests {
 
     #[test]
     fn facts_and_directory_problems_of_this_machine_are_read() {
-        let facts = read(None, None, Path::new("/nowhere at all"));
+        let facts = read(None, None, Path::new("/nowhere at all"), &|name| std::env::var_os(name));
         assert!(facts.cpus > 0 && facts.kernel.starts_with("Linux ") && facts.clock_ns > 0, "{facts:?}");
         assert_eq!(facts.cwd_problem.as_deref(), Some("does not exist"));
         assert_eq!(directory_problem(Path::new("/")), None);
         assert!(directory_problem(Path::new("/proc/self/stat")).is_some());
-        let nothing = read(Some("no-such-if"), None, Path::new("/"));
+        let nothing = read(Some("no-such-if"), None, Path::new("/"), &|_| None);
         assert!(nothing.offered.is_empty() && nothing.nothing_offered.is_some(), "{nothing:?}");
+        assert_eq!(nothing.cache.problem.as_deref(), Some("HOME is not set"));
     }
 
     #[test]

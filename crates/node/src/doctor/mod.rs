@@ -1,28 +1,16 @@
-//! `wireup doctor`: checks whether a run could start on these machines, and what problems it would have.
+//! What `wireup doctor` does on a node: `rank` is the program that its job runs there, one rank on each node.
 //!
 //! ```text
-//!   doctor ── remote shell, as in a run ──► wireup agent VERSION report     the question is on its standard input
-//!          ◄── lines on standard output: facts, then whether it reached the doctor, then whether it reached its neighbour
-//!          ◄── a TCP connection to the addresses of a parent, dialled as by a child
-//!                                                      node ── remote shell ──► its neighbour
+//!   doctor ── standard input: Question ──► rank ── remote shell (probe) ──► the node of the next rank
+//!          ◄── standard output: Report as a line of JSON, with the facts, then with the result of the probe
 //! ```
 //!
-//! The answers are interpreted elsewhere. Cost: two messages and a connection per host, one probe between neighbours.
+//! The doctor itself (`cli`) starts the agents and the job, and judges the facts. Cost: two lines for each node, and
+//! one call of the remote shell between neighbours.
 
-mod back;
-mod calls;
-mod examine;
 mod facts;
-mod guests;
-mod onward;
-mod report;
-mod serve;
+mod rank;
+mod shell_probe;
 
-pub use calls::End;
-pub use examine::{ExamineError, Plan, Seen, examine};
-pub use facts::read as facts_here;
-pub use report::{Address, Back, Cache, Facts, Limits, LimitsOf, Space};
-pub use serve::main as serve;
-
-#[cfg(test)]
-mod tests;
+pub use facts::{Address, Cache, Facts, Limits, LimitsOf, Space, read as facts_here, wall_clock_ns};
+pub use rank::{Question, Report, main as rank};

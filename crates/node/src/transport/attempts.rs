@@ -5,7 +5,7 @@
 //! socket and no clock.
 
 use std::collections::VecDeque;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 /// Time until the next attempt starts while one is in progress (ns): RFC 8305's "Connection Attempt Delay".
 const STAGGER_NS: u64 = 250_000_000;
@@ -64,22 +64,29 @@ impl<W: Display> Attempts<W> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
 
+    /// Whether any candidate was tried.
+    pub fn has_tried(&self) -> bool {
+        !self.tried.is_empty()
+    }
+
     /// Whether all candidates have failed.
     pub fn is_over(&self) -> bool {
         self.under_way == 0 && self.waiting.is_empty()
     }
 
+    /// The description of the candidate of an attempt.
+    pub fn tried(&self, attempt: Attempt) -> &str {
+        &self.tried[attempt.0]
+    }
+
+    /// Every candidate that has failed so far, with its problem.
+    pub fn failed(&self) -> String {
+        self.failures.join("; ")
+    }
+
     /// A text with every candidate that was tried and its problem, if all candidates have failed.
     pub fn over(&self) -> Option<String> {
-        if !self.is_over() {
-            return None;
-        }
-        let mut text = String::new();
-        for failure in &self.failures {
-            let semicolon = if text.is_empty() { "" } else { "; " };
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{semicolon}{failure}");
-        }
+        let text = self.is_over().then(|| self.failed())?;
         Some(if text.is_empty() { "it offers no address to connect to".into() } else { text })
     }
 }

@@ -6,7 +6,9 @@ mod confined;
 mod descendants;
 mod group_weight;
 mod isolated;
+mod limit;
 mod memory;
+mod pid;
 mod signals;
 mod slice;
 
@@ -16,7 +18,9 @@ pub use confined::{Confinement, confine};
 pub use descendants::{Identity, Killed, descendants, is_stopped, kill_descendants, start_ticks, tree};
 pub use group_weight::set_group_nice;
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};
+pub use limit::limit;
 pub use memory::ran_out_of_memory;
+pub use pid::{kill, kill_group, open_pid, own_pid};
 pub use signals::{
     SavedMask, SignalFd, block_all_signals, end_by, ignore, ignore_write_errors, is_ignored, reset_dispositions,
     restore_write_errors, unblock,
@@ -29,7 +33,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
 use std::io;
 use std::iter;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -40,21 +44,6 @@ pub struct OpenFiles {
     pub soft_before: u64,
     /// The soft limit now, equal to the hard limit.
     pub soft_now: u64,
-}
-
-/// A limit of this process. The function of `rustix` panics if a sandbox refuses the call.
-///
-/// # Errors
-/// A sandbox refuses it.
-pub fn limit(resource: Resource) -> io::Result<Rlimit> {
-    let mut bounds = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    let new = std::ptr::null::<libc::rlimit64>();
-    // SAFETY: the kernel reads no new limit and writes the old one to `bounds`.
-    if unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource as u32, new, &raw mut bounds) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let bound = |number| (number != libc::RLIM64_INFINITY).then_some(number);
-    Ok(Rlimit { current: bound(bounds.rlim_cur), maximum: bound(bounds.rlim_max) })
 }
 
 /// Raises the soft limit of open files to the hard one.
@@ -80,11 +69,6 @@ pub fn set_subreaper() -> io::Result<()> {
 pub fn set_name(name: &std::ffi::CStr) {
     // The name is only for people, so failure does not matter.
     let _ = rustix::thread::set_name(name);
-}
-
-/// The pid of this process.
-pub fn own_pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
 /// The leader of this process's session (usually its log-in shell), which may have ended; `None`: the leader is outside
@@ -255,31 +239,6 @@ pub fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Sends a signal to one process.
-///
-/// # Errors
-/// `ESRCH`: no such process. `EPERM`: it belongs to another user.
-pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
-    kill_raw(pid as i32, signal)
-}
-
-/// Sends a signal to a process group.
-///
-/// # Errors
-/// Those of [`kill`].
-pub fn kill_group(group: u32, signal: i32) -> io::Result<()> {
-    kill_raw(-(group as i32), signal)
-}
-
-fn kill_raw(target: i32, signal: i32) -> io::Result<()> {
-    assert!(target.unsigned_abs() > 1, "a signal needs one process or one group, not all processes or init");
-    // SAFETY: `kill` touches no memory.
-    match unsafe { libc::kill(target, signal) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -372,15 +331,6 @@ fn ended(status: WaitStatus) -> Ended {
 
 /// The bit of a wait status that marks a core dump (`WCOREFLAG`).
 const CORE_DUMPED: i32 = 0x80;
-
-/// A descriptor (pidfd) that becomes readable when the process has ended.
-///
-/// # Errors
-/// Linux before 5.3, or the process has ended and been reaped.
-pub fn open_pid(pid: u32) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
-    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
-}
 
 #[cfg(test)]
 mod tests;

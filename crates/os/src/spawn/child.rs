@@ -5,6 +5,7 @@
 //! until its last step but one.
 
 use super::limits::One;
+use super::program::SHELL;
 use super::raw::syscall;
 use super::{Session, Step};
 use crate::process::Attributes;
@@ -143,9 +144,6 @@ fn is_text(path: *const c_char) -> bool {
     let start = start.get(..read.unwrap_or(0)).unwrap_or_default();
     start.iter().take_while(|byte| **byte != b'\n').all(|byte| *byte != 0)
 }
-
-/// Runs scripts without `#!`, as in `execvp`.
-pub(super) const SHELL: &std::ffi::CStr = c"/bin/sh";
 
 fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     match call(Step::Execute, libc::SYS_execve, [path as usize, argv as usize, envp as usize, 0]) {

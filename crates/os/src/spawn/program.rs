@@ -1,9 +1,11 @@
 //! Prepares the properties that several children share: path, arguments, directory, environment.
 
-use super::child::SHELL;
 use libc::c_char;
 use std::collections::HashMap;
-use std::ffi::{CString, NulError};
+use std::ffi::{CStr, CString, NulError};
+
+/// Runs scripts without `#!`, as in `execvp`.
+pub(super) const SHELL: &CStr = c"/bin/sh";
 
 /// A program with its arguments, prepared once and started any number of times.
 pub struct Program {

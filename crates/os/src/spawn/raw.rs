@@ -3,11 +3,10 @@
 //! The C library would write `errno` into thread-local storage that parent and child share here, and
 //! may take locks; musl's `clone` also refuses the flags used here. These calls touch registers only.
 
-use super::child::Task;
 use libc::{c_int, c_long};
 
-/// The child's entry point; it never returns.
-pub(super) type Entry = extern "C" fn(*mut Task) -> !;
+/// The child's entry point, which gets the spawner's pointer; it never returns.
+pub(super) type Entry<T> = extern "C" fn(*mut T) -> !;
 
 #[cfg(target_arch = "x86_64")]
 /// # Safety
@@ -41,7 +40,7 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 /// `entry` never returns. What `entry` needs of the task, and the stack, stay valid until the process no longer uses
 /// our memory.
 #[inline(never)]
-pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
+pub(super) unsafe fn clone<T>(flags: c_int, top: *mut u8, entry: Entry<T>, task: *mut T, cleared: *mut u32) -> isize {
     let result;
     // SAFETY: the parent only makes a system call. The child has the same registers except `rax` and the stack pointer,
     // and calls `entry` from there, with a return address that is never used. `rcx` and `r11`, which the kernel
@@ -99,7 +98,7 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 /// # Safety
 /// As for x86-64.
 #[inline(never)]
-pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
+pub(super) unsafe fn clone<T>(flags: c_int, top: *mut u8, entry: Entry<T>, task: *mut T, cleared: *mut u32) -> isize {
     let result;
     // SAFETY: the parent only makes a system call. The child has the same registers except `x0` and the stack pointer,
     // and calls `entry` from there.

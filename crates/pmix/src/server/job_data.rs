@@ -13,8 +13,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
 use wireup_coll::mapping::Mapping;
-use wireup_wire::across::Parent;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::inter_job::Parent;
 use wireup_wire::pmix::{App, Begin};
 use wireup_wire::rank_address;
 
@@ -189,7 +189,7 @@ impl Own<'_> {
 /// Where the socket listens that the rank has had from its start: for C programs each address of its host as a `struct
 /// sockaddr`, for others the best one as text.
 fn add_address(data: &mut Infos, row: &[u8], local_rank: LocalRank, own_host: u64) {
-    let address = rank_address::further(row, local_rank.0.into());
+    let address = rank_address::shift_port(row, local_rank.0.into());
     let candidates = address.map(|address| rank_address::candidates(&address, own_host)).unwrap_or_default();
     if let Some(best) = candidates.first() {
         let raw: Vec<Vec<u8>> = candidates.iter().map(rank_address::sockaddr).collect();

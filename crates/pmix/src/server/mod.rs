@@ -21,6 +21,7 @@ mod open_mpi;
 mod others;
 mod setup;
 mod state;
+mod tickets;
 mod upcalls;
 
 use acks::Acks;

@@ -12,12 +12,12 @@
 //! ```
 
 use super::state::Server;
+use super::tickets::{OPEN_MAX, State, Ticket};
 use crate::infos::c_text;
 use crate::outbox::DATA_LEN_MAX;
 use crate::read::slice;
 use crate::sys::constants::status;
 use bytes::Bytes;
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -27,67 +27,6 @@ use wireup_wire::pmix::{FromServer, Status, Wanted};
 /// How long a request without a timeout waits for its key once the rank has committed something: as long as the library
 /// waits for a key of a rank on its own node.
 const KEY_WAIT: Duration = Duration::from_secs(2);
-
-/// Most open requests: as many as a node may have outstanding, see [`wireup_wire::limits::PMIX_ASKS_MAX`].
-const OPEN_MAX: usize = wireup_wire::limits::PMIX_ASKS_MAX;
-
-/// Open requests of other nodes.
-#[derive(Default)]
-pub struct Tickets {
-    /// Open requests by a number of this process, which the library passes back as a pointer.
-    open: HashMap<usize, Ticket>,
-    next: usize,
-    /// Requests that wait for a key, each with the time until which it waits.
-    late: BTreeSet<(Instant, usize)>,
-    /// Ranks of this node that will not commit any more.
-    left: HashSet<Rank>,
-}
-
-struct Ticket {
-    /// The agent's number for the request.
-    request: u64,
-    wanted: Wanted,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The rank has not committed anything; the library answers when it has.
-    Held,
-    /// The rank has committed something, but not the wanted key.
-    Late { until: Instant },
-    /// The library is asked for the data: whatever it answers is the answer.
-    Fetched,
-}
-
-impl Tickets {
-    fn insert(&mut self, ticket: Ticket) -> usize {
-        self.next = self.next.wrapping_add(1);
-        self.open.insert(self.next, ticket);
-        self.next
-    }
-
-    fn set(&mut self, number: usize, state: State) {
-        let Some(ticket) = self.open.get_mut(&number) else { return };
-        if let State::Late { until } = ticket.state {
-            self.late.remove(&(until, number));
-        }
-        if let State::Late { until } = state {
-            self.late.insert((until, number));
-        }
-        ticket.state = state;
-    }
-
-    fn remove(&mut self, number: usize) -> Option<Ticket> {
-        self.set(number, State::Fetched);
-        self.open.remove(&number)
-    }
-
-    /// When the first request that waits for a key has waited long enough; `None`: none waits.
-    pub fn first_late(&self) -> Option<Instant> {
-        self.late.first().map(|(until, _)| *until)
-    }
-}
 
 impl Server {
     /// Asks the library for the data that a rank of this node has committed. To be called by the main thread.

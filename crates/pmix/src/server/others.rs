@@ -8,29 +8,14 @@ use super::job_data::{Facts, other_infos};
 use super::state::Server;
 use crate::infos::c_text;
 use crate::sys::types::Status;
-use std::collections::HashSet;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::across::OtherJob;
 use wireup_wire::ids::NodeId;
+use wireup_wire::inter_job::OtherJob;
 
 /// The callback of a call for whose result nobody waits.
 unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
-
-#[derive(Default)]
-pub struct Others(Mutex<HashSet<String>>);
-
-impl Others {
-    pub fn has(&self, nspace: &str) -> bool {
-        self.lock().contains(nspace)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Server {
     /// Registers another job of which the agent tells.

@@ -1,8 +1,7 @@
 //! State shared by upcalls and answers: one server per process, since the library's upcalls carry no pointer of ours.
 
-use super::modex::Tickets;
-use super::others::Others;
-use crate::infos::proc_name;
+use super::tickets::Tickets;
+use crate::infos::{Infos, proc_name};
 use crate::library::Library;
 use crate::outbox::{DATA_LEN_MAX, Outbox};
 use crate::read::text_in;
@@ -10,7 +9,7 @@ use crate::sys::constants::{rank, status};
 use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, SpawnCallback, Status};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,6 +32,20 @@ pub struct Server {
     pub others: Others,
     asked: Mutex<PendingRequests>,
     requests: Mutex<Tickets>,
+}
+
+/// The names of other jobs that the library knows.
+#[derive(Default)]
+pub struct Others(Mutex<HashSet<String>>);
+
+impl Others {
+    pub fn has(&self, nspace: &str) -> bool {
+        self.lock().contains(nspace)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Facts about the job that are needed after registration.
@@ -96,7 +109,17 @@ pub enum Waiting {
         wants_context: bool,
         until: Option<Instant>,
     },
-    Query(super::upcalls::query::Query),
+    Query(Query),
+}
+
+/// A query in progress.
+pub struct Query {
+    pub callback: Callback<InfoCallback>,
+    /// Keys not answered yet; the last one is next.
+    pub open: Vec<CString>,
+    pub found: Infos,
+    /// Whether some key was unknown.
+    pub missed: bool,
 }
 
 /// The members of a collective.

@@ -7,11 +7,11 @@ use crate::io::{Output, Stream};
 use crate::outbox::control_frame;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_wire::across::Report;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
+use wireup_wire::inter_job::Report;
 use wireup_wire::names::{Ask, Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, Note};
 

@@ -33,7 +33,7 @@ impl Clients {
     }
 
     pub fn get_mut(&mut self, client: Client) -> Option<&mut PmiLink> {
-        if client.is_further() { self.further.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
+        if client.is_secondary() { self.further.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
     }
 
     /// The conversation over a rank's inherited socket.

@@ -60,7 +60,7 @@ impl Endpoints {
 
     /// The address at which a local rank listens.
     pub fn own(&self, local: LocalRank) -> Option<Bytes> {
-        rank_address::further(&self.own, local.0.into()).map(Bytes::from)
+        rank_address::shift_port(&self.own, local.0.into()).map(Bytes::from)
     }
 
     pub fn secret(&self) -> &[u8] {

@@ -287,7 +287,7 @@ impl PmiServer {
     pub fn on_closed(&mut self, client: Client) -> bool {
         let was_member = self.clients.get_mut(client).is_some_and(|link| link.close().is_member());
         self.addresses.on_closed(client);
-        if client.is_further() {
+        if client.is_secondary() {
             self.clients.forget(client);
         } else {
             self.attrs.on_gone(client.local);

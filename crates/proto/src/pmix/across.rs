@@ -7,8 +7,8 @@ use super::from_server::before_library;
 use super::step::{Step, Steps};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
-use wireup_wire::across::{Fetch, Joint, Order, Report};
 use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::inter_job::{Fetch, Joint, Order, Report};
 use wireup_wire::names::{Answer, Ask, Asker};
 use wireup_wire::pmix::ToServer;
 

@@ -2,9 +2,9 @@
 //! order, lengths are within bounds.
 
 use crate::job::facts::{Facts, View};
-use wireup_wire::across::Purpose;
 use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::Rank;
+use wireup_wire::inter_job::Purpose;
 use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, PMIX_KEY_LEN_MAX, STDIO_CHUNK_MAX};
 use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
@@ -128,7 +128,7 @@ fn runs(ranks: &[Rank]) -> Vec<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::across::Joint;
+    use wireup_wire::inter_job::Joint;
 
     #[test]
     fn consecutive_ranks_are_one_run() {

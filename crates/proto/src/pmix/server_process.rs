@@ -12,7 +12,7 @@ use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
 use crate::plan::{app_of, kernel_session};
 use bytes::Bytes;
-use wireup_wire::across::Parent;
+use wireup_wire::inter_job::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::peer::{Cause, Control, Note, Opened, PmixFault, PmixProblem, SpawnError};

@@ -1,6 +1,6 @@
 //! Describes a job for the PMIx servers of other jobs.
 
-use wireup_wire::across::{OtherJob, Parent};
+use wireup_wire::inter_job::{OtherJob, Parent};
 use wireup_wire::job::{AppSpec, JobSpec};
 use wireup_wire::pmix::App;
 

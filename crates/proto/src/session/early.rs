@@ -10,9 +10,9 @@ use crate::job::JobInput;
 use crate::pmi_server::all_left;
 use crate::pmix::{Remains, modex_frame, modex_gone, report_of_gone};
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::across::Order;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::inter_job::Order;
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Answer, Down};
@@ -262,9 +262,9 @@ mod tests {
     use super::*;
     use crate::outbox::control_frame;
     use crate::testing::{Bench, Part, Scene};
-    use wireup_wire::across::Report;
     use wireup_wire::frame::Class;
     use wireup_wire::ids::Rank;
+    use wireup_wire::inter_job::Report;
     use wireup_wire::names::Asker;
     use wireup_wire::pmix::{Status, Wanted};
 

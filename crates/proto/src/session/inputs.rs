@@ -4,8 +4,8 @@
 
 /// Inputs of the part for PMIx collectives between several jobs, at the root.
 pub mod across {
-    use wireup_wire::across::{Fetch, Joint, Report};
     use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::inter_job::{Fetch, Joint, Report};
     use wireup_wire::names::Asker;
 
     pub enum Input {

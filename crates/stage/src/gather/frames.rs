@@ -1,34 +1,23 @@
-//! What a node writes while its files are gathered.
+//! What a node writes while its files are gathered: frames (postcard), each behind its length (`u32`, little-endian).
 //!
-//! ```text
-//!   +--------+------+---------------------------+   kind 1: a file, folder or link (postcard); a file's data follow
-//!   | length | kind | body: `length` bytes      |        2, 3: data of the file, as they are or packed by LZ4: offset u64, then the bytes
-//!   | u32 LE | u8   |                           |        4: all of it has been sent: its digest; 5: what cannot be
-//!   +--------+------+---------------------------+           gathered; 6: how often a rule matched; 7: the end
-//! ```
+//! A file is its [`Begin`], pieces of its data and an end. A file without its end is not kept: it could not be read, or
+//! it has changed meanwhile and begins again.
 //!
-//! A file without its digest is not kept: it could not be read, or it has changed meanwhile and begins again.
+//! The data have no digest. A frame passes through the pipe of the rank that sends it and then through links between
+//! agents, which authenticate every byte (with `--plain-links` the user has chosen to trust the network, as for all
+//! output of the job).
 
 use super::rule::PATH_LEN_MAX;
-use crate::set::{Digest, PIECE_LEN};
-use serde::{Deserialize, Serialize};
+use crate::set::PIECE_LEN;
+use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use thiserror::Error;
 
-const HEAD_LEN: usize = 5;
-const OFFSET_LEN: usize = 8;
-/// A piece that LZ4 makes larger travels as it is; everything else is shorter.
-const BODY_LEN_MAX: usize = OFFSET_LEN + PIECE_LEN;
+const HEAD_LEN: usize = 4;
+/// A piece that LZ4 makes larger travels as it is, behind its offset and length; every other frame is shorter.
+const BODY_LEN_MAX: usize = PIECE_LEN + 32;
 /// A piece is packed if that saves a sixteenth (chosen): otherwise unpacking costs more than it saves.
 const PACKED_SHARE: usize = 16;
-
-const BEGIN: u8 = 1;
-const PLAIN: u8 = 2;
-const PACKED: u8 = 3;
-const END: u8 = 4;
-const PROBLEM: u8 = 5;
-const MATCHED: u8 = 6;
-const DONE: u8 = 7;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Kind {
@@ -69,43 +58,70 @@ impl Begin {
     }
 }
 
-#[derive(PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Frame<'a> {
     Begin(Begin),
-    Bytes { offset: u64, bytes: Cow<'a, [u8]> },
-    End(Digest),
-    Problem { node: u32, text: String },
-    Matched { rule: u32, count: u64 },
+    /// A piece of the file's data; holes of the file are in no piece.
+    Data {
+        offset: u64,
+        /// By LZ4. [`Frames`] unpacks.
+        is_packed: bool,
+        #[serde(borrow, serialize_with = "at_once")]
+        bytes: Cow<'a, [u8]>,
+    },
+    /// All of the file has been sent.
+    End,
+    /// What cannot be gathered.
+    Problem {
+        node: u32,
+        text: String,
+    },
+    /// How often a rule matched.
+    Matched {
+        rule: u32,
+        count: u64,
+    },
     Done,
+}
+
+/// As bytes, not as a sequence of numbers.
+fn at_once<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
 }
 
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("its answer is malformed")]
 pub struct Malformed;
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// A piece of at most [`PIECE_LEN`] bytes, packed if that pays.
+    pub fn data(offset: u64, bytes: &'a [u8]) -> Frame<'a> {
+        let packed = lz4_flex::compress(bytes);
+        let is_packed = packed.len() + bytes.len() / PACKED_SHARE < bytes.len();
+        Frame::Data { offset, is_packed, bytes: if is_packed { packed.into() } else { bytes.into() } }
+    }
+
     /// Adds the frame to `out`.
     ///
     /// # Panics
     /// Never: what is encoded is plain data.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let record = |kind, record: Result<Vec<u8>, postcard::Error>| (kind, record.expect("plain data"));
-        let (kind, body) = match self {
-            Frame::Begin(begin) => record(BEGIN, postcard::to_allocvec(begin)),
-            Frame::Bytes { offset, bytes } => {
-                let packed = lz4_flex::compress(bytes);
-                let is_smaller = packed.len() + bytes.len() / PACKED_SHARE < bytes.len();
-                let (kind, bytes) = if is_smaller { (PACKED, &packed[..]) } else { (PLAIN, &bytes[..]) };
-                (kind, [&offset.to_le_bytes(), bytes].concat())
+        let at = out.len() + HEAD_LEN;
+        out.extend_from_slice(&[0; HEAD_LEN]);
+        *out = postcard::to_extend(self, std::mem::take(out)).expect("plain data");
+        let len = (out.len() - at) as u32;
+        out[at - HEAD_LEN..at].copy_from_slice(&len.to_le_bytes());
+    }
+
+    fn decode(body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+        match postcard::from_bytes(body).map_err(|_| Malformed)? {
+            Frame::Begin(begin) if !begin.is_sound() => Err(Malformed),
+            Frame::Data { offset, is_packed: true, bytes } => {
+                let bytes = lz4_flex::decompress(&bytes, PIECE_LEN).map_err(|_| Malformed)?;
+                Ok(Frame::Data { offset, is_packed: false, bytes: bytes.into() })
             }
-            Frame::End(digest) => (END, digest.to_vec()),
-            Frame::Problem { node, text } => record(PROBLEM, postcard::to_allocvec(&(node, text))),
-            Frame::Matched { rule, count } => record(MATCHED, postcard::to_allocvec(&(rule, count))),
-            Frame::Done => (DONE, Vec::new()),
-        };
-        out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        out.push(kind);
-        out.extend_from_slice(&body);
+            frame => Ok(frame),
+        }
     }
 }
 
@@ -128,62 +144,13 @@ impl Frames {
     /// The bytes are no such stream. Nothing is to follow.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Malformed> {
         let Some((head, rest)) = self.buffer[self.used..].split_first_chunk::<HEAD_LEN>() else { return Ok(None) };
-        let (len, kind) = (u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize, head[4]);
+        let len = u32::from_le_bytes(*head) as usize;
         if len > BODY_LEN_MAX {
             return Err(Malformed);
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
         self.used += HEAD_LEN + len;
-        frame(kind, body).map(Some)
-    }
-}
-
-fn frame(kind: u8, body: &[u8]) -> Result<Frame<'_>, Malformed> {
-    match kind {
-        BEGIN => {
-            let begin: Begin = postcard::from_bytes(body).map_err(|_| Malformed)?;
-            if begin.is_sound() { Ok(Frame::Begin(begin)) } else { Err(Malformed) }
-        }
-        PLAIN | PACKED => {
-            let (offset, bytes) = body.split_first_chunk::<OFFSET_LEN>().ok_or(Malformed)?;
-            let bytes = match kind {
-                PACKED => Cow::Owned(lz4_flex::decompress(bytes, PIECE_LEN).map_err(|_| Malformed)?),
-                _ => Cow::Borrowed(bytes),
-            };
-            Ok(Frame::Bytes { offset: u64::from_le_bytes(*offset), bytes })
-        }
-        END => Ok(Frame::End(body.try_into().map_err(|_| Malformed)?)),
-        PROBLEM => {
-            let (node, text) = postcard::from_bytes(body).map_err(|_| Malformed)?;
-            Ok(Frame::Problem { node, text })
-        }
-        MATCHED => {
-            let (rule, count) = postcard::from_bytes(body).map_err(|_| Malformed)?;
-            Ok(Frame::Matched { rule, count })
-        }
-        DONE if body.is_empty() => Ok(Frame::Done),
-        _ => Err(Malformed),
-    }
-}
-
-/// The digest of a file: of what was announced, and of each piece of its data with its place.
-pub struct Hasher(blake3::Hasher);
-
-impl Hasher {
-    /// # Panics
-    /// Never: what is encoded is plain data.
-    pub fn new(begin: &Begin) -> Hasher {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&postcard::to_allocvec(begin).expect("plain data"));
-        Hasher(hasher)
-    }
-
-    pub fn add(&mut self, offset: u64, bytes: &[u8]) {
-        self.0.update(&offset.to_le_bytes()).update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
-    }
-
-    pub fn digest(&self) -> Digest {
-        *self.0.finalize().as_bytes()
+        Frame::decode(body).map(Some)
     }
 }
 
@@ -193,26 +160,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn begin(name: &[u8]) -> Begin {
-        let kind = Kind::File { len: 3 };
-        Begin {
-            rule: 0,
-            node: 1,
-            rank: 2,
-            name: name.to_vec(),
-            source: b"/s".to_vec(),
-            kind,
-            mode: 0o644,
-            modified: (1, 2),
-        }
+        let (name, source, kind) = (name.to_vec(), b"/s".to_vec(), Kind::File { len: 3 });
+        Begin { rule: 0, node: 1, rank: 2, name, source, kind, mode: 0o644, modified: (1, 2) }
     }
 
+    /// The second is as long as a frame can be.
     fn frames() -> Vec<Frame<'static>> {
-        let noise: Vec<u8> = (0..70_000u64).map(|at| (at * at % 251) as u8 ^ (at >> 8) as u8).collect();
+        let noise: Vec<u8> = (0..PIECE_LEN as u64).map(|at| (at * at % 251) as u8 ^ (at >> 8) as u8).collect();
+        let data = |offset, bytes: Vec<u8>| Frame::Data { offset, is_packed: false, bytes: bytes.into() };
         vec![
             Frame::Begin(begin(b"a/\xff")),
-            Frame::Bytes { offset: 7, bytes: noise.into() },
-            Frame::Bytes { offset: 1 << 40, bytes: vec![0; PIECE_LEN].into() },
-            Frame::End([3; 32]),
+            data(u64::MAX, noise),
+            data(1 << 40, vec![0; PIECE_LEN]),
+            Frame::End,
             Frame::Problem { node: 3, text: "no".into() },
             Frame::Matched { rule: 1, count: 5 },
             Frame::Done,
@@ -221,8 +181,20 @@ mod tests {
 
     fn encoded() -> Vec<u8> {
         let mut out = Vec::new();
-        frames().iter().for_each(|frame| frame.encode(&mut out));
+        for frame in &frames() {
+            match frame {
+                Frame::Data { offset, bytes, .. } => Frame::data(*offset, bytes).encode(&mut out),
+                frame => frame.encode(&mut out),
+            }
+        }
         out
+    }
+
+    #[test]
+    fn data_are_packed_if_that_pays() {
+        let is_packed = |bytes: &[u8]| matches!(Frame::data(0, bytes), Frame::Data { is_packed: true, .. });
+        assert!(is_packed(&[0; 1_000]) && !is_packed(b"abcdefgh") && !is_packed(b""));
+        assert!(encoded().len() < PIECE_LEN + PIECE_LEN / 16, "zeros are packed");
     }
 
     #[test]

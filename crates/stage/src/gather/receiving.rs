@@ -3,7 +3,7 @@
 //! Nothing is overwritten: where a file exists already, or two sources have one target, a line names both and the rest
 //! goes on.
 
-use super::frames::{Begin, Frame, Frames, Hasher, Kind};
+use super::frames::{Begin, Frame, Frames, Kind};
 use super::request::{Place, SENDERS_MAX, permission};
 use super::rule::Rule;
 use super::target::{Folder, Part};
@@ -67,7 +67,6 @@ struct Open {
     part: Part,
     begin: Begin,
     target: PathBuf,
-    hasher: Hasher,
 }
 
 impl Gathering {
@@ -106,7 +105,7 @@ impl Gathering {
         while own.end == End::None {
             let Gatherer { frames, open, end, name } = &mut own;
             match frames.next_frame() {
-                Ok(Some(frame)) => self.take(frame, open, end),
+                Ok(Some(frame)) => self.on_frame(frame, open, end),
                 Ok(None) => break,
                 Err(malformed) => {
                     *end = End::Broken;
@@ -125,16 +124,15 @@ impl Gathering {
         has_ended.then(|| permission(SENDERS_MAX.saturating_add(self.ended)))
     }
 
-    fn take(&mut self, frame: Frame, open: &mut Option<Open>, end: &mut End) {
-        if !matches!(frame, Frame::Bytes { .. } | Frame::End(_)) {
+    fn on_frame(&mut self, frame: Frame<'_>, open: &mut Option<Open>, end: &mut End) {
+        if !matches!(frame, Frame::Data { .. } | Frame::End) {
             self.abandon(open);
         }
         match frame {
             Frame::Begin(begin) => *open = self.on_begin(begin),
-            Frame::Bytes { offset, bytes } => {
+            Frame::Data { offset, bytes, .. } => {
                 let Some(own) = open else { return };
                 let Kind::File { len } = own.begin.kind else { return };
-                own.hasher.add(offset, &bytes);
                 if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > len) {
                     return self.give_up(open, "more arrived than was announced");
                 }
@@ -143,14 +141,7 @@ impl Gathering {
                     Err(error) => self.give_up(open, &error.to_string()),
                 }
             }
-            Frame::End(digest) => match open.take() {
-                Some(own) if own.hasher.digest() == digest => self.complete(own),
-                Some(own) => {
-                    *open = Some(own);
-                    self.give_up(open, "its data were damaged on their way");
-                }
-                None => {}
-            },
+            Frame::End => open.take().into_iter().for_each(|own| self.complete(own)),
             Frame::Problem { node, text } => {
                 let text = format!("node {}: {text}", self.name_of(node));
                 self.problem(text);
@@ -182,7 +173,8 @@ impl Gathering {
             Some(_) if begin.kind == Kind::Folder => {}
             Some(other) => {
                 let text = format!(
-                    "{} has two sources: {} was gathered, {} was not; give each its own folder with {{node}} or {{rank}}",
+                    "{} has two sources: {} was gathered, {} was not; give each its own folder with {{node}} or \
+                     {{rank}}",
                     target.display(),
                     self.shown(other.node, &other.path),
                     self.shown(begin.node, &begin.source),
@@ -212,7 +204,7 @@ impl Gathering {
             Ok(part) => {
                 self.targets.entry(target.clone()).or_insert(Source { is_whole: part.is_none(), ..source });
                 self.files += u64::from(matches!(begin.kind, Kind::Link(_)));
-                part.map(|part| Open { part, hasher: Hasher::new(&begin), begin, target })
+                part.map(|part| Open { part, begin, target })
             }
             Err(error) => {
                 self.refused(&begin, &target, &error);

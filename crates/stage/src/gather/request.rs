@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   +--------+-------------------+----------+----------+----
-//!   | length | request: postcard | u32 LE   | u32 LE   | …     the gatherers whose number is below the last of these may send
+//!   | length | request: postcard | u32 LE   | u32 LE   | …
 //!   | u32 LE |                   |          |          |
 //!   +--------+-------------------+----------+----------+----
+//!                                 the gatherers whose number is below the last of these may send
 //! ```
 
 use super::rule::Rule;
@@ -51,10 +52,17 @@ impl Place {
     }
 
     /// The ranks, with the numbers of their folders.
-    pub fn each_rank(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    fn each_rank(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.ranks
             .iter()
             .flat_map(|(first, count, folder)| (0..*count).map(move |at| (first.saturating_add(at), *folder)))
+    }
+
+    /// The ranks for which a rule means files of their own: if it does not depend on the rank, the first one of each
+    /// folder.
+    pub fn ranks_of(&self, rule: &Rule) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let (is_per_rank, mut last_folder) = (rule.is_per_rank(), None);
+        self.each_rank().filter(move |(_, folder)| is_per_rank || last_folder.replace(*folder) != Some(*folder))
     }
 }
 
@@ -111,6 +119,8 @@ mod tests {
         assert_eq!(place.ranks, [(8, 2, 0), (10, 1, 1), (20, 1, 1)]);
         assert_eq!(place.each_rank().collect::<Vec<_>>(), [(8, 0), (9, 0), (10, 1), (20, 1)]);
         let rules = vec![Rule::parse(b"a=>b").unwrap()];
+        assert_eq!(place.ranks_of(&rules[0]).collect::<Vec<_>>(), [(8, 0), (10, 1)]);
+        assert_eq!(place.ranks_of(&Rule::parse(b"{rank}=>b").unwrap()).count(), 4);
         let request = Request { rules, gatherers: vec![vec![place]], folders: vec![b"/w".to_vec()] };
         let bytes = [&request.encode()[..], &permission(2), &permission(4)].concat();
         let mut input = &bytes[..];

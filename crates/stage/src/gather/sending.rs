@@ -1,7 +1,7 @@
 //! A node's end: finds what the rules match, and sends it.
 
 use super::find::{Match, find};
-use super::frames::{Begin, Frame, Hasher, Kind};
+use super::frames::{Begin, Frame, Kind};
 use super::request::{Place, Request, await_permission};
 use super::rule::PATH_LEN_MAX;
 use crate::set::PIECE_LEN;
@@ -25,25 +25,21 @@ const READS_MAX: u32 = 3;
 pub fn gather(own: u32, input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
     let request = Request::read(input)?;
     await_permission(own, input)?;
-    let mut sending = Sending { output, frame: Vec::new(), piece: vec![0; PIECE_LEN] };
+    let mut sending = Sending { output: Output { stream: output, frame: Vec::new() }, piece: vec![0; PIECE_LEN] };
     let places = request.gatherers.get(own as usize).map_or(&[][..], Vec::as_slice);
     // Nodes that share a machine may mean the same files.
     let mut seen = BTreeSet::new();
     for (number, rule) in (0..).zip(&request.rules) {
         let mut count = 0;
         for place in places {
-            let mut last_folder = None;
-            for (rank, folder) in place.each_rank() {
-                if !rule.is_per_rank() && last_folder.replace(folder) == Some(folder) {
-                    continue;
-                }
+            for (rank, folder) in place.ranks_of(rule) {
                 let Some(cwd) = request.folders.get(folder as usize) else { continue };
                 let pattern = rule.pattern_of(rank, &place.name);
                 let mut failed = Vec::new();
                 let mut note = |path: &Path, error: &io::Error| failed.push(format!("{}: {error}", path.display()));
                 let found = find(&pattern, Path::new(OsStr::from_bytes(cwd)), &mut note);
                 for text in failed {
-                    sending.problem(place, text)?;
+                    sending.output.problem(place, text)?;
                 }
                 count += found.len() as u64;
                 for found in found {
@@ -53,10 +49,10 @@ pub fn gather(own: u32, input: &mut impl Read, output: &mut impl Write) -> io::R
                 }
             }
         }
-        sending.put(&Frame::Matched { rule: number, count })?;
+        sending.output.put(&Frame::Matched { rule: number, count })?;
     }
-    sending.put(&Frame::Done)?;
-    sending.output.flush()
+    sending.output.put(&Frame::Done)?;
+    sending.output.stream.flush()
 }
 
 /// What an entry is sent for.
@@ -67,53 +63,61 @@ struct For<'a> {
     rank: u32,
 }
 
-struct Sending<'a, W> {
-    output: &'a mut W,
+struct Output<'a, W> {
+    stream: &'a mut W,
     frame: Vec<u8>,
-    piece: Vec<u8>,
 }
 
-impl<W: Write> Sending<'_, W> {
-    fn put(&mut self, frame: &Frame) -> io::Result<()> {
+impl<W: Write> Output<'_, W> {
+    fn put(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         self.frame.clear();
         frame.encode(&mut self.frame);
-        self.output.write_all(&self.frame)
+        self.stream.write_all(&self.frame)
     }
 
     fn problem(&mut self, place: &Place, text: String) -> io::Result<()> {
         self.put(&Frame::Problem { node: place.node, text })
     }
 
+    fn failed(&mut self, place: &Place, path: &Path, error: io::Error) -> io::Result<()> {
+        self.problem(place, format!("{}: {error}", path.display()))
+    }
+}
+
+struct Sending<'a, W> {
+    output: Output<'a, W>,
+    piece: Vec<u8>,
+}
+
+impl<W: Write> Sending<'_, W> {
     /// A match that is a symbolic link counts as what it leads to.
     fn send_match(&mut self, rule: u32, place: &Place, rank: u32, found: &Match) -> io::Result<()> {
         let who = For { rule, place, rank };
         match stat(&found.path) {
             Ok(stat) if is_special(&stat) => {
-                self.problem(place, format!("{}: neither a file nor a folder", found.path.display()))
+                self.output.problem(place, format!("{}: neither a file nor a folder", found.path.display()))
             }
             Ok(stat) => self.send(who, &found.path, &found.name, &stat, true),
-            Err(error) => self.failed(place, &found.path, error.into()),
+            Err(error) => self.output.failed(place, &found.path, error.into()),
         }
-    }
-
-    fn failed(&mut self, place: &Place, path: &Path, error: io::Error) -> io::Result<()> {
-        self.problem(place, format!("{}: {error}", path.display()))
     }
 
     /// `is_named`: by a rule, not found in a folder.
     fn send(&mut self, who: For, path: &Path, name: &[u8], stat: &Stat, is_named: bool) -> io::Result<()> {
         if name.len() > PATH_LEN_MAX || path.as_os_str().len() > PATH_LEN_MAX {
-            return self.failed(who.place, path, io::ErrorKind::InvalidFilename.into());
+            return self.output.failed(who.place, path, io::ErrorKind::InvalidFilename.into());
         }
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.send_file(who, path, name, is_named),
             FileType::Directory => {
-                self.put(&Frame::Begin(begin(who, path, name, stat, Kind::Folder)))?;
+                self.output.put(&Frame::Begin(begin(who, path, name, stat, Kind::Folder)))?;
                 self.send_folder(who, path, name)
             }
             FileType::Symlink => match readlink(path, Vec::new()) {
-                Ok(target) => self.put(&Frame::Begin(begin(who, path, name, stat, Kind::Link(target.into_bytes())))),
-                Err(error) => self.failed(who.place, path, error.into()),
+                Ok(target) => {
+                    self.output.put(&Frame::Begin(begin(who, path, name, stat, Kind::Link(target.into_bytes()))))
+                }
+                Err(error) => self.output.failed(who.place, path, error.into()),
             },
             // Pipes, sockets and devices in folders.
             _ => Ok(()),
@@ -125,7 +129,7 @@ impl<W: Write> Sending<'_, W> {
             .and_then(|inside| inside.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>());
         let mut names = match names {
             Ok(names) => names,
-            Err(error) => return self.failed(who.place, path, error),
+            Err(error) => return self.output.failed(who.place, path, error),
         };
         names.sort_unstable();
         for inside in names {
@@ -134,7 +138,7 @@ impl<W: Write> Sending<'_, W> {
                 Ok(stat) => self.send(who, &at, &[name, b"/", inside.as_bytes()].concat(), &stat, false)?,
                 // It has just been removed.
                 Err(Errno::NOENT) => {}
-                Err(error) => self.failed(who.place, &at, error.into())?,
+                Err(error) => self.output.failed(who.place, &at, error.into())?,
             }
         }
         Ok(())
@@ -144,53 +148,41 @@ impl<W: Write> Sending<'_, W> {
         let follow = if follows { OFlags::empty() } else { OFlags::NOFOLLOW };
         let file = match open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow, Mode::empty()) {
             Ok(file) => File::from(file),
-            Err(error) => return self.failed(who.place, path, error.into()),
+            Err(error) => return self.output.failed(who.place, path, error.into()),
         };
         for _ in 0..READS_MAX {
             let before = fstat(&file)?;
             let len = before.st_size as u64;
-            let announced = begin(who, path, name, &before, Kind::File { len });
-            let hasher = Hasher::new(&announced);
-            self.put(&Frame::Begin(announced))?;
-            let digest = match self.send_data(&file, len, hasher)? {
-                Ok(digest) => digest,
-                Err(error) => return self.failed(who.place, path, error),
+            self.output.put(&Frame::Begin(begin(who, path, name, &before, Kind::File { len })))?;
+            let is_whole = match self.send_data(&file, len)? {
+                Ok(is_whole) => is_whole,
+                Err(error) => return self.output.failed(who.place, path, error),
             };
-            if let Some(digest) = digest.filter(|_| fstat(&file).is_ok_and(|after| state(&after) == state(&before))) {
-                return self.put(&Frame::End(digest));
+            if is_whole && fstat(&file).is_ok_and(|after| state(&after) == state(&before)) {
+                return self.output.put(&Frame::End);
             }
         }
-        self.problem(who.place, format!("{}: it changes while it is read", path.display()))
+        self.output.problem(who.place, format!("{}: it changes while it is read", path.display()))
     }
 
-    /// The digest of what was sent; nothing if the file has become shorter.
-    fn send_data(&mut self, file: &File, len: u64, mut hasher: Hasher) -> io::Result<io::Result<Option<[u8; 32]>>> {
+    /// `false`: the file has become shorter. The inner error: it cannot be read.
+    fn send_data(&mut self, file: &File, len: u64) -> io::Result<io::Result<bool>> {
         let mut offset = 0;
         while let Some((from, to)) = data(file, offset, len) {
             offset = from;
             while offset < to {
-                let mut piece = std::mem::take(&mut self.piece);
-                let room = piece.len().min((to - offset) as usize);
-                let read = file.read_at(&mut piece[..room], offset);
-                let sent = match &read {
-                    Ok(count @ 1..) => {
-                        hasher.add(offset, &piece[..*count]);
-                        offset += *count as u64;
-                        self.put(&Frame::Bytes { offset: offset - *count as u64, bytes: piece[..*count].into() })
-                    }
-                    _ => Ok(()),
-                };
-                self.piece = piece;
-                sent?;
-                match read {
-                    Ok(0) => return Ok(Ok(None)),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                let room = PIECE_LEN.min((to - offset) as usize);
+                let count = match file.read_at(&mut self.piece[..room], offset) {
+                    Ok(0) => return Ok(Ok(false)),
+                    Ok(count) => count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Ok(Err(error)),
-                }
+                };
+                self.output.put(&Frame::data(offset, &self.piece[..count]))?;
+                offset += count as u64;
             }
         }
-        Ok(Ok(Some(hasher.digest())))
+        Ok(Ok(true))
     }
 }
 

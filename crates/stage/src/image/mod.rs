@@ -5,8 +5,9 @@
 //!
 //! ```text
 //!   1024   superblock (128 bytes), how LZ4 is used (in the next 128), then a slot of 128 bytes for each pack
-//!   …      inodes of 64 bytes, each followed by what belongs to it: the last part of a folder's names, where a link leads, or the place
-//!          of a file: one chunk, however long it is, by pack and block; if clusters of it are packed, a place for each block of it
+//!   …      inodes of 64 bytes, each followed by what belongs to it: the last part of a folder's names, where a link
+//!          leads, or the place of a file: one chunk, however long it is, by pack and block; if clusters of it are
+//!          packed, a place for each block of it
 //!   …      whole blocks of folders' names, and links that are too long for the place beside their inode
 //! ```
 //!

@@ -1,7 +1,9 @@
 //! The entries of a manifest: each is read in place, without a copy.
 //!
 //! ```text
-//!   kind u8 | bits u16 | seconds i64 | nanoseconds u32 | length u32, path | a file: length u64, digest | a link: length u32, target
+//!   kind u8 | bits u16 | seconds i64 | nanoseconds u32 | length u32, path
+//!           of a file: | length u64, digest
+//!           of a link: | length u32, target
 //! ```
 //!
 //! All numbers are little-endian.

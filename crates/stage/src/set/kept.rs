@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   check u64 | entries u64, folders u64, bytes of names u64
-//!   of each entry, the first one is the root: mode u32, number of a folder u32, end of its name u32, u32, identity (seven u64)
+//!   of each entry, the first one is the root: mode u32, number of a folder u32, end of its name u32, u32, identity
+//!                                             (seven u64)
 //!   of each folder: its first entry u32, the end of its entries u32 (the root is not counted)
 //!   the names
 //! ```

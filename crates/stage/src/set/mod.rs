@@ -374,7 +374,8 @@ mod tests {
                 let part = |part: &str| !["", ".", ".."].contains(&part) && !part.contains('\0');
                 path.strip_prefix('/').is_some_and(|inside| inside.split('/').all(part))
             };
-            let is_fine = paths.iter().all(is_plain) && paths.is_sorted_by(|one, other| Path::new(one) < Path::new(other));
+            let is_sorted = paths.is_sorted_by(|one, other| Path::new(one) < Path::new(other));
+            let is_fine = is_sorted && paths.iter().all(is_plain);
             let mut manifest = Vec::new();
             paths.iter().for_each(|path| entry(path, Kind::Folder).encode(&mut manifest));
             prop_assert_eq!(Set::from_manifest(manifest).is_ok(), is_fine);

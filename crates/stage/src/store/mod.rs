@@ -6,10 +6,12 @@
 //!     sets/DIGEST/manifest        there when the set is whole; its time is that of the last use; locked while in use
 //!     sets/DIGEST/places          where its contents are in the packs: an image of it is mounted when a job uses it
 //!     new/…                       what is being received or removed; the rest is removed when who did it has ended
-//!     made-by                     the version of this, the boot id and the name of the machine; `renewing` is locked while it changes
+//!     made-by                     the version of this, the boot id and the name of the machine; `renewing` is locked
+//!                                 while it changes
 //!
 //!   where images cannot be mounted, in place of packs:
-//!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
+//!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links
+//!                                 to it
 //!     sets/DIGEST/tree/…          the files under their original names
 //!     protected                   there once files were shown without mounts: then their write bits are removed
 //!     sets/DIGEST/shown-…/        what processes of a job need that cannot have mounts either
@@ -50,13 +52,23 @@ pub enum StoreError {
     Io { path: PathBuf, error: io::Error },
     #[error("{}: it belongs to somebody else, or others may write to it; remove it", .0.display())]
     NotOurs(PathBuf),
-    #[error("{wanted} bytes do not fit in {}: {free} are free; a larger --stage-room, or another --stage=DIR", path.display())]
+    #[error(
+        "{wanted} bytes do not fit in {}: {free} are free; a larger --stage-room, or another --stage=DIR",
+        path.display()
+    )]
     NoRoom { path: PathBuf, wanted: u64, free: u64 },
-    #[error("{}: its file system is mounted noexec, so no program can be run from it; choose another folder with --stage=DIR", .0.display())]
+    #[error(
+        "{}: its file system is mounted noexec, so no program can be run from it; choose another folder with \
+         --stage=DIR",
+        .0.display()
+    )]
     NoExec(PathBuf),
     #[error("{}: it arrived with another content than was announced", .0.display())]
     Damaged(PathBuf),
-    #[error("{}: node {node} keeps files there; choose a folder that is each node's own with --stage=DIR", path.display())]
+    #[error(
+        "{}: node {node} keeps files there; choose a folder that is each node's own with --stage=DIR",
+        path.display()
+    )]
     OfAnotherNode { path: PathBuf, node: String },
     #[error("more than 16 TiB cannot be staged at once; stage less")]
     TooLarge,

@@ -1,8 +1,10 @@
 //! Packs: files with many contents, each with an index.
 //!
 //! ```text
-//!   packs/NAME/data     what is stored of the contents, each from a block's boundary on; locked by those who rely on its index
-//!   packs/NAME/index    the digest, the length and the blocks of each; what lies elsewhere in `data` counts for nothing
+//!   packs/NAME/data     what is stored of the contents, each from a block's boundary on; locked by those who rely on
+//!                       its index
+//!   packs/NAME/index    the digest, the length and the blocks of each; what lies elsewhere in `data` counts for
+//!                       nothing
 //! ```
 //!
 //! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no

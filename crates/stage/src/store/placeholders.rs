@@ -6,13 +6,14 @@
 //!
 //! ```text
 //!   REGISTRY/lock          locked while a placeholder is made or removed
-//!   REGISTRY/NAME          for each placeholder: what was made, where, and its inode; locked (shared) by each keeper that uses it
+//!   REGISTRY/NAME          for each placeholder: what was made, where, and its inode; locked (shared) by each keeper
+//!                          that uses it
 //! ```
 //!
 //! A user has one registry on a node, whatever folder keeps the staged files: a placeholder that one job has made may
 //! be used by another one, and its removal would take away the mounts of that job. The last keeper removes placeholder
-//! and record. If keepers were killed, the next one with staged files does. What has another inode than the record
-//! says, or is not empty, belongs to the user and stays.
+//! and record, and the registry if it has no other record. If keepers were killed, the next one with staged files does.
+//! What has another inode than the record says, or is not empty, belongs to the user and stays.
 //!
 //! No other user can remove or exchange a placeholder: see [`check_owners`].
 
@@ -83,8 +84,11 @@ struct Inode {
 
 impl Inode {
     fn at(path: &Path) -> io::Result<Inode> {
-        let meta = fs::symlink_metadata(path)?;
-        Ok(Inode { device: meta.dev(), number: meta.ino() })
+        fs::symlink_metadata(path).map(|meta| Inode::of(&meta))
+    }
+
+    fn of(meta: &fs::Metadata) -> Inode {
+        Inode { device: meta.dev(), number: meta.ino() }
     }
 }
 
@@ -127,28 +131,57 @@ impl Record {
     }
 }
 
+/// How often a registry is made again that another job has just removed (chosen: far more jobs than end on a node at
+/// the same moment).
+const LOCK_ATTEMPTS_MAX: u32 = 1_000;
+
 /// The records of a user's placeholders on this node.
 pub struct Registry {
+    /// It exists while it has records or somebody has locked it.
     folder: PathBuf,
 }
 
 impl Registry {
-    /// `folder`: the user's own; it is made if it is missing.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn open(folder: PathBuf) -> io::Result<Registry> {
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(Registry { folder }),
-        }
+    /// `folder`: in a folder of the user's own.
+    pub fn new(folder: PathBuf) -> Registry {
+        Registry { folder }
     }
 
+    fn lock_path(&self) -> PathBuf {
+        self.folder.join("lock")
+    }
+
+    /// Makes the registry if it is missing, and locks it. A lock that was removed while this process waited for it
+    /// excludes nobody, so another one is made.
     fn lock(&self) -> io::Result<File> {
-        let path = self.folder.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-        super::lock_within(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(lock)
+        let path = self.lock_path();
+        for _ in 0..LOCK_ATTEMPTS_MAX {
+            match DirBuilder::new().mode(0o700).create(&self.folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            let lock = match OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                lock => lock?,
+            };
+            super::lock_within(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            if Inode::at(&path).is_ok_and(|inode| lock.metadata().is_ok_and(|meta| inode == Inode::of(&meta))) {
+                return Ok(lock);
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Removes the registry if it has no records. Whoever makes another lock between the two steps keeps the folder.
+    fn remove_if_empty(&self) {
+        if !self.folder.exists() {
+            return;
+        }
+        let Ok(_alone) = self.lock() else { return };
+        let mut names = fs::read_dir(&self.folder).into_iter().flatten();
+        if names.all(|entry| entry.is_ok_and(|entry| entry.file_name() == "lock")) {
+            let _ = fs::remove_file(self.lock_path()).and_then(|()| fs::remove_dir(&self.folder));
+        }
     }
 
     fn record_of(&self, path: &Path) -> PathBuf {
@@ -193,6 +226,9 @@ impl Registry {
 
     /// Removes placeholders whose keepers have all ended.
     pub fn sweep(&self) {
+        if !self.folder.exists() {
+            return;
+        }
         let Ok(_alone) = self.lock() else { return };
         let mut unused = Vec::new();
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -251,6 +287,7 @@ impl Drop for Placeholders {
         while let Some(last) = self.held.pop() {
             self.registry.release(last);
         }
+        self.registry.remove_if_empty();
     }
 }
 
@@ -284,7 +321,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn registry(home: &Path) -> Registry {
-        Registry::open(home.join("registry")).unwrap()
+        Registry::new(home.join("registry"))
     }
 
     fn records(home: &Path) -> usize {
@@ -346,6 +383,30 @@ mod tests {
         // What cannot be made leaves no record.
         assert!(registry.hold(&at("missing/file"), &Placeholder::File).is_err());
         assert_eq!(records(home.path()), 0);
+    }
+
+    /// Each thread stands for a keeper.
+    #[test]
+    fn the_registry_is_there_as_long_as_somebody_needs_it() {
+        const THREADS: usize = 4;
+        let home = tempfile::tempdir().unwrap();
+        drop(Placeholders::new(registry(home.path())));
+        assert!(!home.path().join("registry").exists(), "nothing is made without a placeholder");
+        std::thread::scope(|scope| {
+            for number in 0..THREADS {
+                let path = home.path().join(format!("{}", number % 2));
+                let registry = || registry(home.path());
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let mut placeholders = Placeholders::new(registry());
+                        placeholders.hold(&path, &Placeholder::Folder).unwrap();
+                        assert!(path.exists(), "it is held");
+                        assert_eq!(placeholders.held.len(), 1, "it is a placeholder");
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
     #[test]

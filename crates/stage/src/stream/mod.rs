@@ -1,13 +1,13 @@
 //! A set on its way: its manifest, then the contents that somebody lacks, one behind the other, cut into pieces.
 //!
 //! ```text
-//!   +--------+------+---------------------------------------------+   kind 6: the digest of the manifest
-//!   | length | kind | body: `length` bytes                         |        1: a part of the manifest; 5: it is whole
-//!   | u32 LE | u8   |                                             |        7: the contents that follow: check u64, then pairs of u32:
-//!   +--------+------+---------------------------------------------+           the first of a row of numbers, and how many they are
-//!                                                                         2: clusters of these contents: offset u64, check u64, what is
-//!                                                                            stored of each: its length u32, then its bytes
-//!                                                                         4: all have been sent
+//!   +--------+------+----------------------+   kind 6: the digest of the manifest
+//!   | length | kind | body: `length` bytes |        1: a part of the manifest; 5: it is whole
+//!   | u32 LE | u8   |                      |        7: the contents that follow: check u64, then pairs of u32: the
+//!   +--------+------+----------------------+           first of a row of numbers, and how many they are
+//!                                                  2: clusters of these contents: offset u64, check u64, what is
+//!                                                     stored of each: its length u32, then its bytes
+//!                                                  4: all have been sent
 //! ```
 //!
 //! A piece has many small files, or a part of a large one. What is stored of a cluster is what a node writes down: it

@@ -39,7 +39,7 @@ impl Staged<'_> {
             let bare = &Bare::default();
             let closing = Closing { keep: &keep, bare, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
             let planned = plan_where(self.set, &closing).unwrap();
-            let mut placeholders = Placeholders::new(Registry::open(home.path().join("registry")).unwrap());
+            let mut placeholders = Placeholders::new(Registry::new(home.path().join("registry")));
             planned.make_places(&mut placeholders).unwrap();
             let files = kept.files().unwrap();
             assert_eq!(files.is_image(), *form == Form::Image);

@@ -62,7 +62,7 @@ impl Form {
         match number {
             0 => Ok(Form::Data),
             1 => Ok(Form::Size),
-            _ => Algorithm::from_number(number - 2).map(Form::Go).map_err(|_| Unknown::Form(number)),
+            _ => Algorithm::from_number(number - 2).map(Form::Go).map_err(|_| Unknown::PayloadForm(number)),
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn unknown_tag_numbers_are_named() {
-        assert_eq!(Tag::from_stream(15 << 2), Err(Unknown::Form(15)));
+        assert_eq!(Tag::from_stream(15 << 2), Err(Unknown::PayloadForm(15)));
         assert_eq!(Tag::from_stream(1 << 8), Err(Unknown::Collective(4)));
         assert_eq!(Tag::from_stream(u16::MAX), Err(Unknown::Collective(0x3ff)));
         assert_eq!(RoundTag::from_stream(2), Err(Unknown::Collective(4)));

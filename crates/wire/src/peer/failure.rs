@@ -1,6 +1,6 @@
 //! Why a job ended.
 
-use super::{MissingAgent, PmixProblem, Problem};
+use super::problem::{MissingAgent, PmixProblem, Problem};
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, NodeId, Rank};
 use alloc::string::String;

@@ -1,5 +1,6 @@
 //! Why an agent is missing or lost: in words for the user, and as far as it decides what to advise.
 
+use crate::ids::AgentId;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
@@ -30,6 +31,8 @@ pub enum ProblemKind {
     StepCancelled,
     /// The words say what to do, too: those of an agent that could not begin.
     Advised,
+    /// The host runs commands, but this program is missing there or has another version, and is not to be sent.
+    NotInstalled,
     /// The remote shell ended without an error and without having started the agent.
     NothingStarted,
     /// A system call failed with this `errno`.
@@ -99,4 +102,11 @@ impl<K> fmt::Display for Problem<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
+}
+
+/// A missing agent: it could not be started, or did not link.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingAgent {
+    pub agent: AgentId,
+    pub problem: Problem,
 }

@@ -2,7 +2,7 @@
 
 use super::spawn;
 use super::table::THREAD_FIELD;
-use super::value::{MessageWriter, write_number};
+use super::value::{MessageWriter, RESPONSE, write_number};
 use super::{Command, Dialect, Reply, Request};
 use alloc::vec::Vec;
 use thiserror::Error;
@@ -87,9 +87,6 @@ pub fn encode_unknown(dialect: Dialect, name: &[u8], thread: Option<&[u8]>, out:
     };
     encode_named(dialect, Command::Unknown, name, thread, &Reply::Failed { message: "unknown command" }, out);
 }
-
-/// What PMI-2 appends to a request's name in the reply.
-pub(super) const RESPONSE: &str = "-response";
 
 fn encode_named(
     dialect: Dialect,

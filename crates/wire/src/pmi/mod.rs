@@ -23,6 +23,7 @@ mod macros;
 mod pairs;
 mod read_reply;
 mod read_request;
+mod reply_fields;
 #[cfg(test)]
 mod round_trips;
 mod spawn;
@@ -33,8 +34,9 @@ mod value;
 
 pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_request, encode_unknown};
 pub use error::{Excerpt, PmiError, Problem};
-pub use read_reply::{ReplyFields, ReplyReader};
+pub use read_reply::ReplyReader;
 pub use read_request::{Envelope, RequestReader};
+pub use reply_fields::ReplyFields;
 pub use spawn::{SpawnCommand, SpawnRequest, Unfit};
 pub use table::{Command, Reply, ReplyKind, Request};
 pub use value::Raw;

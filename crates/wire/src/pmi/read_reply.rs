@@ -1,23 +1,16 @@
 //! Reads replies from a server's link.
 
-use super::encode::RESPONSE;
 use super::error::{Excerpt, PmiError, Problem};
 use super::framing::Framer;
 use super::pairs::Pairs;
+use super::reply_fields::ReplyFields;
+use super::value::RESPONSE;
 use super::{Command, Dialect, Reply};
 
 /// Splits and parses the replies of one server; starts in PMI-1.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyReader {
     framer: Framer,
-}
-
-/// One reply: its name, and its fields by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReplyFields<'a> {
-    dialect: Dialect,
-    name: &'a [u8],
-    pairs: Pairs<'a>,
 }
 
 impl ReplyReader {
@@ -46,7 +39,7 @@ impl ReplyReader {
         let message = self.framer.message(range);
         let mut pairs = Pairs::new(dialect, message);
         match pairs.next() {
-            Some((b"cmd", name)) => Ok(Some(ReplyFields { dialect, name, pairs })),
+            Some((b"cmd", name)) => Ok(Some(ReplyFields::new(dialect, name, pairs))),
             _ => Err(PmiError::NotACommand { start: Excerpt::of(message) }),
         }
     }
@@ -63,42 +56,13 @@ impl ReplyReader {
 }
 
 impl<'a> ReplyFields<'a> {
-    pub fn dialect(&self) -> Dialect {
-        self.dialect
-    }
-
-    /// What follows `cmd=`.
-    pub fn name(&self) -> &'a [u8] {
-        self.name
-    }
-
-    /// The first field of that name.
-    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
-        { self.pairs }.find(|(key, _)| *key == name.as_bytes()).map(|(_, value)| value)
-    }
-
-    pub(super) fn any_of(&self, names: &[&str]) -> Option<&'a [u8]> {
-        names.iter().find_map(|name| self.get(name))
-    }
-
-    /// Whether the server reports success; a reply without `rc` (old servers' `maxes`) counts as success.
-    pub fn succeeded(&self) -> bool {
-        self.get("rc").is_none_or(|rc| rc.trim_ascii() == b"0") && self.get("info").is_none_or(|info| info != b"fail")
-    }
-
-    /// The server's error message.
-    pub fn message(&self) -> &'a str {
-        let raw = self.any_of(&["msg", "errmsg", "reason"]).unwrap_or(b"no reason given");
-        core::str::from_utf8(raw).unwrap_or("a reason that is no text")
-    }
-
     /// Whether this answers `command`.
     pub fn answers(&self, command: Command) -> bool {
-        match self.dialect {
-            Dialect::Pmi1 => command.pmi1_reply_name().is_some_and(|name| name.as_bytes() == self.name),
+        match self.dialect() {
+            Dialect::Pmi1 => command.pmi1_reply_name().is_some_and(|name| name.as_bytes() == self.name()),
             Dialect::Pmi2 => command
                 .request_name(Dialect::Pmi2)
-                .and_then(|name| self.name.strip_prefix(name.as_bytes()))
+                .and_then(|name| self.name().strip_prefix(name.as_bytes()))
                 .is_some_and(|rest| rest == RESPONSE.as_bytes()),
         }
     }
@@ -109,11 +73,11 @@ impl<'a> ReplyFields<'a> {
     /// [`Problem`] if it answers another command or lacks a field.
     pub fn reply_to(&self, command: Command) -> Result<Reply<'a>, Problem> {
         if !self.answers(command) {
-            return Err(Problem::WrongReply { expected: command, name: Excerpt::of(self.name) });
+            return Err(Problem::WrongReply { expected: command, name: Excerpt::of(self.name()) });
         }
         let absent = self.get("found").is_some_and(|found| found.eq_ignore_ascii_case(b"false"));
         let gets_key = matches!(command, Command::Get | Command::GetByIdx | Command::LookupName);
-        if absent || (self.dialect == Dialect::Pmi1 && gets_key && !self.succeeded()) {
+        if absent || (self.dialect() == Dialect::Pmi1 && gets_key && !self.succeeded()) {
             return Ok(Reply::NotFound);
         }
         if !self.succeeded() && command != Command::Init {

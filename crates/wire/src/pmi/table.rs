@@ -14,7 +14,7 @@ use super::Dialect;
 use super::error::Problem;
 use super::macros::{commands, default_text, field_names, replies};
 use super::pairs::Pairs;
-use super::read_reply::ReplyFields;
+use super::reply_fields::ReplyFields;
 use super::spawn::SpawnRequest;
 use super::value::{FieldName, MessageWriter, Raw, Value};
 use alloc::vec::Vec;

@@ -4,6 +4,9 @@ use super::error::{Excerpt, Problem};
 use super::{Command, Dialect};
 use alloc::vec::Vec;
 
+/// What PMI-2 appends to a request's name in the reply.
+pub(super) const RESPONSE: &str = "-response";
+
 /// Identifies one field of the table in an error.
 #[derive(Clone, Copy)]
 pub(super) struct FieldName {

@@ -1,7 +1,7 @@
 //! What ranks and their libraries tell of themselves: where they listen, and who joins an agent.
 
-use wireup_wire::further::{Answer, Hello, agent, is_name};
-use wireup_wire::rank_address::{LEN_MAX, candidates, encode, for_all, further as shifted, host, port, sockaddr};
+use wireup_wire::rank_address::{LEN_MAX, candidates, encode, for_all, host, port, shift_port, sockaddr};
+use wireup_wire::secondary_client::{Answer, Hello, agent, is_name};
 
 /// The address of a rank: at most eight places to dial, and the places encode to an address that leads to the same
 /// ones. The first byte is a distance between ports.
@@ -17,7 +17,7 @@ pub fn rank_address(input: &[u8]) {
         let again = encode(own, far[0].port(), &ips);
         assert!(again.len() <= LEN_MAX && bytes.starts_with(&again) && candidates(&again, !own) == far);
     }
-    let Some(other) = shifted(bytes, distance.into()) else { return };
+    let Some(other) = shift_port(bytes, distance.into()) else { return };
     assert!(other.len() <= bytes.len() && host(&other) == Some(own));
     assert_eq!(port(&other), port(bytes).map(|port| port + u16::from(distance)));
     let ips = |places: Vec<std::net::SocketAddr>| places.iter().map(|place| place.ip()).collect::<Vec<_>>();

@@ -24,9 +24,9 @@ says what to do with findings.
 pub fn run_for(hours: &str) -> Result {
     let (length, commit) = (super::length(hours)?, super::commit()?);
     let mut ledger = Ledger::read("fuzz.txt", HEAD)?;
-    let targets = output(fuzz().args(["list"]))
+    let targets = output(&mut fuzz("list"))
         .map_err(|problem| format!("{problem}; rustup toolchain install nightly && cargo install cargo-fuzz"))?;
-    step("build the targets", || output(fuzz().arg("build").args(PLAIN)))?;
+    step("build the targets", || output(fuzz("build").args(PLAIN)))?;
     let start = Instant::now();
     let mut broken = Vec::new();
     let mut targets: Vec<&str> = targets.lines().collect();
@@ -47,9 +47,10 @@ pub fn run_for(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("findings: {}", broken.join("; "))) }
 }
 
-fn fuzz() -> Command {
+fn fuzz(verb: &str) -> Command {
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(layout::root().join("dev/fuzz")).args(["+nightly", "fuzz"]);
+    // `cargo fuzz` itself looks for a folder `fuzz` next to the workspace's manifest.
+    cargo.current_dir(layout::root().join("dev/fuzz")).args(["+nightly", "fuzz", verb, "--fuzz-dir", "."]);
     cargo
 }
 
@@ -63,8 +64,8 @@ fn turn(target: &str) -> Result<(u64, Option<String>)> {
     let own = layout::target().join("fuzz-corpus").join(target);
     fs::create_dir_all(&own).map_err(|error| format!("{}: {error}", own.display()))?;
     let kept = layout::root().join("dev/fuzz/corpus").join(target);
-    let mut command = fuzz();
-    command.arg("run").args(PLAIN).arg(target).arg(&own).arg(kept).arg("--").arg(format!("-max_total_time={TURN_S}"));
+    let mut command = fuzz("run");
+    command.args(PLAIN).arg(target).arg(&own).arg(kept).arg("--").arg(format!("-max_total_time={TURN_S}"));
     let done = command.args(["-print_final_stats=1", "-dict=pmi.dict"]).output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&done.stderr);
     let count = executions(&said).ok_or_else(|| format!("{target} was not run: {}", last_lines(&said)))?;

@@ -31,19 +31,34 @@ impl Modules {
     /// # Errors
     /// A file is not valid Rust.
     pub fn of(tree: &Tree, folder: &str) -> Result<Modules> {
-        let mut modules = BTreeMap::new();
-        let mut next = vec![(Vec::new(), format!("{folder}/src/lib.rs"))];
+        Modules::from_root(tree, &format!("{folder}/src/lib.rs"))
+    }
+
+    /// The modules of the crate whose root is this file.
+    ///
+    /// # Errors
+    /// A file is not valid Rust.
+    pub fn from_root(tree: &Tree, root: &str) -> Result<Modules> {
+        let (mut modules, mut elsewhere) = (BTreeMap::new(), BTreeSet::new());
+        let mut next = vec![(Vec::new(), root.to_owned())];
         while let Some((path, file)) = next.pop() {
             let source = Source::parse(tree.get(&file).unwrap_or(""))
                 .map_err(|e| format!("{file}:{}: {e}", e.span().start().line))?;
             let children: Vec<String> = source.file.items.iter().filter_map(declared).collect();
             for child in &children {
-                next.extend(file_of(tree, &file, child).map(|file| ([&path[..], from_ref(child)].concat(), file)));
+                let of_child = [&path[..], from_ref(child)].concat();
+                match file_of(tree, &file, path.is_empty(), child) {
+                    Some(file) => next.push((of_child, file)),
+                    None => drop(elsewhere.insert(of_child)),
+                }
             }
             let mentions = source.paths.iter().filter_map(|mention| from_crate(mention, &path, &children)).collect();
             let items = source.file.items.iter().filter_map(defined).map(Ident::to_string).collect();
             modules.insert(path, Module { file, source, mentions, items });
         }
+        // What lies at another path (`#[path]`) is no file of this crate.
+        let is_here = |mention: &Path| !(1..=mention.names.len()).any(|len| elsewhere.contains(&mention.names[..len]));
+        modules.values_mut().for_each(|module: &mut Module| module.mentions.retain(is_here));
         Ok(Modules(modules))
     }
 
@@ -106,12 +121,9 @@ fn declared(item: &Item) -> Option<String> {
     }
 }
 
-fn file_of(tree: &Tree, parent: &str, name: &str) -> Option<String> {
+fn file_of(tree: &Tree, parent: &str, is_root: bool, name: &str) -> Option<String> {
     let (folder, file) = parent.rsplit_once('/')?;
-    let folder = match file {
-        "lib.rs" | "mod.rs" => folder,
-        _ => parent.trim_end_matches(".rs"),
-    };
+    let folder = if is_root || file == "mod.rs" { folder } else { parent.trim_end_matches(".rs") };
     let places = [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
     places.into_iter().find(|path| tree.get(path).is_some())
 }

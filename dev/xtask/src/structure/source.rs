@@ -4,6 +4,7 @@
 
 use proc_macro2::token_stream::IntoIter;
 use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::slice::from_ref;
 
@@ -11,6 +12,8 @@ pub struct Source {
     pub file: syn::File,
     pub paths: Vec<Path>,
     pub calls: Vec<Call>,
+    /// Words outside `use` declarations.
+    pub words: BTreeSet<String>,
 }
 
 /// A name with parentheses after it.
@@ -30,6 +33,8 @@ pub struct Path {
     /// The name after `as`.
     pub alias: Option<String>,
     pub in_use: bool,
+    /// In a `use` that hands the name on: `pub use`, `pub(crate) use`.
+    pub is_handed_on: bool,
     pub is_mut: bool,
 }
 
@@ -38,11 +43,12 @@ impl Source {
     /// The text is not valid Rust.
     pub fn parse(text: &str) -> syn::Result<Source> {
         let tokens = without_tests(text.parse()?);
-        let mut paths = Vec::new();
-        read_paths(tokens.clone(), &[], false, &mut paths);
+        let (mut paths, mut words) = (Vec::new(), BTreeSet::new());
+        read_paths(tokens.clone(), &[], Declaration::Other, &mut paths);
+        read_words(tokens.clone(), &mut words);
         let mut calls = Vec::new();
         read_calls(tokens.clone(), &mut calls);
-        Ok(Source { file: syn::parse2(tokens)?, paths, calls })
+        Ok(Source { file: syn::parse2(tokens)?, paths, calls, words })
     }
 }
 
@@ -93,10 +99,32 @@ fn read_calls(tokens: TokenStream, found: &mut Vec<Call>) {
     }
 }
 
+fn read_words(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    let mut in_use = false;
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) if !in_use => read_words(group.stream(), found),
+            TokenTree::Ident(word) if word == "use" => in_use = true,
+            TokenTree::Ident(word) if !in_use => drop(found.insert(word.to_string())),
+            TokenTree::Punct(punct) => in_use &= punct.as_char() != ';',
+            TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+/// What a path stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Declaration {
+    Other,
+    Use,
+    /// `pub use`
+    PublicUse,
+}
+
 /// Reads the paths of a file or of a group; for a group in a `use`, `prefix` is the path before it.
-fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &mut Vec<Path>) {
+fn read_paths(tokens: TokenStream, prefix: &[String], mut within: Declaration, found: &mut Vec<Path>) {
     let mut tokens = tokens.into_iter().peekable();
-    let mut last = String::new();
+    let (mut last, mut is_pub) = (String::new(), false);
     while let Some(token) = tokens.next() {
         let word = match &token {
             TokenTree::Ident(name) => name.to_string(),
@@ -106,14 +134,22 @@ fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &
         match token {
             // `pub(in crate::x)` does not import anything.
             TokenTree::Group(_) if last == "pub" => {}
-            TokenTree::Group(group) => read_paths(group.stream(), &[], false, found),
+            TokenTree::Group(group) => read_paths(group.stream(), &[], Declaration::Other, found),
             TokenTree::Ident(_) | TokenTree::Punct(_) if !word.is_empty() => {
-                in_use |= word == "use";
+                match word.as_str() {
+                    "use" => within = if is_pub { Declaration::PublicUse } else { Declaration::Use },
+                    word => is_pub = word == "pub",
+                }
                 let (line, names) = (token.span().start().line, [prefix, from_ref(&word)].concat());
-                read_path(Path { line, names, alias: None, in_use, is_mut: last == "mut" }, &mut tokens, found);
+                let (in_use, is_handed_on) = (within != Declaration::Other, within == Declaration::PublicUse);
+                read_path(
+                    Path { line, names, alias: None, in_use, is_handed_on, is_mut: last == "mut" },
+                    &mut tokens,
+                    found,
+                );
             }
-            TokenTree::Punct(punct) => in_use &= punct.as_char() != ';',
-            TokenTree::Ident(_) | TokenTree::Literal(_) => {}
+            TokenTree::Punct(punct) if punct.as_char() == ';' => within = Declaration::Other,
+            TokenTree::Punct(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}
         }
         last = word;
     }
@@ -121,13 +157,18 @@ fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &
 
 /// Reads the rest of a path after its first name.
 fn read_path(mut path: Path, tokens: &mut Peekable<IntoIter>, found: &mut Vec<Path>) {
+    let within = match (path.in_use, path.is_handed_on) {
+        (_, true) => Declaration::PublicUse,
+        (true, false) => Declaration::Use,
+        (false, false) => Declaration::Other,
+    };
     let is_colon = |punct: &Punct| punct.as_char() == ':' && punct.spacing() == Spacing::Joint;
     while tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if is_colon(punct))).is_some() {
         tokens.next(); // The other colon.
         match tokens.next() {
             Some(TokenTree::Ident(name)) => path.names.push(name.to_string()),
             Some(TokenTree::Punct(star)) if star.as_char() == '*' => path.names.push("*".into()),
-            Some(TokenTree::Group(group)) => return read_paths(group.stream(), &path.names, path.in_use, found),
+            Some(TokenTree::Group(group)) => return read_paths(group.stream(), &path.names, within, found),
             // `::<`
             Some(TokenTree::Punct(_) | TokenTree::Literal(_)) | None => break,
         }

@@ -11,7 +11,7 @@ const LAUNCHER: Flag =
 const UNDER: Flag = Flag::value(
     &["--under"],
     "WORDS",
-    "Start it by wireup run with these words, too, and compare with the tap's forecast: --under '-n 16'.",
+    "Start it by wireup run with these words, too, and compare: --under '-n 16'.",
 );
 const SHARED: Flag = Flag::value(
     &["--shared"],

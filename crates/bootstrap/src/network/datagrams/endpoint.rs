@@ -10,7 +10,7 @@
 //! number for each rank that has ever dialled this one; none for strangers.
 
 use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
-use super::open::{DATA, Open, header};
+use super::open::{DATA, Open, QUOTE_LEN, header};
 use crate::network::carrier::{Happened, Number, Unsent, Word};
 use crate::network::messages::word;
 use crate::network::proof::{Proof, Purpose, Secret, Unproved};
@@ -27,10 +27,6 @@ const HELLO_MS_MAX: u64 = 1_000;
 /// A goodbye's bytes in the stream.
 const GOODBYE_LEN: usize = 4;
 
-/// How much of a datagram an error has to quote. Chosen: all hosts quote more, and nobody who has not seen the datagram
-/// guesses it: it contains random bytes of a hello, or sealed ones.
-pub const QUOTE_LEN: usize = 48;
-
 /// The source of a report that no process uses a rank's port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal<'a> {
@@ -41,14 +37,14 @@ pub enum Refusal<'a> {
 }
 
 /// Where a rank may be reached: bytes that only the driver reads.
-pub type Place = Vec<u8>;
+pub type WireAddress = Vec<u8>;
 
 pub struct Endpoint {
     me: u32,
     secret: Secret,
     codes: Codes,
     /// Where others answer hellos, if that is not where they come from.
-    own_place: Place,
+    own_place: WireAddress,
     datagram_len: usize,
     connections: BTreeMap<Number, Connection>,
     last: Number,
@@ -59,7 +55,7 @@ pub struct Endpoint {
     /// When connections want to be called, the first one first.
     timers: BTreeSet<(u64, Number)>,
     /// To be sent before anything else, each for a connection.
-    outbox: VecDeque<(Number, Place, Vec<u8>)>,
+    outbox: VecDeque<(Number, WireAddress, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
     has_relays: bool,
@@ -82,7 +78,7 @@ enum Stage {
 struct Dialling {
     to: u32,
     /// With those that have refused at the end.
-    places: Vec<Place>,
+    places: Vec<WireAddress>,
     refused: usize,
     hello: Vec<u8>,
     proof: Proof,
@@ -94,7 +90,7 @@ struct Dialling {
 
 impl Endpoint {
     /// Makes datagrams of at most `datagram_len` bytes.
-    pub fn new(me: u32, secret: &Secret, own_place: Place, datagram_len: usize) -> Result<Endpoint, Unproved> {
+    pub fn new(me: u32, secret: &Secret, own_place: WireAddress, datagram_len: usize) -> Result<Endpoint, Unproved> {
         Ok(Endpoint {
             me,
             secret: *secret,
@@ -118,7 +114,7 @@ impl Endpoint {
     }
 
     /// Dials a rank that may be at these places, the best one first.
-    pub fn dial(&mut self, now: u64, to: u32, closed: u32, places: Vec<Place>) -> Number {
+    pub fn dial(&mut self, now: u64, to: u32, closed: u32, places: Vec<WireAddress>) -> Number {
         self.last += 1;
         let number = self.last;
         let dialled = Proof::dial(&self.secret, self.me, to, Purpose::Messages { closed });
@@ -140,7 +136,7 @@ impl Endpoint {
     }
 
     /// A rank that is being dialled may also be here.
-    pub fn add_place(&mut self, number: Number, place: Place) {
+    pub fn add_place(&mut self, number: Number, place: WireAddress) {
         if let Some(Connection { stage: Stage::Dialling(dialling), .. }) = self.connections.get_mut(&number) {
             dialling.places.insert(0, place);
         }
@@ -420,7 +416,7 @@ impl Endpoint {
 
 impl Dialling {
     /// The hellos to send now.
-    fn on_tick(&mut self, now: u64) -> Vec<(Place, Vec<u8>)> {
+    fn on_tick(&mut self, now: u64) -> Vec<(WireAddress, Vec<u8>)> {
         let count = if self.pause == 0 { 1 } else { self.places.len() };
         self.pause = (self.pause * 2).clamp(HELLO_MS_MIN, HELLO_MS_MAX);
         self.due = now + self.pause;

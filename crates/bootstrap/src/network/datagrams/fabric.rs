@@ -4,7 +4,7 @@
 //! process at the other end is gone: so hellos tell the own place, and nothing is ever refused.
 
 use super::Wire;
-use super::endpoint::Place;
+use super::endpoint::WireAddress;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ const ROOM_MS: u64 = 1;
 pub struct Fabric {
     endpoint: Endpoint,
     /// Ranks only: a hello's place is read after its code was checked.
-    peers: BTreeMap<Place, Option<Peer>>,
+    peers: BTreeMap<WireAddress, Option<Peer>>,
 }
 
 impl Fabric {
@@ -41,7 +41,7 @@ impl Wire for Fabric {
         self.endpoint.address().to_vec()
     }
 
-    fn own_place(&self) -> Place {
+    fn own_place(&self) -> WireAddress {
         self.endpoint.address().to_vec()
     }
 
@@ -53,7 +53,7 @@ impl Wire for Fabric {
         self.endpoint.understands(address)
     }
 
-    fn places(&self, address: &[u8]) -> Vec<Place> {
+    fn places(&self, address: &[u8]) -> Vec<WireAddress> {
         if self.understands(address) { vec![address.to_vec()] } else { Vec::new() }
     }
 
@@ -70,12 +70,12 @@ impl Wire for Fabric {
         Some(ROOM_MS)
     }
 
-    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+    fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize> {
         from.clear();
         self.endpoint.receive(buffer)
     }
 
-    fn refused(&mut self, _quote: &mut Vec<u8>) -> Option<Place> {
+    fn refused(&mut self, _quote: &mut Vec<u8>) -> Option<WireAddress> {
         None
     }
 }

@@ -11,7 +11,7 @@ struct Lossy<W> {
     wire: W,
     seed: u64,
     /// To be sent after the next one.
-    held: Option<(Place, Vec<u8>)>,
+    held: Option<(WireAddress, Vec<u8>)>,
     lost: usize,
 }
 
@@ -31,7 +31,7 @@ impl<W: Wire> Wire for Lossy<W> {
         self.wire.address()
     }
 
-    fn own_place(&self) -> Place {
+    fn own_place(&self) -> WireAddress {
         self.wire.own_place()
     }
 
@@ -39,7 +39,7 @@ impl<W: Wire> Wire for Lossy<W> {
         self.wire.datagram_len()
     }
 
-    fn places(&self, address: &[u8]) -> Vec<Place> {
+    fn places(&self, address: &[u8]) -> Vec<WireAddress> {
         self.wire.places(address)
     }
 
@@ -58,11 +58,11 @@ impl<W: Wire> Wire for Lossy<W> {
         self.wire.room_ms()
     }
 
-    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+    fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize> {
         self.wire.receive(from, buffer)
     }
 
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place> {
+    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress> {
         self.wire.refused(quote)
     }
 }

@@ -25,7 +25,7 @@ use super::proof::Secret;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use endpoint::{Endpoint, Place, Refusal};
+use endpoint::{Endpoint, Refusal, WireAddress};
 pub use fabric::Fabric;
 pub use udp::Udp;
 use wireup_capi::net::{Epoll, Errno, Event, Owned, Timer, now_ms};
@@ -46,7 +46,7 @@ pub trait Wire {
     fn address(&self) -> Vec<u8>;
 
     /// The same, for the answers of those that this rank dials; empty if they see where a datagram comes from.
-    fn own_place(&self) -> Place;
+    fn own_place(&self) -> WireAddress;
 
     fn datagram_len(&self) -> usize;
 
@@ -56,7 +56,7 @@ pub trait Wire {
     }
 
     /// Where a rank with this address may be, the best place first.
-    fn places(&self, address: &[u8]) -> Vec<Place>;
+    fn places(&self, address: &[u8]) -> Vec<WireAddress>;
 
     /// `false`: there is no room; the descriptor becomes writable when there is, or see [`Wire::room_ms`].
     fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool;
@@ -67,21 +67,21 @@ pub trait Wire {
     }
 
     /// The length of the next datagram, and where it came from, if that is seen.
-    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize>;
+    fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize>;
 
     /// Another socket, by which the agents carry datagrams to and from one rank: a place, if this wire can use it.
-    fn add_relay(&mut self, _socket: Owned) -> Option<Place> {
+    fn add_relay(&mut self, _socket: Owned) -> Option<WireAddress> {
         None
     }
 
     /// A relay that has ended: its rank has, or the agents cannot reach it.
-    fn ended(&mut self) -> Option<Place> {
+    fn ended(&mut self) -> Option<WireAddress> {
         None
     }
 
     /// A place of which an error says that nobody is there; the beginning of the datagram that it is about, as it
     /// quotes it.
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place>;
+    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress>;
 }
 
 pub struct Datagrams<W> {
@@ -90,9 +90,9 @@ pub struct Datagrams<W> {
     epoll: Epoll,
     timer: Timer,
     received: Vec<u8>,
-    from: Place,
+    from: WireAddress,
     /// The datagram that is being sent, and whether it waits for room.
-    to: Place,
+    to: WireAddress,
     sent: Vec<u8>,
     waits_for_room: bool,
 }
@@ -113,8 +113,8 @@ impl<W: Wire> Datagrams<W> {
             endpoint,
             epoll,
             timer,
-            from: Place::new(),
-            to: Place::new(),
+            from: WireAddress::new(),
+            to: WireAddress::new(),
             sent: Vec::new(),
             waits_for_room: false,
         })

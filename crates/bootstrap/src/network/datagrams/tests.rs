@@ -1,6 +1,6 @@
 //! Several endpoints with a bad network between them, and strangers in it.
 
-use super::endpoint::QUOTE_LEN;
+use super::open::QUOTE_LEN;
 use super::*;
 use crate::network::carrier::{Number, Word};
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ struct World {
 impl World {
     fn new(size: u32, weather: Weather, seed: u64) -> World {
         let end = |me| End {
-            endpoint: Endpoint::new(me, &SECRET, Place::new(), DATAGRAM_LEN).unwrap(),
+            endpoint: Endpoint::new(me, &SECRET, WireAddress::new(), DATAGRAM_LEN).unwrap(),
             connections: Connections::default(),
             waiting: BTreeMap::new(),
             got: BTreeMap::new(),

@@ -1,7 +1,8 @@
 //! Datagrams of UDP: one socket for all ranks.
 
 use super::Wire;
-use super::endpoint::{Place, QUOTE_LEN};
+use super::endpoint::WireAddress;
+use super::open::QUOTE_LEN;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ pub struct Udp {
     /// Sockets by which agents carry datagrams, each to and from one rank; `None`: it has ended.
     relays: Vec<Option<Owned>>,
     /// Relays that have ended, and of which that was not told.
-    ended: Vec<Place>,
+    ended: Vec<WireAddress>,
 }
 
 impl Udp {
@@ -42,15 +43,15 @@ impl Wire for Udp {
     }
 
     /// Answers go to where a datagram came from: a network may have changed the address on its way.
-    fn own_place(&self) -> Place {
-        Place::new()
+    fn own_place(&self) -> WireAddress {
+        WireAddress::new()
     }
 
     fn datagram_len(&self) -> usize {
         DATAGRAM_LEN
     }
 
-    fn places(&self, address: &[u8]) -> Vec<Place> {
+    fn places(&self, address: &[u8]) -> Vec<WireAddress> {
         rank_address::candidates(address, self.host).iter().map(place).collect()
     }
 
@@ -64,23 +65,23 @@ impl Wire for Udp {
         }
     }
 
-    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+    fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize> {
         let Some((len, address)) = self.socket.receive(buffer) else { return self.receive_from_relays(from, buffer) };
         from.clear();
         append(&address, from);
         Some(len)
     }
 
-    fn add_relay(&mut self, socket: Owned) -> Option<Place> {
+    fn add_relay(&mut self, socket: Owned) -> Option<WireAddress> {
         self.relays.push(Some(socket));
         Some(relay_place(self.relays.len() - 1))
     }
 
-    fn ended(&mut self) -> Option<Place> {
+    fn ended(&mut self) -> Option<WireAddress> {
         self.ended.pop()
     }
 
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<Place> {
+    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress> {
         quote.resize(QUOTE_LEN, 0);
         let (address, len) = self.socket.refused(quote)?;
         quote.truncate(len);
@@ -98,7 +99,7 @@ impl Udp {
         }
     }
 
-    fn receive_from_relays(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+    fn receive_from_relays(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize> {
         for (at, relay) in self.relays.iter_mut().enumerate() {
             match relay.as_ref().map(|socket| net::read(socket, buffer)) {
                 Some(Ok(Received::Bytes(len))) => {
@@ -117,18 +118,18 @@ impl Udp {
 }
 
 /// Shorter than an address with its port.
-fn relay_place(at: usize) -> Place {
+fn relay_place(at: usize) -> WireAddress {
     (at as u32).to_le_bytes().to_vec()
 }
 
-fn place(address: &SocketAddr) -> Place {
-    let mut place = Place::with_capacity(18);
+fn place(address: &SocketAddr) -> WireAddress {
+    let mut place = WireAddress::with_capacity(18);
     append(address, &mut place);
     place
 }
 
 /// The bytes of the address, and the port.
-fn append(address: &SocketAddr, out: &mut Place) {
+fn append(address: &SocketAddr, out: &mut WireAddress) {
     match address.ip() {
         IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
         IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),

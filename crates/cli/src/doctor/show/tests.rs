@@ -1,5 +1,7 @@
 use super::*;
-use wireup_node::doctor::{Address, Back, Cache, End, Limits, LimitsOf, Seen, Space};
+use crate::doctor::examine::{Back, Seen};
+use wireup_node::doctor::{Address, Cache, Limits, LimitsOf, Space};
+use wireup_wire::peer::ProblemKind;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -42,14 +44,10 @@ pub fn facts() -> Facts {
 fn well(host: &str, neighbour: &str) -> Seen {
     Seen {
         host: host.into(),
-        end: End::Answered,
+        problem: None,
         facts: Some(facts()),
         clock_ns: (99 * SECOND_NS, 101 * SECOND_NS),
-        back: Some(Ok(Back {
-            address: "10.0.0.254".parse().expect("an address"),
-            took_ns: 400_000,
-            failed: Vec::new(),
-        })),
+        back: Some(Back { address: "10.0.0.254".into(), took_ns: 400_000, failed: String::new() }),
         onward: Some(Ok(())),
         neighbour: Some(neighbour.into()),
         sent: false,
@@ -86,29 +84,24 @@ fn hosts_that_do_not_answer_are_reported_as_in_a_run() {
     let mut seen = ring(5);
     for host in [1, 2] {
         seen[host].facts = None;
-        seen[host].end = End::Lost(format!("ssh: connect to host n{host} port 22: Connection refused").into());
-        // An unreachable host is reported once, not again by its neighbour.
-        seen[host - 1].onward = Some(Err("refused".into()));
+        seen[host].problem = Some(format!("ssh: connect to host n{host} port 22: Connection refused").into());
     }
     seen[3].facts = None;
-    seen[3].end = End::Lost("it did not answer within 5 s".into());
+    seen[3].problem = Some("its remote shell did not start an agent within 5 s".into());
     let (text, problem) = said(&seen);
     assert!(problem);
     for part in [
         "problem  n[1-2]: ssh: connect to host HOST port 22: Connection refused\n         fix: is sshd running there",
-        "problem  n3: it did not answer within 5 s\n         fix: is the node up?",
+        "problem  n3: its remote shell did not start an agent within 5 s\n         fix: is the node up?",
         "5 hosts: 2 ok, 3 with problems\n",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    assert!(!text.contains("cannot reach"), "{text}");
 }
 
 #[test]
 fn causes_of_a_failing_run_are_problems() {
-    let cases: [(Spoil, &str); 6] = [
-        (&|seen| seen.back = Some(Err("10.0.0.254:7: no answer".into())), "as an agent must: 10.0.0.254:7: no answer"),
-        (&|seen| seen.back = None, "did not connect back to this machine in time"),
+    let cases: [(Spoil, &str); 4] = [
         (
             &|seen| facts_of(seen).cwd_problem = Some("does not exist".into()),
             "working directory /work dir: does not exist",
@@ -131,13 +124,17 @@ fn causes_of_a_failing_run_are_problems() {
     }
 }
 
+fn back_of(seen: &mut Seen) -> &mut Back {
+    seen.back.as_mut().expect("the host has reached this machine")
+}
+
 fn facts_of(seen: &mut Seen) -> &mut Facts {
     seen.facts.as_mut().expect("the host has facts")
 }
 
 #[test]
 fn differences_between_hosts_are_remarks() {
-    let cases: [(Spoil, &str); 12] = [
+    let cases: [(Spoil, &str); 14] = [
         (&|seen| facts_of(seen).clock_ns = 110 * SECOND_NS, "its clock is 9 s ahead"),
         (&|seen| facts_of(seen).clock_ns = 90 * SECOND_NS, "its clock is 9 s behind"),
         (&|seen| facts_of(seen).user = 7, "user id 7 there, 0 here"),
@@ -152,6 +149,11 @@ fn differences_between_hosts_are_remarks() {
         (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50; most hosts have 7000"),
         (&|seen| facts_of(seen).cache.problem = Some("full".into()), "cannot store wireup in"),
         (&|seen| seen.onward = Some(Err("Permission denied".into())), "it cannot reach n2 by ssh (Permission denied)"),
+        (&|seen| seen.onward = None, "it did not report in time whether it can reach n2 by ssh"),
+        (
+            &|seen| back_of(seen).failed = "10.9.0.1:7: no answer within 7 s".into(),
+            "it could connect to this machine only at 10.0.0.254, after trying other addresses: 10.9.0.1:7: no answer",
+        ),
         (&|seen| seen.retried = Some("kex".into()), "its sshd was busy: kex"),
     ];
     for (spoil, part) in cases {
@@ -188,7 +190,7 @@ fn hosts_with_the_same_finding_share_one_line() {
 fn a_missing_program_is_a_remark_and_no_problem() {
     let mut seen = ring(2);
     for seen in &mut seen {
-        seen.end = End::Missing;
+        seen.problem = Some(ProblemKind::NotInstalled.with("wireup-needed x86_64"));
         seen.facts = None;
     }
     let (text, problem) = said(&seen);
@@ -207,4 +209,16 @@ fn notes_leave_a_host_ok() {
     assert!(!problem && text.ends_with("3 hosts: 3 ok\n"), "{text}");
     assert!(text.contains("note     n1: kernel Linux 5; most hosts have Linux 6.1\n"), "{text}");
     assert!(text.contains("note     n2: wireup was sent there (15 MiB)\n"), "{text}");
+}
+
+#[test]
+fn a_node_without_a_report_is_a_problem_with_its_cause() {
+    let mut seen = ring(3);
+    for (host, problem) in [(0, None), (1, Some("n1: wireup: Permission denied (os error 13)".into()))] {
+        seen[host].facts = None;
+        seen[host].problem = problem;
+    }
+    let (text, problem) = said(&seen);
+    assert!(problem && text.contains("problem  n0: an agent started there, but no rank has reported"), "{text}");
+    assert!(text.contains("problem  n1: n1: wireup: Permission denied (os error 13)"), "{text}");
 }

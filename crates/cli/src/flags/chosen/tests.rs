@@ -1,5 +1,5 @@
 use super::*;
-use crate::flags::parsed::{Wish, parse};
+use crate::flags::parsed::parsed_words;
 use crate::flags::resolved::{Resolved, resolve};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::NodeId;
@@ -13,9 +13,9 @@ const SLURM: [(&str, &str); 4] = [
 ];
 
 fn try_high(line: &str, env: &[(&str, &str)]) -> Result<Resolved, String> {
-    let Ok(Wish::Run(parsed)) = parse(line.split_whitespace().map(Into::into)) else { panic!("{line}") };
+    let parsed = parsed_words(line.split_whitespace());
     let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    resolve(*parsed, Surroundings { env, ..Surroundings::example() }).map_err(|error| error.to_string())
+    resolve(parsed, Surroundings { env, ..Surroundings::example() }).map_err(|error| error.to_string())
 }
 
 /// The number of ranks on each node, by name; and the first word of the remote shell.
@@ -98,10 +98,9 @@ fn broken_host_variables_are_errors_unless_hosts_are_named() {
 fn srun_needs_an_allocation() {
     let said = try_high("--hosts n1 --remote-shell srun ./a", &[]).expect_err("no allocation");
     assert!(said.contains("salloc or sbatch"), "{said}");
-    let words = ["--remote-shell", "/opt/srun --reservation=x", "./a"].map(Into::into);
-    let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
+    let parsed = parsed_words(["--remote-shell", "/opt/srun --reservation=x", "./a"]);
     let env = SLURM.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let resolved = resolve(*parsed, Surroundings { env, ..Surroundings::example() }).expect("valid");
+    let resolved = resolve(parsed, Surroundings { env, ..Surroundings::example() }).expect("valid");
     let RemoteShell::Srun(words) = resolved.session.remote_shell else { panic!("not started by srun") };
     assert_eq!((words[0].as_str(), words.last().map(String::as_str)), ("/opt/srun", Some("--reservation=x")));
     assert!(words.contains(&"--overlap".to_owned()));

@@ -1,18 +1,20 @@
 use super::*;
+use crate::flags::mapping::{Bind, Map, MapBy};
+use crate::flags::table::RUN;
+use crate::flags::values::Contain;
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
 use wireup_flags::Takes;
-use wireup_wire::job::{BindTo, Object};
+use wireup_node::launcher::Output;
+use wireup_wire::job::{BindTo, JobOptions, Object, PmiFlavour, PortRange, RankPorts};
+use wireup_wire::session::SeatOrder;
 
-fn try_parse(line: &str) -> Result<Wish, String> {
+fn try_parse(line: &str) -> Result<Option<Parsed>, String> {
     parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
 }
 
 fn parsed(line: &str) -> Parsed {
-    match try_parse(line) {
-        Ok(Wish::Run(parsed)) => *parsed,
-        other => panic!("{line}: {other:?}"),
-    }
+    try_parse(line).expect(line).expect(line)
 }
 
 fn refused(line: &str) -> String {
@@ -26,13 +28,13 @@ fn set(text: &str) -> Variable {
 #[test]
 fn alternative_spellings_of_flags_mean_the_same() {
     for line in ["-n 4 ./a", "-np 4 ./a", "--np 4 ./a", "-n4 ./a", "-n=4 ./a", "--np=4 ./a", "--n 4 ./a"] {
-        assert_eq!(parsed(line).sections[0].ranks, Some(4), "{line}");
+        assert_eq!(parsed(line).programs[0].flags.ranks, Some(4), "{line}");
     }
     for line in ["-wdir /t ./a", "--wdir /t ./a", "--wdir=/t ./a", "-wd /t ./a"] {
-        assert_eq!(parsed(line).sections[0].wdir, Some("/t".into()), "{line}");
+        assert_eq!(parsed(line).programs[0].flags.wdir, Some("/t".into()), "{line}");
     }
     for line in ["-env A 1 ./a", "--env A=1 ./a", "-env A=1 ./a", "-x A=1 ./a", "--env=A=1 ./a"] {
-        assert_eq!(parsed(line).sections[0].env, [set("A=1")], "{line}");
+        assert_eq!(parsed(line).programs[0].flags.env, [set("A=1")], "{line}");
     }
     for line in ["-genv A 1 ./a", "--genv A=1 ./a"] {
         assert_eq!(parsed(line).genv, [b"A=1".to_vec()], "{line}");
@@ -41,32 +43,32 @@ fn alternative_spellings_of_flags_mean_the_same() {
         assert_eq!(parsed(line).ppn, Some(2), "{line}");
     }
     for line in ["-l ./a", "--label ./a", "-prepend-rank ./a", "-label ./a"] {
-        assert!(parsed(line).label, "{line}");
+        assert!(parsed(line).options.label, "{line}");
     }
     let ignored = parsed("-genvall -envall --oversubscribe --allow-run-as-root ./a");
-    assert_eq!(ignored.sections[0].argv, ["./a"]);
+    assert_eq!(ignored.programs[0].argv, ["./a"]);
 }
 
 #[test]
 fn the_program_ends_the_flags() {
     let line = parsed("-n 2 ./a -n 3 --label -- x");
-    assert_eq!(line.sections[0].argv, ["./a", "-n", "3", "--label", "--", "x"]);
-    assert!(!line.label);
-    assert_eq!(parsed("-n 2 -- -odd-name").sections[0].argv, ["-odd-name"]);
-    assert_eq!(parsed("-").sections[0].argv, ["-"]);
+    assert_eq!(line.programs[0].argv, ["./a", "-n", "3", "--label", "--", "x"]);
+    assert!(!line.options.label);
+    assert_eq!(parsed("-n 2 -- -odd-name").programs[0].argv, ["-odd-name"]);
+    assert_eq!(parsed("-").programs[0].argv, ["-"]);
 }
 
 #[test]
 fn programs_have_their_own_flags_and_share_the_common_ones() {
     let line =
         parsed("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K V -wdir /w --fanout 3 ./b : -np 1 ./c");
-    let ranks: Vec<Option<u32>> = line.sections.iter().map(|section| section.ranks).collect();
+    let ranks: Vec<Option<u32>> = line.programs.iter().map(|program| program.flags.ranks).collect();
     assert_eq!(ranks, [Some(8), Some(2), Some(1)]);
-    assert_eq!(line.sections[0].argv, ["./a", "x", "y"]);
-    assert_eq!(line.sections[1].env, [set("K=V")]);
-    assert_eq!(line.sections[1].wdir, Some("/w".into()));
-    assert!(line.sections[0].env.is_empty() && line.sections[2].env.is_empty());
-    assert_eq!((line.ppn, line.virtual_nodes, line.fanout, line.label), (Some(4), Some(2), Some(3), true));
+    assert_eq!(line.programs[0].argv, ["./a", "x", "y"]);
+    assert_eq!(line.programs[1].flags.env, [set("K=V")]);
+    assert_eq!(line.programs[1].flags.wdir, Some("/w".into()));
+    assert!(line.programs[0].flags.env.is_empty() && line.programs[2].flags.env.is_empty());
+    assert_eq!((line.ppn, line.virtual_nodes, line.fanout, line.options.label), (Some(4), Some(2), Some(3), true));
 }
 
 #[test]
@@ -77,23 +79,25 @@ fn every_global_flag_sets_its_field() {
          --overwrite --place pack --record rec --contain none --dry-run --display-map -v ./a",
     );
     let expected = Parsed {
-        sections: line.sections.clone(),
-        map_by: Some(MapBy::Ppr(3)),
+        programs: line.programs.clone(),
+        map: Map { by: Some(MapBy::Ppr(3)), ..Map::default() },
         slots: Some(5),
         fanout: Some(2),
         remote_shell: Some("ssh".into()),
-        rank_env: true,
+        options: JobOptions {
+            rank_env: true,
+            line_buffered: true,
+            kill_grace_ns: 0,
+            stall_report_ns: 3_000_000_000,
+            ..JobOptions::default()
+        },
+        output: Output { directory: Some("out".into()), overwrite: true, ..Output::default() },
         pmi: Some(PmiFlavour::None),
         bind: Bind { to: Some(BindTo::To { object: Object::Core, count: 1 }), overload: false },
         stdin: Some(Stdin::All),
-        output_dir: Some("out".into()),
-        overwrite: true,
         place: Some(SeatOrder::Pack),
-        line_buffered: true,
         pty: Some(0),
         timeout_ns: Some(1_500_000_000),
-        kill_grace_ns: Some(0),
-        stall_report_ns: Some(3_000_000_000),
         profile: Some("t.json".into()),
         record: Some("rec".into()),
         contain: Some(Contain::None),
@@ -112,13 +116,14 @@ fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--pty=3 ./a").pty, Some(3));
     assert_eq!(parsed("--timeout 0 ./a").timeout_ns, None);
     let few = PortRange { low: 1, high: 2 };
+    let usual = PortRange { low: 10_240, high: 32_767 };
     let rank_ports = |range, listen| Some(RankPorts { range, listen });
-    assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports, rank_ports(few, true));
-    assert_eq!(parsed("--instant-on ./a").rank_ports, rank_ports(RANK_PORTS, true));
-    assert_eq!(parsed("--reserve-ports ./a").rank_ports, rank_ports(RANK_PORTS, false));
-    assert_eq!(parsed("--rank-ports 1-2 --reserve-ports ./a").rank_ports, rank_ports(few, false));
+    assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports(), rank_ports(few, true));
+    assert_eq!(parsed("--instant-on ./a").rank_ports(), rank_ports(usual, true));
+    assert_eq!(parsed("--reserve-ports ./a").rank_ports(), rank_ports(usual, false));
+    assert_eq!(parsed("--rank-ports 1-2 --reserve-ports ./a").rank_ports(), rank_ports(few, false));
     assert_eq!(parsed("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
-    assert_eq!(parsed("-x PATH ./a").sections[0].env, [Variable::Export("PATH".into())]);
+    assert_eq!(parsed("-x PATH ./a").programs[0].flags.env, [Variable::Export("PATH".into())]);
 }
 
 #[test]
@@ -154,16 +159,16 @@ fn mistakes_give_one_line_with_the_next_step() {
 
 #[test]
 fn help_is_a_flag_only_before_the_program() {
-    assert_eq!(try_parse("-n 4 --help"), Ok(Wish::Help));
-    assert_eq!(try_parse("-h"), Ok(Wish::Help));
-    assert_eq!(parsed("./a --help").sections[0].argv, ["./a", "--help"]);
+    assert_eq!(try_parse("-n 4 --help"), Ok(None));
+    assert_eq!(try_parse("-h"), Ok(None));
+    assert_eq!(parsed("./a --help").programs[0].argv, ["./a", "--help"]);
 }
 
 #[test]
 fn program_words_need_not_be_utf8() {
     let odd = OsString::from_vec(b"./\xff".to_vec());
-    let Ok(Wish::Run(line)) = parse([OsString::from("-wdir"), odd.clone(), odd.clone()]) else { panic!("refused") };
-    assert_eq!(line.sections[0].argv, [odd]);
+    let line = parsed_words([OsString::from("-wdir"), odd.clone(), odd.clone()]);
+    assert_eq!(line.programs[0].argv, [odd]);
     assert!(parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
 }
 
@@ -174,19 +179,19 @@ fn every_flag_changes_the_parsed_result() {
         "auto", "a=>b", "pack", "pty",
     ];
     let without = parsed("./a");
-    for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {
+    for flag in RUN.flags().filter(|flag| !flag.is_hidden()) {
         let lines = values.map(|value| match flag.takes {
             Takes::Nothing => format!("{} ./a", flag.name()),
             _ => format!("{} {value} ./a", flag.name()),
         });
-        let is_read = |line: &String| matches!(try_parse(line), Ok(Wish::Run(parsed)) if *parsed != without);
+        let is_read = |line: &String| matches!(try_parse(line), Ok(Some(parsed)) if parsed != without);
         assert!(lines.iter().any(is_read), "{}", flag.name());
     }
 }
 
 /// Words that are valid one by one, though not necessarily in this order.
 fn any_word() -> impl Strategy<Value = OsString> {
-    let known = prop::sample::select(flag::RUN.flags().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
+    let known = prop::sample::select(RUN.flags().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
     prop_oneof![
         known.clone().prop_map(OsString::from),
         (known, "[0-9a-z=:.]{0,4}").prop_map(|(name, value)| format!("{name}={value}").into()),
@@ -199,8 +204,8 @@ proptest! {
     #[test]
     fn arbitrary_words_are_parsed_or_refused_with_a_message(words in proptest::collection::vec(any_word(), 0..12)) {
         match parse(words) {
-            Ok(Wish::Run(parsed)) => prop_assert!(parsed.sections.iter().all(|section| !section.argv.is_empty())),
-            Ok(Wish::Help) => {}
+            Ok(Some(parsed)) => prop_assert!(parsed.programs.iter().all(|program| !program.argv.is_empty())),
+            Ok(None) => {}
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }

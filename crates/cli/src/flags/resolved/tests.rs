@@ -1,5 +1,5 @@
 use super::*;
-use crate::flags::parsed::{Wish, parse};
+use crate::flags::parsed::{parse, parsed_words};
 use crate::flags::remote_shell::SSH;
 use std::ffi::OsString;
 use wireup_coll::tree;
@@ -7,15 +7,14 @@ use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
 use wireup_wire::peer::{Containment, RemoteShell};
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 fn surroundings() -> Surroundings {
     Surroundings::example()
 }
 
 fn try_resolve(line: &str, surroundings: Surroundings) -> Result<Resolved, String> {
-    match parse(line.split_whitespace().map(OsString::from)).expect("test lines are valid") {
-        Wish::Run(parsed) => resolve(*parsed, surroundings).map_err(|error| error.to_string()),
-        Wish::Help => panic!("help was requested"),
-    }
+    resolve(parsed_words(line.split_whitespace()), surroundings).map_err(|error| error.to_string())
 }
 
 fn resolved(line: &str) -> Resolved {
@@ -91,14 +90,13 @@ fn programs_keep_their_own_settings() {
 
 #[test]
 fn a_remote_shell_is_split_into_words() {
-    let words = ["--remote-shell", "ssh -q  -T", "./a"].map(OsString::from);
-    let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
-    let resolved = resolve(*parsed, surroundings()).expect("valid");
+    let parsed = parsed_words(["--remote-shell", "ssh -q  -T", "./a"]);
+    let resolved = resolve(parsed, surroundings()).expect("valid");
     assert_eq!(resolved.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
     let own = self::resolved("--remote-shell bin/ssh --hosts n1 ./a");
     assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
-    let Ok(Wish::Run(parsed)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("refused") };
-    assert_eq!(resolve(*parsed, surroundings()), Err(FlagError::EmptyRemoteShell));
+    let parsed = parsed_words(["--remote-shell", " ", "./a"]);
+    assert_eq!(resolve(parsed, surroundings()), Err(FlagError::EmptyRemoteShell));
 }
 
 #[test]

@@ -15,6 +15,10 @@ use wireup_proto::io::{Input, LinkId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
 
+/// The part of its start time, in quarters, in which an agent dials its parent. It then still has the time to say which
+/// addresses have not answered, before the parent gives it up.
+const DIALLING_QUARTERS: u64 = 3;
+
 /// One agent that is being dialled.
 pub(super) struct Dial {
     /// The role that this agent announces to the other one.
@@ -23,13 +27,23 @@ pub(super) struct Dial {
     offer: Offer,
     /// Transports that were not asked for candidates yet.
     left: &'static [Which],
+    begun_ns: u64,
     /// Time after which no attempt goes on (ns).
     until_ns: u64,
 }
 
 impl Dial {
-    pub(super) fn new(role: Role, offer: Offer, until_ns: u64) -> Dial {
-        Dial { role, attempts: Attempts::new(Vec::new()), offer, left: Which::ALL, until_ns }
+    pub(super) fn new(role: Role, offer: Offer, begun_ns: u64, until_ns: u64) -> Dial {
+        Dial { role, attempts: Attempts::new(Vec::new()), offer, left: Which::ALL, begun_ns, until_ns }
+    }
+
+    /// The parent by which this agent was started has answered this attempt.
+    pub(super) fn parent_reached(&self, now_ns: u64, attempt: Attempt) -> Input {
+        Input::ParentReached {
+            address: self.attempts.tried(attempt).to_owned(),
+            took_ns: now_ns.saturating_sub(self.begun_ns),
+            failed: self.attempts.failed(),
+        }
     }
 
     pub(super) fn deadline_ns(&self) -> Option<u64> {
@@ -61,9 +75,9 @@ impl LinkSet {
     pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
         let now_ns = monotonic_ns();
         let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
-        let until_ns = now_ns.saturating_add(self.config.start_timeout_ns);
+        let until_ns = now_ns.saturating_add(self.config.start_timeout_ns / 4 * DIALLING_QUARTERS);
         let role = Role::Child { incarnation: self.config.incarnation };
-        self.dials.insert(self.config.parent, Dial::new(role, offer, until_ns));
+        self.dials.insert(self.config.parent, Dial::new(role, offer, now_ns, until_ns));
         // Failure to reach the parent is reported by `unreachable`, not as an input.
         self.dial_due(now_ns, reactor, &mut Vec::new());
         self.unreachable.clone().map_or(Ok(()), Err)
@@ -75,8 +89,9 @@ impl LinkSet {
             let problem = "it is to be this agent's parent".into();
             return inputs.push(Input::DialFailed { agent, problem });
         }
-        self.dials.insert(agent, Dial::new(Role::Direct, offer, u64::MAX));
-        self.dial_due(monotonic_ns(), reactor, inputs);
+        let now_ns = monotonic_ns();
+        self.dials.insert(agent, Dial::new(Role::Direct, offer, now_ns, u64::MAX));
+        self.dial_due(now_ns, reactor, inputs);
     }
 
     /// Starts the attempts that are due.
@@ -91,6 +106,7 @@ impl LinkSet {
                 }
             }
             let Some(problem) = dial.attempts.over() else { return true };
+            self.was_dialled_in_vain |= dial.attempts.has_tried();
             self.on_dialled_in_vain(target, dial.role, problem, inputs);
             false
         });
@@ -115,9 +131,9 @@ impl LinkSet {
         now_ns: u64,
         reactor: &Reactor,
     ) -> Result<(), LinkError> {
-        let limit_ns = candidate.limit_ns;
-        let until_ns = until_ns.min(now_ns + limit_ns);
-        if until_ns <= now_ns {
+        let limit_ns = candidate.limit_ns.min(until_ns.saturating_sub(now_ns));
+        let until_ns = now_ns + limit_ns;
+        if limit_ns == 0 {
             return Err(LinkError::Late(Duration::from_nanos(self.config.start_timeout_ns)));
         }
         let carrier = (candidate.open)()?;

@@ -71,11 +71,14 @@ impl LinkSet {
         }
         let early = entry.link.receive_early();
         let kind = std::mem::replace(&mut entry.kind, Kind::Up);
+        let mut reached = None;
         let peer = match (hello, kind) {
             (Some(Hello { agent, role: Role::Child { incarnation }, .. }), _) => Peer::Child { agent, incarnation },
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
             (Some(Hello { agent, role: Role::Rejoin(rejoin), .. }), _) => Peer::Rejoin { agent, rejoin },
-            (None, Kind::Dialled { target, role, .. }) => {
+            (None, Kind::Dialled { target, role, attempt, .. }) => {
+                let dial = self.dials.get(&target).filter(|_| matches!(role, Role::Child { .. }));
+                reached = dial.map(|dial| dial.parent_reached(turn.now_ns, attempt));
                 self.end_dial(target, turn.reactor);
                 if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
             }
@@ -83,6 +86,7 @@ impl LinkSet {
         };
         self.guests.remove(&id);
         turn.inputs.push(Input::LinkUp { link: id, peer, local });
+        turn.inputs.extend(reached);
         if let Received::Bytes(bytes) = early {
             turn.inputs.push(Input::LinkBytes { link: id, bytes });
         }

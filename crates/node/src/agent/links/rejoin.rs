@@ -24,7 +24,7 @@ impl LinkSet {
         self.end_dial(ROOT, reactor);
         let now_ns = monotonic_ns();
         let offer = Offer { addresses: root, ..Offer::default() };
-        self.dials.insert(ROOT, Dial::new(Role::Rejoin(rejoin), offer, now_ns + ROOT_NS_MAX));
+        self.dials.insert(ROOT, Dial::new(Role::Rejoin(rejoin), offer, now_ns, now_ns + ROOT_NS_MAX));
         self.dial_due(now_ns, reactor, inputs);
     }
 }

@@ -145,6 +145,14 @@ fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run(&mut parent, &mut child, both_up);
     assert_eq!((child.links.links.len(), child.links.unreachable()), (1, None));
+    let reached = child.inputs.iter().find_map(|input| match input {
+        Input::ParentReached { address, failed, .. } => Some((address, failed)),
+        _ => None,
+    });
+    let (address, failed) = reached.expect("the parent was reached");
+    assert_eq!(address, &addresses[2]);
+    assert!(failed.starts_with(&format!("{}: Connection refused", addresses[0])), "{failed}");
+    assert!(!failed.contains(&addresses[1]), "a silent address has not failed yet: {failed}");
     assert!(child.links.dials.is_empty(), "no further address is due");
     let mut hello = Vec::new();
     silent.accept().unwrap().0.read_to_end(&mut hello).expect("the superseded attempt is closed");
@@ -165,12 +173,14 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
         assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
         assert!(problem.contains(&format!("{}: {words}", addresses[1])), "{problem}");
         assert!(parent.inputs.is_empty() && child.inputs.is_empty());
+        assert!(child.links.was_dialled_in_vain());
     };
     let refused_words = "closed by the other end during the handshake";
     other(config("127.0.0.1", true), PARENT, refused_words);
     other(config("127.0.0.1", false), AgentId(9), refused_words);
     let mut child = LinkEnd::of(CHILD, config("127.0.0.1", false));
     assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to connect to".into()));
+    assert!(!child.links.was_dialled_in_vain(), "no firewall is to be suspected");
     assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
 }
 

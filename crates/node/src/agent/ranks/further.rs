@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use wireup_os::files::set_nonblocking;
 use wireup_os::socket;
 use wireup_proto::io::Input;
-pub use wireup_wire::further::VARIABLE;
-use wireup_wire::further::{Answer, Hello};
 use wireup_wire::ids::Client;
-use wireup_wire::limits::FURTHER_PER_RANK_MAX;
+use wireup_wire::limits::SECONDARY_CLIENTS_PER_RANK_MAX;
+pub use wireup_wire::secondary_client::VARIABLE;
+use wireup_wire::secondary_client::{Answer, Hello};
 
 impl JobRanks {
     /// A secondary client connects: returns its end of the pair, or why it does not get one.
@@ -21,7 +21,7 @@ impl JobRanks {
         if rank.libraries.iter().any(|name| name == hello.name) {
             return Err(Answer::Taken);
         }
-        if rank.libraries.len() == FURTHER_PER_RANK_MAX {
+        if rank.libraries.len() == SECONDARY_CLIENTS_PER_RANK_MAX {
             return Err(Answer::Full);
         }
         let (near, far) = socket::pair().map_err(|_| Answer::NoRoom)?;

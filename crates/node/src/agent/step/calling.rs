@@ -78,7 +78,7 @@ impl Steps {
         self.running.insert(shell, step);
         let hosts: Vec<String> = agents.iter().map(host).collect();
         let program = starters::step_program(system, session.remote_shell.words(), &hosts, command);
-        let stdin = if how == How::Send { StdinKind::Program } else { StdinKind::Pipe };
+        let stdin = if how == How::Send && !session.installed_only { StdinKind::Program } else { StdinKind::Pipe };
         (Process { stdin, ..Process::new(shell.0) }, program)
     }
 

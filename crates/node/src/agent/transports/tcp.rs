@@ -80,7 +80,8 @@ impl Tcp {
         // If this machine's addresses cannot be listed, the offered order is kept.
         self.own = interfaces::addresses().unwrap_or_default();
         // `--interface` restricts both ends of a link, so it must match an address of this machine too.
-        addresses::offered(&self.own, filter, None, false).map_err(|error| error.to_string())?;
+        addresses::offered(&self.own, filter, None, false)
+            .map_err(|error| format!("{error}; name an interface that all hosts have, or their network"))?;
         let caller = self.config.called_from(&offered).filter(|_| offer.called_us);
         Ok(addresses::dial_order(&offered, &self.own, caller, filter))
     }

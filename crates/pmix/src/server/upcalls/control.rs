@@ -1,6 +1,6 @@
 //! Upcalls for logs and job control.
 
-use super::{acknowledge, view};
+use super::common::{acknowledge, view};
 use crate::infos::Infos;
 use crate::read::{Read, slice};
 use crate::server::state::{Callback, Waiting, server};

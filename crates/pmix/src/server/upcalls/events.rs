@@ -1,6 +1,6 @@
 //! Upcalls for events that ranks register for or raise.
 
-use super::{acknowledge, view};
+use super::common::{acknowledge, view};
 use crate::outbox::DATA_LEN_MAX;
 use crate::packing::pack_infos;
 use crate::read::{Read, View};

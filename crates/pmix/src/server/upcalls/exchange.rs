@@ -1,14 +1,14 @@
 //! Upcalls for fences, direct modex, groups and connections.
 
-use super::{timeout_in, view};
+use super::common::{timeout_in, view};
 use crate::read::{Read, View, c_str, slice, text_in};
 use crate::server::state::{Callback, Members, Server, Waiting, server};
 use crate::sys::constants::{group as operation, key, rank, status};
 use crate::sys::types::{InfoCallback, ModexCallback, OpCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use wireup_wire::across::{Fetch, Joint, Purpose};
 use wireup_wire::ids::Rank;
+use wireup_wire::inter_job::{Fetch, Joint, Purpose};
 use wireup_wire::limits::PMIX_KEY_LEN_MAX;
 use wireup_wire::pmix::{Ask, Set, Wanted};
 

@@ -1,6 +1,6 @@
 //! Upcalls when ranks connect, finalize or abort.
 
-use super::view;
+use super::common::view;
 use crate::read::c_str;
 use crate::server::state::server;
 use crate::sys::constants::status;

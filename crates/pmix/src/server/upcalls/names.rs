@@ -1,6 +1,6 @@
 //! Upcalls for published pairs, which the agents store and any node can look up.
 
-use super::{timeout_in, view};
+use super::common::{timeout_in, view};
 use crate::packing::pack_value;
 use crate::read::{Read, View, c_strs};
 use crate::server::state::{Callback, Waiting, server};

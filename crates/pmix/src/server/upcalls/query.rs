@@ -3,24 +3,14 @@
 //! A query is a list of keys. Those that the agent must answer are sent to it one after the other, and the answers are
 //! collected until none is left.
 
-use super::view;
+use super::common::view;
 use crate::infos::{Infos, ProcLine};
 use crate::read::{Read, c_strs, slice};
-use crate::server::state::{Callback, Job, Server, Waiting, server};
+use crate::server::state::{Callback, Job, Query, Server, Waiting, server};
 use crate::sys::constants::{key, state, status};
 use crate::sys::types::{InfoCallback, PmixProc, PmixQuery, Status};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use wireup_wire::pmix::{Answer, Ask, Proc, ProcState};
-
-/// A query in progress.
-pub struct Query {
-    callback: Callback<InfoCallback>,
-    /// Keys not answered yet; the last one is next.
-    open: Vec<CString>,
-    found: Infos,
-    /// Whether some key was unknown.
-    missed: bool,
-}
 
 pub unsafe extern "C" fn query(
     _: *mut PmixProc,

@@ -3,7 +3,7 @@
 //! The launcher reads info keys by their names in MPI, so the library's keys are translated into these. Keys that it
 //! refuses keep their names; those that only give advice are left out, unless the rank requires them.
 
-use super::view;
+use super::common::view;
 use crate::read::{Read, View, c_str, c_strs, slice};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};

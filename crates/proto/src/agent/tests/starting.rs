@@ -279,3 +279,15 @@ fn a_profiled_job_requests_the_clock_if_the_link_is_up() {
     let asked = middle.receive_launch(UP, profiled).sent(UP);
     assert!(asked.iter().any(|message| matches!(message, Control::ClockAsk { .. })), "{asked:?}");
 }
+
+#[test]
+fn in_a_verbose_session_an_agent_reports_how_it_reached_its_parent() {
+    for verbose in [false, true] {
+        let mut agent = TestAgent::new(5, SessionSpec { verbose, ..session(7) });
+        let failed = "10.0.0.2:7: refused";
+        agent.handle(Input::ParentReached { address: "10.0.0.1:7".into(), took_ns: 4, failed: failed.into() });
+        let sent = agent.sent(UP);
+        let note = Note::Dialled { agent: AgentId(5), address: "10.0.0.1:7".into(), took_ns: 4, failed: failed.into() };
+        assert_eq!(sent.contains(&Control::Note(note)), verbose, "{sent:?}");
+    }
+}

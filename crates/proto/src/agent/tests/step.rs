@@ -1,9 +1,9 @@
 //! Agents started by steps of a batch system, from the viewpoint of the root and of one of them.
 
 use super::*;
+use crate::NEEDED;
 use crate::io::{How, ShellId};
-use crate::starts::NEEDED;
-use wireup_wire::peer::Note;
+use wireup_wire::peer::{Note, ProblemKind};
 use wireup_wire::session::Entry;
 
 fn by_step_agent(me: u32) -> TestAgent {
@@ -113,6 +113,30 @@ fn a_step_is_repeated_to_look_for_the_program_and_to_send_it() {
     // Once one agent has started, the step is not repeated for the other agents.
     let sent = root.shell_ended(shell, NEEDED, "").outputs();
     assert_eq!(steps(&sent), []);
+}
+
+#[test]
+fn where_the_program_is_not_to_be_sent_a_step_says_that_it_is_not_installed() {
+    let mut root = TestAgent::new(0, SessionSpec { installed_only: true, ..by_step(session(7)) });
+    let mut shell = steps(&root.receive_launch(UP, job(1)).outputs())[0].0;
+    root.rank_started(1);
+    for how in [How::Look, How::Send] {
+        let called = steps(&root.shell_ended(shell, NEEDED, "").outputs());
+        assert_eq!(called[0].2, how);
+        shell = called[0].0;
+    }
+    task(&mut root, shell, 4, Some("its task exited with code 89"));
+    let sent = root.shell_ended(shell, NEEDED, "wireup-needed x86_64").outputs().sent(UP);
+    let kinds: Vec<ProblemKind> = sent
+        .into_iter()
+        .filter_map(|message| match message {
+            Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
+            _ => None,
+        })
+        .flatten()
+        .map(|missing| missing.problem.kind)
+        .collect();
+    assert_eq!(kinds, [ProblemKind::NotInstalled; 6]);
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::across::{Order, Report};
+    use wireup_wire::inter_job::{Order, Report};
 
     const T: Instant = Instant(1);
 

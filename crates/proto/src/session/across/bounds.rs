@@ -2,7 +2,7 @@
 
 use super::members::Members;
 use bytes::Bytes;
-use wireup_wire::across::{OtherJob, Purpose};
+use wireup_wire::inter_job::{OtherJob, Purpose};
 use wireup_wire::limits::{ACROSS_ANSWERS_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::peer;
 use wireup_wire::pmix::Set;

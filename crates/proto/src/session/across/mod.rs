@@ -29,7 +29,7 @@ use members::ranks_on;
 use place::Place;
 use rounds::Rounds;
 use told::Told;
-use wireup_wire::across::Report;
+use wireup_wire::inter_job::Report;
 use wireup_wire::names::Asker;
 
 #[derive(Default)]

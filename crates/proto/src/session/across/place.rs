@@ -2,8 +2,8 @@
 
 use crate::job::JobInput;
 use crate::session::{Effect, Effects};
-use wireup_wire::across::Order;
 use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::inter_job::Order;
 use wireup_wire::names::{Answer, Asker, Down};
 
 /// A node of a job that waits for an answer.

@@ -4,8 +4,8 @@
 use super::place::{Place, order};
 use crate::session::Effects;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::across::Order;
 use wireup_wire::ids::JobId;
+use wireup_wire::inter_job::Order;
 use wireup_wire::job::JobSpec;
 
 #[derive(Default)]

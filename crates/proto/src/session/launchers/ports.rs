@@ -89,7 +89,7 @@ impl AgentPorts {
             return None;
         }
         self.shares.insert(place, Share { job, first, count });
-        rank_address::further(&self.address, first).map(Bytes::from)
+        rank_address::shift_port(&self.address, first).map(Bytes::from)
     }
 }
 

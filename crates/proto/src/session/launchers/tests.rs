@@ -234,7 +234,7 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     bench.part.nodes.on_agent_up(AgentId(14));
     let news = |news| Input::Ports(RankPortsReport { agent: AgentId(14), incarnation: 0, news });
     bench.input(news(RankPortsNews::Reserved { count: 2, address: address.clone() }));
-    let next = Bytes::from(rank_address::further(&address, 1).unwrap());
+    let next = Bytes::from(rank_address::shift_port(&address, 1).unwrap());
     for (id, wanted) in [(1, vec![address.clone()]), (2, vec![next]), (3, vec![])] {
         bench.input(Input::Up(LinkId(id)));
         let mut spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(id) };

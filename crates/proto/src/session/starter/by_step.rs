@@ -28,7 +28,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Problem, Secret};
+use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Problem, ProblemKind, Secret};
 
 /// The problem of an agent about which a step has reported nothing.
 pub const NOT_BEGUN: &str = "its task in the step did not start";
@@ -156,7 +156,7 @@ impl Starter {
         stderr: &str,
         fx: &mut Effects,
     ) -> bool {
-        let Some((step, batch)) = self.steps.take(shell).zip(view.batch()) else {
+        let Some((mut step, batch)) = self.steps.take(shell).zip(view.batch()) else {
             return false;
         };
         let may_help = view.now < self.start_by && is_wanted(view, step.job);
@@ -167,7 +167,13 @@ impl Starter {
             self.start_step(view, snapshot, step.agents, step.job, how, fx);
             return true;
         }
-        give_up_step(step, starts::step_problem(batch, status, stderr), fx);
+        let mut problem = starts::step_problem(batch, status, stderr);
+        if view.session.installed_only && step.how == How::Send && status == ExitStatus::Exited(starts::NEEDED) {
+            // What the step has said about its tasks is that they have answered so.
+            step.failed.clear();
+            problem.kind = ProblemKind::NotInstalled;
+        }
+        give_up_step(step, problem, fx);
         true
     }
 

@@ -17,7 +17,7 @@ mod verdict;
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, last_words, step_problem};
+pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, last_words, probe_result, step_problem};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, Problem, RemoteShell};

@@ -93,7 +93,8 @@ pub fn verdict(
                  on its PATH"
             ))),
             _ if is_probe => Verdict::Reached,
-            _ if how == How::Send => Verdict::Lost(said().into()),
+            // The host was only asked whether it lacks the program.
+            _ if how == How::Send => Verdict::Lost(ProblemKind::NotInstalled.with(said())),
             _ => Verdict::Other(How::Send),
         },
         // The host has another program of that name, or a copy of wireup that it cannot run.
@@ -112,6 +113,18 @@ pub fn verdict(
             ProblemKind::NothingStarted.with(joined("its remote shell ended without starting an agent", stderr)),
         ),
         _ => Verdict::Lost(kind(status).with(said())),
+    }
+}
+
+/// The result of a call of the remote shell that only asked whether the host answers (`How::Look`, with an empty
+/// bootstrap message).
+///
+/// # Errors
+/// Why it does not.
+pub fn probe_result(status: ExitStatus, stderr: &str, arch: &str) -> Result<(), Problem> {
+    match verdict(How::Look, status, stderr, true, true, Some(arch)) {
+        Verdict::Lost(problem) => Err(problem),
+        Verdict::Reached | Verdict::Other(_) | Verdict::Busy(_) => Ok(()),
     }
 }
 
@@ -268,6 +281,12 @@ mod tests {
         assert!(matches!(probe(How::Look, 255, "No route to host"), Verdict::Lost(_)));
         let busy = "kex_exchange_identification: Connection closed by remote host";
         assert_eq!(probe(How::Look, 255, busy), Verdict::Reached);
+    }
+
+    #[test]
+    fn a_host_that_is_asked_in_place_of_being_sent_the_program_says_that_it_needs_it() {
+        let asked = exited(How::Send, NEEDED, "wireup-needed x86_64");
+        assert!(matches!(asked, Verdict::Lost(problem) if problem.kind == ProblemKind::NotInstalled));
     }
 
     #[test]

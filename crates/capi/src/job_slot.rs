@@ -1,4 +1,4 @@
-//! The one static of a library: the process's place in its job.
+//! The one static of a library: the job that this process has joined, or none yet.
 //!
 //! ```text
 //!            init                     leave
@@ -40,7 +40,7 @@ impl With {
 }
 
 /// `J` is the library's data about the job.
-pub struct Place<J> {
+pub struct JobSlot<J> {
     job: Lock<Option<J>>,
     /// The server's descriptor while there is one, so that an abort need not take the lock.
     fd: AtomicI32,
@@ -55,10 +55,10 @@ pub struct Place<J> {
     hears_of_forks: AtomicBool,
 }
 
-impl<J> Place<J> {
+impl<J> JobSlot<J> {
     #[allow(clippy::new_without_default)] // A static needs a constant.
     pub const fn new() -> Self {
-        Place {
+        JobSlot {
             job: Lock::new(None),
             fd: AtomicI32::new(-1),
             taken: AtomicBool::new(false),
@@ -70,7 +70,7 @@ impl<J> Place<J> {
 
     /// Runs `work` on the job, which must be initialised. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut J) -> Result<R>) -> Result<R> {
-        self.with_place(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+        self.with_job(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
     }
 
     pub fn is_initialised(&self) -> bool {
@@ -78,14 +78,14 @@ impl<J> Place<J> {
     }
 
     /// Runs `work` with the lock if there may be a job.
-    fn with_place<R>(&self, work: impl FnOnce(&mut Option<J>) -> Result<R>) -> Result<R> {
+    fn with_job<R>(&self, work: impl FnOnce(&mut Option<J>) -> Result<R>) -> Result<R> {
         if self.is_child() || !self.is_used.load(Ordering::Relaxed) {
             return Err(Code::INIT);
         }
         self.job.with(work)
     }
 
-    /// Joins the job unless it has joined already. `on_fork` must call [`Place::on_fork`] of this place.
+    /// Joins the job unless it has joined already. `on_fork` must call [`JobSlot::on_fork`] of this slot.
     pub fn init(&self, join: impl FnOnce() -> Result<J>, on_fork: extern "C" fn()) -> Result {
         if self.is_child() {
             return Err(Code::FAIL);
@@ -147,7 +147,7 @@ impl<J> Place<J> {
 
     /// Takes the job out; it is no longer initialised.
     pub fn take(&self) -> Result<J> {
-        self.with_place(|job| {
+        self.with_job(|job| {
             let taken = job.take().ok_or(Code::INIT);
             self.is_used.store(false, Ordering::Relaxed);
             taken
@@ -177,30 +177,30 @@ mod tests {
     #[test]
     fn calls_in_a_forked_child_fail_at_once() {
         extern "C" fn nothing() {}
-        let place = Place::<u32>::new();
-        place.on_fork();
-        assert_eq!(place.take(), Err(Code::INIT));
-        assert_eq!(place.init(|| Ok(7), nothing), Ok(()), "a child of a process that has not joined may join");
-        assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "a second init does nothing");
-        assert_eq!((place.with(|job| Ok(*job)), place.is_initialised()), (Ok(7), true));
-        place.job.with(|_| {
+        let slot = JobSlot::<u32>::new();
+        slot.on_fork();
+        assert_eq!(slot.take(), Err(Code::INIT));
+        assert_eq!(slot.init(|| Ok(7), nothing), Ok(()), "a child of a process that has not joined may join");
+        assert_eq!(slot.init(|| Err(Code::FAIL), nothing), Ok(()), "a second init does nothing");
+        assert_eq!((slot.with(|job| Ok(*job)), slot.is_initialised()), (Ok(7), true));
+        slot.job.with(|_| {
             // The child does not have the thread that holds the lock.
-            place.on_fork();
-            assert_eq!(place.with(|job| Ok(*job)), Err(Code::INIT));
-            assert_eq!((place.init(|| Ok(8), nothing), place.take()), (Err(Code::FAIL), Err(Code::INIT)));
-            assert!(!place.is_initialised() && place.socket().is_none());
+            slot.on_fork();
+            assert_eq!(slot.with(|job| Ok(*job)), Err(Code::INIT));
+            assert_eq!((slot.init(|| Ok(8), nothing), slot.take()), (Err(Code::FAIL), Err(Code::INIT)));
+            assert!(!slot.is_initialised() && slot.socket().is_none());
         });
     }
 
     #[test]
     fn a_child_forked_during_init_does_not_wait() {
         extern "C" fn nothing() {}
-        let place = Place::<u32>::new();
-        let joined = place.init(
+        let slot = JobSlot::<u32>::new();
+        let joined = slot.init(
             || {
-                place.on_fork();
-                assert_eq!(place.with(|job| Ok(*job)), Err(Code::INIT));
-                assert!(!place.is_initialised());
+                slot.on_fork();
+                assert_eq!(slot.with(|job| Ok(*job)), Err(Code::INIT));
+                assert!(!slot.is_initialised());
                 Ok(7)
             },
             nothing,
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn a_child_does_not_wait_for_a_thread_that_was_about_to_join() {
         extern "C" fn nothing() {}
-        let place: &Place<u32> = std::boxed::Box::leak(std::boxed::Box::new(Place::new()));
+        let slot: &JobSlot<u32> = std::boxed::Box::leak(std::boxed::Box::new(JobSlot::new()));
         let (locked, is_locked) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            place.job.with(|_| {
+            slot.job.with(|_| {
                 locked.send(()).unwrap();
                 loop {
                     std::thread::park();
@@ -222,28 +222,28 @@ mod tests {
             })
         });
         is_locked.recv().unwrap();
-        assert!(!place.is_initialised());
-        assert_eq!((place.with(|job| Ok(*job)), place.take()), (Err(Code::INIT), Err(Code::INIT)));
-        place.on_fork();
-        assert_eq!(place.init(|| Ok(7), nothing), Ok(()));
-        assert_eq!(place.with(|job| Ok(*job)), Ok(7));
+        assert!(!slot.is_initialised());
+        assert_eq!((slot.with(|job| Ok(*job)), slot.take()), (Err(Code::INIT), Err(Code::INIT)));
+        slot.on_fork();
+        assert_eq!(slot.init(|| Ok(7), nothing), Ok(()));
+        assert_eq!(slot.with(|job| Ok(*job)), Ok(7));
     }
 
     #[test]
     fn an_inherited_descriptor_is_taken_once() {
-        let place = Place::<()>::new();
+        let slot = JobSlot::<()>::new();
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert_eq!(place.take_inherited(file.as_raw_fd()), Err(Gone));
+        assert_eq!(slot.take_inherited(file.as_raw_fd()), Err(Gone));
         let (here, there) = UnixStream::pair().unwrap();
         let fd = here.into_raw_fd();
         // SAFETY: no memory is passed. Inherited descriptors do not have the flag.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
-        let socket = place.take_inherited(fd).unwrap();
-        assert_eq!(Place::<()>::new().take_inherited(fd), Err(Gone), "another copy of the library");
+        let socket = slot.take_inherited(fd).unwrap();
+        assert_eq!(JobSlot::<()>::new().take_inherited(fd), Err(Gone), "another copy of the library");
         drop(there);
-        assert_eq!(place.leave(With::Server(Server::new(socket, Dialect::Pmi1))), Err(Code::FAIL));
+        assert_eq!(slot.leave(With::Server(Server::new(socket, Dialect::Pmi1))), Err(Code::FAIL));
         // A connection of the program is left alone, whatever its number.
         let (other, _) = UnixStream::pair().unwrap();
-        assert_eq!(place.take_inherited(other.as_raw_fd()), Err(Gone));
+        assert_eq!(slot.take_inherited(other.as_raw_fd()), Err(Gone));
     }
 }

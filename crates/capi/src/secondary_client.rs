@@ -1,5 +1,5 @@
-//! Joins this process's agent as a further library: beside the one that has the inherited socket (see
-//! `wireup_wire::further`).
+//! Joins this process's agent as a secondary client: another library of this process has the inherited socket (see
+//! `wireup_wire::secondary_client`).
 //!
 //! Any process of the machine can bind the agent's name, and send to a socket that has a name. So this process's socket
 //! is connected to the agent's before it gets a name: from then on the kernel refuses datagrams of every other socket.
@@ -12,10 +12,10 @@ use crate::socket::{Socket, variable};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, offset_of};
-pub use wireup_wire::further::is_name;
-use wireup_wire::further::{Answer, Hello, LOCAL_RANK_VARIABLE, VARIABLE, agent};
 use wireup_wire::ids::LocalRank;
-pub use wireup_wire::limits::FURTHER_PER_RANK_MAX as LIBRARIES_MAX;
+pub use wireup_wire::limits::SECONDARY_CLIENTS_PER_RANK_MAX as LIBRARIES_MAX;
+pub use wireup_wire::secondary_client::is_name;
+use wireup_wire::secondary_client::{Answer, Hello, LOCAL_RANK_VARIABLE, VARIABLE, agent};
 
 /// How long an agent may take to answer (s). Chosen: as long as a new connection between agents may.
 const ANSWER_S_MAX: c_int = 30;

@@ -28,7 +28,7 @@ pub fn request(
     let is_said = parsed.names_hosts()
         || parsed.virtual_nodes.is_some()
         || parsed.rank_map.is_some()
-        || matches!(parsed.map_by, Some(MapBy::Seq | MapBy::RankFile));
+        || matches!(parsed.map.by, Some(MapBy::Seq | MapBy::RankFile));
     if is_said || session_nodes.nodes.len() == 1 {
         return Ok(None);
     }
@@ -45,7 +45,7 @@ pub fn request(
     }
     let are_alike = stated.is_none_or(|hosts| hosts.list.iter().all(|host| is_like(host, &hosts.list[0])));
     let used = counts.iter().filter(|ranks| **ranks > 0).count();
-    let nodes = match (are_alike, parsed.map_by, parsed.ppn) {
+    let nodes = match (are_alike, parsed.map.by, parsed.ppn) {
         (true, ..) => Some(used as u32),
         (false, None | Some(MapBy::Slot | MapBy::Objects(_)), None) => None,
         // How many ranks a node gets depends on which nodes come before it.
@@ -66,7 +66,7 @@ fn is_like(host: &crate::hosts::Host, first: &crate::hosts::Host) -> bool {
 
 impl SessionNodes {
     /// Only these agents' nodes, in this order. Further jobs may run on all.
-    pub fn take(self, agents: &[AgentId], by: SeatOrder) -> SessionNodes {
+    pub fn limited_to(self, agents: &[AgentId], by: SeatOrder) -> SessionNodes {
         let at: BTreeMap<AgentId, usize> = self.nodes.iter().zip(0..).map(|(node, at)| (node.agent, at)).collect();
         let taken: Vec<usize> = agents.iter().filter_map(|agent| at.get(agent).copied()).collect();
         if taken.is_empty() {

@@ -1,5 +1,6 @@
-//! How a further library of a rank joins the rank's agent: it sends one datagram, and gets one with an [`Answer`] and,
-//! if that is `Joined`, one end of a pair of sockets, over which the two then speak PMI-2.
+//! How a secondary client joins its rank's agent: a library in a rank whose inherited socket another library has. It
+//! sends one datagram, and gets one with an [`Answer`] and, if that is `Joined`, one end of a pair of sockets, over
+//! which the two then speak PMI-2.
 //!
 //! ```text
 //! +--------+------------+---------+---------------+

@@ -9,7 +9,7 @@
 
 use crate::ids::{AgentId, Rank};
 use crate::job::Block;
-use crate::pmix::{App, Set, Status, Wanted};
+use crate::pmix_types::{App, Set, Status, Wanted};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;

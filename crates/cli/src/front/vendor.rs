@@ -1,6 +1,6 @@
 //! Which launcher a command line was written for.
 //!
-//! Most options are spelled in one way by all launchers, or in one launcher only. For the rest (`-s`, `-c`), the family
+//! Most options are spelled in one way by all launchers, or in one launcher only. For the rest (`-s`, `-c`), the vendor
 //! decides: that of the name by which the program was called, else the one whose options occur, else that of the
 //! program's MPI library.
 
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use wireup_flags::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Family {
+pub enum Vendor {
     /// MPICH's Hydra and those that come from it, as Intel MPI's.
     #[default]
     Hydra,
@@ -20,29 +20,29 @@ pub enum Family {
     OpenMpi,
 }
 
-impl Family {
-    /// The family of a launcher's name; `None` if several have this name.
-    pub fn of_name(name: &str) -> Option<Family> {
+impl Vendor {
+    /// The vendor of a launcher's name; `None` if several have this name.
+    pub fn of_name(name: &str) -> Option<Vendor> {
         match name {
-            "mpiexec.hydra" => Some(Family::Hydra),
-            "orterun" | "prterun" => Some(Family::OpenMpi),
+            "mpiexec.hydra" => Some(Vendor::Hydra),
+            "orterun" | "prterun" => Some(Vendor::OpenMpi),
             _ => None,
         }
     }
 
-    /// The family of whose options there are more; `None` if the options do not tell.
-    pub fn of_options(words: &[OsString]) -> Option<Family> {
-        let [hydra, open_mpi] = [Family::Hydra, Family::OpenMpi].map(|family| family.foreign(words));
+    /// The vendor of whose options there are more; `None` if the options do not tell.
+    pub fn of_options(words: &[OsString]) -> Option<Vendor> {
+        let [hydra, open_mpi] = [Vendor::Hydra, Vendor::OpenMpi].map(|vendor| vendor.foreign(words));
         match hydra.cmp(&open_mpi) {
-            std::cmp::Ordering::Less => Some(Family::Hydra),
-            std::cmp::Ordering::Greater => Some(Family::OpenMpi),
+            std::cmp::Ordering::Less => Some(Vendor::Hydra),
+            std::cmp::Ordering::Greater => Some(Vendor::OpenMpi),
             std::cmp::Ordering::Equal => None,
         }
     }
 
-    /// Whether some option means something else in the other family.
+    /// Whether some option means something else to the other vendor.
     pub fn matters(words: &[OsString]) -> bool {
-        let [one, other] = [Family::Hydra, Family::OpenMpi];
+        let [one, other] = [Vendor::Hydra, Vendor::OpenMpi];
         let differs = |option: &str| match (one.own(option), other.own(option)) {
             (Some(one), Some(other)) => !one.is_like(other),
             _ => false,
@@ -50,15 +50,15 @@ impl Family {
         options(words).any(|option| differs(&option))
     }
 
-    /// How many options belong to the other family only, or to none.
+    /// How many options only the other vendor has, or none has.
     fn foreign(self, words: &[OsString]) -> usize {
         options(words).filter(|option| self.own(option).is_none()).count()
     }
 
     fn own(self, option: &str) -> Option<&'static Row> {
         let own = match self {
-            Family::Hydra => hydra::ROWS,
-            Family::OpenMpi => open_mpi::ROWS,
+            Vendor::Hydra => hydra::ROWS,
+            Vendor::OpenMpi => open_mpi::ROWS,
         };
         look_up(option, &[own, standard::ROWS])
     }
@@ -66,8 +66,8 @@ impl Family {
     /// The tables in which options are looked up, in this order.
     pub fn tables(self) -> [&'static [Row]; 4] {
         match self {
-            Family::Hydra => [hydra::ROWS, standard::ROWS, open_mpi::ROWS, srun::ROWS],
-            Family::OpenMpi => [open_mpi::ROWS, standard::ROWS, hydra::ROWS, srun::ROWS],
+            Vendor::Hydra => [hydra::ROWS, standard::ROWS, open_mpi::ROWS, srun::ROWS],
+            Vendor::OpenMpi => [open_mpi::ROWS, standard::ROWS, hydra::ROWS, srun::ROWS],
         }
     }
 
@@ -99,7 +99,7 @@ fn options(words: &[OsString]) -> impl Iterator<Item = String> {
             let word = words.next().filter(|word| word.as_bytes().first() == Some(&b'-'))?;
             let text = word.to_string_lossy();
             let (option, value) = text.split_once('=').map_or((&*text, None), |(option, value)| (option, Some(value)));
-            let row = Family::Hydra.find(option).or_else(|| Family::OpenMpi.find(option));
+            let row = Vendor::Hydra.find(option).or_else(|| Vendor::OpenMpi.find(option));
             let own = || flag::RUN.flags().find(|flag| flag.names.contains(&option));
             let values = match (row.map(|row| row.takes), value) {
                 (Some(Takes::One(_)), None) => 1,
@@ -119,23 +119,23 @@ fn options(words: &[OsString]) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Option<Family> {
-        Family::of_options(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    fn of(line: &str) -> Option<Vendor> {
+        Vendor::of_options(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
-    fn the_options_tell_the_family() {
-        assert_eq!(of("-n 4 -genv A 1 ./a -np 3 --mca a b"), Some(Family::Hydra));
-        assert_eq!(of("-np 4 --mca btl tcp,self ./a"), Some(Family::OpenMpi));
+    fn the_options_tell_the_vendor() {
+        assert_eq!(of("-n 4 -genv A 1 ./a -np 3 --mca a b"), Some(Vendor::Hydra));
+        assert_eq!(of("-np 4 --mca btl tcp,self ./a"), Some(Vendor::OpenMpi));
         assert_eq!(of("-n 4 ./a"), None);
-        assert_eq!(of("--virtual-nodes 2 --mca btl self ./a"), Some(Family::OpenMpi));
-        assert_eq!(of("-n 1 ./a : -n 2 -x A=1 ./b"), Some(Family::OpenMpi));
-        assert_eq!((Family::of_name("orterun"), Family::of_name("mpiexec")), (Some(Family::OpenMpi), None));
+        assert_eq!(of("--virtual-nodes 2 --mca btl self ./a"), Some(Vendor::OpenMpi));
+        assert_eq!(of("-n 1 ./a : -n 2 -x A=1 ./b"), Some(Vendor::OpenMpi));
+        assert_eq!((Vendor::of_name("orterun"), Vendor::of_name("mpiexec")), (Some(Vendor::OpenMpi), None));
     }
 
     #[test]
-    fn some_spellings_mean_something_else_in_the_other_family() {
-        let matters = |line: &str| Family::matters(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+    fn some_spellings_mean_something_else_to_the_other_vendor() {
+        let matters = |line: &str| Vendor::matters(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert!(matters("-s all ./a") && !matters("-n 4 -wdir /tmp ./a"));
     }
 }

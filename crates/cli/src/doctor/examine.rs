@@ -1,0 +1,253 @@
+//! Examines hosts: a session of its own shows which agents start, and why others do not; a job in it, with one rank on
+//! each node, reports what each node is like.
+//!
+//! Every agent of the session has this machine as its parent, so each host is started, and connects back, on its own:
+//! those that do not start hide nothing about the others.
+
+use crate::flags::parsed::Parsed;
+use crate::flags::session;
+use crate::session::node_job::NodeJob;
+use crate::session::own_session::OwnSession;
+use crate::session::{attach_to, up};
+use crate::surroundings::Surroundings;
+use bytes::Bytes;
+use std::net::SocketAddr;
+use wireup_node::doctor::{Facts, Question, Report, wall_clock_ns};
+use wireup_node::launcher::{Next, Program};
+use wireup_proto::launcher_io::Notice;
+use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::job::{NodeSpec, StdinTarget};
+use wireup_wire::peer::{Containment, Control, Note, Problem, ProblemKind, SessionSpec};
+use wireup_wire::session::Presence;
+
+/// Time of the job in addition to that for the remote shells between hosts (ns): it starts and collects ranks, which
+/// takes a second on a thousand nodes.
+const COLLECT_NS: u64 = 5_000_000_000;
+/// Jobs that are tried. Each rank that cannot be started ends a job, and the next one does without its node.
+const JOBS_MAX: usize = 4;
+/// Longest unfinished line of a rank.
+const LINE_BYTES_MAX: usize = 256 << 10;
+
+pub struct Plan {
+    /// Names for the remote shell. Each host that has an agent is also asked to reach the next one, and the last one
+    /// the first.
+    pub hosts: Vec<String>,
+    /// The directory that ranks would work in.
+    pub cwd: Vec<u8>,
+    /// Time limit for the start of each host (ns).
+    pub timeout_ns: u64,
+    /// Send the program to hosts that lack it.
+    pub sends: bool,
+}
+
+/// What is known about a host.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Seen {
+    pub host: String,
+    /// Why it has no agent, or no rank.
+    pub problem: Option<Problem>,
+    pub facts: Option<Facts>,
+    /// This machine's wall clock (ns): before the host read its own, and after.
+    pub clock_ns: (u64, u64),
+    /// How it has reached this machine.
+    pub back: Option<Back>,
+    /// Whether it reaches its neighbour by the remote shell. `None`: it did not report that in time.
+    pub onward: Option<Result<(), String>>,
+    /// The host that it was asked to reach.
+    pub neighbour: Option<String>,
+    pub sent: bool,
+    /// The message of its sshd when it refused more log-ins.
+    pub retried: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Back {
+    /// The address at which it reached this machine.
+    pub address: String,
+    /// From the first attempt to the link.
+    pub took_ns: u64,
+    /// Addresses that failed before, each with its problem; empty: none.
+    pub failed: String,
+}
+
+/// How an examination ended.
+pub enum Examined {
+    Seen(Vec<Seen>),
+    /// The user has ended it: the exit code.
+    Interrupted(u8),
+}
+
+/// Examines all hosts. Call it while the process has one thread.
+///
+/// # Errors
+/// Why no host can be examined.
+pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, process_ns: u64) -> Result<Examined, String> {
+    let name = OwnSession::new_name("doctor", surroundings);
+    let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
+    let agents = spec.agents.len() as u32;
+    let spec = SessionSpec {
+        fanout: agents,
+        // So many remote shells are in progress at once.
+        start_timeout_ns: plan.timeout_ns.saturating_mul(u64::from(agents.div_ceil(spec.shells_max.max(1)))),
+        installed_only: !plan.sends,
+        verbose: true,
+        // A rank looks at the process of its node's agent.
+        containment: Containment::None,
+        ..spec
+    };
+    let mut seen: Vec<Seen> = plan.hosts.iter().map(|host| Seen { host: host.clone(), ..Seen::default() }).collect();
+    let session = OwnSession::begin(&spec, &told, process_ns)?;
+    let mut attached = attach_to(&session.name)?;
+    let nodes = up::await_nodes(&mut attached, &session.name, spec.start_timeout_ns, &mut |note| {
+        on_note(&mut seen, note);
+    })?;
+    let mut up = Vec::new();
+    for (index, seen) in seen.iter_mut().enumerate() {
+        match nodes.get(agent_of(index).index()).map(|node| &node.presence) {
+            Some(Presence::Up) => up.push(index),
+            Some(Presence::Lost { problem }) => seen.problem = Some(problem.clone()),
+            Some(Presence::Starting) | None => seen.problem = Some("it has not started in time".into()),
+        }
+    }
+    let interrupted = ask_nodes(&spec, parsed.interface.as_deref(), plan, up, &mut seen)?;
+    // The notes of the last agents come after the answer that all nodes are known, and before what their ranks report.
+    // Without them only the time to connect is not shown.
+    let _ = attached.ask(&Control::AskNodes, None, |message| match message {
+        Control::Nodes(_) => Some(()),
+        Control::Note(note) => {
+            on_note(&mut seen, note);
+            None
+        }
+        _ => None,
+    });
+    Ok(interrupted.map_or(Examined::Seen(seen), Examined::Interrupted))
+}
+
+/// Agent 0 is this machine; those of the other hosts follow in their order.
+fn agent_of(host: usize) -> AgentId {
+    AgentId(host as u32 + 1)
+}
+
+fn on_note(seen: &mut [Seen], note: Note) {
+    let agent = match &note {
+        Note::Dialled { agent, .. } | Note::Sent { agent } | Note::Retry { agent, .. } => *agent,
+        _ => return,
+    };
+    let Some(seen) = agent.index().checked_sub(1).and_then(|host| seen.get_mut(host)) else { return };
+    match note {
+        Note::Dialled { address, took_ns, failed, .. } => {
+            let address = address.parse().map_or(address, |address: SocketAddr| address.ip().to_string());
+            seen.back = Some(Back { address, took_ns, failed });
+        }
+        Note::Sent { .. } => seen.sent = true,
+        Note::Retry { problem, .. } => seen.retried = Some(problem),
+        _ => {}
+    }
+}
+
+/// Runs the job on these hosts, which have agents. Returns the exit code if the user has ended it.
+fn ask_nodes(
+    spec: &SessionSpec,
+    interface: Option<&str>,
+    plan: &Plan,
+    mut hosts: Vec<usize>,
+    seen: &mut [Seen],
+) -> Result<Option<u8>, String> {
+    for _ in 0..JOBS_MAX {
+        hosts.retain(|host| seen[*host].facts.is_none());
+        if hosts.is_empty() {
+            break;
+        }
+        // Where one step starts all agents, agents do not call each other.
+        if hosts.len() > 1 && !spec.remote_shell.starter().by_step() {
+            for (at, host) in hosts.iter().enumerate() {
+                seen[*host].neighbour = Some(plan.hosts[hosts[(at + 1) % hosts.len()]].clone());
+            }
+        }
+        let question = Question {
+            interface: interface.map(str::to_owned),
+            cwd: plan.cwd.clone(),
+            program: spec.program.clone(),
+            remote_shell: spec.remote_shell.clone(),
+            neighbours: hosts.iter().filter_map(|host| seen[*host].neighbour.clone()).collect(),
+            // Half of the time, so that a report of failure still arrives.
+            probe_ns: plan.timeout_ns / 2,
+        };
+        let nodes: Vec<NodeSpec> = hosts
+            .iter()
+            .map(|host| NodeSpec { agent: agent_of(*host), name: plan.hosts[*host].clone(), shared: false })
+            .collect();
+        let job = NodeJob {
+            session: spec,
+            nodes: &nodes,
+            argv: &[b"doctor-rank"],
+            stdin: StdinTarget::All,
+            timeout_ns: Some(plan.timeout_ns.saturating_add(COLLECT_NS)),
+        };
+        let question = serde_json::to_vec(&question).map_err(|error| error.to_string())?;
+        let mut asking = Asking {
+            question: question.into(),
+            hosts: &hosts,
+            begun_ns: wall_clock_ns(),
+            lines: vec![Vec::new(); hosts.len()],
+            seen,
+        };
+        let mut failure = None;
+        let outcome = job.run(&mut asking, &mut |voice, notice| {
+            if let Notice::Failed(failed) = notice {
+                failure = Some((failed.node, voice.say(notice)));
+            }
+            String::new()
+        })?;
+        if outcome.interrupted {
+            return Ok(Some(outcome.code));
+        }
+        let failed = failure.and_then(|(node, words)| Some((hosts.get(node.index()).copied()?, words)));
+        let Some((host, words)) = failed.filter(|(host, _)| seen[*host].facts.is_none()) else { break };
+        let words = words.trim_end();
+        seen[host].problem = Some(ProblemKind::Advised.with(words.strip_prefix("wireup: ").unwrap_or(words)));
+        hosts.retain(|other| *other != host);
+    }
+    Ok(None)
+}
+
+/// The doctor's end of the job.
+struct Asking<'a> {
+    /// What of the question is not sent yet.
+    question: Bytes,
+    /// The host of each rank.
+    hosts: &'a [usize],
+    begun_ns: u64,
+    /// The unfinished line of each rank.
+    lines: Vec<Vec<u8>>,
+    seen: &'a mut [Seen],
+}
+
+impl Program for Asking<'_> {
+    fn input(&mut self, bytes_max: usize) -> Next {
+        match self.question.len().min(bytes_max) {
+            0 => Next::End,
+            length => Next::Bytes(self.question.split_to(length)),
+        }
+    }
+
+    fn output(&mut self, rank: Rank, bytes: &[u8]) {
+        let Some((host, text)) = self.hosts.get(rank.index()).zip(self.lines.get_mut(rank.index())) else { return };
+        let seen = &mut self.seen[*host];
+        text.extend_from_slice(bytes);
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            match serde_json::from_slice(&text.drain(..=end).collect::<Vec<u8>>()) {
+                Ok(Report::Facts(facts)) => {
+                    seen.clock_ns = (self.begun_ns, wall_clock_ns());
+                    seen.facts = Some(*facts);
+                }
+                Ok(Report::Neighbour(result)) => seen.onward = Some(result),
+                // A line of standard error.
+                Err(_) => {}
+            }
+        }
+        if text.len() > LINE_BYTES_MAX {
+            text.clear();
+        }
+    }
+}

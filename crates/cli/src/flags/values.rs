@@ -1,0 +1,204 @@
+//! The values of flags: their types, and how each is read from a word.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use wireup_flags::table::Slot;
+use wireup_flags::{Error, Value};
+use wireup_node::launcher::Pattern;
+use wireup_stage::gather::Rule;
+use wireup_wire::job::PortRange;
+use wireup_wire::limits::VALUE_LEN_MAX;
+
+/// Files that travel to the nodes before ranks start.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stage {
+    /// Where nodes keep them.
+    pub folder: Option<PathBuf>,
+    pub required: bool,
+    /// Only if it is worth its time.
+    pub auto: bool,
+    /// Paths and patterns, as typed.
+    pub also: Vec<PathBuf>,
+    /// Where no mount may be made, a library in each process shows them.
+    pub by_library: bool,
+    pub room_mib: Option<u32>,
+}
+
+/// One of the flags that make a [`Stage`].
+pub enum StageWord {
+    Plain,
+    Required,
+    Auto,
+    Folder(PathBuf),
+    Also(PathBuf),
+    ByLibrary,
+    RoomMib(u32),
+}
+
+/// Each of the flags implies that files are staged.
+impl Slot<StageWord> for Option<Stage> {
+    fn put(&mut self, word: StageWord) {
+        let stage = self.get_or_insert_default();
+        match word {
+            StageWord::Plain => {}
+            StageWord::Required => stage.required = true,
+            StageWord::Auto => stage.auto = true,
+            StageWord::Folder(folder) => stage.folder = Some(folder),
+            StageWord::Also(path) => stage.also.push(path),
+            StageWord::ByLibrary => stage.by_library = true,
+            StageWord::RoomMib(room) => stage.room_mib = Some(room),
+        }
+    }
+}
+
+pub fn stage(value: &Value) -> Result<StageWord, Error> {
+    match value.word.as_bytes() {
+        b"" => Ok(StageWord::Plain),
+        b"require" => Ok(StageWord::Required),
+        b"auto" => Ok(StageWord::Auto),
+        [b'/', ..] => value.path().map(StageWord::Folder),
+        _ => Err(value.refused("give an absolute folder, require or auto")),
+    }
+}
+
+/// Which agent starts which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// Each agent starts its children in the tree.
+    #[default]
+    Tree,
+    /// The launcher starts all of them.
+    Flat,
+    /// The launcher starts one agent per rank, one after the other.
+    Serial,
+}
+
+impl Start {
+    pub const NAMED: &[(&str, Start)] =
+        &[("ssh-tree", Start::Tree), ("ssh-flat", Start::Flat), ("serial-ssh", Start::Serial)];
+}
+
+/// Where ranks get a PID namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Contain {
+    /// Where that needs no user namespace.
+    #[default]
+    Auto,
+    /// Also in a user namespace.
+    User,
+    None,
+}
+
+impl Contain {
+    pub const NAMED: &[(&str, Contain)] = &[("auto", Contain::Auto), ("user", Contain::User), ("none", Contain::None)];
+
+    /// Whether a user namespace may be used; `None`: ranks get no PID namespace.
+    pub fn by_user(self) -> Option<bool> {
+        match self {
+            Contain::Auto => Some(false),
+            Contain::User => Some(true),
+            Contain::None => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stdin {
+    None,
+    All,
+    Rank(u32),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Variable {
+    /// `NAME=VALUE`.
+    Set(Vec<u8>),
+    /// A name; its value is taken from the launcher's environment.
+    Export(OsString),
+}
+
+/// Which variables ranks get from the launcher's environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EnvList {
+    All,
+    None,
+    /// Names; one that ends with `*` stands for all that begin so.
+    Only(Vec<String>),
+}
+
+impl EnvList {
+    pub fn read(value: &Value) -> Result<EnvList, Error> {
+        Ok(match value.text()?.as_str() {
+            "all" => EnvList::All,
+            "none" => EnvList::None,
+            names => EnvList::Only(names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()),
+        })
+    }
+
+    pub fn has(&self, name: &[u8]) -> bool {
+        match self {
+            EnvList::All => true,
+            EnvList::None => false,
+            EnvList::Only(names) => names.iter().any(|listed| match listed.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning.as_bytes()),
+                None => name == listed.as_bytes(),
+            }),
+        }
+    }
+}
+
+pub fn export(value: &Value) -> Result<Variable, Error> {
+    if value.word.as_bytes().contains(&b'=') || value.word.is_empty() {
+        return value.variable().map(Variable::Set);
+    }
+    Ok(Variable::Export(value.word.clone()))
+}
+
+/// A text in which letters behind `%` stand for something of the rank.
+pub fn pattern(value: &Value) -> Result<Pattern, Error> {
+    Pattern::parse(&value.text()?).map_err(|problem| value.refused(problem))
+}
+
+/// The value has to fit into one of PMI.
+pub fn memory_kinds(value: &Value) -> Result<String, Error> {
+    let text = value.text()?;
+    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
+    match !text.is_empty() && text.len() < VALUE_LEN_MAX && is_word(&text) {
+        true => Ok(text),
+        false => Err(value.refused("give kinds separated by commas, such as mpi:alloc_mem,system")),
+    }
+}
+
+pub fn stage_out(value: &Value) -> Result<Rule, Error> {
+    Rule::parse(value.word.as_bytes()).map_err(|error| value.refused(error.to_string()))
+}
+
+/// The trace cannot share standard output with the ranks.
+pub fn trace_file(value: &Value) -> Result<PathBuf, Error> {
+    match value.word.as_bytes() {
+        b"-" => Err(value.refused("the trace goes to a file; name one (./- for a file of that name)")),
+        _ => value.path(),
+    }
+}
+
+/// `None`: 0 seconds, which stands for no limit.
+pub fn some_time(value: &Value) -> Result<Option<u64>, Error> {
+    Ok(Some(value.seconds_ns()?).filter(|limit| *limit > 0))
+}
+
+pub fn port_range(value: &Value) -> Result<PortRange, Error> {
+    let read = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let text = value.text()?;
+    let ports = text.split_once('-').and_then(|(low, high)| Some(PortRange { low: read(low)?, high: read(high)? }));
+    ports
+        .filter(|ports| ports.low <= ports.high)
+        .ok_or_else(|| value.refused("give two port numbers, such as 20000-20999"))
+}
+
+pub fn stdin(value: &Value) -> Result<Stdin, Error> {
+    if value.word.as_bytes().first().is_some_and(u8::is_ascii_digit) {
+        return value.number().map(Stdin::Rank);
+    }
+    value.choice_or(&[("all", Stdin::All), ("none", Stdin::None)], "give a rank, all or none")
+}
