@@ -18,6 +18,7 @@ pub mod programs;
 pub mod run_processes;
 pub mod sessions;
 pub mod strangers;
+pub mod tables;
 pub mod walls;
 
 use capture::Capture;

@@ -98,3 +98,33 @@ static void board_gate(int rank, uint32_t step) {
     atomic_store(&board->gate, step);
     futex_wake(&board->gate, INT32_MAX);
 }
+
+// A number in the environment, as the launcher has set it.
+static int number(const char *name) {
+    const char *text = getenv(complaint_about = name);
+    if (!text) fail("not in the environment", 0);
+    return atoi(text);
+}
+
+// Takes the rank's place: maps the board, and opens the fifos READY and GO on rank 0, in both directions, so that
+// neither end waits for the other to open it.
+static void board_join(int rank, int size, char **board_library_ready_go) {
+    static char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    complaint_about = name;
+    board_open(board_library_ready_go[0], rank, size);
+    if (rank != 0) return;
+    ready_fd = open(board_library_ready_go[2], O_RDWR | O_CLOEXEC);
+    go_fd = open(board_library_ready_go[3], O_RDONLY | O_CLOEXEC);
+    if (ready_fd < 0 || go_fd < 0) fail("cannot open the fifos", errno);
+}
+
+// Does the benchmark's steps until it ends the job; its operation 0 is the end.
+static void board_serve(int rank, void (*do_step)(void)) {
+    for (uint32_t step = 1;; step++) {
+        board_gate(rank, step);
+        if (board->operation == 0) return;
+        do_step();
+        slot->step = step;
+    }
+}

@@ -2,19 +2,10 @@
 // use.
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "stamp_names.h"
-
-static inline uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 // Whether the line was appended to the file.
 static inline int stamp(const char *path, int rank, uint64_t main_ns, uint64_t done_ns) {

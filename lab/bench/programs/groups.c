@@ -108,6 +108,8 @@ static void bare_open(void) {
     int one = 1, listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (listening < 0 || bind(listening, (void *)&at, len) || listen(listening, 1) || getsockname(listening, (void *)&at, &len))
         fail("cannot listen", errno);
+    // The ranks are connected then: rank 0 does not wait for the broadcast to arrive.
+    well(wu.wu_barrier(world, NULL), "wu_barrier");
     well(wu.wu_bcast(world, &at.sin_port, sizeof at.sin_port, 0, NULL), "wu_bcast");
     if (rank == 0) {
         bare = accept(listening, NULL, NULL);
@@ -212,12 +214,6 @@ static void do_step(void) {
     leave_counts(&before);
 }
 
-static uint32_t number(const char *name) {
-    const char *text = getenv(complaint_about = name);
-    if (!text) fail("not in the environment", 0);
-    return strtoul(text, NULL, 10);
-}
-
 // As on two hosts, each of the two ranks has a core of its own.
 static void stay_on_a_core(void) {
     cpu_set_t allowed, own;
@@ -236,12 +232,7 @@ int main(int argc, char **argv) {
     rank = number("PMI_RANK");
     size = number("PMI_SIZE");
     ppn = strtoul(argv[6], NULL, 10);
-    char name[32];
-    snprintf(name, sizeof name, "rank %u", rank);
-    complaint_about = name;
-    board_open(argv[1], rank, size);
-    if (rank == 0 && ((ready_fd = open(argv[3], O_RDWR | O_CLOEXEC)) < 0 || (go_fd = open(argv[4], O_RDONLY | O_CLOEXEC)) < 0))
-        fail("cannot open the fifos", errno);
+    board_join(rank, size, argv + 1);
     if (size == 2 && ppn == 1) stay_on_a_core();
     wu_load(argv[2]);
     // The graph of ranks and its questions for addresses are what is counted.
@@ -257,12 +248,7 @@ int main(int argc, char **argv) {
     mine = malloc(VALUE_LEN_MAX);
     all = malloc((size_t)size * VALUE_LEN_MAX);
     if (!mine || !all) fail("no memory", errno);
-    for (uint32_t step = 1;; step++) {
-        board_gate(rank, step);
-        if (board->operation == LEAVE) break;
-        do_step();
-        slot->step = step;
-    }
+    board_serve(rank, do_step);
     well(wu.wu_group_free(world), "wu_group_free");
     well(wu.wu_close(ctx), "wu_close");
     _exit(0);

@@ -7,23 +7,15 @@
 //
 // It needs no MPI header: the types of the profiling interface (PMPI) used here are the same in every MPI.
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 int PMPI_Init(int *argc, char ***argv);
 
 static int pmi_fd = -1;
 static uint64_t pmi_ns;
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 ssize_t read(int fd, void *buffer, size_t len) {
     if (fd != pmi_fd || fd < 0) return syscall(SYS_read, fd, buffer, len);

@@ -5,12 +5,10 @@
 //   measured BYTES TIMES TOTAL MEDIAN LEAST
 // with the times of one allgather in ns. A tenth of the allgathers comes before those that count. Every value is
 // compared with the one that its rank must have given.
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 enum { EXIT_FAILED = 4 };
 
@@ -22,17 +20,6 @@ __attribute__((noreturn)) static void fail(const char *what, long code) {
 #include "pmi2_calls.h"
 
 static int rank, size;
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
-static int by_length(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
 
 // The value's first byte names the rank and the round; the others are the same for all.
 static char mark(int of, unsigned round) { return 'a' + (of * 7 + round) % 26; }
@@ -58,15 +45,11 @@ int main(int argc, char **argv) {
         unsigned bytes, times;
         if (sscanf(step, "%ux%u", &bytes, &times) != 2 || bytes == 0 || times == 0) fail("steps are BYTESxTIMES,..", 0);
         char *value = calloc(bytes + 1, 1);
-        uint64_t *taken = malloc(times * sizeof *taken), total = 0;
+        uint64_t *taken = malloc(times * sizeof *taken);
         memset(value, 'v', bytes);
         for (unsigned i = 0; i < times / 10 + 1; i++) gather(value, bytes, i);
-        for (unsigned i = 0; i < times; i++) total += taken[i] = gather(value, bytes, i);
-        qsort(taken, times, sizeof *taken, by_length);
-        if (rank == 0) {
-            printf("measured %u %u %llu %llu %llu\n", bytes, times, (unsigned long long)total,
-                   (unsigned long long)taken[times / 2], (unsigned long long)taken[0]);
-        }
+        for (unsigned i = 0; i < times; i++) taken[i] = gather(value, bytes, i);
+        if (rank == 0) print_measured(bytes, times, taken);
         free(taken);
         free(value);
     }

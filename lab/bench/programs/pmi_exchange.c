@@ -10,17 +10,11 @@
 // compared: the echo server has none.
 #include <fcntl.h>
 #include <stdbool.h>
-#include <time.h>
 
+#include "clock.h"
 #include "pmi1.h"
 
 enum { VALUE_LEN = 32 };
-
-static unsigned long long now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 static void value_of(int rank, char *out) { sprintf(out, "%024x%08x", rank * 2654435761u, rank); }
 

@@ -4,12 +4,10 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 enum { PMIX_OK = 0, PMIX_BOOL = 1, PMIX_STRING = 3, PMIX_UINT32 = 14, PMIX_GLOBAL = 3 };
 static const uint32_t WILDCARD = UINT32_MAX - 1;
@@ -27,12 +25,6 @@ static int (*pmix_get)(const proc_t *, const char *, const info_t *, size_t, val
 
 static proc_t me, everybody;
 static uint32_t job_size;
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 static void must(const char *what, int code) {
     if (code == PMIX_OK) return;

@@ -40,11 +40,6 @@ static void get_one(uint32_t rank, char *expected, size_t bytes) {
     if (value->type != PMIX_STRING || strcmp(value->data.string, expected) != 0) must("a wrong value", 1);
 }
 
-static int by_length(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void allgather_once(uint32_t round, char *text, size_t bytes) {
     value_of(me.rank + round, text, bytes);
     value_t value = {.type = PMIX_STRING, .data.string = text};
@@ -59,20 +54,14 @@ static int allgathers(char *steps) {
         if (sscanf(step, "%ux%u", &bytes, &times) != 2 || times == 0) return 2;
         char *text = malloc(bytes + 1);
         uint64_t *taken = malloc(times * sizeof *taken);
-        uint64_t total = 0;
         // A tenth of the rounds comes before those that count, as with agents.
         for (unsigned i = 0; i < times / 10 + 1; i++) allgather_once(i, text, bytes);
         for (unsigned i = 0; i < times; i++) {
             uint64_t begin = now_ns();
             allgather_once(i, text, bytes);
             taken[i] = now_ns() - begin;
-            total += taken[i];
         }
-        qsort(taken, times, sizeof *taken, by_length);
-        if (me.rank == 0) {
-            printf("measured %u %u %llu %llu %llu\n", bytes, times, (unsigned long long)total,
-                   (unsigned long long)taken[times / 2], (unsigned long long)taken[0]);
-        }
+        if (me.rank == 0) print_measured(bytes, times, taken);
         free(taken);
         free(text);
     }

@@ -7,26 +7,18 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 // The layout is that of `src/polling.rs`.
 struct board {
     _Atomic uint32_t arrived, turn;
     uint64_t begin_ns, end_ns;  // when all have arrived, when all are done (CLOCK_MONOTONIC)
 };
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 // The last rank to arrive records the time and releases all others.
 static void meet(struct board *board, uint32_t size, uint64_t *noted_ns) {

@@ -11,15 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 enum { BUFFER_LEN = 1 << 18, SECRET_LEN = 32, CHILDREN_MAX = 64 };
 
@@ -34,12 +32,6 @@ static int children[CHILDREN_MAX], child_count;
 static void die(const char *what) {
     perror(what);
     exit(1);
-}
-
-static uint64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
 static void write_all(int fd, const void *bytes, size_t size) {

@@ -217,24 +217,12 @@ static void do_step(void) {
     for (uint32_t i = 0; i < board->repeat; i++, salt++) do_once();
 }
 
-static int number(const char *name) {
-    const char *text = getenv(complaint_about = name);
-    if (!text) fail("not in the environment", 0);
-    return atoi(text);
-}
-
 int main(int argc, char **argv) {
     if (argc != 5) fail("usage: startup BOARD LIBRARY READY GO", argc);
     text_fd = number("PMI_FD");
     rank = number("PMI_RANK");
     size = number("PMI_SIZE");
-    char name[32];
-    snprintf(name, sizeof name, "rank %d", rank);
-    complaint_about = name;
-    board_open(argv[1], rank, size);
-    // Opened in both directions: neither end waits for the other to open it.
-    if (rank == 0 && ((ready_fd = open(argv[3], O_RDWR | O_CLOEXEC)) < 0 || (go_fd = open(argv[4], O_RDONLY | O_CLOEXEC)) < 0))
-        fail("cannot open the fifos", errno);
+    board_join(rank, size, argv + 1);
     calls_load(argv[2]);
 
     int spawned, joined_size, joined_rank, appnum;
@@ -242,12 +230,7 @@ int main(int argc, char **argv) {
     must(lib.PMI2_Init(&spawned, &joined_size, &joined_rank, &appnum), "PMI2_Init");
     slot->join_end_ns = now_ns(CLOCK_MONOTONIC);
     if (joined_size != size || joined_rank != rank) fail("the library says another rank", joined_rank);
-    for (uint32_t step = 1;; step++) {
-        board_gate(rank, step);
-        if (board->operation == LEAVE) break;
-        do_step();
-        slot->step = step;
-    }
+    board_serve(rank, do_step);
     must(lib.PMI2_Finalize(), "PMI2_Finalize");
     _exit(0);
 }

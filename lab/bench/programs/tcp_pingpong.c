@@ -11,13 +11,11 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 enum { SIZE_MAX_BYTES = 1 << 22 };
 
@@ -40,19 +38,6 @@ static void whole(int fd, int out, size_t size)
         if (n > 0)
             done += (size_t)n;
     }
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
 }
 
 static void no_delay(int fd)
@@ -110,7 +95,7 @@ static int serve(const char *address)
 static void measure(int fd, uint32_t size, uint32_t times)
 {
     uint32_t before = times / 10 ? times / 10 : 1, request[2] = {size, before + times};
-    uint64_t *taken = calloc(times, sizeof *taken), total = 0;
+    uint64_t *taken = calloc(times, sizeof *taken);
     if (!taken)
         die("memory");
     memcpy(buffer, request, sizeof request);
@@ -121,13 +106,10 @@ static void measure(int fd, uint32_t size, uint32_t times)
         whole(fd, 0, size);
         uint64_t now = now_ns();
         if (i >= before)
-            total += taken[i - before] = now - begun;
+            taken[i - before] = now - begun;
         begun = now;
     }
-    qsort(taken, times, sizeof *taken, by_value);
-    printf("measured %u %u %llu %llu %llu\n", size, times, (unsigned long long)total, (unsigned long long)taken[times / 2],
-           (unsigned long long)taken[0]);
-    fflush(stdout);
+    print_measured(size, times, taken);
     free(taken);
 }
 

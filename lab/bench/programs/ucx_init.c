@@ -2,17 +2,10 @@
 //
 // Declared by hand after ucp.h of 1.12 and later; only the fields that the masks select are accessed.
 #include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <time.h>
+
+#include "clock.h"
 
 enum { FIELD_FEATURES = 1, FEATURE_TAG = 1, ROOM = 512 };
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 int main(void) {
     uint64_t begin = now_ns(), params[ROOM / 8] = {FIELD_FEATURES, FEATURE_TAG}, worker_params[ROOM / 8] = {0};

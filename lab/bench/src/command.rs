@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use crate::interrupt::Interrupt;
-use crate::leftovers;
-use crate::metric::{Metric, Sample};
+use crate::leftovers::{self, Interrupt};
 use crate::programs::sessions_beside;
+use crate::samples::{Measures, seconds};
 
 /// How often a wait checks for an interrupt; the command's end is noticed at once (chosen).
 const GLANCE: Duration = Duration::from_millis(100);
@@ -38,6 +37,11 @@ pub enum Failure {
     Wrong(String),
     #[error("interrupted")]
     Interrupted,
+}
+
+/// A failure with these words.
+pub fn wrong(what: impl ToString) -> Failure {
+    Failure::Wrong(what.to_string())
 }
 
 /// A command to run: stdin is empty, stdout is discarded (or goes to a file), stderr is kept for messages.
@@ -100,7 +104,7 @@ impl Invocation {
     }
 
     /// Starts it and waits for its successful end.
-    pub fn run(&self, interrupt: &Interrupt) -> Result<Sample, Failure> {
+    pub fn run(&self, interrupt: &Interrupt) -> Result<Measures, Failure> {
         self.start(interrupt)?.finish()
     }
 
@@ -152,8 +156,8 @@ impl Running<'_> {
         }
     }
 
-    /// Waits for the end; the sample holds the wall and cpu times.
-    pub fn finish(mut self) -> Result<Sample, Failure> {
+    /// Waits for the end; the values are the wall and cpu times.
+    pub fn finish(mut self) -> Result<Measures, Failure> {
         while !self.ends_within(self.invocation.limit)? {}
         let status = self.child.wait();
         let wall = self.begin.elapsed();
@@ -161,7 +165,7 @@ impl Running<'_> {
         match status {
             Ok(status) if status.success() => {
                 let cpu = children_cpu_s() - self.cpu_begin_s;
-                Ok(Sample(vec![(Metric::Wall, wall.as_secs_f64()), (Metric::Cpu, cpu)]))
+                Ok(vec![seconds("wall", wall.as_secs_f64()), seconds("cpu", cpu)])
             }
             Ok(status) => Err(self.invocation.exited(status)),
             Err(e) => Err(Failure::Wrong(format!("wait: {e}"))),
@@ -233,9 +237,10 @@ fn children_cpu_s() -> f64 {
 mod tests {
     use super::*;
     use crate::programs::Scratch;
+    use crate::samples::value_of;
 
-    fn sh(script: &str, limit: Duration) -> (Result<Sample, Failure>, Scratch) {
-        let dir = Scratch::create().unwrap();
+    fn sh(script: &str, limit: Duration) -> (Result<Measures, Failure>, Scratch) {
+        let dir = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let invocation = Invocation {
             argv: ["/bin/sh", "-c", script].map(OsString::from).to_vec(),
             env: vec![("BENCH_TEST".into(), "7".into())],
@@ -249,7 +254,7 @@ mod tests {
     #[test]
     fn a_command_is_timed_with_its_environment() {
         let (result, _dir) = sh("test $BENCH_TEST = 7 && sleep 0.02", Duration::from_secs(60));
-        assert!(result.unwrap().get(Metric::Wall).unwrap() >= 0.02);
+        assert!(value_of(&result.unwrap(), "wall").unwrap() >= 0.02);
     }
 
     #[test]

@@ -1,14 +1,36 @@
-//! Adopts and ends processes that a command left behind, which would otherwise disturb later rounds.
+//! Adopts and ends processes that a command left behind, which would otherwise disturb later rounds; and turns Ctrl-C
+//! into a flag, so that the running command is ended and nothing is left behind.
 use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A launcher's helpers may take this long to notice that their job is over (chosen).
 const GRACE: Duration = Duration::from_secs(2);
 /// Killed processes exit within this time, or are stuck in the kernel (chosen).
 const DEATH: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
+
+#[derive(Clone, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    pub fn install() -> io::Result<Interrupt> {
+        let interrupt = Interrupt::default();
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, interrupt.0.clone())?;
+        }
+        Ok(interrupt)
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Makes this process the parent of all processes that its children leave behind.
 pub fn adopt() -> rustix::io::Result<()> {

@@ -1,124 +1,89 @@
-//! `wireup bench`: compares launchers by their times.
+//! `wireup bench`: measures launchers and what belongs to them, side by side; prints medians, and a JSON line for each
+//! value (`lab/SCHEMA.md`).
 //!
-//! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the
-//! other launchers; `baseline` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in
-//! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show the results, `launch_figures` and `bars`
-//! draw them. `docs/explanation/benchmarks.md` explains how each number is made. `in_session` has the cases for which a
-//! session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
-//! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links
-//! between agents, `modex` the start of PMIx ranks, `s4` the start of processes until all are connected, `steps` the
-//! phases of such a start, `tap` the cost of `wireup tap`, `staging` the copies of files to the nodes of a session,
-//! `spawn` calls of MPI_Comm_spawn.
+//! `bench` has what all benchmarks share: flags, folder, the loop that runs contestants in turns, and `samples`, which
+//! keep what was measured. `command` runs one command, `leftovers` ends what it leaves behind, `programs` are the
+//! embedded test programs. The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
+//! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.
+//! `lab/reproductions` uses the same parts.
 #![forbid(unsafe_code)]
 
-mod bars;
-mod baseline;
-mod cases;
-mod command;
-mod common_flags;
-mod echo;
-mod error;
-mod figure;
-mod files;
-mod flags;
-mod gather;
-mod hosts;
-mod in_session;
-mod initiation;
-mod interrupt;
+pub mod bench;
+pub mod command;
+pub mod flags;
 mod launch;
-mod launch_figures;
-mod launch_flags;
-mod launcher;
-mod leftovers;
+pub mod layout;
+pub mod leftovers;
 mod links;
 mod machine;
-mod measure;
 mod memory;
-mod metric;
 mod modex;
-mod peers;
-mod polling;
-mod programs;
-mod prun;
-mod published;
-mod running_session;
-mod s4;
-mod sample;
-mod setup;
-mod soak;
+pub mod net;
+pub mod programs;
+pub mod samples;
 mod spawn;
 mod staging;
-mod stamps;
-mod startup;
-mod stats;
-mod steps;
-mod stream;
-mod summary;
-mod table;
+pub mod stamps;
+pub mod startup;
 mod tap;
-mod target;
-mod traffic;
-mod turns;
-mod verdict;
 
 use std::ffi::OsString;
 
-pub use flags::COMMANDS;
-use flags::Wish;
+use bench::{Benchmark, benchmark};
+use wireup_flags::{Command, Words};
 
-/// Exit code: targets were missed and `--strict` was given.
-const EXIT_MISSED: u8 = 1;
-/// Exit code: the command line was wrong.
-const EXIT_USAGE: u8 = 2;
-/// Exit code: the benchmark itself failed.
-const EXIT_OWN_FAILURE: u8 = 125;
-/// Exit code: interrupted by a signal.
-const EXIT_INTERRUPTED: u8 = 130;
+/// The line of `wireup bench`, up to the name of the benchmark.
+const BENCH: Command = Command {
+    name: "bench",
+    purpose: "measure launchers side by side",
+    intro: "
+  wireup bench launch|start|jobs     launchers side by side
+  wireup bench exchange              startup exchanges
+  wireup bench modex                 the start of PMIx ranks
+  wireup bench spawn                 MPI_Comm_spawn
+  wireup bench stage                 copies of files to the nodes of a session
+  wireup bench p2p|coll              links between agents
+  wireup bench tap                   what wireup tap costs
+
+wireup help bench BENCHMARK lists the flags of one. Each prints medians of interleaved rounds, with the ratio to the first
+contestant, and with --json FILE writes every value.
+",
+    words: Words::Program,
+    sections: &[],
+    end: "",
+};
+
+/// All tables of flags.
+pub const COMMANDS: [&Command; 8] = [
+    &BENCH,
+    &launch::COMMAND,
+    &startup::COMMAND,
+    &modex::COMMAND,
+    &spawn::COMMAND,
+    &staging::COMMAND,
+    &links::COMMAND,
+    &tap::COMMAND,
+];
+
+const BENCHMARKS: [Benchmark; 10] = [
+    Benchmark { has_strangers: true, ..benchmark("launch", &launch::COMMAND, launch::run) },
+    Benchmark { has_strangers: true, ..benchmark("start", &launch::COMMAND, launch::run) },
+    Benchmark { has_strangers: true, ..benchmark("jobs", &launch::COMMAND, launch::run) },
+    benchmark("exchange", &startup::COMMAND, startup::run),
+    benchmark("modex", &modex::COMMAND, modex::run),
+    benchmark("spawn", &spawn::COMMAND, spawn::run),
+    benchmark("stage", &staging::COMMAND, staging::run),
+    benchmark("p2p", &links::COMMAND, links::run),
+    benchmark("coll", &links::COMMAND, links::run),
+    benchmark("tap", &tap::COMMAND, tap::run),
+];
 
 /// Runs `wireup bench ARGS` and returns the exit code; `args` come after the word `bench`.
 pub fn main(args: Vec<OsString>) -> u8 {
     // Benchmarks start this program again for a part of their work.
     match args.split_first() {
-        Some((word, args)) if word == links::process::WORD => return links::process::main(args),
-        Some((word, args)) if word == s4::launcher::WORD => return s4::launcher::main(args),
-        Some((word, _)) if word == s4::process::WORD => return s4::process::main(),
-        Some((word, _)) if word == s4::daemon::WORD => return s4::daemon::main(),
-        Some((word, args)) if word == staging::host::WORD => return staging::host::main(args),
-        Some((word, args)) if word == steps::rank::WORD => return steps::rank::main(args),
-        Some((word, args)) if word == startup::slow_shell::WORD => return startup::slow_shell::main(args),
-        _ => {}
-    }
-    let (strict, result) = match flags::parse(args) {
-        Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Modex(flags)) => (false, modex::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::S4(flags)) => (flags.strict, s4::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Spawn(flags)) => (flags.strict, spawn::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Steps(flags)) => (false, steps::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Stage(flags)) => (flags.strict, staging::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Tap(flags)) => (flags.strict, tap::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Links(flags)) => (flags.strict, links::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Startup(flags)) => (flags.strict, startup::run(&flags).map_err(|e| e.to_string())),
-        Ok(Wish::Help(text)) => {
-            print!("{text}");
-            return 0;
-        }
-        Err(e) => {
-            eprintln!("wireup: {e}");
-            return EXIT_USAGE;
-        }
-    };
-    match result {
-        Ok(summary) if summary.interrupted => EXIT_INTERRUPTED,
-        Ok(summary) if !summary.has_measured => {
-            eprintln!("wireup bench: a case has measured nothing; the lines above say why");
-            EXIT_OWN_FAILURE
-        }
-        Ok(summary) if strict && summary.missed > 0 => EXIT_MISSED,
-        Ok(_) => 0,
-        Err(e) => {
-            eprintln!("wireup bench: {e}");
-            EXIT_OWN_FAILURE
-        }
+        Some((word, args)) if word == links::process::WORD => links::process::main(args),
+        Some((word, args)) if word == staging::host::WORD => staging::host::main(args),
+        _ => bench::main(&BENCH, &BENCHMARKS, args),
     }
 }

@@ -10,8 +10,8 @@ use std::path::Path;
 use rustix::process::Pid;
 
 use crate::leftovers::children_of;
-use crate::machine::field;
-use crate::metric::{Metric, Sample};
+use crate::machine::kib;
+use crate::samples::{Measures, bytes};
 
 /// A keeper's name (`/proc/PID/comm`) contains this.
 const KEEPER_MARK: &str = "keeper";
@@ -43,7 +43,7 @@ pub enum MemoryError {
 ///
 /// # Errors
 /// If not every node has its agent, the largest one may have been missed.
-pub fn sample(launcher: Pid, node_count: u32) -> Result<Sample, MemoryError> {
+pub fn sample(launcher: Pid, node_count: u32) -> Result<Measures, MemoryError> {
     let mut processes = Vec::new();
     let mut agents = 0;
     for (pid, role, agent) in ours(launcher, node_count)? {
@@ -98,7 +98,7 @@ pub fn is_keeper(pid: Pid) -> bool {
     fs::read_to_string(proc_file(pid, "comm")).unwrap_or_default().contains(KEEPER_MARK)
 }
 
-fn largest(processes: &[Process], agents: usize) -> Sample {
+fn largest(processes: &[Process], agents: usize) -> Measures {
     let mut nodes = vec![0; agents];
     let mut agent_bytes = 0;
     for process in processes {
@@ -108,7 +108,7 @@ fn largest(processes: &[Process], agents: usize) -> Sample {
         }
     }
     let node_bytes = nodes.into_iter().max().unwrap_or(0);
-    Sample(vec![(Metric::AgentMemory, agent_bytes as f64), (Metric::NodeMemory, node_bytes as f64)])
+    vec![bytes("agent-memory", agent_bytes as f64), bytes("node-memory", node_bytes as f64)]
 }
 
 /// Visits the tree of processes, parents first; `visit` returns the agent that the children belong to.
@@ -128,8 +128,7 @@ pub fn private_bytes(pid: Pid) -> Result<u64, MemoryError> {
 
 /// Bytes of `Pss_Anon` + `Pss_Shmem`.
 fn parse_private(text: &str) -> Option<u64> {
-    let kib = |name| field(text, name)?.strip_suffix(" kB")?.parse::<u64>().ok();
-    Some((kib("Pss_Anon")? + kib("Pss_Shmem")?) * 1024)
+    Some(kib(text, "Pss_Anon")? + kib(text, "Pss_Shmem")?)
 }
 
 fn proc_file(pid: Pid, name: &str) -> impl AsRef<Path> {
@@ -163,8 +162,6 @@ mod tests {
             process(Role::Agent, 1, 12),
             process(Role::Keeper, 1, 1),
         ];
-        let sample = largest(&processes, 2);
-        assert_eq!(sample.get(Metric::AgentMemory), Some(12.0));
-        assert_eq!(sample.get(Metric::NodeMemory), Some(17.0));
+        assert_eq!(largest(&processes, 2), [bytes("agent-memory", 12.0), bytes("node-memory", 17.0)]);
     }
 }

@@ -66,11 +66,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    pub fn create() -> io::Result<Scratch> {
-        Scratch::create_in(&std::env::temp_dir())
-    }
-
-    /// In a directory that other hosts see as well.
+    /// In a folder; other hosts may have to see it as well.
     pub fn create_in(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch { dir: private_dir(parent)? };
         DirBuilder::new().mode(0o700).create(scratch.file(SESSIONS))?;
@@ -141,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_scratch_directory_is_private_and_removed() {
-        let scratch = Scratch::create().unwrap();
+        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let dir = scratch.dir.clone();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         for &program in Program::ALL {

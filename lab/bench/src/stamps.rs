@@ -3,129 +3,87 @@
 //!
 //! All ranks read the same `CLOCK_MONOTONIC`, so these numbers are valid only on one machine, including its virtual
 //! nodes.
-use crate::metric::{Metric, Sample};
-use crate::stats;
+use crate::command::{Failure, wrong};
+use crate::samples::{Measures, bytes, median, seconds};
 
-/// One rank's line, as `programs/pmi_exchange.c` and `programs/pmix_exchange.c` write it (times in ns).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    rank: u32,
-    pair_bytes: u64,
-    fence_enter_ns: u64,
-    fence_leave_ns: u64,
-    gets_begin_ns: u64,
-    gets_end_ns: u64,
-    /// With PMIx: the time to join, the first get, the beginning of `main`.
-    more: Option<(u64, u64, u64)>,
-}
+/// The numbers of a line: rank, job size, bytes of its key and value, and the times of the fence and the gets (ns of
+/// the clock). Lines of PMIx clients have three more: the time to join, the first get, and the beginning of `main`.
+const NUMBERS: usize = 7;
+const PMIX_NUMBERS: usize = 10;
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StampError {
-    #[error("line {0} of the ranks' clock readings cannot be read")]
-    Line(usize),
-    #[error("{found} of {expected} ranks finished the exchange")]
-    Missing { found: usize, expected: u32 },
-    #[error("rank {0} wrote its clock readings twice")]
-    Twice(u32),
-}
-
-/// The times of an exchange of `job_size` ranks; every rank must have written one line.
-pub fn evaluate(text: &str, job_size: u32) -> Result<Sample, StampError> {
-    let stamps = text
-        .lines()
-        .enumerate()
-        .map(|(i, line)| parse(line, job_size).ok_or(StampError::Line(i + 1)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut seen = vec![false; job_size as usize];
-    for stamp in &stamps {
-        if std::mem::replace(&mut seen[stamp.rank as usize], true) {
-            return Err(StampError::Twice(stamp.rank));
+/// The numbers of each rank's line, by rank.
+///
+/// # Errors
+/// A line is not `count` numbers, or not every rank of the job has one line.
+pub fn lines(text: &str, count: usize, job_size: u32) -> Result<Vec<Vec<u64>>, Failure> {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let numbers: Option<Vec<u64>> = line.split(' ').map(|word| word.parse().ok()).collect();
+        match numbers.filter(|numbers| numbers.len() == count) {
+            Some(numbers) => lines.push(numbers),
+            None => return Err(wrong(format!("the times of a rank cannot be read: {line}"))),
         }
     }
-    if stamps.len() != job_size as usize || stamps.is_empty() {
-        return Err(StampError::Missing { found: stamps.len(), expected: job_size });
+    lines.sort_unstable();
+    match lines.iter().map(|line| line[0]).eq(0..u64::from(job_size)) && job_size > 0 {
+        true => Ok(lines),
+        false => Err(wrong(format!("{} lines of {job_size} ranks", lines.len()))),
     }
-    let last = |of: fn(&Stamp) -> u64| stamps.iter().map(of).max().unwrap_or(0);
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let mut sample = Sample(vec![
-        (Metric::Fence, seconds(last(|s| s.fence_leave_ns) - last(|s| s.fence_enter_ns))),
-        (Metric::GetAll, seconds(last(|s| s.gets_end_ns - s.gets_begin_ns))),
-        (Metric::Time, seconds(last(|s| s.gets_end_ns) - last(|s| s.fence_enter_ns))),
-        (Metric::GetSpan, seconds(last(|s| s.gets_end_ns) - last(|s| s.gets_begin_ns))),
-        (Metric::PairBytes, stamps.iter().map(|s| s.pair_bytes).sum::<u64>() as f64),
-        (Metric::FenceMax, seconds(last(|s| s.fence_leave_ns - s.fence_enter_ns))),
-    ]);
-    sample.0.extend(of_pmix(&stamps));
-    Ok(sample)
 }
 
-/// The additional values of PMIx clients.
-fn of_pmix(stamps: &[Stamp]) -> Vec<(Metric, f64)> {
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let more: Vec<(u64, u64, u64)> = stamps.iter().filter_map(|stamp| stamp.more).collect();
-    let median =
-        |of: fn(&(u64, u64, u64)) -> u64| stats::median(&more.iter().map(|more| seconds(of(more))).collect::<Vec<_>>());
-    let begins = || more.iter().map(|more| more.2);
-    let skew = begins().max().zip(begins().min()).map(|(last, first)| seconds(last - first));
-    let all =
-        [(Metric::FirstGet, median(|more| more.1)), (Metric::JoinMedian, median(|more| more.0)), (Metric::Skew, skew)];
-    all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
-}
-
-/// `None` unless the line has seven numbers of this job in chronological order, or ten.
-fn parse(line: &str, job_size: u32) -> Option<Stamp> {
-    let numbers = line.split(' ').map(|n| n.parse().ok()).collect::<Option<Vec<u64>>>()?;
-    let (numbers, more) = match numbers[..] {
-        [.., init, first, begin] if numbers.len() == 10 => (&numbers[..7], Some((init, first, begin))),
-        _ => (&numbers[..], None),
-    };
-    let &[rank, size, pair_bytes, fence_enter_ns, fence_leave_ns, gets_begin_ns, gets_end_ns] = numbers else {
-        return None;
-    };
-    let in_order = fence_enter_ns <= fence_leave_ns && fence_leave_ns <= gets_begin_ns && gets_begin_ns <= gets_end_ns;
-    (in_order && size == u64::from(job_size) && rank < size).then_some(Stamp {
-        rank: rank as u32,
-        pair_bytes,
-        fence_enter_ns,
-        fence_leave_ns,
-        gets_begin_ns,
-        gets_end_ns,
-        more,
-    })
+/// The times of an exchange of `job_size` ranks (`programs/pmi_exchange.c`, `programs/pmix_exchange.c`).
+pub fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
+    let is_pmix = text.lines().next().is_some_and(|line| line.split(' ').count() == PMIX_NUMBERS);
+    let all = lines(text, if is_pmix { PMIX_NUMBERS } else { NUMBERS }, job_size)?;
+    let is_right = |line: &Vec<u64>| line[1] == u64::from(job_size) && line[3..NUMBERS].is_sorted();
+    if !all.iter().all(is_right) {
+        return Err(wrong("a rank's times are out of order, or of another job"));
+    }
+    let last = |at: usize| all.iter().map(|line| line[at]).max().unwrap_or(0);
+    let longest = |from: usize, to: usize| all.iter().map(|line| line[to] - line[from]).max().unwrap_or(0);
+    let time = |quantity: &str, ns: u64| seconds(quantity, ns as f64 / 1e9);
+    let mut measures = vec![
+        time("fence", last(4) - last(3)),
+        time("get-all", longest(5, 6)),
+        time("time", last(6) - last(3)),
+        time("get-span", last(6) - last(5)),
+        time("fence-max", longest(3, 4)),
+        bytes("pair-bytes", all.iter().map(|line| line[2]).sum::<u64>() as f64),
+    ];
+    if is_pmix {
+        let middle =
+            |at: usize| median(&all.iter().map(|line| line[at] as f64 / 1e9).collect::<Vec<_>>()).unwrap_or(0.0);
+        let first = all.iter().map(|line| line[9]).min().unwrap_or(0);
+        measures.extend([seconds("first-get", middle(8)), seconds("join", middle(7)), time("skew", last(9) - first)]);
+    }
+    Ok(measures)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::value_of;
 
-    #[test]
-    fn fence_time_is_from_the_last_entry_to_the_last_exit() {
-        let text = "1 2 39 1000 9000 9000 12000\n0 2 39 5000 8000 8000 15000\n";
-        let sample = evaluate(text, 2).unwrap();
-        assert_eq!(sample.get(Metric::Fence), Some(4e-6));
-        assert_eq!(sample.get(Metric::GetAll), Some(7e-6));
-        assert_eq!(sample.get(Metric::GetSpan), Some(6e-6));
-        assert_eq!(sample.get(Metric::PairBytes), Some(78.0));
+    fn times(text: &str, names: [&str; 3]) -> [f64; 3] {
+        let measures = evaluate(text, 2).unwrap();
+        names.map(|name| (value_of(&measures, name).unwrap() * 1e9).round())
     }
 
     #[test]
-    fn pmix_client_lines_give_more_metrics() {
+    fn times_are_from_the_last_entry_to_the_last_exit() {
+        let text = "1 2 39 1000 9000 9000 12000\n0 2 39 5000 8000 8000 15000\n";
+        assert_eq!(times(text, ["fence", "get-all", "get-span"]), [4000.0, 7000.0, 6000.0]);
         let text = "1 2 39 1000 9000 9000 12000 500 40 100\n0 2 39 5000 8000 8000 15000 700 60 250\n";
-        let sample = evaluate(text, 2).unwrap();
-        assert_eq!(sample.get(Metric::FirstGet), Some(5e-8));
-        assert_eq!(sample.get(Metric::JoinMedian), Some(6e-7));
-        assert_eq!(sample.get(Metric::Skew), Some(1.5e-7));
+        assert_eq!(times(text, ["first-get", "join", "skew"]), [50.0, 600.0, 150.0]);
     }
 
     #[test]
     fn missing_duplicate_or_malformed_lines_are_errors() {
         let line = "0 2 39 1 2 3 4\n";
-        assert_eq!(evaluate(line, 2), Err(StampError::Missing { found: 1, expected: 2 }));
-        assert_eq!(evaluate(&[line, line].concat(), 2), Err(StampError::Twice(0)));
-        assert_eq!(evaluate("0 2 39 1 2 3", 2), Err(StampError::Line(1)));
-        assert_eq!(evaluate("2 2 39 1 2 3 4", 2), Err(StampError::Line(1)));
-        assert_eq!(evaluate("0 2 39 2 1 3 4", 2), Err(StampError::Line(1)));
-        assert_eq!(evaluate("0 3 39 1 2 3 4", 2), Err(StampError::Line(1)));
-        assert_eq!(evaluate("", 0), Err(StampError::Missing { found: 0, expected: 0 }));
+        for text in
+            [line, &[line, line].concat(), "0 2 39 1 2 3", "2 2 39 1 2 3 4", "0 2 39 2 1 3 4\n1 2 39 1 2 3 4", ""]
+        {
+            assert!(evaluate(text, 2).is_err(), "{text}");
+        }
     }
 }

@@ -63,7 +63,7 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
-    /// Whether an address of another agent was dialled in vain, see [`LinkSet::was_dialled_in_vain`].
+    /// Whether an address was dialled and all addresses have failed.
     was_dialled_in_vain: bool,
     /// Time of the next check whether bytes were acknowledged (ns); set only while there may be unacknowledged bytes.
     look_ns: Option<u64>,

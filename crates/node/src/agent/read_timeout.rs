@@ -1,4 +1,4 @@
-//! Reads standard input with a timeout between bytes.
+//! Reads standard input with a timeout between bytes, for a process called by a remote shell.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;

@@ -4,27 +4,30 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::peers::program;
-use wireup_e2e::{Outcome, Running, executables};
+use wireup_e2e::tables::{prints, reports};
+use wireup_e2e::{Running, executables};
 use xtask::programs::Flavour;
 
 const WHERE: &str = "echo $(uname -n) $WIREUP_RANK $WIREUP_SIZE";
 /// A script for ranks that print "ready" and then wait.
 const WAIT: &str = "echo ready; exec sleep 1000";
 
-/// Node, rank and size of every rank.
-fn placed(outcome: &Outcome) -> String {
-    outcome.sorted_lines().join(", ")
-}
-
 #[test]
 fn nodes_and_rank_counts_come_from_the_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
-    let outcome = machines.allocated("-N 4 -n 6", "").sh(WHERE).succeed().expect_quiet();
-    assert_eq!(placed(&outcome), "n0 0 6, n0 1 6, n1 2 6, n1 3 6, n2 4 6, n3 5 6");
-    let outcome = machines.allocated("-N 4 -n 6", "-n 5 --ppn 2").sh(WHERE).succeed().expect_quiet();
-    assert_eq!(placed(&outcome), "n0 0 5, n0 1 5, n1 2 5, n1 3 5, n2 4 5");
-    let outcome = machines.allocated("-N 4 -n 6", "--hosts n[2-3] -n 3 --ppn 2").sh(WHERE).succeed().expect_quiet();
-    assert_eq!(placed(&outcome), "n2 0 3, n2 1 3, n3 2 3");
+    let shell =
+        |script: &str| machines.salloc("-N 4 -n 6").env("FOLDER", "/").env("WHERE", WHERE).args(["sh", "-c", script]);
+    prints(
+        shell,
+        "job sh -c \"$WHERE\" => n0 0 6, n0 1 6, n1 2 6, n1 3 6, n2 4 6, n3 5 6
+         job -n 5 --ppn 2 sh -c \"$WHERE\" => n0 0 5, n0 1 5, n1 2 5, n1 3 5, n2 4 5
+         job --hosts n[2-3] -n 3 --ppn 2 sh -c \"$WHERE\" => n2 0 3, n2 1 3, n3 2 3
+         srun -N 1 -n 1 $WIREUP run --pmi simple --ppn 1 uname -n => n0, n1, n2, n3",
+    );
+    let row = "srun -N 3 -n 3 $WIREUP run uname -n => 125 this is one of 3 tasks of a Slurm step | start wireup run only once";
+    reports(shell, row);
+    let script = "$WIREUP run --pmi simple uname -n | sort; $WIREUP run --pmi simple -n 1 uname -n; exit 7";
+    assert_eq!(machines.batch("-N 3 -n 5", script), "n0\nn0\nn1\nn1\nn2\nn0\ncode 7\n");
 }
 
 /// Parents and children find each other through the step.
@@ -41,25 +44,6 @@ fn srun_starts_trees_of_different_fanouts() {
             "5 agents (started by srun)",
         ]);
     }
-}
-
-#[test]
-fn jobs_run_inside_a_batch_script() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let script = "$WIREUP run --pmi simple sh -c 'echo $(uname -n) $WIREUP_RANK' | sort; $WIREUP run --pmi simple -n 1 \
-        uname -n; exit 7";
-    assert_eq!(machines.batch("-N 3 -n 5", script), "n0 0\nn0 1\nn1 2\nn1 3\nn2 4\nn0\ncode 7\n");
-}
-
-#[test]
-fn a_job_inside_a_step_needs_a_single_task() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let script = "srun -N 1 -n 1 $WIREUP run --pmi simple --ppn 1 uname -n";
-    let outcome = machines.salloc("-N 3").args(["sh", "-c", script]).succeed();
-    assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n2"]);
-    let script = "srun -N 3 -n 3 $WIREUP run uname -n";
-    let outcome = machines.salloc("-N 3").args(["sh", "-c", script]).finish().expect_code(125);
-    outcome.expect_err_line(&["this is one of 3 tasks of a Slurm step", "start wireup run only once"]);
 }
 
 /// The Slurm variables of ranks describe the job, but no task.

@@ -1,49 +1,30 @@
 //! The environment of a rank: variables, folder, limits.
 
-use std::env::temp_dir;
 use wireup_e2e::Run;
 use wireup_e2e::peers::plain;
-
-/// The values of `variables` in each rank, one line per rank, sorted.
-fn of_each_rank(line: &str, variables: &[&str]) -> Vec<String> {
-    let words: Vec<String> = variables.iter().map(|name| format!("${{{name}-unset}}")).collect();
-    Run::job(line).sh(&format!("echo {}", words.join(" "))).succeed().sorted_lines()
-}
+use wireup_e2e::tables::prints;
 
 #[test]
-fn ranks_have_variables_for_rank_size_and_node() {
-    let names = ["WIREUP_RANK", "WIREUP_SIZE", "WIREUP_LOCAL_RANK", "WIREUP_LOCAL_SIZE", "WIREUP_NODE"];
-    let said = of_each_rank("-n 5 --virtual-nodes 2", &names);
-    assert_eq!(said, ["0 5 0 3 0", "1 5 1 3 0", "2 5 2 3 0", "3 5 0 2 1", "4 5 1 2 1"]);
-}
-
-#[test]
-fn ranks_have_the_local_rank_variables_of_mpi_libraries() {
-    let said = of_each_rank("-n 4 --virtual-nodes 2", &["PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"]);
-    assert_eq!(said, ["0 0 2", "1 1 2", "2 0 2", "3 1 2"]);
-}
-
-#[test]
-fn rank_and_world_size_are_set_only_on_request() {
-    let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK"];
-    assert_eq!(of_each_rank("-n 1", &names), ["unset unset unset"]);
-    assert_eq!(of_each_rank("-n 4 --virtual-nodes 2 --rank-env", &names), ["0 4 0", "1 4 1", "2 4 0", "3 4 1"]);
-}
-
-#[test]
-fn flags_set_variables_of_ranks() {
-    let line = "-n 2 -genv ALL one -x GIVEN=two -x INHERITED -env MINE three";
-    let script = "echo $ALL $GIVEN $INHERITED $MINE";
-    let first = Run::job(line).env("INHERITED", "four").sh(script).succeed();
-    assert_eq!(first.out(), "one two four three\n".repeat(2));
-}
-
-#[test]
-fn variables_of_one_program_are_not_set_for_another() {
-    let line = "-genv ALL all -n 1 -env MINE first";
-    let script = "echo $WIREUP_RANK ${ALL-unset} ${MINE-unset}";
-    let outcome = Run::job(line).sh(script).args([":", "-n", "1", "-env", "OTHER", "x"]).sh(script).succeed();
-    assert_eq!(outcome.sorted_lines(), ["0 all first", "1 all unset"]);
+fn ranks_have_the_variables_that_describe_them_and_those_that_flags_set() {
+    let shell = |script: &str| {
+        let run = Run::shell(script).env("INHERITED", "four");
+        run.env("WHO", "echo $WIREUP_RANK $WIREUP_SIZE $WIREUP_LOCAL_RANK $WIREUP_LOCAL_SIZE $WIREUP_NODE")
+            .env("LOCAL", "echo $PMI_RANK $MPI_LOCALRANKID $MPI_LOCALNRANKS")
+            .env("WORLD", "echo ${RANK-no} ${WORLD_SIZE-no} ${LOCAL_RANK-no}")
+            .env("FLAGS", "echo $ALL $GIVEN $INHERITED $MINE")
+            .env("OWN", "echo $WIREUP_RANK ${ALL-no} ${MINE-no}")
+    };
+    prints(
+        shell,
+        "job -n 5 --virtual-nodes 2 sh -c \"$WHO\" => 0 5 0 3 0, 1 5 1 3 0, 2 5 2 3 0, 3 5 0 2 1, 4 5 1 2 1
+         job -n 4 --virtual-nodes 2 sh -c \"$LOCAL\" => 0 0 2, 1 1 2, 2 0 2, 3 1 2
+         job -n 1 sh -c \"$WORLD\" => no no no
+         job -n 4 --virtual-nodes 2 --rank-env sh -c \"$WORLD\" => 0 4 0, 1 4 1, 2 4 0, 3 4 1
+         job -n 1 -genv ALL one -x GIVEN=two -x INHERITED -env MINE three sh -c \"$FLAGS\" => one two four three
+         job -genv ALL a -n 1 -env MINE b sh -c \"$OWN\" : -n 1 -env OTHER x sh -c \"$OWN\" => 0 a b, 1 a no
+         cd /usr; job -n 2 --virtual-nodes 2 pwd => /usr, /usr
+         job -n 1 -wdir / pwd : -n 1 -wdir /usr pwd => /, /usr",
+    );
 }
 
 #[test]
@@ -51,15 +32,6 @@ fn variable_values_of_every_ascii_byte_arrive_unchanged() {
     let value: String = (1..=127u8).map(char::from).collect();
     let outcome = Run::job("-n 2 --virtual-nodes 2").env("ODD", value.clone()).sh("printf '%s\\n.' \"$ODD\"").succeed();
     assert_eq!(outcome.out().matches(&value).count(), 2, "{outcome}");
-}
-
-#[test]
-fn ranks_run_in_the_current_or_given_directory() {
-    let here = temp_dir().canonicalize().expect("the temporary folder exists");
-    let outcome = Run::job("-n 2 --virtual-nodes 2 pwd").cwd(&here).succeed();
-    assert_eq!(outcome.out(), format!("{}\n", here.display()).repeat(2));
-    let outcome = Run::job("-n 1 -wdir / pwd : -n 1 -wdir /usr pwd").succeed();
-    assert_eq!(outcome.sorted_lines(), ["/", "/usr"]);
 }
 
 #[test]
@@ -83,14 +55,6 @@ fn ranks_have_the_users_umask_and_file_limit() {
     for line in outcome.out().lines() {
         assert!(line.starts_with("nofile 256 umask 027 "), "{outcome}");
     }
-}
-
-/// The launcher raises the soft limit for itself, not for its ranks.
-#[test]
-fn a_low_soft_limit_of_open_files_allows_many_ranks() {
-    let script = format!("ulimit -Sn 64; exec $WIREUP run -n 100 {}", plain("limits").display());
-    let outcome = Run::shell(&script).succeed();
-    assert_eq!(outcome.out().matches("nofile 64 ").count(), 100, "{outcome}");
 }
 
 /// A rank has exactly one descriptor more than the launcher got: the link that PMI_FD names.

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use wireup_e2e::machines;
 use wireup_e2e::peers::{program, tool};
+use wireup_e2e::tables::{fails, prints, reports};
 use wireup_e2e::{Outcome, Run, wireup};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
@@ -33,6 +34,12 @@ impl Links {
         Run::tool(&self.path(name), words.split_whitespace())
     }
 
+    /// A shell whose PATH begins with the links.
+    fn shell(&self, script: &str) -> Run {
+        let path = format!("{}:{}", self.0.display(), std::env::var("PATH").expect("a PATH"));
+        Run::shell(script).env("PATH", path)
+    }
+
     /// Runs the launcher with `sh -c SCRIPT` as the program; the first word of `line` names the launcher.
     fn script(&self, line: &str, script: &str) -> Outcome {
         self.run(line).args(["--pmi", "simple", "sh", "-c", script]).succeed()
@@ -46,16 +53,75 @@ impl Drop for Links {
     }
 }
 
+/// What each option means is known to unit tests: `front/tests.rs`.
 #[test]
-fn each_name_starts_jobs() {
+fn each_name_starts_jobs_and_shows_help() {
     let links = Links::new("names");
-    for line in ["mpiexec -n 2", "mpirun -np 2", "mpiexec.hydra -np 2", "orterun -c 2", "prterun --np 2"] {
-        let outcome = links.script(line, "echo $WIREUP_RANK");
-        assert_eq!(outcome.sorted_lines(), ["0", "1"], "{line}");
-        outcome.expect_quiet();
-    }
-    let outcome = Run::wireup(["mpiexec", "-n", "2", "echo", "x"]).succeed();
-    assert_eq!(outcome.out(), "x\nx\n");
+    let shell = |script: &str| {
+        let run = links.shell(script).env("OF_OPEN_MPI", "echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_LOCAL_RANK");
+        let run = run.env("OF_HYDRA", "echo $PMI_RANK $PMI_SIZE $MPI_LOCALRANKID $MPI_LOCALNRANKS");
+        run.env("LIST", "echo ${FRONT_A-no} ${FRONT_B-no} ${FRONT_C-no}").env("FRONT_A", "a").env("FRONT_B", "b")
+    };
+    prints(
+        shell,
+        "mpiexec -n 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
+         mpirun -np 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
+         mpiexec.hydra -np 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
+         orterun -c 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
+         prterun --np 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
+         wireup mpiexec -n 2 echo x => x, x
+         mpirun --version | grep -o -e '^mpirun (wireup) ' -e 'Open MPI' -e HYDRA -e 'Intel(R) MPI' | sort -u | wc -l => 4
+         mpiexec --help | grep -o -e '-configfile' -e '-report-bindings' | sort -u | wc -l => 2
+         mpiexec --help iface | grep -o -e --interface | sort -u => --interface
+         mpiexec.hydra -l --pmi simple echo x => [0] x
+         mpiexec.hydra -ppn 3 --pmi simple echo x => x, x, x
+         test $(mpirun -tag-output --pmi simple echo x | wc -l) = $(nproc) && echo all => all
+         test $(I_MPI_ROOT=/opt mpiexec.hydra --pmi simple echo x | wc -l) = $(nproc) && echo all => all
+         mpirun -np 4 --virtual-nodes 2 --pmi simple sh -c \"$OF_OPEN_MPI\" => 0 0, 1 1, 2 0, 3 1
+         mpirun -np 4 --virtual-nodes 2 --pmi simple sh -c \"$OF_HYDRA\" => 0 4 0 2, 1 4 1 2, 2 4 0 2, 3 4 1 2
+         mpiexec.hydra -n 4 --virtual-nodes 2 --pmi simple sh -c \"$OF_OPEN_MPI\" => 0 0, 1 1, 2 0, 3 1
+         mpiexec -n 2 --pmi simple sh -c 'echo $OMPI_COMM_WORLD_SIZE $MV2_COMM_WORLD_LOCAL_RANK' => 2 0, 2 1
+         mpirun --pmi simple -n 1 printenv OMPI_FIRST_RANKS : -n 2 printenv OMPI_APP_CTX_NUM_PROCS => 0 1, 1 2, 1 2
+         mpiexec.hydra --pmi simple -n 1 sh -c \"$LIST\" => a b no
+         mpiexec.hydra --pmi simple -genvnone -genv FRONT_C c -n 1 /bin/sh -c \"$LIST\" => no no c
+         mpiexec.hydra --pmi simple -genvlist FRONT_B -n 1 /bin/sh -c \"$LIST\" => no b no
+         mpiexec.hydra --pmi simple -genv FRONT_C c -n 1 -envlist FRONT_A /bin/sh -c \"$LIST\" : -n 1 -envnone \
+            -env FRONT_B x /bin/sh -c \"$LIST\" : -n 1 /bin/sh -c \"$LIST\" => a b c, a no c, no x c
+         mpirun -q -np 1 --prefix /opt/openmpi true =>
+         printf '# two\\n-n 1 echo a\\n-n 2 echo \"b  c\"\\n' >c; mpiexec --pmi simple -configfile c; rm c => a, b  c, b  c",
+    );
+    reports(
+        shell,
+        "mpirun -np 1 --prefix /opt/openmpi true => 0 --prefix /opt/openmpi has no effect here:  | (-quiet hides this)
+         HYDRA_TOPO_DEBUG=1 mpiexec -n 1 true => 0 HYDRA_TOPO_DEBUG has no effect here",
+    );
+    fails(
+        shell,
+        "mpirun --rport-bindings true => 125 did you mean -report-bindings?
+         mpirun -np 2 --oversubscribe --nooversubscribe true => 125 contradict each other
+         mpiexec -n 2 -rankfile /no/such true => 125 /no/such
+         mpiexec -n 2 --map-by seq true => 125 needs a list of hosts
+         mpiexec -n 4 -rankmap 0,1 true => 125 names node 1, the job has nodes 0 to 0
+         mpiexec -nolocal true => 125 no host but this machine
+         mpiexec -outfile-pattern %x true => 125 behind % write
+         mpiexec -cpu-set 4000 -n 1 true => 125 none of cpus 4000",
+    );
+}
+
+#[test]
+fn ranks_are_numbered_and_placed_as_asked() {
+    let links = Links::new("placement");
+    let show = r#"nodes() { mpirun --pmi simple --virtual-nodes 3 "$@" sh -c 'echo $WIREUP_RANK $WIREUP_NODE' | sort |
+        cut -d ' ' -f 2 | tr -d '\n'; }; "#;
+    prints(
+        |script| links.shell(&format!("{show}{script}")),
+        "nodes -np 5 --map-by node => 01201
+         nodes -np 5 --map-by node --rank-by fill => 00112
+         nodes -np 6 --map-by ppr:2:node --rank-by node => 012012
+         nodes -np 6 -rankmap 2,0,1 => 201201
+         nodes -np 3 -rankmap '(vector,(1,1,2),(0,1,1))' => 110
+         nodes -np 6 -npernode 2 => 001122",
+    );
 }
 
 #[test]
@@ -65,97 +131,6 @@ fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
     fs::create_dir_all(&links.0).expect("a folder");
     fs::hard_link(wireup(), links.0.join("mpiexec")).expect("another name");
     links.run("mpiexec -n 1 true").finish().expect_code(125).expect_err_line(&["make it a link: ln -s wireup mpiexec"]);
-}
-
-#[test]
-fn help_and_version_go_to_standard_output() {
-    let links = Links::new("help");
-    let version = links.run("mpirun --version").succeed().out();
-    assert!(version.starts_with("mpirun (wireup) "), "{version}");
-    for word in ["Open MPI", "HYDRA", "Intel(R) MPI"] {
-        assert!(version.contains(word), "{version}");
-    }
-    let help = links.run("mpiexec --help").succeed().out();
-    assert!(help.contains("-configfile") && help.contains("-report-bindings"), "{help}");
-    assert!(links.run("mpiexec --help iface").succeed().out().contains("--interface"));
-}
-
-#[test]
-fn without_a_number_of_ranks_there_are_as_many_as_under_the_launcher_that_is_replaced() {
-    let links = Links::new("number");
-    let ranks = |line: &str| links.script(line, "echo x").out().lines().count();
-    let cpus: usize = Run::shell("nproc").succeed().out().trim().parse().expect("a number");
-    assert_eq!(ranks("mpiexec.hydra -l"), 1);
-    let intel = links.run("mpiexec.hydra --pmi simple echo x").env("I_MPI_ROOT", "/opt/intel").succeed();
-    assert_eq!(intel.out().lines().count(), cpus);
-    assert_eq!(ranks("mpirun -tag-output"), cpus);
-    assert_eq!(ranks("mpiexec.hydra -ppn 3"), 3);
-}
-
-#[test]
-fn scripts_find_their_rank_whatever_the_library() {
-    let links = Links::new("variables");
-    let script = "echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK $MPI_LOCALRANKID \
-                  $MPI_LOCALNRANKS $PMI_RANK $PMI_SIZE $MV2_COMM_WORLD_LOCAL_RANK";
-    for line in ["mpirun -np 4 --virtual-nodes 2", "mpiexec.hydra -n 4 --virtual-nodes 2"] {
-        let outcome = links.script(line, script);
-        assert_eq!(
-            outcome.sorted_lines(),
-            ["0 4 0 0 2 0 4 0", "1 4 1 1 2 1 4 1", "2 4 0 0 2 2 4 0", "3 4 1 1 2 3 4 1"]
-        );
-    }
-    let two = links.run("mpirun --pmi simple -n 1 printenv OMPI_FIRST_RANKS : -n 2 printenv OMPI_APP_CTX_NUM_PROCS");
-    assert_eq!(two.succeed().sorted_lines(), ["0 1", "1 2", "1 2"]);
-}
-
-#[test]
-fn variables_of_the_environment_are_limited_for_all_or_for_one_program() {
-    let links = Links::new("envlist");
-    let print = "echo ${FRONT_A-no} ${FRONT_B-no} ${FRONT_C-no}";
-    let run = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let run = words.iter().fold(links.run("mpiexec.hydra --pmi simple"), |run, word| match *word {
-            "SH" => run.args(["/bin/sh", "-c", print]),
-            word => run.arg(word),
-        });
-        run.env("FRONT_A", "a").env("FRONT_B", "b").succeed().sorted_lines()
-    };
-    assert_eq!(run("-n 1 SH"), ["a b no"]);
-    assert_eq!(run("-genvnone -genv FRONT_C c -n 1 SH"), ["no no c"]);
-    assert_eq!(run("-genvlist FRONT_B -n 1 SH"), ["no b no"]);
-    assert_eq!(
-        run("-genv FRONT_C c -n 1 -envlist FRONT_A SH : -n 1 -envnone -env FRONT_B x SH : -n 1 SH"),
-        ["a b c", "a no c", "no x c"]
-    );
-}
-
-#[test]
-fn options_without_effect_are_named_and_quiet_hides_that() {
-    let links = Links::new("notes");
-    let outcome = links.run("mpirun -np 1 --prefix /opt/openmpi true").succeed();
-    outcome.expect_err_line(&["--prefix /opt/openmpi has no effect here: ", "(-quiet hides this)"]);
-    links.run("mpirun -q -np 1 --prefix /opt/openmpi true").succeed().expect_quiet();
-    let outcome = links.run("mpiexec -n 1 true").env("HYDRA_TOPO_DEBUG", "1").succeed();
-    outcome.expect_err_line(&["HYDRA_TOPO_DEBUG has no effect here"]);
-}
-
-#[test]
-fn mistakes_end_with_wireups_own_code_and_the_next_step() {
-    let links = Links::new("mistakes");
-    for (line, words) in [
-        ("mpirun --enable-recovery true", "not offered"),
-        ("mpirun -np 2 --bind-to core --bind-to none true", "contradict each other"),
-        ("mpirun -np 2 --oversubscribe --nooversubscribe true", "contradict each other"),
-        ("mpirun --rport-bindings true", "did you mean -report-bindings?"),
-        ("mpiexec -n 2 -rankfile /no/such true", "/no/such"),
-        ("mpiexec -n 2 --map-by seq true", "needs a list of hosts"),
-        ("mpiexec -n 4 -rankmap 0,1 true", "names node 1, the job has nodes 0 to 0"),
-        ("mpiexec -nolocal true", "no host but this machine"),
-        ("mpiexec -outfile-pattern %x true", "behind % write"),
-        ("mpiexec -cpu-set 4000 -n 1 true", "none of cpus 4000"),
-    ] {
-        links.run(line).finish().expect_code(125).expect_err_line(&[words]);
-    }
 }
 
 #[test]
@@ -182,34 +157,6 @@ fn output_goes_to_files_labels_and_streams_as_asked() {
     }
     let outcome = links.run("mpiexec.hydra -n 2 -prepend-pattern").args(["%r of %s: ", "echo", "hi"]).succeed();
     assert_eq!(outcome.sorted_lines(), ["0 of 2: hi", "1 of 2: hi"]);
-}
-
-#[test]
-fn a_file_names_programs_and_an_error_in_it_the_line() {
-    let links = Links::new("config");
-    let file = links.0.join("config");
-    fs::write(&file, "# two programs\n-n 1 echo a\n-n 2 echo 'b  c'\n").expect("a file");
-    let line = format!("mpiexec --pmi simple -configfile {}", file.display());
-    assert_eq!(links.run(&line).succeed().sorted_lines(), ["a", "b  c", "b  c"]);
-    fs::write(&file, "-n 1 echo a\n\n\n\n\n\n-n two echo b\n").expect("a file");
-    links.run(&line).finish().expect_code(125).expect_err_line(&["config, line 7: -n two"]);
-}
-
-#[test]
-fn ranks_are_numbered_and_placed_as_asked() {
-    let links = Links::new("placement");
-    let nodes = |options: &str| {
-        let line = format!("mpirun --virtual-nodes 3 {options}");
-        let mut lines = links.script(&line, "echo $WIREUP_RANK $WIREUP_NODE").sorted_lines();
-        lines.sort_by_key(|line| line.split(' ').next().and_then(|rank| rank.parse::<u32>().ok()));
-        lines.iter().map(|line| line.split(' ').nth(1).unwrap_or_default().to_owned()).collect::<String>()
-    };
-    assert_eq!(nodes("-np 5 --map-by node"), "01201");
-    assert_eq!(nodes("-np 5 --map-by node --rank-by fill"), "00112");
-    assert_eq!(nodes("-np 6 --map-by ppr:2:node --rank-by node"), "012012");
-    assert_eq!(nodes("-np 6 -rankmap 2,0,1"), "201201");
-    assert_eq!(nodes("-np 3 -rankmap (vector,(1,1,2),(0,1,1))"), "110");
-    assert_eq!(nodes("-np 6 -npernode 2"), "001122");
 }
 
 #[test]
@@ -247,21 +194,15 @@ fn rankfiles_place_ranks_on_hosts_and_cores() {
 #[test]
 fn rankfiles_and_sequences_name_other_hosts() {
     let Some(machines) = machines::sixteen() else { return };
-    let links = Links::new("hosts");
-    let file = links.0.join("ranks");
-    fs::write(&file, "rank 0=+n1 slot=0\nrank 1=+n0 slot=0\nrank 2=+n1 slot=0\n").expect("a file");
-    let shown = file.display();
-    let outcome =
-        machines.job(&format!("--hosts n2,n3 --rankfile {shown}")).sh("echo $WIREUP_RANK $(hostname)").succeed();
-    assert_eq!(outcome.sorted_lines(), ["0 n3", "1 n2", "2 n3"]);
-    let outcome = machines.job("--hosts n1,n0,n1 --map-by seq").sh("echo $WIREUP_RANK $(hostname)").succeed();
-    assert_eq!(outcome.sorted_lines(), ["0 n1", "1 n0", "2 n1"]);
-    let name = "echo $WIREUP_RANK $(hostname)";
-    let second = [":", "-n", "2", "--host", "n0,n2", "/bin/sh", "-c", name];
-    let outcome = machines.job("-n 2 --host n1").sh(name).args(second).succeed();
-    assert_eq!(outcome.sorted_lines(), ["0 n1", "1 n1", "2 n0", "3 n2"]);
-    let outcome = machines.job("--hosts hub,n1 --nolocal -n 2").sh("hostname").succeed();
-    assert_eq!(outcome.sorted_lines(), ["n1", "n1"]);
+    let shell = |script: &str| machines.shell(script).env("FOLDER", "/").env("NAME", "echo $WIREUP_RANK $(hostname)");
+    prints(
+        shell,
+        "for row in '0=+n1' '1=+n0' '2=+n1'; do echo rank $row slot=0; done >$TMPDIR/r; \
+            job --hosts n2,n3 --rankfile $TMPDIR/r sh -c \"$NAME\"; rm $TMPDIR/r => 0 n3, 1 n2, 2 n3
+         job --hosts n1,n0,n1 --map-by seq sh -c \"$NAME\" => 0 n1, 1 n0, 2 n1
+         job -n 2 --host n1 sh -c \"$NAME\" : -n 2 --host n0,n2 sh -c \"$NAME\" => 0 n1, 1 n1, 2 n0, 3 n2
+         job --hosts hub,n1 --nolocal -n 2 hostname => n1, n1",
+    );
     let outcome = machines.job("--hosts n0,n1 --report-bindings --bind-to core").args(["true"]).succeed();
     outcome.expect_err_line(&["n0: rank 0  ["]);
     outcome.expect_err_line(&["n1: rank 1  ["]);

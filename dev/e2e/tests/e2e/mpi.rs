@@ -37,34 +37,16 @@ fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
 }
 
 #[test]
-fn mpich_4_runs_on_one_node() {
+fn mpi_programs_run_on_one_node_and_across_nodes() {
     all_four(Flavour::Mpich4, 4, &[""]);
-}
-
-#[test]
-fn mpich_5_runs_on_one_node() {
     all_four(Flavour::Mpich5, 6, &[""]);
-}
-
-#[test]
-fn mpich_5_runs_across_nodes() {
     all_four(Flavour::Mpich5, 4, &["--virtual-nodes 2", "--virtual-nodes 4"]);
-}
-
-#[test]
-fn mpich_5_runs_on_uneven_nodes() {
-    let Some(outcome) = run(Flavour::Mpich5, "allreduce", "-n 5 --virtual-nodes 2 --ppn 3") else { return };
-    assert_eq!(outcome.out(), "allreduce over 5 ranks: 4096 sums are right\n");
-}
-
-#[test]
-fn intel_mpi_runs_on_one_node() {
-    all_four(Flavour::Intel, 4, &[""]);
-}
-
-#[test]
-fn intel_mpi_runs_across_nodes() {
-    all_four(Flavour::Intel, 4, &["--virtual-nodes 2"]);
+    all_four(Flavour::Mpich5, 5, &["--virtual-nodes 2 --ppn 3"]);
+    all_four(Flavour::Intel, 4, &["", "--virtual-nodes 2"]);
+    for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
+        let Some(outcome) = run(flavour, "allreduce", "-n 1") else { continue };
+        assert_eq!(outcome.out(), "allreduce over 1 ranks: 4096 sums are right\n");
+    }
 }
 
 /// Fences are answered before all ranks have entered them; a get waits for its value.
@@ -106,25 +88,6 @@ fn mpich_5_has_the_kinds_of_memory_that_the_user_requests() {
         assert_eq!(run.succeed().expect_quiet().out(), "kinds mpi,system,mpi:alloc_mem\n".repeat(2));
     }
     Run::job("-n 1").arg(program).succeed().expect_out("kinds mpi,system\n");
-}
-
-#[test]
-fn mpi_programs_run_with_one_rank() {
-    for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
-        let Some(outcome) = run(flavour, "allreduce", "-n 1") else { continue };
-        assert_eq!(outcome.out(), "allreduce over 1 ranks: 4096 sums are right\n");
-    }
-}
-
-#[test]
-fn mpi4py_runs_across_nodes() {
-    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
-    let script = |name: &str| layout::sources().join("python").join(name);
-    let hello = Run::job("-n 4 --virtual-nodes 2").arg(&python).arg(script("hello.py")).succeed();
-    let expected: Vec<String> = (0..4).map(|rank| format!("hello from rank {rank} of 4")).collect();
-    assert_eq!(hello.sorted_lines(), expected);
-    let sum = Run::job("-n 4 --virtual-nodes 2").arg(&python).arg(script("allreduce.py")).succeed();
-    assert_eq!(sum.out(), "allreduce over 4 ranks: right\n");
 }
 
 #[test]
@@ -222,14 +185,6 @@ fn mpich_5_runs_on_hosts() {
     for (rank, host) in ["n0", "n1", "n2", "n3"].iter().enumerate() {
         assert!(hello.out().contains(&format!("hello from rank {rank} of 4 on {host}, MPICH Version:")), "{hello}");
     }
-}
-
-#[test]
-fn intel_mpi_runs_on_hosts() {
-    let Some(machines) = machines::four() else { return };
-    let placement = "--hosts n[0-1] --ppn 2 --fanout 1";
-    let Some(outcome) = on_hosts(&machines, Flavour::Intel, "allreduce", placement) else { return };
-    assert_eq!(outcome.out(), "allreduce over 4 ranks: 4096 sums are right\n", "{outcome}");
 }
 
 /// Each library with each placement, on hosts and on virtual nodes: nodes that get ranks in several rounds have their

@@ -1,52 +1,25 @@
-//! Which rank runs where.
+//! Which rank runs where. The rest of the placement is arithmetic: unit tests in `flags/placement.rs`.
 
 use wireup_e2e::Run;
-
-/// `rank:node` of every rank.
-fn nodes(line: &str) -> Vec<String> {
-    let outcome = Run::job(line).sh("echo $WIREUP_RANK:$WIREUP_NODE").succeed();
-    outcome.sorted_lines()
-}
+use wireup_e2e::tables::{prints, reports};
 
 #[test]
-fn mapping_by_slot_fills_one_node_before_the_next() {
-    assert_eq!(nodes("-n 4 --virtual-nodes 2 --ppn 2"), ["0:0", "1:0", "2:1", "3:1"]);
-    assert_eq!(nodes("-np 3 -ppn 2 --virtual-nodes 2"), ["0:0", "1:0", "2:1"]);
-}
-
-#[test]
-fn mapping_by_node_goes_round_robin() {
-    assert_eq!(nodes("-n 4 --virtual-nodes 2 --map-by node"), ["0:0", "1:1", "2:0", "3:1"]);
-}
-
-#[test]
-fn without_n_a_job_has_one_rank_per_allowed_cpu() {
-    let cpus = Run::shell("nproc").succeed().out();
-    let outcome = Run::job("").sh("echo $WIREUP_SIZE").succeed();
-    assert_eq!(outcome.out().lines().next().map(str::trim), Some(cpus.trim()), "{outcome}");
-}
-
-#[test]
-fn ranks_are_placed_on_16_nodes_in_trees_of_any_fanout() {
-    for fanout in ["", "--fanout 2", "--fanout 16"] {
-        let said = nodes(&format!("-n 32 --virtual-nodes 16 {fanout}"));
-        assert_eq!(said.len(), 32);
-        assert!(said.contains(&"31:15".to_owned()), "{said:?}");
-    }
-}
-
-#[test]
-fn a_dry_run_starts_nothing() {
-    let outcome = Run::job("-n 4 --virtual-nodes 2 --dry-run").sh("echo started").succeed();
-    assert!(!outcome.out().contains("started\n"), "{outcome}");
-    assert!(!outcome.out().is_empty() || !outcome.stderr.is_empty(), "{outcome}");
-}
-
-#[test]
-fn display_map_shows_the_placement() {
-    let outcome = Run::job("-n 4 --virtual-nodes 2 --display-map true").succeed();
-    let said = outcome.out() + &outcome.err();
-    assert!(said.contains("node1") && said.contains('3'), "{outcome}");
+fn ranks_run_on_the_nodes_of_the_mapping() {
+    let shell = |script: &str| Run::shell(script).env("WHERE", "echo $WIREUP_RANK:$WIREUP_NODE");
+    prints(
+        shell,
+        "job -n 4 --virtual-nodes 2 --ppn 2 sh -c \"$WHERE\" => 0:0, 1:0, 2:1, 3:1
+         job -np 3 -ppn 2 --virtual-nodes 2 sh -c \"$WHERE\" => 0:0, 1:0, 2:1
+         job -n 4 --virtual-nodes 2 --map-by node sh -c \"$WHERE\" => 0:0, 1:1, 2:0, 3:1
+         job -n 32 --virtual-nodes 16 sh -c \"$WHERE\" | grep -c -e 31:15 -e 0:0 => 2
+         job -n 32 --virtual-nodes 16 --fanout 2 sh -c \"$WHERE\" | grep -c -e 31:15 -e 0:0 => 2
+         job -n 32 --virtual-nodes 16 --fanout 16 sh -c \"$WHERE\" | grep -c : => 32
+         test $(job echo x | wc -l) = $(nproc) && echo same => same
+         job -n 4 --virtual-nodes 2 --dry-run sh -c 'touch started' >/dev/null; ls =>
+         job -n 4 --virtual-nodes 2 --dry-run true | grep -c node1 => 1
+         job -n 4 --virtual-nodes 2 --display-map true 2>&1 | grep -c 'node1.*3' => 1",
+    );
+    reports(shell, "job -n 4 --virtual-nodes 2 --verbose true => 0 pmi | bind | tree");
 }
 
 /// A share of one cpu would make the threads of a rank wait for each other.
@@ -64,10 +37,4 @@ fn no_rank_is_bound_to_a_single_cpu_by_default() {
     if cpus < 4 {
         said.expect_err_line(&["binding: not bound: less than 2 cores for each rank"]);
     }
-}
-
-#[test]
-fn verbose_prints_the_choices_in_one_line() {
-    let outcome = Run::job("-n 4 --virtual-nodes 2 --verbose true").succeed();
-    outcome.expect_err_line(&["pmi", "bind", "tree"]);
 }

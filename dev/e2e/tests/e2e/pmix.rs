@@ -187,27 +187,19 @@ fn pmix_clients_exchange_values() {
     }
 }
 
+/// Groups, names, connections between ranks, and keys that are committed after others wait for them.
 #[test]
-fn a_get_waits_for_a_key_that_is_committed_later() {
+fn clients_agree_on_every_placement_and_with_every_scheme() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
-            says(client, "late", placement, "", "late keys over 4 ranks: right\n");
+            for (name, said) in
+                [("late", "late keys"), ("connect", "connections"), ("names", "names"), ("groups", "groups")]
+            {
+                says(client, name, placement, "", &format!("{said} over 4 ranks: right\n"));
+            }
         }
         says(client, "late", "-n 4 --virtual-nodes 2 --modex full", "", "late keys over 4 ranks: right\n");
     }
-}
-
-#[test]
-fn ranks_of_a_job_connect_and_tell_how_they_may_be_preempted() {
-    for client in CLIENTS {
-        for placement in PLACEMENTS {
-            says(client, "connect", placement, "", "connections over 4 ranks: right\n");
-        }
-    }
-}
-
-#[test]
-fn exchanges_work_with_every_modex_mode_and_scheme() {
     for flags in ["--modex full", "--modex direct", "--modex auto", "--exchange ring", "--exchange log", "--fanout 1"] {
         let line = format!("-n 6 --virtual-nodes 3 {flags}");
         says(Flavour::Pmix, "exchange", &line, "3 5000", "exchange over 6 ranks: 3 rounds of 5000 bytes are right\n");
@@ -241,11 +233,9 @@ fn job_data_matches_the_placement() {
 }
 
 #[test]
-fn names_groups_events_and_queries_work() {
+fn events_and_queries_work() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
-            says(client, "names", placement, "", "names over 4 ranks: right\n");
-            says(client, "groups", placement, "", "groups over 4 ranks: right\n");
             let Some(events) = run(client, "events", placement, "") else { return };
             let told: Vec<String> = (1..4).map(|rank| format!("rank {rank} was told of rank 0")).collect();
             let outcome = events.succeed();

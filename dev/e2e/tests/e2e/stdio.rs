@@ -4,22 +4,33 @@ use rustix::process::Signal;
 use std::time::Duration;
 use wireup_e2e::peers::plain;
 use wireup_e2e::run_processes::Process;
+use wireup_e2e::tables::prints;
 use wireup_e2e::{Outcome, Run, Running};
 
+/// In a shell loop over lines, a launcher whose ranks read nothing must not consume the loop's input. If the standard
+/// streams are closed, no other file may take their place; reading gives nothing.
 #[test]
-fn input_goes_to_rank_0() {
-    let outcome = Run::job("-n 3 --virtual-nodes 2 --label cat").stdin("one\ntwo\n").succeed();
-    assert_eq!(outcome.out(), "[0] one\n[0] two\n");
-}
-
-#[test]
-fn input_goes_to_the_ranks_named_by_stdin() {
-    for (target, expected) in [("all", vec!["0 in", "1 in", "2 in"]), ("none", vec![]), ("2", vec!["2 in"])] {
-        let script = "while read x; do echo $WIREUP_RANK $x; done";
-        let line = format!("-n 3 --virtual-nodes 2 --stdin {target}");
-        let outcome = Run::job(&line).sh(script).stdin("in\n").succeed();
-        assert_eq!(outcome.sorted_lines(), expected, "--stdin {target}");
-    }
+fn streams_go_where_they_should() {
+    let shell = |script: &str| {
+        let run = Run::shell(script).env("READ", "while read x; do echo $WIREUP_RANK $x; done");
+        run.env("CLOSED", "test $WIREUP_RANK = 1 && exec sleep 1000; cat >input; echo y >&2; exit 7").stdin("in\ntwo\n")
+    };
+    prints(
+        shell,
+        "job -n 3 --virtual-nodes 2 --label cat => [0] in, [0] two
+         job -n 3 --virtual-nodes 2 --stdin 2 sh -c \"$READ\" => 2 in, 2 two
+         job -n 3 --virtual-nodes 2 --stdin all sh -c \"$READ\" | grep in => 0 in, 1 in, 2 in
+         job -n 3 --virtual-nodes 2 --stdin none sh -c \"$READ\" =>
+         while read x; do job -n 2 echo $x; done => in, in, two, two
+         job -n 1 printf 'no end' | od -A n -c | tr -d ' ' => noend
+         job -n 2 --label printf 'no end' => [0] no end, [1] no end
+         job -n 3 --virtual-nodes 2 sh -c 'printf $WIREUP_RANK' => 0, 1, 2
+         job -n 2 --virtual-nodes 2 sh -c 'echo out; echo err >&2' 2>err; cat err; rm err => err, err, out, out
+         job -n 2 --virtual-nodes 2 sh -c 'echo out; echo err >&2' 2>/dev/null => out, out
+         job -n 3 --virtual-nodes 2 --output-dir out sh -c 'echo a$WIREUP_RANK; echo b$WIREUP_RANK >&2'; \
+            for i in 0 1 2; do cat out/rank.$i.out out/rank.$i.err; done; rm -r out => a0, a1, a2, b0, b1, b2
+         job -n 2 sh -c \"$CLOSED\" <&- >&- 2>&-; echo code $?; wc -c <input; rm input => 0, code 7",
+    );
 }
 
 /// Through pipes on both sides; `line` may hold `--stdin`.
@@ -52,14 +63,6 @@ fn a_gigabyte_of_input_arrives_whole() {
     if std::env::var_os("WIREUP_LARGE").is_some() {
         large_input(1024, "-n 2 --virtual-nodes 2");
     }
-}
-
-/// In a shell loop over lines, a launcher whose ranks read nothing must not consume the loop's input.
-#[test]
-fn input_that_no_rank_reads_is_left_unread() {
-    let script = "printf 'a\\nb\\nc\\n' >list; while read x; do $WIREUP run -n 2 echo $x; done <list; rm list";
-    let outcome = Run::shell(&format!("cd $TMPDIR; {script}")).succeed();
-    assert_eq!(outcome.out(), "a\na\nb\nb\nc\nc\n");
 }
 
 #[test]
@@ -154,8 +157,6 @@ fn a_line_beyond_the_bound_is_marked_where_another_line_cuts_it() {
 
 #[test]
 fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
-    let outcome = Run::job("-n 3 --virtual-nodes 2").sh("printf $WIREUP_RANK").succeed();
-    assert_eq!(outcome.sorted_lines(), ["0", "1", "2"]);
     let script = "cd $TMPDIR; test $WIREUP_RANK = 0 && { printf 'name? '; read x; : >asked; read x; echo hello; exit; \
         }; \
         while ! test -e asked; do sleep 0.1; done; rm asked; echo other";
@@ -167,14 +168,6 @@ fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
     assert_eq!(running.finish().expect_code(0).out(), "name? \nother\nhello\n");
 }
 
-#[test]
-fn a_last_line_without_a_newline_is_shown() {
-    let outcome = Run::job("-n 1").sh("printf 'no end'").succeed();
-    assert_eq!(outcome.out(), "no end");
-    let outcome = Run::job("-n 2 --label").sh("printf 'no end'").succeed();
-    assert_eq!(outcome.sorted_lines(), ["[0] no end", "[1] no end"]);
-}
-
 /// A prompt without a newline must be visible while the program waits for the answer.
 #[test]
 fn a_prompt_without_a_newline_is_shown_at_once() {
@@ -183,13 +176,6 @@ fn a_prompt_without_a_newline_is_shown_at_once() {
     running.write(b"you\n");
     let outcome = running.finish().expect_code(0);
     assert_eq!(outcome.out(), "name? hello you\n");
-}
-
-#[test]
-fn stdout_and_stderr_stay_separate() {
-    let outcome = Run::job("-n 2 --virtual-nodes 2").sh("echo out; echo err >&2").succeed();
-    assert_eq!(outcome.out(), "out\nout\n");
-    assert_eq!(outcome.err(), "err\nerr\n");
 }
 
 #[test]
@@ -217,31 +203,10 @@ fn output_written_before_a_kill_arrives() {
 }
 
 #[test]
-fn a_full_disk_behind_stdout_is_reported() {
-    for program in ["echo x", "seq 100000"] {
-        let outcome = Run::shell(&format!("exec $WIREUP run -n 2 {program} >/dev/full")).finish().expect_code(125);
-        outcome.expect_err_line(&["No space left"]);
-    }
-}
-
-#[test]
 fn a_reader_that_closes_stdout_ends_the_job() {
     let script = format!("$WIREUP run -n 2 --virtual-nodes 2 {} zeros | head -c 10", plain("spew").display());
     let outcome = Run::shell(&script).succeed();
     assert_eq!(outcome.stdout, [0; 10]);
-}
-
-#[test]
-fn output_dir_has_one_file_per_rank_and_stream() {
-    let script = "cd $TMPDIR; $WIREUP run -n 3 --virtual-nodes 2 --output-dir out sh -c \
-        'echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2' && grep -r . out | sort; rm -r out";
-    let outcome = Run::shell(script).succeed();
-    let said = outcome.out();
-    for rank in 0..3 {
-        assert!(said.contains(&format!(":out {rank}\n")) && said.contains(&format!(":err {rank}\n")), "{outcome}");
-    }
-    let files: std::collections::BTreeSet<&str> = said.lines().filter_map(|line| line.split(':').next()).collect();
-    assert_eq!(files.len(), 6, "one file for each rank's stdout and stderr: {outcome}");
 }
 
 /// The daemon holds stdout open and ignores SIGTERM and SIGHUP; the job ends nevertheless, and ends the daemon.
@@ -351,13 +316,4 @@ fn a_second_run_replaces_its_output_files_only_if_that_is_wanted() {
     let wanted = format!("code 125\n{}{}{first}{left}", first.repeat(3), second.repeat(2));
     assert_eq!(outcome.out(), wanted, "{outcome}");
     outcome.expect_err_line(&["out has the output of an earlier run (rank.0.err and 5 more)", "--overwrite"]);
-}
-
-/// If the standard streams are closed, no other file may take their place; reading gives nothing.
-#[test]
-fn closed_standard_streams_do_not_disturb_a_job() {
-    let script = "cd $TMPDIR; $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 1 && exec sleep 1000; \
-        cat >input; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
-    let outcome = Run::shell(script).succeed();
-    assert_eq!(outcome.out(), "code 7\n0\n", "{outcome}");
 }

@@ -1,21 +1,17 @@
 //! `--pty`: one rank on a pseudo-terminal.
 
 use wireup_e2e::Run;
+use wireup_e2e::tables::prints;
 
 const IS_TERMINAL: &str = "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; true";
 
 #[test]
-fn without_pty_no_rank_has_a_terminal() {
-    let outcome = Run::job("-n 2").sh(IS_TERMINAL).succeed();
-    assert_eq!(outcome.out(), "");
-}
-
-#[test]
-fn with_pty_one_rank_has_a_terminal() {
-    for placement in ["-n 2 --pty", "-n 2 --virtual-nodes 2 --pty"] {
-        let outcome = Run::job(placement).sh(IS_TERMINAL).succeed();
-        assert_eq!(outcome.out().replace('\r', ""), "in\nout\nerr\n", "{outcome}");
-    }
+fn one_rank_has_a_terminal_with_pty_and_none_without() {
+    prints(
+        |script| Run::shell(script).env("IS_TERMINAL", IS_TERMINAL),
+        "job -n 2 EACH sh -c \"$IS_TERMINAL\" =>
+         job -n 2 EACH --pty sh -c \"$IS_TERMINAL\" | tr -d '\\r' => err, in, out",
+    );
 }
 
 /// Under a real terminal, made by `script`.

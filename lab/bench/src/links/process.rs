@@ -285,7 +285,7 @@ mod tests {
 
     /// Runs all processes of a path, each in a thread.
     fn path(last: u32, encrypt: bool) {
-        let scratch = Scratch::create().unwrap();
+        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let folder = scratch.file("");
         prepare(&folder, last).unwrap();
         let one = |index: u32| {

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::host::{self, AgentMemory, Order, Reply};
-use crate::command::{self, Failure};
-use crate::common_flags::Across;
-use crate::interrupt::Interrupt;
-use crate::s4::launcher::address_of;
-use crate::s4::sockets::await_any;
+use crate::bench::Bench;
+use crate::command::{self, Failure, wrong};
+use crate::leftovers::Interrupt;
+use crate::net::{address_of, await_any, secret};
 
 /// The time for a host's answer (chosen).
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -43,25 +42,24 @@ struct One {
 pub type Agent = (Option<usize>, i32);
 
 impl Hosts {
-    /// `errors` gets what the processes complain about.
-    ///
     /// # Errors
     /// A host does not answer, or has no memory of its own.
-    pub fn start(across: &Across, program: &Path, errors: &Path, interrupt: &Interrupt) -> Result<Hosts, Failure> {
-        let name = format!("wireup-bench-{}-{:08x}", std::process::id(), random().map_err(wrong)?);
+    pub fn start(bench: &Bench, remote_shell: &str, program: &Path) -> Result<Hosts, Failure> {
+        let name = format!("wireup-bench-{}", secret().map_err(wrong)?);
+        let errors = bench.scratch.file("hosts-stderr");
         let folder = Path::new(host::MEMORY).join(&name);
-        let mut hosts = Hosts { all: Vec::new(), folder, interrupt: interrupt.clone() };
-        let complaints = File::create(errors).map_err(wrong)?;
+        let mut hosts = Hosts { all: Vec::new(), folder, interrupt: bench.interrupt.clone() };
+        let complaints = File::create(&errors).map_err(wrong)?;
         // One after the other: sshd refuses many at the same time.
-        for host in &across.hosts {
-            let started = One::start(&across.remote_shell, host, program, &name, &complaints);
+        for host in &bench.hosts {
+            let started = One::start(remote_shell, host, program, &name, &complaints);
             hosts.all.push(started.map_err(|error| wrong(format!("host {host}: {error}")))?);
             let last = hosts.all.len() - 1;
             match hosts.answer(last) {
                 Ok(Reply::Ready(machine)) => hosts.all[last].machine = machine,
                 Ok(other) => return Err(wrong(format!("host {host}: {other:?}"))),
                 Err(failure) => {
-                    let said = fs::read_to_string(errors).unwrap_or_default();
+                    let said = fs::read_to_string(&errors).unwrap_or_default();
                     return Err(wrong(format!("{failure} {}", said.trim()).trim()));
                 }
             }
@@ -211,14 +209,4 @@ impl One {
 
 fn own(agents: Vec<AgentMemory>) -> impl Iterator<Item = (Agent, u64)> {
     agents.into_iter().map(|(pid, bytes)| ((None, pid), bytes))
-}
-
-fn random() -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(u32::from_le_bytes(bytes))
-}
-
-pub fn wrong(what: impl ToString) -> Failure {
-    Failure::Wrong(what.to_string())
 }

@@ -1,141 +1,210 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
-//! A `case` is a `tree` and a contestant. On each host stands a process of the benchmark (`host`; `hosts` are all of
-//! them), which starts relays and reads the memory of agents; `session` has the contestants that are wireup, `relays`
-//! the others. `report` keeps and judges the figures. `docs/explanation/staging-benchmarks.md` explains how each number
-//! is made.
-mod case;
-mod flags;
+//! A case is a `tree`. On each host stands a process of the benchmark (`host`; `hosts` are all of them), which starts
+//! relays and reads the memory of agents; `session` has the contestants that are wireup. The others are chains and
+//! trees of `programs/relay.c`, one relay on each host, started before the time counts.
 pub mod host;
 mod hosts;
-mod relays;
-mod report;
 mod session;
 mod tree;
 
-use case::{Case, Contestant};
-pub use flags::{COMMAND, Flags, read};
+use std::cell::RefCell;
+use std::ffi::OsString;
+
+use serde_json::json;
+use wireup_flags::{Command, Flag, Section, Value, Words};
+
+use crate::bench::{Bench, Problem, Turn};
+use crate::command::{Failure, Invocation, wrong};
+use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, together};
+use crate::machine;
+use crate::net::secret;
+use crate::programs::Program;
+use crate::samples::{Measures, rate, seconds};
 use hosts::Hosts;
-use report::{Outcome, Report};
-use session::Session;
-use tree::Tree;
+use session::{LIMIT_S, SESSIONS, Session};
+use tree::{Tree, TreeKind};
 
-use crate::command::Failure;
-use crate::error::{BenchError, io};
-use crate::leftovers;
-use crate::machine::{Machine, available_bytes};
-use crate::setup::Setup;
-use crate::summary::Summary;
-use crate::turns::turn;
+const TREES: Flag = Flag::value(&["--tree"], "A,B,..", "Only these.").or("mixed,random,small");
+const MIB: Flag = Flag::value(&["--mib"], "N", "Size of the trees mixed and random.").or("256");
+const SMALL_FILES: Flag = Flag::value(&["--small-files"], "N", "Files of the tree small.").or("10000");
+const SMALL_MIB: Flag = Flag::value(&["--small-mib"], "N", "Size of the tree small.").or("100");
+const MEMORY_MIB: Flag = Flag::value(
+    &["--memory-mib"],
+    "N",
+    "Stage a tree like mixed of this size once more, for the agents' memory alone. Default: take it from the trees above.",
+);
 
+pub const COMMAND: Command = Command {
+    name: "bench stage",
+    purpose: "time copies of files to the nodes of a session",
+    intro: "
+wireup stage up in a session across the hosts, with and without encrypted links, in turns with bare relays: a small C program on each
+host that passes one stream of the same bytes on and writes it into a file in the host's memory.
+
+  mixed    files of this machine, from /usr/lib and /usr/share, of all kinds; the same in each run
+  random   the same names and sizes with random bytes, which cannot be compressed
+  small    many files of one size, cut from such files
+
+The figures: bytes of the tree a second; the time of a second wireup stage up, which finds everything there; how much the largest
+agent grows.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Trees", flags: &[TREES, MIB, SMALL_FILES, SMALL_MIB, MEMORY_MIB] },
+        Section { title: "Runs", flags: &[ROUNDS, WIREUP, LIMIT] },
+        ACROSS,
+        RESULTS,
+    ],
+    end: "
+  wireup-testbed run -n 16 --ssh -- wireup bench stage --hosts $(seq -s, -f n%g 0 15)
+
+--hosts is needed, and each host must have a /dev/shm of its own.
+",
+};
+
+/// More would not fit in the memory of any machine that was measured.
+const MIB_MAX: u32 = 1 << 16;
+/// A set has hardly more entries, and each file at least a byte.
+const FILES_MAX: u32 = 1_000_000;
+const ROUNDS_DEFAULT: u32 = 5;
 /// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
 /// manifest twice.
 const OVERHEAD: f64 = 1.25;
+/// The shapes in which relays are linked: a chain, and a tree with two below each.
+const RELAYS: [&str; 2] = ["chain", "binary-tree"];
 
-pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
-    let cases = flags.cases();
-    if flags.common_flags.dry_run {
-        let all = cases.iter().chain(&flags.memory_cases()).copied().collect::<Vec<Case>>();
-        all.iter().for_each(|(kind, contestant)| println!("{} {}", contestant.name(), kind.name()));
-        return Ok(Summary::listed());
+pub fn run(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    if bench.hosts.is_empty() {
+        return Ok(together("bench stage needs --hosts A,B,..: nodes that share a memory share a store")?);
     }
-    let setup = Setup::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
-    let program = std::env::current_exe().and_then(|own| setup.scratch.copy_of(&own)).map_err(io("this program"))?;
-    let wireup = flags.common_flags.program()?;
-    let machine = Machine::look();
-    println!("{}\n{} hosts by {}", machine.describe(), flags.across.hosts.len(), flags.across.remote_shell);
-    println!("wireup: {}", wireup.display());
-    let errors = setup.scratch.file("hosts-stderr");
-    let measured = Hosts::start(&flags.across, &program, &errors, &setup.interrupt).and_then(|mut hosts| {
-        is_room(flags, &hosts)?;
-        let mut trees = Vec::new();
-        for kind in flags.kinds() {
-            let tree = Tree::make(kind, flags, &setup.scratch.file(""), &setup.interrupt);
-            trees.push(tree.map_err(|error| hosts::wrong(format!("tree {}: {error}", kind.name())))?);
-        }
-        let mut report = Report::new(machine, hosts.count(), &flags.across.remote_shell, trees.clone());
-        let mut bench = Bench { flags, setup: &setup, trees: &trees, hosts: &mut hosts, sessions: Vec::new() };
-        for contestant in Contestant::SESSIONS {
-            let session = Session::begin(contestant, &wireup, flags, &setup, bench.hosts)?;
-            bench.sessions.push((contestant, session));
-        }
-        bench.turns(&mut report);
-        Ok(report)
-    });
-    leftovers::settle(&[]);
-    let report = match measured {
-        Ok(report) => report,
-        Err(Failure::Interrupted) => return Ok(Summary { missed: 0, has_measured: false, interrupted: true }),
-        Err(_) if setup.interrupt.is_set() => return Ok(Summary { missed: 0, has_measured: false, interrupted: true }),
-        Err(failure) => return Err(BenchError::Unmeasured(failure.to_string())),
+    let mib = |value: &Value| Ok(u64::from(value.number_in(1, MIB_MAX)?) << 20);
+    let kinds = TreeKind::TIMED.map(|kind| (kind.name(), kind));
+    let mut kinds = line.one(TREES, |value| value.list(|kind| kind.choice(&kinds)))?;
+    let (large, small, memory) = (line.one(MIB, mib)?, line.one(SMALL_MIB, mib)?, line.last(MEMORY_MIB, mib)?);
+    let small_files = line.one(SMALL_FILES, |value| value.number_in(1, FILES_MAX))?;
+    kinds.extend(memory.map(|_| TreeKind::Memory));
+    let bytes_of = |kind| match kind {
+        TreeKind::Mixed | TreeKind::Random => large,
+        TreeKind::Small => small,
+        TreeKind::Memory => memory.unwrap_or(0),
     };
-    print!("{}", report.text());
-    flags.common_flags.write(&report.json(), &report.csv(), Vec::new)?;
-    let interrupted = setup.interrupt.is_set();
-    let has_measured = report.has_all(&[cases, flags.memory_cases()].concat());
-    Ok(Summary { missed: report.missed(), has_measured, interrupted })
+    let mut turns = Vec::new();
+    for &kind in &kinds {
+        let case = json!({ "tree": kind.name(), "bytes": bytes_of(kind), "hosts": bench.hosts.len() });
+        let (relays, rounds) = match kind {
+            TreeKind::Memory => (&RELAYS[..0], 1),
+            _ => (&RELAYS[..], bench.rounds.unwrap_or(ROUNDS_DEFAULT)),
+        };
+        let turn = |contestant: &&'static str| {
+            let what = (kind, *contestant);
+            Turn { contestant: (*contestant).to_owned(), case: case.clone(), rounds, what }
+        };
+        turns.extend(relays.iter().chain(&SESSIONS).map(turn));
+    }
+    if bench.lists(&turns) {
+        return Ok(());
+    }
+    let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
+    println!("wireup: {}", wireup.display());
+    let mut hosts = Hosts::start(bench, &shell, &bench.own_program()?)?;
+    is_room(kinds.iter().map(|kind| bytes_of(*kind)).max().unwrap_or(0), &hosts)?;
+    let folder = bench.scratch.file("");
+    let make = |kind: &TreeKind| {
+        let tree = Tree::make(*kind, bytes_of(*kind), small_files, &folder, &bench.interrupt);
+        tree.map_err(|error| wrong(format!("tree {}: {error}", kind.name())))
+    };
+    let trees: Vec<Tree> = kinds.iter().map(make).collect::<Result<_, _>>()?;
+    trees.iter().for_each(|tree| println!("{}: {} files, {} bytes", tree.kind.name(), tree.files, tree.bytes));
+    let mut sessions = Vec::new();
+    for contestant in SESSIONS {
+        sessions.push((contestant, Session::begin(contestant, &wireup, &shell, bench, &mut hosts)?));
+    }
+    let hosts = RefCell::new(hosts);
+    bench.turns(&turns, |(kind, contestant), _| {
+        let tree = trees.iter().find(|tree| tree.kind == *kind).ok_or_else(|| wrong("no such tree"))?;
+        let mut hosts = hosts.borrow_mut();
+        if let Some((_, session)) = sessions.iter().find(|(other, _)| other == contestant) {
+            return session.stage(tree, &mut hosts);
+        }
+        let relayed = relay(contestant, tree, bench, &mut hosts);
+        let ended = hosts.end_relays();
+        let measures = relayed?;
+        ended.map(|()| measures)
+    });
+    // The sessions end before the hosts' folders are removed.
+    drop(sessions);
+    Ok(())
 }
 
-struct Bench<'a> {
-    flags: &'a Flags,
-    setup: &'a Setup,
-    trees: &'a [Tree],
-    // Dropped before the hosts' folders are removed.
-    sessions: Vec<(Contestant, Session<'a>)>,
-    hosts: &'a mut Hosts,
+/// One stream of the tree's bytes to all hosts; the caller ends the relays.
+fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Hosts) -> Result<Measures, Failure> {
+    let program = bench.scratch.program(Program::Relay);
+    let secret = secret().map_err(wrong)?;
+    let mut addresses = vec![String::new(); hosts.count()];
+    // Each relay calls those below it, which are there already.
+    for index in (0..hosts.count()).rev() {
+        let below = children(shape, index, hosts.count()).map(|child| addresses[child].clone()).collect();
+        addresses[index] = hosts.relay(index, &program, &secret, below)?;
+    }
+    let first = addresses.swap_remove(0);
+    let argv: Vec<OsString> = vec![program.into(), "--source".into(), (&tree.stream).into(), first.into()];
+    let env = vec![("RELAY_SECRET".into(), secret.into())];
+    Invocation { env, ..bench.command(argv, bench.limit_or(LIMIT_S)) }.run(&bench.interrupt)?;
+    let text = std::fs::read_to_string(bench.scratch.file("stdout")).map_err(wrong)?;
+    let time_s =
+        relayed_s(&text, hosts.count() as u64, tree.bytes).ok_or_else(|| wrong(format!("the relays: {text}")))?;
+    Ok(vec![rate("speed", tree.bytes as f64 / time_s), seconds("time", time_s)])
 }
 
-impl Bench<'_> {
-    fn turns(&mut self, report: &mut Report) {
-        let cases = self.flags.cases();
-        for round in 0..=self.flags.rounds {
-            for at in turn(round, cases.len()) {
-                self.take(cases[at], round == 0, report);
-            }
-        }
-        for case in self.flags.memory_cases() {
-            self.take(case, false, report);
-        }
-    }
-
-    fn take(&mut self, case: Case, warms_up: bool, report: &mut Report) {
-        if self.setup.interrupt.is_set() {
-            return;
-        }
-        match self.once(case) {
-            Ok(outcome) => report.add(case, outcome, warms_up),
-            Err(Failure::Interrupted) => {}
-            Err(failure) => report.fail(case, failure.to_string(), warms_up),
-        }
-    }
-
-    fn once(&mut self, (kind, contestant): Case) -> Result<Outcome, Failure> {
-        let tree = self.trees.iter().find(|tree| tree.kind == kind).ok_or_else(|| hosts::wrong("no such tree"))?;
-        let session = self.sessions.iter().find(|(other, _)| *other == contestant);
-        match (contestant, session) {
-            (Contestant::Relays(shape), _) => {
-                let relayed = relays::once(shape, tree, self.flags, self.setup, self.hosts);
-                let ended = self.hosts.end_relays();
-                let outcome = relayed?;
-                ended.map(|()| outcome)
-            }
-            (_, Some((_, session))) => session.stage(tree, self.hosts),
-            (_, None) => Err(hosts::wrong("no session")),
-        }
-    }
+/// The relays below this one; all have higher numbers.
+fn children(shape: &str, index: usize, count: usize) -> impl Iterator<Item = usize> + use<> {
+    let first = if shape == RELAYS[0] { index + 1..index + 2 } else { 2 * index + 1..2 * index + 3 };
+    first.filter(move |child| *child < count)
 }
 
-/// Whether the hosts that are this machine have the memory.
-fn is_room(flags: &Flags, hosts: &Hosts) -> Result<(), Failure> {
-    let largest = flags.kinds().into_iter().map(|kind| flags.bytes_of(kind)).max().unwrap_or(0);
-    let needed = (largest as f64 * hosts.here() as f64 * OVERHEAD) as u64;
-    match available_bytes() {
-        Some(there) if there < needed => Err(hosts::wrong(format!(
+/// The time (s), if all nodes have all bytes.
+fn relayed_s(text: &str, nodes: u64, bytes: u64) -> Option<f64> {
+    let words: Vec<u64> =
+        text.trim().strip_prefix("relayed ")?.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let [to, len, ns] = words[..] else { return None };
+    ((to, len) == (nodes, bytes)).then_some(ns as f64 / 1e9)
+}
+
+/// Whether the hosts that are this machine have the memory for a tree of so many bytes.
+fn is_room(bytes: u64, hosts: &Hosts) -> Result<(), Failure> {
+    let needed = (bytes as f64 * hosts.here() as f64 * OVERHEAD) as u64;
+    match machine::memory("MemAvailable") {
+        Some(there) if there < needed => Err(wrong(format!(
             "{} hosts are this machine and need {} MiB in its memory, of which {} are available; choose fewer MiB",
             hosts.here(),
             needed >> 20,
             there >> 20
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_relay_but_the_first_has_one_parent() {
+        for (shape, count) in RELAYS.into_iter().flat_map(|shape| [1, 2, 7, 16].map(|n| (shape, n))) {
+            let mut all: Vec<usize> = (0..count).flat_map(|index| children(shape, index, count)).collect();
+            all.sort_unstable();
+            assert_eq!(all, (1..count).collect::<Vec<_>>(), "{shape:?} {count}");
+        }
+        assert_eq!(children(RELAYS[1], 2, 6).collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn a_stream_counts_if_all_have_it() {
+        assert_eq!(relayed_s("relayed 2 100 1500000000\n", 2, 100), Some(1.5));
+        for text in ["", "relayed 2 100\n", "relayed 1 100 5\n", "relayed 2 99 5\n"] {
+            assert_eq!(relayed_s(text, 2, 100), None, "{text}");
+        }
     }
 }

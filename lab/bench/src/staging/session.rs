@@ -5,23 +5,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::case::Contestant;
-use super::flags::Flags;
-use super::hosts::{Agent, Hosts, wrong};
-use super::report::Outcome;
+use super::hosts::{Agent, Hosts};
 use super::tree::Tree;
-use crate::command::{Failure, Invocation};
-use crate::interrupt::Interrupt;
-use crate::metric::Metric;
-use crate::setup::Setup;
+use crate::bench::Bench;
+use crate::command::{Failure, Invocation, wrong};
+use crate::leftovers::Interrupt;
+use crate::samples::{Measures, bytes, rate, seconds, value_of};
 
+/// The sessions that take part: with encrypted links, the default, and with plain ones.
+pub const SESSIONS: [&str; 2] = ["wireup", "wireup-plain"];
+/// Bound on each command (s).
+pub const LIMIT_S: u64 = 300;
 /// Time limit for ending a session (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Session<'a> {
     wireup: &'a Path,
-    flags: &'a Flags,
-    setup: &'a Setup,
+    bench: &'a Bench,
     name: String,
     /// On each host.
     store: PathBuf,
@@ -33,24 +33,22 @@ impl<'a> Session<'a> {
     /// # Errors
     /// It did not start on all hosts; nothing of it is left.
     pub fn begin(
-        contestant: Contestant,
+        contestant: &str,
         wireup: &'a Path,
-        flags: &'a Flags,
-        setup: &'a Setup,
+        remote_shell: &str,
+        bench: &'a Bench,
         hosts: &mut Hosts,
     ) -> Result<Session<'a>, Failure> {
-        let name = format!("bench-{}-{}", std::process::id(), contestant.name());
-        let store = hosts.folder.join(contestant.name());
-        let mut session = Session { wireup, flags, setup, name, store, agents: Vec::new() };
+        let name = format!("bench-{}-{contestant}", std::process::id());
+        let store = hosts.folder.join(contestant);
+        let mut session = Session { wireup, bench, name, store, agents: Vec::new() };
         let others: BTreeSet<Agent> = hosts.agents()?.into_iter().map(|(agent, _)| agent).collect();
-        let across = &flags.across;
-        let mut words =
-            ["up", "--name", &session.name, "--remote-shell", &across.remote_shell].map(String::from).to_vec();
-        words.extend(["--hosts".to_owned(), across.hosts.join(",")]);
-        if contestant == Contestant::Plain {
-            words.push("--plain-links".into());
+        let list = bench.hosts.join(",");
+        let mut words = vec!["up", "--name", &session.name, "--remote-shell", remote_shell, "--hosts", &list];
+        if contestant == SESSIONS[1] {
+            words.push("--plain-links");
         }
-        session.wireup(words, &setup.interrupt).map_err(|failure| match failure {
+        session.wireup(words, &bench.interrupt).map_err(|failure| match failure {
             Failure::Interrupted => failure,
             failure => wrong(format!("wireup up: {failure}")),
         })?;
@@ -63,15 +61,15 @@ impl<'a> Session<'a> {
     }
 
     /// Stages the tree, again while it is there, and drops it.
-    pub fn stage(&self, tree: &Tree, hosts: &mut Hosts) -> Result<Outcome, Failure> {
+    pub fn stage(&self, tree: &Tree, hosts: &mut Hosts) -> Result<Measures, Failure> {
         let staged = self.staged(tree, hosts);
         let dropped = self.wireup(self.words("drop", None), &Interrupt::default());
-        let outcome = staged?;
+        let measures = staged?;
         dropped?;
-        Ok(outcome)
+        Ok(measures)
     }
 
-    fn staged(&self, tree: &Tree, hosts: &mut Hosts) -> Result<Outcome, Failure> {
+    fn staged(&self, tree: &Tree, hosts: &mut Hosts) -> Result<Measures, Failure> {
         // Digests of an earlier round: the files are new to wireup each time.
         match fs::remove_dir_all(self.cache()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(wrong(error)),
@@ -79,15 +77,16 @@ impl<'a> Session<'a> {
         }
         // Their peaks begin anew.
         hosts.agents()?;
-        let up = || self.wireup(self.words("up", Some(&tree.folder)), &self.setup.interrupt);
-        let seconds = up()?;
+        let up = || self.wireup(self.words("up", Some(&tree.folder)), &self.bench.interrupt);
+        let staged_s = up()?;
         let growth = self.growth(hosts)?;
         let (stored, host) = hosts.stored_min()?;
         // The same contents are kept once, and packed.
         if stored < tree.bytes / 16 {
             return Err(wrong(format!("host {}: {stored} bytes of {} are staged", hosts.name(host), tree.bytes)));
         }
-        Ok(Outcome { seconds, again_s: Some(up()?), growth_bytes: Some(growth) })
+        let speed = rate("speed", tree.bytes as f64 / staged_s);
+        Ok(vec![speed, seconds("time", staged_s), seconds("again", up()?), bytes("growth", growth as f64)])
     }
 
     /// The most that an agent has had more than before anything was staged.
@@ -114,15 +113,13 @@ impl<'a> Session<'a> {
     }
 
     fn cache(&self) -> PathBuf {
-        self.setup.scratch.file("cache")
+        self.bench.scratch.file("cache")
     }
 
     /// How long the command took (s).
     fn wireup(&self, words: Vec<impl Into<OsString>>, interrupt: &Interrupt) -> Result<f64, Failure> {
-        self.command(words, self.flags.common_flags.limit)
-            .run(interrupt)?
-            .get(Metric::Wall)
-            .ok_or_else(|| wrong("no time"))
+        let measures = self.command(words, self.bench.limit_or(LIMIT_S)).run(interrupt)?;
+        value_of(&measures, "wall").ok_or_else(|| wrong("no time"))
     }
 
     fn command(&self, words: Vec<impl Into<OsString>>, limit: Duration) -> Invocation {
@@ -131,7 +128,7 @@ impl<'a> Session<'a> {
             argv: std::iter::once(self.wireup.into()).chain(words).collect(),
             env: vec![("XDG_CACHE_HOME".into(), self.cache().into())],
             stdout: None,
-            stderr: self.setup.scratch.file("session-stderr"),
+            stderr: self.bench.scratch.file("session-stderr"),
             limit,
         }
     }

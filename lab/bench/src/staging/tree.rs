@@ -7,9 +7,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::case::Kind;
-use super::flags::Flags;
-use crate::interrupt::Interrupt;
+use crate::leftovers::Interrupt;
 
 /// Where files are taken from.
 const SOURCES: [&str; 2] = ["/usr/lib", "/usr/share"];
@@ -20,9 +18,32 @@ const IN_FOLDER: u32 = 100;
 const SEED: u64 = 0x7769_7265_7570;
 const BUFFER_LEN: usize = 1 << 18;
 
+/// What a tree consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeKind {
+    Mixed,
+    Random,
+    Small,
+    /// Like `Mixed`, staged once for the agents' memory.
+    Memory,
+}
+
+impl TreeKind {
+    pub const TIMED: [TreeKind; 3] = [TreeKind::Mixed, TreeKind::Random, TreeKind::Small];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            TreeKind::Mixed => "mixed",
+            TreeKind::Random => "random",
+            TreeKind::Small => "small",
+            TreeKind::Memory => "memory",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
-    pub kind: Kind,
+    pub kind: TreeKind,
     pub folder: PathBuf,
     /// All contents one after the other.
     pub stream: PathBuf,
@@ -35,8 +56,13 @@ impl Tree {
     ///
     /// # Errors
     /// This machine has not enough files, or a signal came.
-    pub fn make(kind: Kind, flags: &Flags, folder: &Path, interrupt: &Interrupt) -> io::Result<Tree> {
-        let bytes = flags.bytes_of(kind);
+    pub fn make(
+        kind: TreeKind,
+        bytes: u64,
+        small_files: u32,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> io::Result<Tree> {
         let tree = folder.join(kind.name());
         let stream = folder.join(format!("{}.stream", kind.name()));
         fs::create_dir(&tree)?;
@@ -46,9 +72,9 @@ impl Tree {
             interrupt,
         };
         match kind {
-            Kind::Mixed | Kind::Memory => made.real_files(bytes)?,
-            Kind::Random => made.random_files(bytes)?,
-            Kind::Small => made.small_files(bytes, flags.small_files)?,
+            TreeKind::Mixed | TreeKind::Memory => made.real_files(bytes)?,
+            TreeKind::Random => made.random_files(bytes)?,
+            TreeKind::Small => made.small_files(bytes, small_files)?,
         }
         made.stream.flush()?;
         Ok(made.tree)
@@ -172,19 +198,16 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common_flags;
     use crate::programs::Scratch;
 
-    fn made(kind: Kind, scratch: &Scratch) -> Tree {
-        let words = "--hosts a --mib 1 --small-mib 1 --small-files 250";
-        let flags = super::super::read(&common_flags::line(&super::super::COMMAND, words).unwrap()).unwrap();
-        Tree::make(kind, &flags, &scratch.file(""), &Interrupt::default()).unwrap()
+    fn made(kind: TreeKind, scratch: &Scratch) -> Tree {
+        Tree::make(kind, 1 << 20, 250, &scratch.file(""), &Interrupt::default()).unwrap()
     }
 
     #[test]
     fn trees_have_their_size_and_are_the_same_each_time() {
-        let scratches = [0, 1].map(|_| Scratch::create().unwrap());
-        for kind in Kind::TIMED {
+        let scratches = [0, 1].map(|_| Scratch::create_in(&std::env::temp_dir()).unwrap());
+        for kind in TreeKind::TIMED {
             let [one, other] = scratches.each_ref().map(|scratch| made(kind, scratch));
             assert_eq!((one.bytes, one.files), (1 << 20, other.files), "{kind:?}");
             let [one, other] = [one, other].map(|tree| fs::read(tree.stream).unwrap());
@@ -194,8 +217,8 @@ mod tests {
 
     #[test]
     fn random_files_have_the_sizes_of_real_ones_and_small_files_are_as_many_as_wanted() {
-        let scratch = Scratch::create().unwrap();
-        let [mixed, random, small] = Kind::TIMED.map(|kind| made(kind, &scratch));
+        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
+        let [mixed, random, small] = TreeKind::TIMED.map(|kind| made(kind, &scratch));
         assert_eq!((mixed.files, small.files), (random.files, 250));
         let mut all = Vec::new();
         find(&small.folder, &mut all);

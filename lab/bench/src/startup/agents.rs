@@ -5,7 +5,7 @@ use rustix::process::Pid;
 
 use super::board::Slot;
 use crate::memory::{self, MemoryError};
-use crate::metric::{Metric, Sample};
+use crate::samples::{Measures, bytes};
 
 /// Clients whose memory is read; all clients do the same (chosen).
 const CLIENTS_MAX: usize = 64;
@@ -35,8 +35,8 @@ impl Agents {
     }
 
     /// Memory of the largest agent, and of clients.
-    pub fn memory(&self, slots: &[Slot]) -> Result<Sample, MemoryError> {
-        let mut sample = memory::sample(self.launcher, self.node_count)?;
+    pub fn memory(&self, slots: &[Slot]) -> Result<Measures, MemoryError> {
+        let mut measures = memory::sample(self.launcher, self.node_count)?;
         let step = slots.len().div_ceil(CLIENTS_MAX).max(1);
         let clients: Vec<Client> = slots.iter().step_by(step).filter_map(|slot| Client::look(slot.pid)).collect();
         let middle = |of: fn(&Client) -> u64| {
@@ -44,9 +44,9 @@ impl Agents {
             values.sort_unstable();
             values.get(values.len() / 2).copied().unwrap_or(0) as f64
         };
-        sample.0.push((Metric::ClientMemory, middle(|client| client.private_bytes)));
-        sample.0.push((Metric::SharedMemory, middle(|client| client.shared_bytes)));
-        Ok(sample)
+        measures.push(bytes("client-memory", middle(|client| client.private_bytes)));
+        measures.push(bytes("shared-memory", middle(|client| client.shared_bytes)));
+        Ok(measures)
     }
 }
 

@@ -2,25 +2,26 @@
 //! clock readings.
 //!
 //! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the
-//! same memory.
+//! same memory. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on
+//! one machine with virtual nodes.
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use wireup_sim::rank_network::Cost;
-
 use super::scheme::Step;
+use crate::command::{Failure, wrong};
+use crate::samples::{Measures, seconds};
 
 const MAGIC: u32 = 0x5755_4231;
 const OPENED_AT: u64 = 16;
 const STEP_AT: u64 = 24;
 const SLOTS_AT: u64 = 4096;
-const SLOT_LEN: usize = 128;
+const SLOT_WORDS: usize = 16;
 /// A folder of files in shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// One rank's readings of a step (ns of `CLOCK_MONOTONIC`; `start_cpu_ns` of its thread's CPU time).
+/// One rank's readings of a step (ns of the clock; `start_cpu_ns` of its thread's CPU time).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     pub pid: u64,
@@ -35,12 +36,16 @@ pub struct Slot {
     pub network: Network,
 }
 
-/// What a rank has sent to other ranks, and what it holds (`programs/groups.c`).
+/// What a rank has sent to other ranks in the step (before the first step: since the start), and what it holds now
+/// (`programs/groups.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// In the step; before the first one, since the start.
-    pub cost: Cost,
-    /// Now.
+    pub messages: u64,
+    pub bytes: u64,
+    /// Waits for messages of others, one behind the other.
+    pub rounds: u64,
+    /// Messages that asked for an address.
+    pub questions: u64,
     pub connections: u64,
     pub addresses: u64,
     /// Bytes of its own address.
@@ -49,7 +54,7 @@ pub struct Network {
 
 pub struct Board {
     file: File,
-    path: PathBuf,
+    pub path: PathBuf,
     job_size: u32,
 }
 
@@ -61,14 +66,10 @@ impl Board {
         let path = folder.join(format!("wireup-bench-board-{}-{number}", std::process::id()));
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let board = Board { file, path, job_size };
-        board.file.set_len(SLOTS_AT + u64::from(job_size) * SLOT_LEN as u64)?;
+        board.file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
         board.file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
         board.file.write_all_at(&job_size.to_ne_bytes(), 4)?;
         Ok(board)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     pub fn write_step(&self, step: &Step, salt: u32) -> io::Result<()> {
@@ -84,9 +85,10 @@ impl Board {
 
     /// All ranks' readings, by rank.
     pub fn slots(&self) -> io::Result<Vec<Slot>> {
-        let mut bytes = vec![0; self.job_size as usize * SLOT_LEN];
+        let mut bytes = vec![0; self.job_size as usize * 8 * SLOT_WORDS];
         self.file.read_exact_at(&mut bytes, SLOTS_AT)?;
-        Ok(bytes.chunks_exact(SLOT_LEN).map(Slot::decode).collect())
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        Ok(words.as_chunks::<SLOT_WORDS>().0.iter().map(Slot::of).collect())
     }
 }
 
@@ -98,47 +100,91 @@ impl Drop for Board {
 }
 
 impl Slot {
-    /// Decodes a slot of 128 bytes.
-    fn decode(bytes: &[u8]) -> Slot {
-        let number = |index: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[index * 8..index * 8 + 8]);
-            u64::from_ne_bytes(word)
-        };
-        Slot {
-            pid: number(0),
-            join_begin_ns: number(1),
-            join_end_ns: number(2),
-            step: number(3),
-            start_ns: number(4),
-            begun_ns: number(5),
-            ready_ns: number(6),
-            end_ns: number(7),
-            start_cpu_ns: number(8),
-            network: Network {
-                cost: Cost { messages: number(9), bytes: number(10), rounds: number(11), questions: number(12) },
-                connections: number(13),
-                addresses: number(14),
-                address_len: number(15),
-            },
+    fn of(words: &[u64; SLOT_WORDS]) -> Slot {
+        let &[pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, ..] = words;
+        let &[.., messages, bytes, rounds, questions, connections, addresses, address_len] = words;
+        let network = Network { messages, bytes, rounds, questions, connections, addresses, address_len };
+        Slot { pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, network }
+    }
+}
+
+/// The times of step number `step`, which was released at `opened_ns` and done `repeat` times, per repetition.
+pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Result<Measures, Failure> {
+    for (rank, slot) in slots.iter().enumerate() {
+        if slot.step != step {
+            return Err(wrong(format!("rank {rank} has not done the step")));
+        }
+        // A wait begins after the starting call; for a blocking operation `begun` may be anywhere before the end.
+        if ![opened_ns, slot.start_ns, slot.begun_ns, slot.ready_ns, slot.end_ns].is_sorted() {
+            return Err(wrong(format!("rank {rank}'s clock readings are out of order")));
         }
     }
+    let last = |of: fn(&Slot) -> u64| slots.iter().map(of).max().unwrap_or(0);
+    let time = |quantity: &str, ns: u64| seconds(quantity, ns as f64 / 1e9);
+    let each = |ns: u64| ns / u64::from(repeat);
+    let mut measures = vec![
+        time("time", each(last(|slot| slot.end_ns) - last(|slot| slot.start_ns))),
+        time("whole", each(last(|slot| slot.end_ns) - opened_ns)),
+    ];
+    // The time of the starting call is that of the last repetition.
+    type OfRank = (&'static str, fn(&Slot) -> u64, bool);
+    let by_rank: [OfRank; 3] = [
+        ("rank", |slot| slot.end_ns - slot.start_ns, true),
+        ("ready", |slot| slot.ready_ns - slot.start_ns, true),
+        ("start-cpu", |slot| slot.start_cpu_ns, false),
+    ];
+    for (quantity, of, is_repeated) in by_rank {
+        let (middle, most) = middle_and_most(slots, of);
+        let [middle, most] = [middle, most].map(|ns| if is_repeated { each(ns) } else { ns });
+        measures.extend([time(quantity, middle), time(&format!("{quantity}-max"), most)]);
+    }
+    Ok(measures)
+}
+
+/// The call that joins the job: the median rank, the slowest rank.
+pub fn joins(slots: &[Slot]) -> Measures {
+    let (middle, most) = middle_and_most(slots, |slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns));
+    [("join", middle), ("join-max", most)].map(|(name, ns)| seconds(name, ns as f64 / 1e9)).to_vec()
+}
+
+fn middle_and_most(slots: &[Slot], of: impl Fn(&Slot) -> u64) -> (u64, u64) {
+    let mut values: Vec<u64> = slots.iter().map(of).collect();
+    values.sort_unstable();
+    (values.get(values.len() / 2).copied().unwrap_or(0), values.last().copied().unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::value_of;
+
+    fn slot(start_ns: u64, ready_ns: u64, end_ns: u64) -> Slot {
+        Slot { step: 3, start_ns, begun_ns: start_ns + 1, ready_ns, end_ns, start_cpu_ns: 40, ..Slot::default() }
+    }
 
     #[test]
-    fn slots_are_read_by_rank_and_the_file_is_removed() {
-        let board = Board::create(2, 7, &std::env::temp_dir()).unwrap();
-        let second = SLOTS_AT + SLOT_LEN as u64;
-        board.file.write_all_at(&41u64.to_ne_bytes(), second).unwrap();
-        board.file.write_all_at(&42u64.to_ne_bytes(), second + 64).unwrap();
-        let slots = board.slots().unwrap();
-        assert_eq!(slots, [Slot::default(), Slot { pid: 41, start_cpu_ns: 42, ..Slot::default() }]);
-        let path = board.path().to_owned();
-        drop(board);
-        assert!(!path.exists());
+    fn times_are_from_the_last_start_to_the_last_end() {
+        let slots = [slot(1000, 1500, 9000), slot(3000, 3200, 5000), slot(2000, 2600, 8000)];
+        let measures = evaluate(&slots, 3, 500, 2).unwrap();
+        let ns = |name: &str| (value_of(&measures, name).unwrap() * 1e9).round();
+        let names = ["time", "whole", "rank", "rank-max", "ready", "start-cpu-max"];
+        assert_eq!(names.map(ns), [3000.0, 4250.0, 3000.0, 4000.0, 250.0, 40.0]);
+    }
+
+    #[test]
+    fn ranks_that_are_behind_are_errors() {
+        assert!(evaluate(&[slot(1000, 1500, 9000)], 4, 500, 1).is_err());
+        assert!(evaluate(&[slot(1000, 1500, 1200)], 3, 500, 1).is_err());
+        assert!(evaluate(&[slot(1000, 1500, 9000)], 3, 1001, 1).is_err());
+    }
+
+    #[test]
+    fn a_board_is_read_as_the_ranks_leave_it() {
+        let board = Board::create(2, 99, Path::new("/tmp")).unwrap();
+        let words: Vec<u8> = (1..=16u64).flat_map(u64::to_ne_bytes).collect();
+        board.file.write_all_at(&words, SLOTS_AT + 128).unwrap();
+        let [empty, full] = board.slots().unwrap()[..] else { panic!() };
+        assert_eq!((empty, full.pid, full.start_cpu_ns), (Slot::default(), 1, 9));
+        assert_eq!((full.network.messages, full.network.address_len), (10, 16));
     }
 }

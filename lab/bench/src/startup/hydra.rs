@@ -7,81 +7,74 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::flags::{AUTO, Flags};
-use super::job::with_job;
-use super::report::{Cell, Key};
-use super::scheme::{Step, named};
-use super::surroundings::Surroundings;
-use crate::cases::{Case, Place};
-use crate::command::{Failure, Invocation};
-use crate::launcher::{Kind, Launcher};
-use crate::metric::Sample;
-use crate::peers::{self, PeerKind, major};
+use super::choice::case;
+use super::job::{Launch, with_job};
+use super::scheme::{Lengths, Step, named};
+use crate::bench::{Bench, Problem, Turn};
+use crate::command::{Failure, wrong};
+use crate::launch::peers::{self, PeerKind, major};
+use crate::launch::{Case, Kind, Launcher};
+use crate::layout::Layout;
 use crate::programs::Program;
+use crate::samples::Measures;
 use crate::stamps;
 
-/// The name of its figures.
-pub const HYDRA: &str = "hydra-get-all";
-/// Used in place of the route's name, so that these figures are kept apart from those of another job of the same size.
-pub const BESIDE_HYDRA: &str = "beside Hydra";
 /// The job of the comparison.
-pub const PLACE: Place = Place { node_count: 16, ppn: 16 };
-const SCHEMES: [&str; 2] = ["text-get-all", "fence-get-all"];
+const LAYOUT: Layout = Layout { node_count: 16, ppn: 16 };
 /// Rounds that count (chosen).
 const ROUNDS: u32 = 5;
 /// A remote shell that stays on this machine; its arguments are options, a host, a command.
 const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
 
-pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
-    let hydra = find(flags, surroundings)?;
-    let shell = surroundings.scratch.file("shell");
-    fs::write(&shell, SHELL)
-        .and_then(|()| fs::set_permissions(&shell, Permissions::from_mode(0o700)))
-        .map_err(wrong)?;
-    let launch = surroundings.launch(flags, PLACE, AUTO);
-    let key =
-        |scheme: &str| Key { place: PLACE, exchange: AUTO.into(), scheme: scheme.to_owned(), lengths: flags.lengths };
-    let mut cells: Vec<Cell> = SCHEMES.iter().chain(&[HYDRA]).map(|scheme| Cell::new(key(scheme))).collect();
-    with_job(&launch, &surroundings.scratch, &surroundings.interrupt, |job| {
-        for _ in 0..=flags.rounds.unwrap_or(ROUNDS) {
-            for (cell, scheme) in cells.iter_mut().zip(SCHEMES) {
-                cell.runs.push(job.step(&Step::exchange(named(scheme), flags.lengths))?);
-            }
-            cells[SCHEMES.len()].runs.push(run_hydra(&hydra, &shell, surroundings)?);
-        }
-        Ok(())
-    })?;
-    Ok(cells)
-}
-
-/// The newest Hydra of version 5 or later, or the one given on the command line.
-fn find(flags: &Flags, surroundings: &Surroundings) -> Result<Launcher, Failure> {
-    let named: Vec<(String, PathBuf)> = flags.peer.iter().map(|path| ("peer".to_owned(), path.clone())).collect();
-    let found = peers::find(&named, &surroundings.scratch, &surroundings.interrupt);
-    let known = |c: &Launcher| c.kind == Kind::Peer(PeerKind::Hydra) && major(&c.version).unwrap_or(0) >= 5;
-    let chosen = found.peers.into_iter().rfind(|c| c.name == "peer" || flags.peer.is_none() && known(c));
-    chosen.ok_or_else(|| wrong("no Hydra 5 is installed"))
-}
-
-fn run_hydra(hydra: &Launcher, shell: &std::path::Path, surroundings: &Surroundings) -> Result<Sample, Failure> {
-    let hosts: Vec<String> = (0..PLACE.node_count).map(|node| format!("v{node}")).collect();
-    let case = Case::on_hosts("exchange-16x16", &hosts, &shell.to_string_lossy()).map_err(wrong)?;
-    let stamps_file = surroundings.scratch.empty_file("stamps").map_err(wrong)?;
-    let program = surroundings.scratch.program(Program::PmiExchange).into_os_string();
-    let program = vec![program, PLACE.job_size().to_string().into(), "all".into(), stamps_file.clone().into()];
-    let invocation = Invocation {
-        argv: hydra.argv(&surroundings.scratch, &case, program),
-        env: Vec::new(),
-        stdout: None,
-        stderr: surroundings.scratch.file("stderr-hydra"),
-        limit: case.limit,
+/// `peer` is the Hydra that the user names.
+pub fn run(bench: &Bench, peer: Option<PathBuf>, lengths: Lengths) -> Result<(), Problem> {
+    let case = case("peer", LAYOUT, lengths);
+    let turn = |contestant: &str, what| Turn {
+        contestant: contestant.to_owned(),
+        case: case.clone(),
+        rounds: bench.rounds.unwrap_or(ROUNDS),
+        what,
     };
-    let mut sample = invocation.run(&surroundings.interrupt)?;
-    let text = fs::read_to_string(stamps_file).map_err(wrong)?;
-    sample.0.extend(stamps::evaluate(&text, PLACE.job_size()).map_err(wrong)?.0);
-    Ok(sample)
+    let turns = [
+        turn("text-get-all", Some(named("text-get-all"))),
+        turn("fence-get-all", Some(named("fence-get-all"))),
+        turn("hydra", None),
+    ];
+    if bench.lists(&turns) || bench.interrupt.is_set() {
+        return Ok(());
+    }
+    // The newest Hydra of version 5 or later, or the one given on the command line.
+    let named: Vec<(String, PathBuf)> = peer.iter().map(|path| ("peer".to_owned(), path.clone())).collect();
+    let is_known = |c: &Launcher| c.kind == Kind::Peer(PeerKind::Hydra) && major(&c.version) >= Some(5);
+    let is_wanted = |c: &Launcher| c.name == "peer" || peer.is_none() && is_known(c);
+    let Some(hydra) = peers::find(&named, bench).into_iter().rfind(is_wanted) else {
+        bench.absent("hydra", "no Hydra 5 is installed");
+        return Ok(());
+    };
+    let shell = bench.scratch.file("shell");
+    fs::write(&shell, SHELL)?;
+    fs::set_permissions(&shell, Permissions::from_mode(0o700))?;
+    let launch = Launch::new(bench, LAYOUT)?;
+    let ran = with_job(bench, &launch, |job| {
+        bench.turns(&turns, |scheme, _| match scheme {
+            Some(scheme) => job.step(&Step::exchange(*scheme, lengths)),
+            None => under_hydra(bench, &hydra, &shell.to_string_lossy()),
+        });
+        Ok(())
+    });
+    if let Err(failure) = ran {
+        bench.fail_all(&turns, &failure);
+    }
+    Ok(())
 }
 
-fn wrong(what: impl ToString) -> Failure {
-    Failure::Wrong(what.to_string())
+fn under_hydra(bench: &Bench, hydra: &Launcher, shell: &str) -> Result<Measures, Failure> {
+    let hosts: Vec<String> = (0..LAYOUT.node_count).map(|node| format!("v{node}")).collect();
+    let case = Case::named(&format!("exchange-{LAYOUT}"), &hosts, shell).map_err(wrong)?;
+    let file = bench.scratch.empty_file("stamps").map_err(wrong)?;
+    let program = bench.scratch.program(Program::PmiExchange).into_os_string();
+    let program = vec![program, LAYOUT.job_size().to_string().into(), "all".into(), file.clone().into()];
+    let (mut measures, _) = bench.run(hydra.argv(&bench.scratch, &case, program), bench.limit.unwrap_or(case.limit))?;
+    measures.extend(stamps::evaluate(&fs::read_to_string(file).map_err(wrong)?, LAYOUT.job_size())?);
+    Ok(measures)
 }

@@ -14,16 +14,19 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+use serde_json::Value as Json;
+
 use super::agents::Agents;
-use super::board::{Board, Network, Slot};
+use super::board::{self, Board, Network, Slot};
 use super::scheme::{Lengths, Step};
-use super::slow_shell;
-use super::times;
-use crate::cases::Place;
-use crate::command::{Failure, Invocation, Running};
-use crate::interrupt::Interrupt;
-use crate::metric::{Metric, Sample};
+use wireup_flags::Value;
+
+use crate::bench::{Bench, Problem, Turn, wireup_near};
+use crate::command::{Failure, Running, wrong};
+use crate::flags::LIBRARY as LIBRARY_FLAG;
+use crate::layout::Layout;
 use crate::programs::{Program, Scratch};
+use crate::samples::{Measures, seconds};
 
 /// How often the fifo is checked; no time is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(2);
@@ -45,11 +48,11 @@ pub enum Client {
 
 impl Client {
     /// Its command line; the files are the board and the fifos.
-    fn words(&self, scratch: &Scratch, place: Place, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
+    fn words(&self, scratch: &Scratch, layout: Layout, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
         let (program, library, more) = match self {
             Client::Startup { library } => (Program::Startup, library, Vec::new()),
             Client::Groups { library, engine } => {
-                (Program::Groups, library, vec![(*engine).into(), place.ppn.to_string().into()])
+                (Program::Groups, library, vec![(*engine).into(), layout.ppn.to_string().into()])
             }
         };
         let files = [&scratch.program(program), board, library, ready, go];
@@ -61,41 +64,89 @@ impl Client {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     pub wireup: PathBuf,
+    /// The libpmi2 of the ranks; libwireup is beside it.
+    pub library: PathBuf,
     pub client: Client,
-    /// This program.
-    pub own: PathBuf,
-    pub place: Place,
-    /// How much longer frames between agents take.
-    pub link_delay: Option<Duration>,
+    pub layout: Layout,
+    /// Arguments of `wireup run` that choose other nodes than virtual ones.
+    pub nodes: Option<Vec<String>>,
     /// Further arguments of `wireup run`.
     pub extra: Vec<String>,
     /// Time limit for the whole job.
     pub limit: Duration,
 }
 
+/// The library that ranks with groups load, beside the other.
+const GROUPS_LIBRARY: &str = "libwireup.so.0.0.0";
+const LIBRARY: &str = "libpmi2.so.0.0.0";
+const LIMIT_S: u64 = 600;
+
 impl Launch {
-    /// The command line without the program.
-    pub fn words(&self) -> Vec<String> {
+    /// A job whose ranks exchange by libpmi2.
+    ///
+    /// # Errors
+    /// There is no wireup, or no library.
+    pub fn new(bench: &Bench, layout: Layout) -> Result<Launch, Problem> {
+        let wireup = bench.wireup()?;
+        let library = library(bench, &wireup)?;
+        let (extra, limit) = (bench.wireup_args.clone(), bench.limit_or(LIMIT_S));
+        let client = Client::Startup { library: library.clone() };
+        Ok(Launch { wireup, library, client, layout, nodes: None, extra, limit })
+    }
+
+    /// The job with ranks that exchange by libwireup, with this engine.
+    pub fn with_groups(mut self, engine: &'static str) -> Launch {
+        self.client = Client::Groups { library: self.groups_library(), engine };
+        self
+    }
+
+    /// The job with further arguments of `wireup run`.
+    pub fn with(mut self, words: impl IntoIterator<Item = String>) -> Launch {
+        self.extra.extend(words);
+        self
+    }
+
+    pub fn groups_library(&self) -> PathBuf {
+        self.library.with_file_name(GROUPS_LIBRARY)
+    }
+
+    /// The command line that starts `program` as the ranks.
+    pub fn argv(&self, program: Vec<OsString>) -> Vec<OsString> {
         // The clients load their library by dlopen, so wireup cannot see which one it is. They tell their numbers, by
         // which their memory is read: those must be the same here.
         let mut words: Vec<String> = ["run", "--pmi", "simple", "--contain", "none", "-n"].map(String::from).into();
-        words.push(self.place.job_size().to_string());
-        match self.link_delay {
-            Some(delay) => {
-                let slow = (1..self.place.node_count).map(|node| format!(",slow{node}")).collect::<String>();
-                let shell = format!("{} {} {}", self.own.display(), slow_shell::WORD, delay.as_nanos());
-                words.extend([format!("--hosts=localhost{slow}"), format!("--ppn={}", self.place.ppn)]);
-                // All frames pass the links of the tree, which are the slow ones.
-                words.extend([format!("--remote-shell={shell}"), "--agent-transport=tree".into()]);
-            }
-            None if self.place.node_count > 1 => {
-                words.extend(["--virtual-nodes".into(), self.place.node_count.to_string()]);
+        words.push(self.layout.job_size().to_string());
+        match &self.nodes {
+            Some(nodes) => words.extend(nodes.iter().cloned()),
+            None if self.layout.node_count > 1 => {
+                words.extend(["--virtual-nodes".into(), self.layout.node_count.to_string()]);
             }
             None => {}
         }
         words.extend(self.extra.iter().cloned());
-        words
+        let words = words.into_iter().map(OsString::from);
+        std::iter::once(self.wireup.clone().into()).chain(words).chain(program).collect()
     }
+}
+
+/// The library that clients load: the one that the user names, or the one near the launcher or near this program.
+///
+/// # Errors
+/// There is none.
+pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
+    let near = |program: &Path| {
+        let folder = program.parent()?;
+        [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)].into_iter().find(|path| path.is_file())
+    };
+    let named = bench.line.last(LIBRARY_FLAG, Value::path)?;
+    let found = named.or_else(|| near(wireup)).or_else(|| near(&wireup_near()?));
+    let missing = || {
+        let folder = wireup.display();
+        wrong(format!(
+            "{LIBRARY} was not found beside {folder}, nor in ../lib from there: see --library; to build it: cargo xtask libraries"
+        ))
+    };
+    Ok(std::path::absolute(found.ok_or_else(missing)?)?)
 }
 
 /// A job whose ranks all wait at the gate.
@@ -113,26 +164,24 @@ pub struct Job<'a> {
 /// # Errors
 /// The job could not be started, failed, or exceeded its limit; or `use_it` returned an error.
 pub fn with_job<R>(
+    bench: &Bench,
     launch: &Launch,
-    scratch: &Scratch,
-    interrupt: &Interrupt,
     use_it: impl FnOnce(&mut Job) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
+    let scratch = &bench.scratch;
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let board = Board::create(launch.place.job_size(), number, &scratch.file("")).map_err(wrong)?;
+    let board = Board::create(launch.layout.job_size(), number, &scratch.file("")).map_err(wrong)?;
     let [ready_path, go_path] = ["ready", "go"].map(|name| scratch.file(&format!("{name}-{number}")));
     let ready = fifo(&ready_path)?;
     let go = fifo(&go_path)?;
 
-    let mut argv = vec![launch.wireup.clone().into_os_string()];
-    argv.extend(launch.words().into_iter().map(OsString::from));
-    argv.extend(launch.client.words(scratch, launch.place, [board.path(), &ready_path, &go_path]));
-    let stderr = scratch.file(&format!("stderr-{number}"));
-    let invocation = Invocation { argv, env: Vec::new(), stdout: None, stderr, limit: launch.limit };
-    let mut running = invocation.start(interrupt)?;
+    let client = launch.client.words(scratch, launch.layout, [&board.path, &ready_path, &go_path]);
+    let mut invocation = bench.command(launch.argv(client), launch.limit);
+    (invocation.stdout, invocation.stderr) = (None, scratch.file(&format!("stderr-{number}")));
+    let mut running = invocation.start(&bench.interrupt)?;
     wait_for(&mut running, &ready)?;
-    let agents = Agents::below(running.pid(), launch.place.node_count).map_err(wrong)?;
+    let agents = Agents::below(running.pid(), launch.layout.node_count).map_err(wrong)?;
     let mut job = Job { running, board, ready, go, agents, steps: 0 };
     let result = use_it(&mut job)?;
     job.leave()?;
@@ -141,25 +190,25 @@ pub fn with_job<R>(
 
 impl Job<'_> {
     /// Lets all ranks run a step; they are at the gate again when this returns.
-    pub fn step(&mut self, step: &Step) -> Result<Sample, Failure> {
+    pub fn step(&mut self, step: &Step) -> Result<Measures, Failure> {
         thread::sleep(QUIET);
         let before = self.agents.cpu_s();
         self.open(step)?;
         wait_for(&mut self.running, &self.ready)?;
         let cpu = self.agents.cpu_s() - before;
         let opened_ns = self.board.opened_ns().map_err(wrong)?;
-        let mut sample = times::evaluate(&self.slots()?, self.steps, opened_ns, step.repeat).map_err(wrong)?;
-        sample.0.push((Metric::AgentCpu, cpu / f64::from(step.repeat)));
-        Ok(sample)
+        let mut measures = board::evaluate(&self.slots()?, self.steps, opened_ns, step.repeat)?;
+        measures.push(seconds("agent-cpu", cpu / f64::from(step.repeat)));
+        Ok(measures)
     }
 
-    /// The time of `PMI2_Init`.
-    pub fn joins(&self) -> Result<Sample, Failure> {
-        Ok(times::joins(&self.slots()?))
+    /// The time of the call that joins the job.
+    pub fn joins(&self) -> Result<Measures, Failure> {
+        Ok(board::joins(&self.slots()?))
     }
 
     /// Memory of agents and clients, all at rest.
-    pub fn memory(&self) -> Result<Sample, Failure> {
+    pub fn memory(&self) -> Result<Measures, Failure> {
         thread::sleep(QUIET);
         self.agents.memory(&self.slots()?).map_err(wrong)
     }
@@ -179,7 +228,7 @@ impl Job<'_> {
         self.go.write_all(b"g").map_err(wrong)
     }
 
-    fn leave(mut self) -> Result<Sample, Failure> {
+    fn leave(mut self) -> Result<Measures, Failure> {
         self.open(&Step::leave(Lengths { value: 8, key: 0 }))?;
         self.running.finish()
     }
@@ -207,6 +256,23 @@ fn fifo(path: &Path) -> Result<File, Failure> {
     OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(path).map_err(wrong)
 }
 
-fn wrong(what: impl ToString) -> Failure {
-    Failure::Wrong(what.to_string())
+/// Starts a job and runs steps of it in turns; the contestants are ways of doing the same. Then says what joining the
+/// job took, and what agents and clients hold at rest.
+pub fn turns(bench: &Bench, launch: &Launch, case: &Json, turns: &[Turn<Step>]) {
+    if bench.lists(turns) || bench.interrupt.is_set() {
+        return;
+    }
+    eprintln!("wireup {}: {}", bench.name, crate::samples::describe(case));
+    let ran = with_job(bench, launch, |job| {
+        let joins = job.joins()?;
+        bench.turns(turns, |step, _| job.step(step));
+        let mut rest = job.memory()?;
+        rest.extend(joins);
+        bench.add(case, "at rest", 0, Ok(rest));
+        Ok(())
+    });
+    if let Err(failure) = ran {
+        bench.fail_all(turns, &failure);
+    }
+    bench.samples.borrow_mut().show();
 }

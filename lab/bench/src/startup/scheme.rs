@@ -1,5 +1,4 @@
 //! The schemes of an exchange, and the steps that ranks are told to run.
-use std::fmt;
 use std::time::Duration;
 
 /// The operations of ranks; the numbers are those in `programs/startup.c`.
@@ -47,38 +46,38 @@ pub struct Scheme {
     pub name: &'static str,
     pub operation: Operation,
     pub gets: Gets,
-    /// For display.
-    pub what: &'static str,
 }
 
 use Operation::{
     Allgather, AllgatherCopy, Fence, Iallgather, IallgatherCopy, Ifence, Leave, Ring, TextFence, Work as WorkOnly,
 };
 
-const fn scheme(name: &'static str, operation: Operation, gets: Gets, what: &'static str) -> Scheme {
-    Scheme { name, operation, gets, what }
+const fn scheme(name: &'static str, operation: Operation, gets: Gets) -> Scheme {
+    Scheme { name, operation, gets }
 }
 
+/// The unmodified PMI-2 client with gets by message; our libpmi2 with look-ups in shared memory; allgathers into the
+/// caller's buffer, or with two rows read in the shared array; the ring, which gives the two neighbours' values.
 pub const SCHEMES: [Scheme; 12] = [
-    scheme("text-fence", TextFence, Gets::None, "unmodified PMI-2 client: put, fence"),
-    scheme("text-get-2", TextFence, Gets::Neighbours, "the same and a get by message for each neighbour"),
-    scheme("text-get-all", TextFence, Gets::All, "the same and a get by message for each rank"),
-    scheme("fence", Fence, Gets::None, "our libpmi2: put, fence"),
-    scheme("fence-get-2", Fence, Gets::Neighbours, "the same and two look-ups in shared memory"),
-    scheme("fence-get-all", Fence, Gets::All, "the same and a look-up for each rank"),
-    scheme("ifence", Ifence, Gets::None, "put, Ifence, Wait"),
-    scheme("allgather-copy", AllgatherCopy, Gets::Neighbours, "Allgather into the caller's buffer"),
-    scheme("allgather", Allgather, Gets::Neighbours, "Allgather, two rows read in the shared array"),
-    scheme("iallgather-copy", IallgatherCopy, Gets::Neighbours, "Iallgather into the caller's buffer, Wait"),
-    scheme("iallgather", Iallgather, Gets::Neighbours, "Iallgather, Wait, two rows read in the shared array"),
-    scheme("ring", Ring, Gets::None, "Ring: the two neighbours' values"),
+    scheme("text-fence", TextFence, Gets::None),
+    scheme("text-get-2", TextFence, Gets::Neighbours),
+    scheme("text-get-all", TextFence, Gets::All),
+    scheme("fence", Fence, Gets::None),
+    scheme("fence-get-2", Fence, Gets::Neighbours),
+    scheme("fence-get-all", Fence, Gets::All),
+    scheme("ifence", Ifence, Gets::None),
+    scheme("allgather-copy", AllgatherCopy, Gets::Neighbours),
+    scheme("allgather", Allgather, Gets::Neighbours),
+    scheme("iallgather-copy", IallgatherCopy, Gets::Neighbours),
+    scheme("iallgather", Iallgather, Gets::Neighbours),
+    scheme("ring", Ring, Gets::None),
 ];
 
-/// Gets by message of all values by all ranks: for larger jobs they only take long (given by the target).
-pub const TEXT_GETS_RANKS_MAX: u32 = 1024;
+/// Gets by message of all values by all ranks: for larger jobs they only take long (chosen).
+const TEXT_GETS_RANKS_MAX: u32 = 1024;
 /// Look-ups of all values by all ranks, about 0.2 us each: 17 million (chosen).
 const LOOK_UPS_RANKS_MAX: u32 = 4096;
-/// Memory of all copies of an allgather's result (bytes; given by the target).
+/// Memory of all copies of an allgather's result (bytes; chosen).
 const COPIES_BYTES_MAX: u64 = 4 << 30;
 
 /// A scheme that must be in the table.
@@ -98,11 +97,35 @@ impl Scheme {
             _ => true,
         }
     }
+
+    /// Whether a step takes seconds, since every node indexes all pairs: then it is done in a few rounds only, once in
+    /// each.
+    pub fn is_long(self, job_size: u32) -> bool {
+        let has_keys = matches!(self.operation, TextFence | Fence);
+        has_keys
+            && match self.gets {
+                Gets::None => false,
+                Gets::Neighbours => job_size >= 4096,
+                Gets::All => job_size >= 512,
+            }
+    }
+
+    /// Rounds that count, unless the user chooses: a step of a large job takes a second, of a small one a millisecond.
+    pub fn rounds(self, job_size: u32, chosen: Option<u32>) -> u32 {
+        let rounds = chosen.unwrap_or_else(|| default_rounds(job_size));
+        if self.is_long(job_size) { rounds.min(LONG_ROUNDS_MAX) } else { rounds }
+    }
 }
 
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name)
+/// Rounds of a step that takes seconds (chosen).
+const LONG_ROUNDS_MAX: u32 = 3;
+
+pub fn default_rounds(job_size: u32) -> u32 {
+    match job_size {
+        ..=256 => 21,
+        257..=1024 => 11,
+        1025..=4096 => 7,
+        _ => 5,
     }
 }
 

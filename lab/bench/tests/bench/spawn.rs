@@ -1,58 +1,28 @@
-//! `wireup bench spawn` with few calls: every figure of both launchers is there; times are not checked.
+//! `wireup bench spawn` with few calls: every quantity of both launchers is there.
 
-use std::fs;
-use std::path::PathBuf;
+use crate::results::Results;
 use wireup_e2e::Run;
 use wireup_e2e::peers::program;
 use xtask::layout;
 use xtask::programs::Flavour;
 
-struct Results(PathBuf);
-
-impl Drop for Results {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
-fn spawn_bench_measures_every_figure_under_both_launchers() {
+fn spawn_bench_measures_every_quantity_under_both_launchers() {
     let Some(program) = program(Flavour::Mpich5, "spawning") else { return };
-    let results = Results(std::env::temp_dir().join(format!("wireup-spawn-bench-{}", std::process::id())));
-    fs::create_dir(&results.0).unwrap();
-    let (csv, json) = (results.0.join("out.csv"), results.0.join("out.json"));
+    let results = Results::of("spawn");
     let words = format!(
-        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 --times 30 --csv {} --json {}",
+        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 --times 30 {}",
         program.display(),
-        csv.display(),
-        json.display()
+        results.json()
     );
-    let outcome = Run::wireup(words.split_whitespace().map(str::to_owned)).cwd(&layout::root()).succeed();
-    let text = fs::read_to_string(csv).unwrap();
-    let count = |line: &str| text.lines().filter(|found| found.starts_with(line)).count();
-    for launcher in ["wireup", "hydra-5"] {
-        // Seven figures of two calls.
-        assert_eq!(count(&format!("call,mpich,{launcher}")), 14, "{text}\n{outcome}");
-        let calls = text
-            .lines()
-            .filter(|line| line.starts_with(&format!("many,mpich,{launcher}")) && line.contains(",call,s,"));
-        assert_eq!(calls.count(), 30, "{text}\n{outcome}");
-        assert!(
-            text.lines().any(|line| line.starts_with(&format!("many,mpich,{launcher}")) && line.contains(",memory,B,"))
-        );
+    Run::wireup(words.split_whitespace()).cwd(&layout::root()).succeed();
+    let lines = results.lines();
+    let hydra = "hydra-5.0.2";
+    lines.expect(&["wireup", hydra], "part=call,mpi=mpich", &["call", "first-runs", "last-runs", "children", "rest"]);
+    lines.expect(&["vfork"], "part=call,mpi=mpich", &["first-runs", "last-runs"]);
+    for launcher in ["wireup", hydra] {
+        // One value for each tenth of the calls.
+        assert_eq!(lines.values(launcher, "part=many,mpi=mpich", "call").len(), 10);
+        assert!(!lines.values(launcher, "part=many,mpi=mpich", "memory").is_empty());
     }
-    // Three figures.
-    assert_eq!(count("call,none,vfork"), 6, "{text}\n{outcome}");
-    assert!(outcome.out().contains("vfork and exec beside ranks that poll, without a launcher: "), "{outcome}");
-    let values = text.lines().skip(1).filter_map(|line| line.rsplit(',').next()?.parse::<f64>().ok());
-    assert!(values.count() == text.lines().count() - 1, "{text}");
-    assert!(fs::read_to_string(json).unwrap().contains("\"benchmark\": \"spawn\""));
-}
-
-#[test]
-fn spawn_bench_fails_without_a_program() {
-    let outcome = Run::wireup(["bench", "spawn", "--mpi", "mpich", "--mpich-program", "/none"].map(str::to_owned))
-        .finish()
-        .expect_code(125);
-    assert!(outcome.out().contains("mpich: no /none; cargo xtask setup makes it"), "{outcome}");
 }

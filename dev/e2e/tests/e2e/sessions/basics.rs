@@ -153,12 +153,10 @@ fn simultaneous_ups_start_one_session() {
 }
 
 #[test]
-fn session_commands_have_help_and_suggestions() {
+fn session_commands_have_help() {
     for command in ["up", "down", "status", "jobs", "kill", "attach"] {
         let outcome = Run::wireup([command, "--help"]).succeed();
         assert!(outcome.out().starts_with(&format!("wireup {command}: ")), "{outcome}");
         assert_eq!(Run::wireup(["help", command]).succeed().out(), outcome.out());
     }
-    Run::wireup(["kill"]).finish().expect_code(125).expect_err_line(&["JOB is missing"]);
-    Run::wireup(["dwon"]).finish().expect_code(125).expect_err_line(&["did you mean wireup down?"]);
 }

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use wireup_e2e::sessions::Session;
+use wireup_e2e::tables::reports;
 
 #[test]
 fn attach_shows_output_and_returns_the_exit_code() {
@@ -66,18 +67,13 @@ fn a_detached_job_that_cannot_start_fails_at_once() {
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
     // The number of the job is printed first, so that the user can end the job without waiting.
     assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
-    let file = session.runtime_dir().with_file_name("file");
-    std::fs::write(&file, "").unwrap();
-    let outcome = session.job("--detach -n 2 --output-dir").arg(file.join("out")).arg("true").finish().expect_code(125);
-    outcome.expect_err_line(&["cannot create the output directory"]);
-    let outcome = session.job("--detach --hosts elsewhere -n 2 true").finish().expect_code(125);
-    outcome.expect_err_line(&["needs a running session", "elsewhere"]);
-    session.job("--detach --pty -n 2 true").finish().expect_code(125).expect_err_line(&["--detach", "--pty"]);
-    session
-        .job("--detach --no-session -n 2 true")
-        .finish()
-        .expect_code(125)
-        .expect_err_line(&["needs a running session"]);
+    reports(
+        |script| session.shell(script),
+        "wireup run --detach -n 2 --output-dir /dev/null/out true => 125 cannot create the output directory
+         wireup run --detach --hosts elsewhere -n 2 true => 125 needs a running session | elsewhere
+         wireup run --detach --pty -n 2 true => 125 --detach | --pty
+         wireup run --detach --no-session -n 2 true => 125 needs a running session",
+    );
     session.down("");
 }
 

@@ -271,7 +271,7 @@ fn sigterm_ends_the_session_and_its_jobs() {
 fn a_session_that_has_too_few_descriptors_to_answer_is_ended_again() {
     for limit in [17, 18] {
         let session = Session::nowhere();
-        let script = format!("ulimit -n {limit}; exec \"$WIREUP\" up --virtual-nodes 3");
+        let script = format!("ulimit -n {limit}; exec \"$WIREUP\" up --start-timeout 3 --virtual-nodes 3");
         let outcome = session.leaving(Run::shell(&script)).finish();
         match outcome.code() {
             125 => session.await_that("the end of its processes", || session.processes().is_empty()),

@@ -6,9 +6,6 @@ use wireup_e2e::sessions::Session;
 #[test]
 fn a_named_session_must_be_there() {
     let session = Session::nowhere();
-    let words = ["there is no session lab", "wireup up --name lab", "--no-session runs this job without one"];
-    session.job("-n 1 --session lab true").finish().expect_code(125).expect_err_line(&words);
-    session.job("-n 1 true").env("WIREUP_SESSION", "lab").finish().expect_code(125).expect_err_line(&words);
     session.job("-n 1 --no-session true").env("WIREUP_SESSION", "lab").succeed().expect_quiet();
     session.again("--virtual-nodes 2 --name lab").expect_code(0);
     let outcome = session.job("-n 2 --map-by node").sh("echo $WIREUP_NODE").env("WIREUP_SESSION", "lab").succeed();

@@ -101,10 +101,3 @@ fn a_node_that_is_started_again_has_other_ports() {
     }
     session.down("");
 }
-
-#[test]
-fn more_ports_than_there_are_is_an_error() {
-    let session = Session::nowhere();
-    let outcome = session.wireup("up --virtual-nodes 2 --instant-on 11 --rank-ports 24200-24209").finish();
-    outcome.expect_code(125).expect_err_line(&["--instant-on 11", "fewer ports in 24200-24209"]);
-}

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::thread;
 use wireup_e2e::sessions::Session;
+use wireup_e2e::tables::fails;
 
 /// Creates a directory that looks like a session's.
 fn place(session: &Session) -> std::path::PathBuf {
@@ -137,14 +138,16 @@ fn a_session_that_does_not_answer_is_reported() {
 #[test]
 fn invalid_or_unknown_session_names_are_refused() {
     let session = Session::nowhere();
-    for name in ["../x", "", ".hidden", "a/b"] {
-        session
-            .job("-n 1")
-            .args(["--session", name, "true"])
-            .finish()
-            .expect_code(125)
-            .expect_err_line(&["is not a valid session name"]);
-    }
-    let outcome = session.job("-n 1 --session nobody true").finish().expect_code(125);
-    outcome.expect_err_line(&["there is no session nobody", "wireup up"]);
+    fails(
+        |script| session.shell(script),
+        "wireup run -n 1 --session ../x true => 125 is not a valid session name
+         wireup run -n 1 --session '' true => 125 is not a valid session name
+         wireup run -n 1 --session .hidden true => 125 is not a valid session name
+         wireup run -n 1 --session a/b true => 125 is not a valid session name
+         wireup run -n 1 --session nobody true => 125 there is no session nobody | wireup up
+         WIREUP_SESSION=lab wireup run -n 1 true => 125 there is no session lab | wireup up --name lab | \
+            --no-session runs this job without one
+         wireup up --virtual-nodes 2 --instant-on 11 --rank-ports 24200-24209 => 125 --instant-on 11 | \
+            fewer ports in 24200-24209",
+    );
 }

@@ -1,0 +1,272 @@
+//! What every benchmark has: its flags, its folder, its samples; and the one loop that runs contestants in turns.
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::getpid;
+use serde_json::Value as Json;
+use wireup_flags::{Command, Error, Line, Value, Words};
+
+use crate::command::{Failure, Invocation, wrong};
+use crate::flags::{DRY_RUN, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, hosts};
+use crate::leftovers::{self, Interrupt};
+use crate::machine::Machine;
+use crate::programs::Scratch;
+use crate::samples::{Measures, Samples, WARM_UP, count, describe};
+
+/// Rounds in a row in which a contestant may fail: further ones would only take their time limit.
+const FAILURES_MAX: u32 = 2;
+/// Exit codes: the command line was wrong; the benchmark itself failed; interrupted by a signal.
+const EXIT_USAGE: u8 = 2;
+const EXIT_OWN_FAILURE: u8 = 125;
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Why a benchmark ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error(transparent)]
+    Usage(#[from] Error),
+    #[error(transparent)]
+    Run(#[from] Failure),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// One benchmark of a program.
+pub struct Benchmark {
+    pub name: &'static str,
+    pub command: &'static Command,
+    pub run: fn(&Bench) -> Result<(), Problem>,
+    /// Whether launchers of others take part, which may fail without making the benchmark fail.
+    pub has_strangers: bool,
+}
+
+pub const fn benchmark(
+    name: &'static str,
+    command: &'static Command,
+    run: fn(&Bench) -> Result<(), Problem>,
+) -> Benchmark {
+    Benchmark { name, command, run, has_strangers: false }
+}
+
+pub struct Bench {
+    pub name: &'static str,
+    pub line: Line,
+    pub scratch: Scratch,
+    pub interrupt: Interrupt,
+    pub machine: Machine,
+    pub samples: RefCell<Samples>,
+    /// Virtual nodes of this machine if empty.
+    pub hosts: Vec<String>,
+    pub wireup_args: Vec<String>,
+    /// In place of a benchmark's own number.
+    pub rounds: Option<u32>,
+    /// Bound on each command, in place of a benchmark's own.
+    pub limit: Option<Duration>,
+    /// Only list what would be run.
+    is_dry: bool,
+}
+
+/// Something that is run once in each round.
+#[derive(Clone, Debug)]
+pub struct Turn<T> {
+    pub contestant: String,
+    pub case: Json,
+    pub rounds: u32,
+    pub what: T,
+}
+
+/// Runs the benchmark that the first of `words` names, and returns the exit code; `program` has the flags before it.
+pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -> u8 {
+    let shown = words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let (bench, chosen) = match prepare(program, benchmarks, words, &shown) {
+        Ok(Ok(prepared)) => prepared,
+        Ok(Err(help)) => {
+            print!("{help}");
+            return 0;
+        }
+        Err(Problem::Usage(error)) => {
+            eprintln!("wireup: {error}");
+            return EXIT_USAGE;
+        }
+        Err(problem) => {
+            eprintln!("wireup {}: {problem}", program.name);
+            return EXIT_OWN_FAILURE;
+        }
+    };
+    let outcome = (chosen.run)(&bench);
+    let mut samples = bench.samples.borrow_mut();
+    samples.show();
+    match (outcome, samples.broken.take()) {
+        (Err(Problem::Usage(error)), _) => {
+            eprintln!("wireup: {error}");
+            EXIT_USAGE
+        }
+        _ if bench.interrupt.is_set() => EXIT_INTERRUPTED,
+        (Err(problem), _) => {
+            eprintln!("wireup {}: {problem}", program.name);
+            EXIT_OWN_FAILURE
+        }
+        (_, Some(error)) => {
+            eprintln!("wireup {}: {}: {error}", program.name, JSON.name());
+            EXIT_OWN_FAILURE
+        }
+        (Ok(()), None) if !bench.is_dry && !samples.is_complete(!chosen.has_strangers) => {
+            eprintln!("wireup {}: a case has measured nothing; the lines above say why", program.name);
+            EXIT_OWN_FAILURE
+        }
+        (Ok(()), None) => 0,
+    }
+}
+
+type Prepared<'a> = (Bench, &'a Benchmark);
+
+/// The benchmark, ready to run; or the help text that was asked for.
+fn prepare<'a>(
+    program: &Command,
+    benchmarks: &'a [Benchmark],
+    words: Vec<OsString>,
+    shown: &[String],
+) -> Result<Result<Prepared<'a>, String>, Problem> {
+    debug_assert!(matches!(program.words, Words::Program));
+    let Some(line) = program.parse(words)? else { return Ok(Err(program.help())) };
+    let mut words = line.words.into_iter();
+    let missing = Error::MissingWord { command: program.name, word: "BENCHMARK" };
+    let word = Value { flag: format!("wireup {}", program.name), word: words.next().ok_or(missing)? };
+    let names: Vec<(&'static str, usize)> = benchmarks.iter().enumerate().map(|(at, one)| (one.name, at)).collect();
+    let chosen = &benchmarks[word.choice(&names)?];
+    let Some(line) = chosen.command.parse(words)? else { return Ok(Err(chosen.command.help())) };
+    let hosts = hosts(&line)?;
+    let (limit, json) = (line.last(LIMIT, Value::at_least_one)?, line.last(JSON, Value::path)?);
+    let wireup_args = line.all(WIREUP_ARG, Value::text)?;
+    let (rounds, is_dry) = (line.last(ROUNDS, Value::at_least_one)?, line.has(DRY_RUN));
+    let shared = line.last(SHARED, Value::path)?;
+    let folder = (!hosts.is_empty() || shared.is_some()).then(|| shared.unwrap_or_else(|| ".".into()));
+    let interrupt = Interrupt::install()?;
+    leftovers::adopt().map_err(io::Error::from)?;
+    let scratch = Scratch::create_in(&std::path::absolute(folder.unwrap_or_else(std::env::temp_dir))?)?;
+    let machine = Machine::look();
+    println!("{}", machine.describe());
+    let samples = RefCell::new(Samples::create(chosen.name, shown, &machine, json.as_deref())?);
+    let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
+    let name = chosen.name;
+    let bench = Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry };
+    Ok(Ok((bench, chosen)))
+}
+
+impl Bench {
+    /// The wireup to time: the one that the user names, or the one beside this program, or on `PATH`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn wireup(&self) -> Result<PathBuf, Problem> {
+        let found = self.line.last(WIREUP, Value::path)?.or_else(wireup_near);
+        let missing = "wireup is neither beside this program nor on PATH; name it with --wireup PATH";
+        Ok(std::path::absolute(found.ok_or_else(|| wrong(missing))?)?)
+    }
+
+    /// This program, where all hosts see it.
+    ///
+    /// # Errors
+    /// It cannot be copied.
+    pub fn own_program(&self) -> Result<PathBuf, Problem> {
+        Ok(std::env::current_exe().and_then(|own| self.scratch.copy_of(&own))?)
+    }
+
+    pub fn limit_or(&self, seconds: u64) -> Duration {
+        self.limit.unwrap_or(Duration::from_secs(seconds))
+    }
+
+    pub fn remote_shell(&self) -> Result<String, Problem> {
+        Ok(self.line.last(REMOTE_SHELL, Value::text)?.unwrap_or_else(|| "ssh".to_owned()))
+    }
+
+    /// A command with its output in the file `stdout` of the scratch folder.
+    pub fn command(&self, argv: Vec<OsString>, limit: Duration) -> Invocation {
+        let [stdout, stderr] = ["stdout", "stderr"].map(|name| self.scratch.file(name));
+        Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }
+    }
+
+    /// Runs a command to its end; returns its wall and cpu times, and its output.
+    pub fn run(&self, argv: Vec<OsString>, limit: Duration) -> Result<(Measures, String), Failure> {
+        let command = self.command(argv, limit);
+        let measures = command.run(&self.interrupt)?;
+        let text = std::fs::read(self.scratch.file("stdout")).map_err(wrong)?;
+        Ok((measures, String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    pub fn add(&self, case: &Json, contestant: &str, round: i64, outcome: Result<Measures, Failure>) {
+        self.samples.borrow_mut().add(case, contestant, round, outcome);
+    }
+
+    pub fn absent(&self, contestant: &str, why: impl AsRef<str>) {
+        self.samples.borrow_mut().absent(contestant, why.as_ref());
+    }
+
+    /// Whether turns were only listed.
+    pub fn lists<T>(&self, turns: &[Turn<T>]) -> bool {
+        if self.is_dry {
+            turns.iter().for_each(|turn| {
+                println!("{}: {}; {} rounds", turn.contestant, describe(&turn.case), turn.rounds);
+            });
+        }
+        self.is_dry
+    }
+
+    /// Interleaved rounds: A B C, C B A, and so on, so that disturbances of the machine affect all alike. A round that
+    /// warms up comes first. A contestant that fails in two rounds in a row is not run again. Stops when interrupted.
+    /// `run` gets what is run, and whether it warms up.
+    pub fn turns<T>(&self, turns: &[Turn<T>], mut run: impl FnMut(&T, bool) -> Result<Measures, Failure>) {
+        if self.lists(turns) {
+            return;
+        }
+        // Sessions and jobs that outlive a turn.
+        let kept = leftovers::children_of(getpid());
+        let rounds = turns.iter().map(|turn| i64::from(turn.rounds)).max().unwrap_or(0);
+        let mut failures = vec![0; turns.len()];
+        for round in WARM_UP..rounds {
+            let mut order: Vec<usize> = (0..turns.len()).collect();
+            if round.rem_euclid(2) == 1 {
+                order.reverse();
+            }
+            for at in order {
+                let turn = &turns[at];
+                if self.interrupt.is_set() {
+                    return;
+                }
+                if failures[at] == FAILURES_MAX || round >= i64::from(turn.rounds) {
+                    continue;
+                }
+                let mut outcome = run(&turn.what, round == WARM_UP);
+                let left_behind = leftovers::settle(&kept);
+                if let Ok(measures) = &mut outcome
+                    && left_behind > 0
+                {
+                    measures.push(count("left-behind", left_behind as f64));
+                }
+                if outcome == Err(Failure::Interrupted) {
+                    return;
+                }
+                failures[at] = if outcome.is_err() { failures[at] + 1 } else { 0 };
+                self.add(&turn.case, &turn.contestant, round, outcome);
+            }
+        }
+    }
+
+    /// Says of all turns that they could not begin.
+    pub fn fail_all<T>(&self, turns: &[Turn<T>], failure: &Failure) {
+        if *failure != Failure::Interrupted {
+            turns.iter().for_each(|turn| self.add(&turn.case, &turn.contestant, WARM_UP, Err(failure.clone())));
+        }
+    }
+}
+
+/// The wireup beside this program, or on `PATH`.
+pub fn wireup_near() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = own.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join("wireup")).find(|program| program.is_file())
+}

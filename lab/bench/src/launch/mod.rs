@@ -1,0 +1,323 @@
+//! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
+//!
+//! `launcher` knows how each launcher is told to start a job, `peers` finds those of others (`prun` one of them),
+//! `work` runs a case once, `session` is what runs beside a case that is timed in a session; `soak` runs many jobs
+//! through a session and looks at what its agents have more than before.
+mod case;
+mod launcher;
+pub mod peers;
+mod prun;
+mod session;
+mod soak;
+mod work;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use wireup_flags::{Command, Error, Flag, Section, Value, Words};
+
+use crate::bench::{Bench, Problem, Turn};
+use crate::command::Failure;
+use crate::flags::{self, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, pair, together};
+use crate::samples::{WARM_UP, seconds};
+pub use case::{Case, Pmi, Work};
+use case::{Remote, Stream};
+pub use launcher::{Kind, Launcher};
+use session::RunningSession;
+use work::Surroundings;
+
+const CASE: Flag = Flag::value(
+    &["--case"],
+    "NAME",
+    "Run this case (repeatable; default: see --list). NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, \
+     memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs; nodes > 1 \
+     are virtual; with --hosts also initiation, and @SHELL for another shell.",
+);
+const HOSTS: Flag = Flag {
+    help: "Time jobs across these hosts, with other default cases; nodes take the first of them.",
+    ..flags::HOSTS
+};
+const UP_ARG: Flag = Flag::value(&["--up-arg"], "ARG", "start, jobs: a further argument of wireup up (repeatable).");
+const PEER: Flag = Flag::value(
+    &["--peer"],
+    "NAME=PATH",
+    "Time this launcher too (repeatable); its answer to --version tells which one it is.",
+);
+const WITHOUT: Flag = Flag::value(
+    &["--without"],
+    "NAME",
+    "Leave this launcher out (repeatable), such as wireup, baseline-2, hydra-4.0.2.",
+);
+const MPI_PROGRAM: Flag = Flag::value(
+    &["--mpi-program"],
+    "PATH",
+    "An MPI program that does init, barrier, finalize: the mpi-init cases need it. Default: \
+     target/programs/mpich5/initfin, if it is there.",
+);
+const MPI_ENV: Flag = Flag::value(&["--mpi-env"], "K=V", "A variable for the cases with MPI programs (repeatable).");
+const JOBS: Flag = Flag::value(
+    &["--jobs"],
+    "N",
+    "jobs: so many in all, in slices (--rounds, else 5) of which each launcher runs one in turn.",
+)
+.or("1000");
+const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: so many at a time.").or("16");
+const SOAK: Flag = Flag::value(
+    &["--soak"],
+    "N",
+    "jobs: instead, so many jobs through one session, some of which crash, abort or leave something behind; measures what \
+     its agents hold before and after: memory, descriptors, threads, processes, files.",
+);
+const NODES: Flag = Flag::value(&["--nodes"], "N", "With --soak: virtual nodes of the session.").or("4");
+
+pub const COMMAND: Command = Command {
+    name: "bench launch",
+    purpose: "time wireup and the launchers that are installed side by side; the same flags for start and jobs",
+    intro: "
+Times wireup, processes that are started by vfork and exec alone, a bare echo server, and the launchers that are installed,
+side by side in interleaved rounds.
+
+launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,
+wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of one rank a second.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Cases", flags: &[CASE, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },
+        Section { title: "Launchers", flags: &[WIREUP, WIREUP_ARG, UP_ARG, PEER, WITHOUT] },
+        Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] },
+        Section { title: "jobs", flags: &[JOBS, IN_FLIGHT, SOAK, NODES] },
+        Section { title: "Results", flags: &[flags::DRY_RUN, JSON] },
+    ],
+    end: "",
+};
+
+/// The default cases of `launch` on this machine.
+const HERE: [&str; 14] = [
+    "true-1x1024",
+    "true-1x256",
+    "true-1x4",
+    "pmi-init-1x4096",
+    "pmi-bare-1x4096",
+    "mpi-init-1x64",
+    "exchange-1x64",
+    "memory-64x64",
+    "openmpi4-1x4",
+    "openmpi4-1x16",
+    "openmpi5-1x4",
+    "openmpi5-1x16",
+    "pmix-sleep-1x256",
+    "polling-1x4",
+];
+/// Those across hosts.
+const THERE: [&str; 10] = [
+    "true-16x16",
+    "true-64x16",
+    "true-64x1",
+    "mpi-init-4x4",
+    "mpi-init-4x4@srun",
+    "exchange-16x16",
+    "exchange-64x4",
+    "openmpi4-4x4",
+    "openmpi5-4x4",
+    "pmix-exchange-16x16",
+];
+const THERE_PMIX: [&str; 2] = ["pmix-fence-16x16", "pmix-direct-16x16"];
+const INITIATION: [&str; 6] =
+    ["initiation-4x1", "initiation-8x1", "initiation-16x1", "initiation-16x2", "initiation-16x4", "initiation-16x8"];
+/// The default cases of `start`.
+const START: [&str; 2] = ["true-64x4", "true-16x16"];
+/// The stream of jobs is cut into this many slices, one per round, so that disturbances affect all launchers alike
+/// (chosen).
+const SLICES: u32 = 5;
+/// More agents than this are too many for one machine (chosen).
+const SOAK_NODES_MAX: u32 = 1024;
+const SSH: &str = "ssh";
+/// Built by `cargo xtask setup`.
+const DEFAULT_MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
+
+/// What else the user has chosen.
+struct Chosen {
+    cases: Vec<Case>,
+    up_args: Vec<String>,
+    peers: Vec<(String, PathBuf)>,
+    without: Vec<String>,
+    mpi_program: Option<PathBuf>,
+    mpi_env: Vec<(OsString, OsString)>,
+}
+
+fn chosen(bench: &Bench) -> Result<Chosen, Problem> {
+    let line = &bench.line;
+    let shell = line.last(REMOTE_SHELL, one_word)?;
+    if bench.hosts.is_empty() && (shell.is_some() || line.has(SHARED)) {
+        return Ok(together("--remote-shell and --shared are for cases across hosts: --hosts is missing")?);
+    }
+    let (jobs, in_flight) = (line.one(JOBS, Value::at_least_one)?, line.one(IN_FLIGHT, Value::at_least_one)?);
+    let mut names = line.all(CASE, Value::text)?;
+    if names.is_empty() {
+        let defaults: Vec<&[&str]> = match (bench.name, bench.hosts.is_empty()) {
+            ("jobs", _) => vec![&["jobs-1x1"]],
+            ("start", true) => vec![&START],
+            ("start", false) => vec![&START, &INITIATION],
+            (_, true) => vec![&HERE],
+            (_, false) => vec![&THERE[..7], &INITIATION, &THERE[7..], &THERE_PMIX],
+        };
+        names = defaults.concat().into_iter().map(str::to_owned).collect();
+    }
+    let shell = shell.unwrap_or_else(|| SSH.to_owned());
+    let mut cases = Vec::new();
+    for name in names {
+        let mut case = Case::named(&name, &bench.hosts, &shell).or_else(together)?;
+        if (case.work == Work::Jobs) != (bench.name == "jobs") || bench.name == "start" && case.work == Work::Memory {
+            return Ok(together(format!("no case {name} of bench {}", bench.name))?);
+        }
+        case.is_standing = bench.name != "launch";
+        if bench.name == "jobs" {
+            case.rounds = bench.rounds.unwrap_or(SLICES).min(jobs);
+            case.stream = Stream { jobs: jobs.div_ceil(case.rounds), in_flight };
+            case.limit = work::stream_limit(case.stream.jobs);
+        }
+        if bench.name != "jobs" {
+            case.rounds = bench.rounds.unwrap_or(case.rounds);
+        }
+        case.limit = bench.limit.unwrap_or(case.limit);
+        cases.push(case);
+    }
+    let default = || std::path::absolute(DEFAULT_MPI_PROGRAM).ok().filter(|path| path.exists());
+    Ok(Chosen {
+        cases,
+        up_args: line.all(UP_ARG, Value::text)?,
+        peers: line.all(PEER, pair)?.into_iter().map(|(name, path)| (name, path.into())).collect(),
+        without: line.all(WITHOUT, Value::text)?,
+        mpi_program: line.last(MPI_PROGRAM, Value::path)?.or_else(default),
+        mpi_env: line.all(MPI_ENV, pair)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+    })
+}
+
+/// A shell of one word: not every peer accepts a remote shell with arguments.
+fn one_word(value: &Value) -> Result<String, Error> {
+    let shell = value.text()?;
+    match shell.split_whitespace().count() {
+        1 => Ok(shell),
+        _ => Err(value.refused("expected one word; a script can hold more")),
+    }
+}
+
+pub fn run(bench: &Bench) -> Result<(), Problem> {
+    let chosen = chosen(bench)?;
+    let soaked = bench.line.last(SOAK, Value::at_least_one)?;
+    if soaked.is_some() && (bench.name != "jobs" || !bench.hosts.is_empty()) {
+        return Ok(together("--soak is for bench jobs on virtual nodes")?);
+    }
+    let wireup = wireup(bench)?;
+    if let Some(jobs) = soaked {
+        let node_count = bench.line.one(NODES, |value| value.number_in(1, SOAK_NODES_MAX))?;
+        let in_flight = bench.line.one(IN_FLIGHT, Value::at_least_one)?;
+        return soak::run(bench, &Launcher { kind: Kind::Session, ..wireup }, jobs, in_flight, node_count);
+    }
+    let launchers = launchers(&chosen, wireup, bench);
+    for launcher in launchers.iter().filter(|launcher| !launcher.path.as_os_str().is_empty()) {
+        println!("{}: {} {}", launcher.name, launcher.path.display(), launcher.version);
+    }
+    let surroundings = Surroundings { bench, mpi_program: chosen.mpi_program.as_deref(), mpi_env: &chosen.mpi_env };
+    let mut reached = Vec::new();
+    for case in &chosen.cases {
+        if bench.interrupt.is_set() {
+            break;
+        }
+        if let Some(why) = obstacle(case, &surroundings, &mut reached) {
+            println!("\n{}: not run: {why}", case.name());
+            continue;
+        }
+        let able = launchers.iter().filter(|launcher| launcher.takes_part(case));
+        let turn = |launcher: &Launcher| Turn {
+            contestant: launcher.name.clone(),
+            case: case.value(),
+            rounds: case.rounds,
+            what: launcher.clone(),
+        };
+        let mut turns: Vec<Turn<Launcher>> = able.map(turn).collect();
+        if bench.lists(&turns) {
+            continue;
+        }
+        eprintln!("wireup bench: {}", case.name());
+        let sessions = raise(case, &mut turns, bench, &chosen.up_args);
+        bench.turns(&turns, |launcher, warms_up| surroundings.once(case, launcher, warms_up));
+        for (name, session) in sessions.into_iter().rev() {
+            if let Err(failure) = session.end() {
+                bench.add(&case.value(), &name, WARM_UP, Err(Failure::Wrong(format!("taken down: {failure}"))));
+            }
+        }
+        bench.samples.borrow_mut().show();
+    }
+    Ok(())
+}
+
+/// The sessions that the case needs; a contestant whose session does not start does not take part.
+fn raise(
+    case: &Case,
+    turns: &mut Vec<Turn<Launcher>>,
+    bench: &Bench,
+    up_args: &[String],
+) -> Vec<(String, RunningSession)> {
+    let mut sessions = Vec::new();
+    turns.retain(|turn| match RunningSession::raise(&turn.what, case, bench, up_args) {
+        Ok(Some(session)) => {
+            println!("{}: up in {:.3} s", turn.contestant, session.up_s);
+            let up = seconds("up", session.up_s);
+            bench.add(&turn.case, &turn.contestant, 0, Ok(vec![up]));
+            sessions.push((turn.contestant.clone(), session));
+            true
+        }
+        Ok(None) => true,
+        Err(failure) => {
+            bench.fail_all(std::slice::from_ref(turn), &failure);
+            false
+        }
+    });
+    sessions
+}
+
+fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
+    let path = bench.wireup()?;
+    // The version in the first line; empty if there is none.
+    let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();
+    let version = answer.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default().to_owned();
+    let (name, extra) = ("wireup".to_owned(), bench.wireup_args.clone());
+    Ok(Launcher { name, kind: Kind::Wireup, version, path, extra, env: Vec::new() })
+}
+
+/// All launchers to be timed, the baselines first.
+fn launchers(chosen: &Chosen, wireup: Launcher, bench: &Bench) -> Vec<Launcher> {
+    let like = |name: &str, kind| Launcher { name: name.into(), kind, ..wireup.clone() };
+    let idle = Launcher { extra: Vec::new(), ..like("baseline-launcher", Kind::LauncherBaseline) };
+    let mut all = vec![Launcher::baseline(1), Launcher::baseline(2), Launcher::echo(), Launcher::bare(), idle];
+    all.extend([like("serial", Kind::Serial), like("session", Kind::Session), wireup.clone()]);
+    all.extend(peers::find(&chosen.peers, bench));
+    all.retain(|launcher| !chosen.without.contains(&launcher.name));
+    all
+}
+
+/// The reason why a case cannot be run here; `reached` caches the result for each set of hosts and shell.
+fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
+    if case.work == Work::MpiInit && surroundings.mpi_program.is_none() {
+        return Some("needs --mpi-program".into());
+    }
+    if let Work::OpenMpi(version) = case.work
+        && !work::open_mpi_program(version).exists()
+    {
+        return Some(format!("no {} here; cargo xtask setup makes it", work::open_mpi_program(version).display()));
+    }
+    let remote = case.remote.as_ref()?;
+    if remote.hosts.len() < case.layout.node_count as usize {
+        return Some(format!("needs {} hosts", case.layout.node_count));
+    }
+    if remote.is_allocation() && std::env::var_os("SLURM_JOB_ID").is_none() {
+        return Some("needs a Slurm allocation of these hosts: run it in salloc".into());
+    }
+    if let Some((_, failure)) = reached.iter().find(|(known, _)| known == remote) {
+        return failure.clone();
+    }
+    let failure = surroundings.reach(remote).err().map(|e| format!("hosts: {e}; see --shared"));
+    reached.push((remote.clone(), failure.clone()));
+    failure
+}

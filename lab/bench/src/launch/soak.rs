@@ -1,0 +1,207 @@
+//! `wireup bench jobs --soak N`: many jobs through one session, some of which fail, and what its agents hold before and
+//! after.
+//!
+//! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/misbehave.c`
+//! determines which of them crash, abort, or leave a process behind. The agents are looked at while nothing runs. Jobs
+//! of both sizes run first, so that whatever an agent creates once and keeps exists already before.
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use serde_json::json;
+
+use super::case::{Case, Stream};
+use super::launcher::Launcher;
+use super::session::{RunningSession, session_name};
+use super::work::{Ended, stream, stream_limit};
+use crate::bench::{Bench, Problem};
+use crate::command::{Failure, wrong};
+use crate::leftovers;
+use crate::machine::field;
+use crate::memory;
+use crate::programs::{Program, sessions_beside};
+use crate::samples::{Measures, bytes, count, rate};
+
+/// A multiple of the period of `misbehave`.
+const SLICE: u32 = 500;
+/// Jobs of each size before anything is looked at (chosen: every kind of job several times).
+const WARM_UP_JOBS: u32 = 200;
+/// One of this many slices has a rank on every node.
+const WIDE_EVERY: u32 = 5;
+/// Pause between two looks that must be equal; in it the agents' wake-ups are counted. Longer than any agent keeps what
+/// it may soon need again (chosen).
+const IDLE: Duration = Duration::from_secs(3);
+/// If two consecutive looks never are equal, the last one counts (chosen).
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Folders in which files may be left.
+const FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
+
+pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_count: u32) -> Result<(), Problem> {
+    let value = json!({ "program": "misbehave", "jobs": jobs, "in-flight": in_flight, "nodes": node_count });
+    let case = Case::named(&format!("jobs-{node_count}x1"), &[], "ssh").map_err(wrong)?;
+    let case = Case { is_standing: true, ..case };
+    let up = RunningSession::raise(session, &case, bench, &[])?.ok_or_else(|| wrong("no session is running"))?;
+    let look = || Held::when_quiet(&up.pids, &session.path, &bench.scratch.file(""));
+    let slice = |count: u32, size: u32| {
+        let mut argv: Vec<OsString> = vec![session.path.clone().into()];
+        argv.extend(["run", "--session", &session_name(), "-n", &size.to_string(), "--ppn", "1"].map(OsString::from));
+        argv.extend(session.extra.iter().map(OsString::from));
+        argv.extend([bench.scratch.program(Program::Misbehave).into(), "{i}".into()]);
+        stream(bench, Stream { jobs: count, in_flight }, argv, Vec::new(), stream_limit(count))
+    };
+    for size in [1, node_count] {
+        slice(WARM_UP_JOBS, size)?;
+    }
+    let before = look()?;
+    let mut ended = Ended::default();
+    for (number, begin) in (0..jobs).step_by(SLICE as usize).enumerate() {
+        let is_wide = number as u32 % WIDE_EVERY == WIDE_EVERY - 1;
+        let part = slice(SLICE.min(jobs - begin), if is_wide { node_count } else { 1 })?;
+        let Ended { well, badly, hung, elapsed_s } = part;
+        ended = Ended {
+            well: ended.well + well,
+            badly: ended.badly + badly,
+            hung: ended.hung + hung,
+            elapsed_s: ended.elapsed_s + elapsed_s,
+        };
+    }
+    let after = look()?;
+    up.end()?;
+    bench.add(&value, "before", 0, Ok(before.measures(&before)));
+    let mut measures = after.measures(&before);
+    let [well, badly, hung] = [("ended-well", ended.well), ("ended-badly", ended.badly), ("hung", ended.hung)]
+        .map(|(name, number)| count(name, f64::from(number)));
+    measures.extend([rate("job-rate", f64::from(jobs) / ended.elapsed_s), well, badly, hung]);
+    measures.push(count("expected-well", f64::from(expected_well(jobs))));
+    bench.add(&value, "after", 0, Ok(measures));
+    Ok(())
+}
+
+/// How many jobs should end well if the numbers of every slice begin at 0.
+fn expected_well(jobs: u32) -> u32 {
+    (0..jobs).filter(|number| !matches!(number % 20, 4 | 9 | 14)).count() as u32
+}
+
+/// What a session's processes hold while nothing runs in it.
+struct Held {
+    agents: Vec<HeldByAgent>,
+    /// All processes of the session: agents, keepers, remote shells.
+    processes: usize,
+    /// Ranks and processes that they have left behind, wherever they are.
+    ranks: usize,
+    files: BTreeSet<PathBuf>,
+    /// How often all agents together woke up without work before this look.
+    wake_ups: u64,
+}
+
+#[derive(PartialEq)]
+struct HeldByAgent {
+    pid: Pid,
+    /// `Pss_Anon` + `Pss_Shmem`.
+    memory_bytes: u64,
+    descriptors: usize,
+    threads: usize,
+    children: usize,
+}
+
+impl Held {
+    /// A look at the session below `roots`, whose agents run `program` and whose ranks run programs of `folder`. It is
+    /// taken when two consecutive looks are equal and no agent woke up in between, so that everything that is ending
+    /// has ended.
+    fn when_quiet(roots: &[Pid], program: &Path, folder: &Path) -> Result<Held, Failure> {
+        let begin = Instant::now();
+        let mut last = Held::look(roots, program, folder)?;
+        loop {
+            let before = last.woken();
+            thread::sleep(IDLE);
+            let next = Held::look(roots, program, folder)?;
+            let wake_ups = next.woken().saturating_sub(before);
+            let is_quiet = wake_ups == 0 && next.agents == last.agents && next.processes == last.processes;
+            if is_quiet || begin.elapsed() > PATIENCE {
+                return Ok(Held { wake_ups, ..next });
+            }
+            last = next;
+        }
+    }
+
+    fn look(roots: &[Pid], program: &Path, folder: &Path) -> Result<Held, Failure> {
+        let ours = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+        let exe = |pid: Pid| fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok();
+        let mut all: Vec<Pid> = roots.to_vec();
+        all.extend(roots.iter().flat_map(|root| leftovers::descendants_of(*root)));
+        all.retain(|pid| status(*pid, "State").is_some_and(|state| !state.starts_with('Z')));
+        let agents = all.iter().filter(|pid| exe(**pid).as_ref() == Some(&ours) && !memory::is_keeper(**pid));
+        let agents: Vec<HeldByAgent> = agents.map(|pid| HeldByAgent::look(*pid)).collect::<Result<_, _>>()?;
+        if agents.is_empty() {
+            return Err(wrong("no agent is left of the session"));
+        }
+        let everybody = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let everybody = everybody.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+        let ranks = everybody.filter(|pid| exe(*pid).is_some_and(|path| path.starts_with(folder))).count();
+        Ok(Held { agents, processes: all.len(), ranks, files: files(folder), wake_ups: 0 })
+    }
+
+    /// How often its agents have gone to sleep so far.
+    fn woken(&self) -> u64 {
+        let switches = |agent: &HeldByAgent| status(agent.pid, "voluntary_ctxt_switches")?.parse::<u64>().ok();
+        self.agents.iter().filter_map(switches).sum()
+    }
+
+    fn measures(&self, before: &Held) -> Measures {
+        let sum = |of: fn(&HeldByAgent) -> usize| self.agents.iter().map(of).sum::<usize>() as f64;
+        let memory = || self.agents.iter().map(|agent| agent.memory_bytes);
+        vec![
+            count("agents", self.agents.len() as f64),
+            bytes("memory", memory().sum::<u64>() as f64),
+            bytes("memory-of-largest", memory().max().unwrap_or(0) as f64),
+            count("descriptors", sum(|agent| agent.descriptors)),
+            count("threads", sum(|agent| agent.threads)),
+            count("children", sum(|agent| agent.children)),
+            count("processes", self.processes as f64),
+            count("ranks-left", self.ranks as f64),
+            count("new-files", self.files.difference(&before.files).count() as f64),
+            count("wake-ups", self.wake_ups as f64),
+        ]
+    }
+}
+
+impl HeldByAgent {
+    fn look(pid: Pid) -> Result<HeldByAgent, Failure> {
+        let entries = |folder: &str| {
+            let path = format!("/proc/{}/{folder}", pid.as_raw_nonzero());
+            fs::read_dir(&path).map(Iterator::count).map_err(|error| wrong(format!("{path}: {error}")))
+        };
+        Ok(HeldByAgent {
+            pid,
+            memory_bytes: memory::private_bytes(pid).map_err(wrong)?,
+            descriptors: entries("fd")?,
+            threads: entries("task")?,
+            children: leftovers::children_of(pid).len(),
+        })
+    }
+}
+
+fn status(pid: Pid, name: &str) -> Option<String> {
+    field(&fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?, name)
+}
+
+/// The files in the folders for temporary files, without our own, and all files of the sessions.
+fn files(ours: &Path) -> BTreeSet<PathBuf> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: BTreeSet<PathBuf> = FOLDERS.iter().flat_map(|folder| entries(Path::new(folder))).collect();
+    found.retain(|path| !ours.starts_with(path));
+    let mut inner = vec![sessions_beside(&ours.join("stderr"))];
+    while let Some(folder) = inner.pop() {
+        for path in entries(&folder) {
+            if path.is_dir() && !path.is_symlink() {
+                inner.push(path.clone());
+            }
+            found.insert(path);
+        }
+    }
+    found
+}

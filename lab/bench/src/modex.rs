@@ -1,0 +1,200 @@
+//! `wireup bench modex`: what PMIx ranks wait for when they start (S3).
+//!
+//! Four experiments: the collecting fence after two fences without data, against the number of nodes, with early and
+//! late links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and
+//! of opening UCX on their own; `shmem_init` against the ranks per node.
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use wireup_flags::{Command, Flag, Section, Value, Words};
+
+use crate::bench::{Bench, Problem, Turn};
+use crate::command::{Failure, wrong};
+use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::layout::Layout;
+use crate::programs::Program;
+use crate::samples::{Measures, median, seconds};
+use crate::stamps;
+
+const PART: Flag =
+    Flag::value(&["--part"], "A,B,..", "Only these: fence, direct, init, shmem.").or("fence,direct,init,shmem");
+const NODES: Flag =
+    Flag::value(&["--nodes"], "A,B,..", "Numbers of nodes, with hosts as many as there are.").or("2,4,8,16,32");
+const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node.").or("4");
+const PPNS: Flag = Flag::value(&["--ppns"], "A,B,..", "shmem: ranks of the one node.").or("1,2,4,8");
+const BYTES: Flag = Flag::value(&["--bytes"], "N", "Length of each rank's value.").or("64");
+const OSHMEM: Flag =
+    Flag::value(&["--oshmem"], "PATH", "shmem: init and an argument.").or("target/programs/oshmem/initfin");
+
+pub const COMMAND: Command = Command {
+    name: "bench modex",
+    purpose: "time the start of PMIx ranks",
+    intro: "
+What ranks of PMIx wait for at their start, on virtual nodes of this machine or across hosts: the collecting fence after two
+without data, the first get by direct modex, joining by PMIx and opening UCX, shmem_init.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Jobs", flags: &[PART, NODES, PPN, PPNS, BYTES, ROUNDS, OSHMEM, WIREUP, WIREUP_ARG, LIMIT] },
+        ACROSS,
+        RESULTS,
+    ],
+    end: "",
+};
+
+/// With more ranks one machine gives no useful figures (chosen).
+const SIZE_MAX: u32 = 4096;
+/// The library compresses longer texts (bytes).
+const BYTES_MAX: u32 = 4000;
+const ROUNDS_DEFAULT: u32 = 5;
+const LIMIT_S: u64 = 120;
+
+/// A job: what distinguishes it, arguments of `wireup run`, and its program.
+#[derive(Clone, Debug)]
+struct Job {
+    layout: Layout,
+    arguments: Vec<&'static str>,
+    client: Client,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Client {
+    /// `programs/pmix_exchange.c` with these words.
+    Exchange(&'static [&'static str]),
+    /// `programs/ucx_init.c`, without a launcher.
+    Ucx,
+    Oshmem,
+}
+
+const COLLECT: Client = Client::Exchange(&["collect"]);
+const AT_REST: Client = Client::Exchange(&["direct"]);
+const BUSY: Client = Client::Exchange(&["direct", "spin"]);
+
+struct Choice {
+    wireup: PathBuf,
+    bytes: String,
+    oshmem: PathBuf,
+    remote_shell: String,
+}
+
+pub fn run(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    let size = |value: &Value| value.number_in(1, SIZE_MAX);
+    let mut nodes = line.one(NODES, |value| value.list(size))?;
+    nodes.retain(|&nodes| bench.hosts.is_empty() || nodes as usize <= bench.hosts.len());
+    let (ppn, ppns) = (line.one(PPN, size)?, line.one(PPNS, |value| value.list(size))?);
+    let parts = ["fence", "direct", "init", "shmem"].map(|part| (part, part));
+    let bytes = line.one(BYTES, |value| value.number_in(1, BYTES_MAX))?;
+    let choice = Choice {
+        wireup: bench.wireup()?,
+        bytes: bytes.to_string(),
+        oshmem: line.one(OSHMEM, Value::path)?,
+        remote_shell: bench.remote_shell()?,
+    };
+    let mut turns = Vec::new();
+    let mut add = |part: &str, contestant: &str, (node_count, ppn), client, arguments: &[&'static str]| {
+        let layout = Layout { node_count, ppn };
+        let case = json!({ "part": part, "nodes": node_count, "ppn": ppn, "ranks": layout.job_size(), "bytes": bytes });
+        let (contestant, rounds) = (contestant.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
+        let what = Job { layout, arguments: arguments.to_vec(), client };
+        turns.push(Turn { contestant, case, rounds, what });
+    };
+    for part in line.one(PART, |value| value.list(|part| part.choice(&parts)))? {
+        match part {
+            "init" => {
+                add(part, "PMIx_Init", (1, 1), COLLECT, &[]);
+                add(part, "UCX", (1, 1), Client::Ucx, &[]);
+                add(part, "PMIx_Init", (1, ppn), COLLECT, &[]);
+            }
+            "shmem" => ppns.iter().for_each(|&ppn| add(part, "shmem_init", (1, ppn), Client::Oshmem, &[])),
+            "fence" => nodes.iter().for_each(|&nodes| {
+                let log = ["--modex=full", "--exchange=log"];
+                add(part, "early wireup", (nodes, ppn), COLLECT, &[log[0], log[1], "--early-wireup=yes"]);
+                add(part, "links when needed", (nodes, ppn), COLLECT, &[log[0], log[1], "--early-wireup=no"]);
+                add(part, "through the tree", (nodes, ppn), COLLECT, &["--modex=full", "--exchange=tree"]);
+            }),
+            _ => nodes.iter().for_each(|&nodes| {
+                add(part, "at rest", (nodes, ppn), AT_REST, &["--modex=direct"]);
+                add(part, "all cores busy", (nodes, ppn), BUSY, &["--modex=direct"]);
+            }),
+        }
+    }
+    bench.turns(&turns, |job, _| once(bench, &choice, job));
+    Ok(())
+}
+
+fn once(bench: &Bench, choice: &Choice, job: &Job) -> Result<Measures, Failure> {
+    let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+    let size = job.layout.job_size();
+    let mut argv = launcher(bench, choice, job);
+    match job.client {
+        Client::Ucx => argv = vec![bench.scratch.program(Program::UcxInit).into()],
+        Client::Oshmem => argv.extend([choice.oshmem.clone().into(), "say".into()]),
+        Client::Exchange(words) => {
+            argv.extend([
+                bench.scratch.program(Program::PmixExchange).into(),
+                size.to_string().into(),
+                words[0].into(),
+            ]);
+            argv.extend([stamps.clone().into(), OsString::from(&choice.bytes)]);
+            argv.extend(words[1..].iter().map(OsString::from));
+        }
+    }
+    let (mut measures, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
+    measures.extend(match job.client {
+        Client::Exchange(_) => stamps::evaluate(&read(&stamps)?, size)?,
+        Client::Ucx => of_ucx(&text).ok_or_else(|| wrong("no libucp here"))?,
+        Client::Oshmem => of_oshmem(&text, size)?,
+    });
+    Ok(measures)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(wrong)
+}
+
+fn launcher(bench: &Bench, choice: &Choice, job: &Job) -> Vec<OsString> {
+    let Layout { node_count, ppn } = job.layout;
+    let mut words = vec!["run".to_owned(), "-n".into(), job.layout.job_size().to_string()];
+    if !bench.hosts.is_empty() {
+        let (hosts, ppn) = (bench.hosts[..node_count as usize].join(","), ppn.to_string());
+        words.extend(["--hosts", &hosts, "--ppn", &ppn, "--remote-shell", &choice.remote_shell].map(str::to_owned));
+    } else if node_count > 1 {
+        words.extend(["--virtual-nodes".into(), node_count.to_string()]);
+    }
+    words.extend(["--pmi".into(), "pmix".into()]);
+    words.extend(job.arguments.iter().map(|word| (*word).to_owned()));
+    words.extend(bench.wireup_args.iter().cloned());
+    std::iter::once(choice.wireup.clone().into()).chain(words.into_iter().map(OsString::from)).collect()
+}
+
+/// The output of `ucx-init`: times for opening the library, for the context, for the worker (ns).
+fn of_ucx(text: &str) -> Option<Measures> {
+    let parts: Vec<f64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    (parts.len() == 3).then(|| vec![seconds("join", parts.iter().sum::<f64>() / 1e9)])
+}
+
+/// One line per rank with its time in seconds.
+fn of_oshmem(text: &str, size: u32) -> Result<Measures, Failure> {
+    let times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    if times.len() != size as usize {
+        return Err(wrong(format!("only {} of {size} ranks reported their times", times.len())));
+    }
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    Ok(vec![seconds("join", median(&times).unwrap_or(slowest)), seconds("join-max", slowest)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_of_other_programs_is_read() {
+        assert_eq!(of_ucx("1000 2000 3000\n"), Some(vec![seconds("join", 6e-6)]));
+        assert_eq!((of_ucx(""), of_ucx("1 2")), (None, None));
+        assert_eq!(of_oshmem(" 0.5\n0.25\nx\n", 2), Ok(vec![seconds("join", 0.375), seconds("join-max", 0.5)]));
+        assert!(of_oshmem("0.5\n", 2).is_err());
+    }
+}

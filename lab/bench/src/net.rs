@@ -1,0 +1,45 @@
+//! Small things about sockets and hosts.
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, Timespec, poll};
+
+/// The IPv4 address of a host.
+///
+/// # Errors
+/// It has none.
+pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
+    // A user's name is for the remote shell.
+    let name = host.rsplit('@').next().unwrap_or(host);
+    let found =
+        (name, 0).to_socket_addrs().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+    let ipv4 = |address: SocketAddr| if let SocketAddr::V4(address) = address { Some(*address.ip()) } else { None };
+    found.filter_map(ipv4).next().ok_or_else(|| io::Error::other(format!("{name} has no IPv4 address")))
+}
+
+/// Whether one of these is ready in time.
+///
+/// # Errors
+/// A descriptor is no good.
+pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(all, Some(&limit)) {
+            Ok(count) => return Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// 16 random bytes as 32 hexadecimal digits.
+///
+/// # Errors
+/// The kernel has none.
+pub fn secret() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

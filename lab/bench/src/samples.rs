@@ -1,0 +1,353 @@
+//! What a benchmark measures: one JSON line for each value, and a table of medians on the screen.
+//!
+//! `lab/SCHEMA.md` describes the lines. A *case* is what all contestants do alike, such as a number of ranks; values of
+//! the same case, quantity and round were measured side by side, so ratios are taken round by round and then their
+//! median: a disturbance that lasts for a whole round affects both values and cancels out.
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use crate::command::Failure;
+use crate::machine::Machine;
+
+/// Increased when a reader of older lines would misread newer ones.
+const SCHEMA: u32 = 1;
+/// The round that warms up, which counts only if it fails.
+pub const WARM_UP: i64 = -1;
+
+/// One value of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    pub quantity: String,
+    pub unit: Unit,
+    pub value: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Seconds,
+    Bytes,
+    PerSecond,
+    /// A number without a unit.
+    Count,
+}
+
+/// All values of one run.
+pub type Measures = Vec<Measure>;
+
+fn measure(quantity: impl Into<String>, unit: Unit, value: f64) -> Measure {
+    Measure { quantity: quantity.into(), unit, value }
+}
+
+pub fn seconds(quantity: impl Into<String>, value: f64) -> Measure {
+    measure(quantity, Unit::Seconds, value)
+}
+
+pub fn bytes(quantity: impl Into<String>, value: f64) -> Measure {
+    measure(quantity, Unit::Bytes, value)
+}
+
+pub fn rate(quantity: impl Into<String>, value: f64) -> Measure {
+    measure(quantity, Unit::PerSecond, value)
+}
+
+pub fn count(quantity: impl Into<String>, value: f64) -> Measure {
+    measure(quantity, Unit::Count, value)
+}
+
+pub fn value_of(measures: &[Measure], quantity: &str) -> Option<f64> {
+    measures.iter().find(|measure| measure.quantity == quantity).map(|measure| measure.value)
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Seconds => "s",
+            Unit::Bytes => "B",
+            Unit::PerSecond => "1/s",
+            Unit::Count => "count",
+        }
+    }
+
+    /// `value` with three significant digits.
+    pub fn show(self, value: f64) -> String {
+        let (scaled, unit) = match (self, value.abs()) {
+            (_, 0.0) => return "0".into(),
+            (Unit::Seconds, v) if v >= 1.0 => (value, " s"),
+            (Unit::Seconds, v) if v >= 1e-3 => (value * 1e3, " ms"),
+            (Unit::Seconds, _) => (value * 1e6, " us"),
+            (Unit::Bytes, v) if v >= 1048576.0 => (value / 1048576.0, " MiB"),
+            (Unit::Bytes, v) if v >= 1024.0 => (value / 1024.0, " KiB"),
+            (Unit::Bytes, _) => (value, " B"),
+            (Unit::PerSecond, _) => (value, " /s"),
+            (Unit::Count, _) => (value, ""),
+        };
+        let decimals = match scaled.abs() {
+            v if v >= 100.0 || v.fract() == 0.0 => 0,
+            v if v >= 10.0 => 1,
+            _ => 2,
+        };
+        format!("{scaled:.decimals$}{unit}")
+    }
+}
+
+/// The mean of the two middle values for an even count.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// The values of one quantity of one contestant in one case, by round.
+struct Row {
+    case: Value,
+    contestant: String,
+    quantity: String,
+    unit: Unit,
+    rounds: Vec<(i64, f64)>,
+}
+
+struct Failed {
+    case: Value,
+    contestant: String,
+    why: String,
+}
+
+pub struct Samples {
+    benchmark: &'static str,
+    file: Option<File>,
+    /// Why the file could not be written.
+    pub broken: Option<io::Error>,
+    rows: Vec<Row>,
+    failures: Vec<Failed>,
+    /// How many of the rows and failures are on the screen already.
+    shown: (usize, usize),
+}
+
+impl Samples {
+    /// Lines go to `file`, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn create(
+        benchmark: &'static str,
+        words: &[String],
+        machine: &Machine,
+        file: Option<&Path>,
+    ) -> io::Result<Samples> {
+        let file = file.map(File::create).transpose()?;
+        let (broken, rows, failures, shown) = (None, Vec::new(), Vec::new(), (0, 0));
+        let mut samples = Samples { benchmark, file, broken, rows, failures, shown };
+        samples.write(&json!({
+            "record": "run", "schema": SCHEMA, "benchmark": benchmark, "version": env!("CARGO_PKG_VERSION"),
+            "commit": option_env!("WIREUP_COMMIT"), "date": date(SystemTime::now()), "machine": machine, "words": words,
+        }));
+        Ok(samples)
+    }
+
+    fn write(&mut self, record: &Value) {
+        if let Some(file) = &mut self.file
+            && let Err(error) = writeln!(file, "{record}")
+        {
+            self.broken.get_or_insert(error);
+        }
+    }
+
+    /// Adds the values of one run, or the reason why there are none.
+    pub fn add(&mut self, case: &Value, contestant: &str, round: i64, outcome: Result<Measures, Failure>) {
+        match outcome {
+            Ok(_) if round == WARM_UP => {}
+            Ok(measures) => measures.into_iter().for_each(|measure| self.add_one(case, contestant, round, measure)),
+            Err(failure) => {
+                let (benchmark, why) = (self.benchmark, failure.to_string());
+                self.write(&json!({
+                    "record": "failed", "benchmark": benchmark, "contestant": contestant, "case": case, "round": round, "why": why,
+                }));
+                self.failures.push(Failed { case: case.clone(), contestant: contestant.to_owned(), why });
+            }
+        }
+    }
+
+    fn add_one(&mut self, case: &Value, contestant: &str, round: i64, Measure { quantity, unit, value }: Measure) {
+        self.write(&json!({
+            "record": "sample", "benchmark": self.benchmark, "contestant": contestant, "case": case,
+            "quantity": quantity, "unit": unit.name(), "round": round, "value": value,
+        }));
+        let is_its = |row: &&mut Row| row.contestant == contestant && row.quantity == quantity && row.case == *case;
+        match self.rows.iter_mut().find(is_its) {
+            Some(row) => row.rounds.push((round, value)),
+            None => {
+                let (case, contestant, rounds) = (case.clone(), contestant.to_owned(), vec![(round, value)]);
+                self.rows.push(Row { case, contestant, quantity, unit, rounds });
+            }
+        }
+    }
+
+    /// Says that a contestant is missing here.
+    pub fn absent(&mut self, contestant: &str, why: &str) {
+        println!("missing: {contestant}: {why}");
+        self.write(&json!({ "record": "absent", "contestant": contestant, "why": why }));
+    }
+
+    /// Whether something was measured in each case; with `by_contestant` also for each contestant in it.
+    pub fn is_complete(&self, by_contestant: bool) -> bool {
+        let is_measured = |failed: &Failed| {
+            let is_its = |row: &Row| row.case == failed.case && (!by_contestant || row.contestant == failed.contestant);
+            self.rows.iter().any(is_its)
+        };
+        !self.rows.is_empty() && self.failures.iter().all(is_measured)
+    }
+
+    /// Prints what has been added since the last call: for each case its contestants with their medians, and the ratio
+    /// to the first contestant that has the quantity.
+    pub fn show(&mut self) {
+        let (rows, failures) = (&self.rows[self.shown.0..], &self.failures[self.shown.1..]);
+        print!("{}", text(rows, failures));
+        self.shown = (self.rows.len(), self.failures.len());
+    }
+}
+
+fn text(rows: &[Row], failures: &[Failed]) -> String {
+    let mut cases: Vec<&Value> = Vec::new();
+    for case in rows.iter().map(|row| &row.case).chain(failures.iter().map(|failed| &failed.case)) {
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    let mut text = String::new();
+    for case in cases {
+        text += &format!("\n{}\n", describe(case));
+        let of_case: Vec<&Row> = rows.iter().filter(|row| row.case == *case).collect();
+        let width = of_case.iter().map(|row| row.contestant.len()).max().unwrap_or(0);
+        let quantity_width = of_case.iter().map(|row| row.quantity.len()).max().unwrap_or(0);
+        let mut quantities: Vec<&str> = Vec::new();
+        for row in &of_case {
+            if !quantities.contains(&row.quantity.as_str()) {
+                quantities.push(&row.quantity);
+            }
+        }
+        for quantity in quantities {
+            let alike: Vec<&&Row> = of_case.iter().filter(|row| row.quantity == quantity).collect();
+            for row in &alike {
+                let values: Vec<f64> = row.rounds.iter().map(|(_, value)| *value).collect();
+                let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let ratio = ratio(row, alike[0]).map_or("-".into(), |ratio| format!("{ratio:.3}"));
+                let [middle, least, most] =
+                    [median(&values).unwrap_or(0.0), least, most].map(|value| row.unit.show(value));
+                text += &format!(
+                    "  {quantity:<quantity_width$}  {:<width$}  {middle:>9}  ({least} to {most})  x {ratio}  {} rounds\n",
+                    row.contestant,
+                    values.len()
+                );
+            }
+        }
+        let mut told: Vec<&str> = Vec::new();
+        for failed in failures.iter().filter(|failed| failed.case == *case) {
+            if !told.contains(&failed.contestant.as_str()) {
+                told.push(&failed.contestant);
+                let of_it = |other: &&Failed| other.case == *case && other.contestant == failed.contestant;
+                let times = failures.iter().filter(of_it).count();
+                text += &format!("  ! {}: {times} runs failed: {}\n", failed.contestant, failed.why);
+            }
+        }
+    }
+    text
+}
+
+/// The median of the ratios of the rounds that both have; none if a base is 0.
+fn ratio(row: &Row, base: &Row) -> Option<f64> {
+    let of_base = |round: i64| base.rounds.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
+    let ratios = row.rounds.iter().filter_map(|(round, value)| Some(value / of_base(*round)?));
+    median(&ratios.collect::<Vec<_>>()).filter(|ratio| ratio.is_finite())
+}
+
+/// `name value, name value`.
+pub fn describe(case: &Value) -> String {
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let fields = case.as_object().into_iter().flatten().map(|(name, value)| format!("{name} {}", plain(value)));
+    fields.collect::<Vec<_>>().join(", ")
+}
+
+/// As in RFC 3339, in UTC.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn samples() -> Samples {
+        Samples { benchmark: "try", file: None, broken: None, rows: Vec::new(), failures: Vec::new(), shown: (0, 0) }
+    }
+
+    #[test]
+    fn ratios_are_medians_of_the_rounds_ratios() {
+        let (mut samples, case) = (samples(), json!({ "ranks": 4 }));
+        for (round, [base, ours]) in [[9.0, 1.0], [1.0, 1.2], [1.0, 1.5], [10.0, 12.0]].into_iter().enumerate() {
+            let round = round as i64 - 1;
+            samples.add(&case, "base", round, Ok(vec![seconds("wall", base)]));
+            samples.add(&case, "ours", round, Ok(vec![seconds("wall", ours)]));
+        }
+        // A disturbance in the third round affects both; the ratio of the medians would be 1.5.
+        let text = text(&samples.rows, &samples.failures);
+        assert!(
+            text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12 s)  x 1.200  3 rounds"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_noticed() {
+        let (mut samples, case) = (samples(), json!({ "ranks": 4 }));
+        assert!(!samples.is_complete(false));
+        samples.add(&case, "a", 0, Ok(vec![seconds("wall", 1.0)]));
+        samples.add(&case, "b", WARM_UP, Err(Failure::Wrong("no".into())));
+        assert!(samples.is_complete(false) && !samples.is_complete(true));
+        samples.add(&json!({ "ranks": 8 }), "a", 0, Err(Failure::Wrong("no".into())));
+        assert!(!samples.is_complete(false));
+        assert!(text(&samples.rows, &samples.failures).contains("ranks 8\n  ! a: 1 runs failed: no\n"));
+    }
+
+    #[test]
+    fn dates_and_values_are_shown() {
+        let at = |seconds| date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(
+            [at(0), at(951_868_799), at(1_795_865_400)],
+            ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2026-11-28T11:30:00Z"]
+        );
+        let shown = [
+            Unit::Seconds.show(0.001234),
+            Unit::Bytes.show(2048.0),
+            Unit::PerSecond.show(123.4),
+            Unit::Count.show(7.0),
+        ];
+        assert_eq!(shown, ["1.23 ms", "2 KiB", "123 /s", "7"]);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

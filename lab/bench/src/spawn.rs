@@ -1,0 +1,319 @@
+//! `wireup bench spawn`: MPI_Comm_spawn under wireup and under the launchers that belong to the MPIs.
+//!
+//! All processes must share a clock, so jobs stay on this machine. A call is split by the times that rank 0 and the
+//! children noted (`dev/programs/mpi/spawning.c`):
+//!
+//! ```text
+//! call        first child's   last child's      last child's    return
+//!             process runs    process runs      MPI_Init ends
+//!  |---first------|               |                  |            |
+//!  |--------------last------------|----children------|            |
+//!  |-----ready-------|.waiting....|                  |---after----|
+//! ```
+//!
+//! The *rest* is the call without the children's own part: *last* and *after*. A child that exists may have to wait for
+//! a cpu, since the parents poll while they wait for the call: *ready* is when the last child would have run without
+//! that. While the children load their libraries they use the launcher's PMI server, which this split cannot tell
+//! apart.
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use serde_json::{Value as Json, json};
+use wireup_flags::{Command, Flag, Section, Value, Words};
+
+use crate::bench::{Bench, Problem, Turn};
+use crate::command::{Failure, wrong};
+use crate::flags::{DRY_RUN, JSON, LIMIT, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::launch::peers::{self, PeerKind, major};
+use crate::launch::{Kind, Launcher, Pmi};
+use crate::programs::Program;
+use crate::samples::{Measures, bytes, median, seconds};
+use crate::{leftovers, memory};
+
+const PART: Flag = Flag::value(&["--part"], "A,B", "Only these: call, many.").or("call,many");
+const MPI: Flag = Flag::value(&["--mpi"], "A,B", "Only these: mpich, open-mpi.").or("mpich,open-mpi");
+const PARENTS: Flag = Flag::value(&["--parents"], "N", "call: ranks that start children together.").or("4");
+const CHILDREN: Flag = Flag::value(&["--children"], "N", "call: children of a call.").or("4");
+const CALLS: Flag = Flag::value(&["--calls"], "N", "call: calls of a job, one after the other.").or("5");
+const PAUSE: Flag =
+    Flag::value(&["--pause"], "MS", "call: sleep of all ranks before each call. 0: back to back.").or("300");
+const TIMES: Flag = Flag::value(&["--times"], "N", "many: calls of the one job.").or("1000");
+const MPICH_PROGRAM: Flag =
+    Flag::value(&["--mpich-program"], "PATH", "dev/programs/mpi/spawning.c, compiled with MPICH.")
+        .or("target/programs/mpich5/spawning");
+const OPEN_MPI_PROGRAM: Flag =
+    Flag::value(&["--open-mpi-program"], "PATH", "dev/programs/mpi/spawning.c, compiled with Open MPI 5.")
+        .or("target/programs/openmpi5/spawning");
+
+pub const COMMAND: Command = Command {
+    name: "bench spawn",
+    purpose: "time MPI_Comm_spawn",
+    intro: "
+The same MPI program in turn under wireup and under the launcher of its MPI: Hydra 5 for MPICH, mpirun for Open MPI 5.
+
+call: how long MPI_Comm_spawn takes, and how much of it passes until the children run, until they have loaded their
+libraries and left MPI_Init, and after that. The rest of a call is the call without the loading and MPI_Init of its
+children. The ranks sleep before each call (--pause), so that the children of the call before can end. Beside it: how long
+vfork and exec take, without a launcher, until the last of as many programs runs.
+
+many: one rank that starts one child after the other: how long a call takes in each tenth of the job, and the memory of the
+launcher's processes.
+",
+    words: Words::Named(&[]),
+    sections: &[Section {
+        title: "Flags",
+        flags: &[
+            PART, MPI, PARENTS, CHILDREN, CALLS, PAUSE, ROUNDS, TIMES, MPICH_PROGRAM, OPEN_MPI_PROGRAM, WIREUP, WIREUP_ARG,
+            LIMIT, DRY_RUN, JSON,
+        ],
+    }],
+    end: "",
+};
+
+/// With more ranks one machine gives no useful figures (chosen).
+const SIZE_MAX: u32 = 256;
+/// A minute (chosen).
+const PAUSE_MS_MAX: u32 = 60_000;
+const ROUNDS_DEFAULT: u32 = 9;
+const LIMIT_S: u64 = 300;
+/// Pause between two readings of the memory (chosen: several readings fall into every part of the job).
+const READING_PAUSE: Duration = Duration::from_millis(50);
+/// A job with many calls is divided into this many parts: before the second one all has happened at least once, the
+/// last one shows what has grown (chosen).
+const PARTS: usize = 10;
+/// An MPI, its flag, the kind of its own launcher, and the PMI of that.
+const MPIS: [(&str, Flag, PeerKind, Pmi); 2] = [
+    ("mpich", MPICH_PROGRAM, PeerKind::Hydra, Pmi::Simple),
+    ("open-mpi", OPEN_MPI_PROGRAM, PeerKind::OpenMpi, Pmi::Pmix),
+];
+
+/// What a job does.
+#[derive(Clone, Copy)]
+struct Job {
+    parents: u32,
+    children: u32,
+    calls: u32,
+    /// Before each call (ms).
+    pause_ms: u32,
+}
+
+/// Who starts the job, and what: an MPI program, or processes without a launcher.
+#[derive(Clone)]
+struct Contestant {
+    launcher: Option<(Launcher, Pmi)>,
+    program: PathBuf,
+}
+
+pub fn run(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    let size = |value: &Value| value.number_in(1, SIZE_MAX);
+    let call = Job {
+        parents: line.one(PARENTS, size)?,
+        children: line.one(CHILDREN, size)?,
+        calls: line.one(CALLS, Value::at_least_one)?,
+        pause_ms: line.one(PAUSE, |value| value.number_in(0, PAUSE_MS_MAX))?,
+    };
+    let many = Job { parents: 1, children: 1, calls: line.one(TIMES, Value::at_least_one)?, pause_ms: 0 };
+    let parts = ["call", "many"].map(|part| (part, part));
+    let parts = line.one(PART, |value| value.list(|part| part.choice(&parts)))?;
+    let mpis = line.one(MPI, |value| value.list(|mpi| mpi.choice(&MPIS.map(|mpi| (mpi.0, mpi)))))?;
+    let wireup = bench.wireup()?;
+    let found = peers::find(&[], bench);
+    let case = |part: &str, mpi: &str, job: Job| json!({ "part": part, "mpi": mpi, "parents": job.parents, "children": job.children, "pause-ms": job.pause_ms });
+    let (mut calls, mut manys) = (Vec::new(), Vec::new());
+    for (mpi, program, kind, pmi) in mpis {
+        let program = std::path::absolute(line.one(program, Value::path)?)?;
+        // Both are compared from version 5 on, whose programs the set-up makes.
+        let is_its = |peer: &&Launcher| peer.kind == Kind::Peer(kind) && major(&peer.version) >= Some(5);
+        let Some(peer) = found.iter().find(is_its).filter(|_| program.is_file()) else {
+            let why = format!("needs {} 5 and {}, which cargo xtask setup makes", kind.name(), program.display());
+            bench.absent(mpi, why);
+            continue;
+        };
+        let (name, extra) = ("wireup".to_owned(), bench.wireup_args.clone());
+        let ours = Launcher { name, kind: Kind::Wireup, path: wireup.clone(), extra, ..Launcher::echo() };
+        for launcher in [ours, peer.clone()] {
+            let (contestant, launcher) = (launcher.name.clone(), Some((launcher, pmi)));
+            let what = Contestant { launcher, program: program.clone() };
+            let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
+            let turn = Turn { contestant, case: case("call", mpi, call), rounds, what };
+            manys.push(Turn { case: case("many", mpi, many), rounds: 1, ..turn.clone() });
+            calls.push(turn);
+        }
+        let what = Contestant { launcher: None, program: PathBuf::new() };
+        let contestant = "vfork".to_owned();
+        calls.push(Turn { contestant, what, ..calls[calls.len() - 1].clone() });
+    }
+    if parts.contains(&"call") {
+        bench.turns(&calls, |contestant, _| once(bench, contestant, call));
+    }
+    if parts.contains(&"many") && !bench.lists(&manys) {
+        for Turn { contestant, case, what, .. } in &manys {
+            eprintln!("wireup bench spawn: {} calls under {contestant}", many.calls);
+            let mut seen = Seen::default();
+            let ended = seen.watch(bench, what, many);
+            leftovers::settle(&[]);
+            seen.add(bench, case, contestant, ended);
+        }
+    }
+    Ok(())
+}
+
+/// The command whose rank 0 writes the times of its calls to `stamps`.
+fn argv(bench: &Bench, contestant: &Contestant, job: Job, stamps: &Path) -> Vec<OsString> {
+    let numbers = |numbers: &[u32]| numbers.iter().map(|number| number.to_string().into()).collect::<Vec<OsString>>();
+    let wrapper = bench.scratch.program(Program::FromExec).into();
+    let Some((launcher, pmi)) = &contestant.launcher else {
+        let own = bench.scratch.program(Program::BesidePolling).into();
+        let words = numbers(&[job.parents, job.children, job.calls, job.pause_ms]);
+        return [vec![own], words, vec![stamps.into(), wrapper]].concat();
+    };
+    let options = match launcher.kind {
+        Kind::Peer(peer) => peer.options(&launcher.version, job.parents, *pmi),
+        _ => ["run", "-n", &job.parents.to_string()].map(str::to_owned).into(),
+    };
+    let mut argv: Vec<OsString> = vec![launcher.path.clone().into()];
+    argv.extend(options.into_iter().chain(launcher.extra.iter().cloned()).map(OsString::from));
+    argv.push(contestant.program.clone().into());
+    argv.extend(numbers(&[job.calls, job.children, job.pause_ms]));
+    argv.extend([stamps.into(), wrapper]);
+    argv
+}
+
+fn limit(bench: &Bench, job: Job) -> Duration {
+    bench.limit_or(LIMIT_S) + Duration::from_millis(job.pause_ms.into()) * job.calls
+}
+
+/// The median call of a job, quantity by quantity.
+fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Failure> {
+    let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+    bench.run(argv(bench, contestant, job, &stamps), limit(bench, job))?;
+    let calls = read(&fs::read_to_string(stamps).map_err(wrong)?)?;
+    if calls.len() != job.calls as usize {
+        return Err(wrong(format!("{} of {} calls have left their times", calls.len(), job.calls)));
+    }
+    let quantities = ["call", "first-runs", "last-runs", "all-ready", "children", "after", "rest"];
+    // What can be compared with children that are no MPI programs.
+    let is_known =
+        |name: &str| contestant.launcher.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
+    let middle = |at: usize| median(&calls.iter().map(|call| call[at]).collect::<Vec<_>>()).unwrap_or(0.0);
+    let all = quantities.into_iter().enumerate().filter(|(_, name)| is_known(name));
+    Ok(all.map(|(at, name)| seconds(name, middle(at))).collect())
+}
+
+/// The times of a call (s): the call, until the first and the last child run, until all could run, the children's own
+/// part, what follows, the rest.
+type Call = [f64; 7];
+
+/// A line for each call; a line that is still being written has no end yet and does not count.
+fn read(text: &str) -> Result<Vec<Call>, Failure> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let call = |line: &str| read_call(line).ok_or_else(|| wrong(format!("the times of a call cannot be read: {line}")));
+    whole.lines().map(call).collect()
+}
+
+fn read_call(line: &str) -> Option<Call> {
+    let times: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let ([call, end], children) = times.split_first_chunk()?;
+    let (children, rest) = children.as_chunks::<4>();
+    let is_right = |[run, _, main, initialised]: &[u64; 4]| call <= run && run <= main && main <= initialised;
+    if !rest.is_empty() || !children.iter().all(is_right) {
+        return None;
+    }
+    let since = |later: u64, earlier: u64| later.saturating_sub(earlier) as f64 / 1e9;
+    let runs = || children.iter().map(|[run, ..]| *run);
+    let last = runs().max()?;
+    let initialised = children.iter().map(|[.., initialised]| *initialised).max()?;
+    // The parents may return while a child is still on its way out of MPI_Init.
+    let after_s = since(*end, initialised);
+    // The kernel's account of the wait may be wrong by a tick of its clock, and then lead to before the call.
+    let ready_s = since(children.iter().map(|[run, waited, ..]| run.saturating_sub(*waited)).max()?, *call);
+    let last_s = since(last, *call);
+    Some([
+        since(*end, *call),
+        since(runs().min()?, *call),
+        last_s,
+        ready_s,
+        since(initialised, last),
+        after_s,
+        last_s + after_s,
+    ])
+}
+
+/// What was seen of a job with many calls.
+#[derive(Default)]
+struct Seen {
+    calls: Vec<Call>,
+    /// The memory of the launcher's processes after so many calls.
+    readings: Vec<(usize, u64)>,
+}
+
+impl Seen {
+    /// Runs the job and reads its launcher's memory until it ends. A moment at which a child is being started shows
+    /// more, so the least of several readings counts.
+    fn watch(&mut self, bench: &Bench, contestant: &Contestant, job: Job) -> Result<(), Failure> {
+        let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+        let ranks = [&contestant.program, &bench.scratch.program(Program::FromExec)]
+            .map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
+        let command = bench.command(argv(bench, contestant, job, &stamps), limit(bench, job));
+        let mut running = command.start(&bench.interrupt)?;
+        loop {
+            let ended = running.ends_within(READING_PAUSE);
+            self.calls = read(&fs::read_to_string(&stamps).map_err(wrong)?)?;
+            if ended? {
+                running.finish()?;
+                break;
+            }
+            self.readings.extend(memory_below(running.pid(), &ranks).map(|bytes| (self.calls.len(), bytes)));
+        }
+        match self.calls.len() == job.calls as usize {
+            true => Ok(()),
+            false => Err(wrong(format!("{} of {} calls", self.calls.len(), job.calls))),
+        }
+    }
+
+    /// A value for each part of the job; the part is the round.
+    fn add(&self, bench: &Bench, case: &Json, contestant: &str, ended: Result<(), Failure>) {
+        let part_of = |call: usize| call * PARTS / self.calls.len().max(1);
+        for part in 0..PARTS {
+            let calls = self.calls.iter().enumerate().filter(|(at, _)| part_of(*at) == part).map(|(_, call)| call[0]);
+            let memory =
+                self.readings.iter().filter(|(calls, _)| part_of(*calls) == part).map(|(_, bytes)| *bytes).min();
+            let call = median(&calls.collect::<Vec<_>>()).map(|call| seconds("call", call));
+            let measures = call.into_iter().chain(memory.map(|memory| bytes("memory", memory as f64))).collect();
+            bench.add(case, contestant, part as i64, Ok(measures));
+        }
+        if let Err(failure) = ended
+            && failure != Failure::Interrupted
+        {
+            bench.add(case, contestant, PARTS as i64, Err(failure));
+        }
+    }
+}
+
+/// The memory of the launcher's processes, which run neither the MPI program nor what starts it; `None` if one of them
+/// has ended meanwhile.
+fn memory_below(launcher: Pid, ranks: &[PathBuf]) -> Option<u64> {
+    let exe = |pid: Pid| fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero()));
+    let is_rank = |exe: &Path| ranks.iter().any(|rank| rank == exe);
+    let all = [launcher].into_iter().chain(leftovers::descendants_of(launcher));
+    // A process that has ended and was not waited for has no program and no memory.
+    let ours = all.filter(|pid| exe(*pid).is_ok_and(|exe| !is_rank(&exe)));
+    ours.map(|pid| memory::private_bytes(pid).ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_split_at_its_children() {
+        let text = "1000 9000 2000 500 3000 5000 4000 0 4500 6000\n1000 90";
+        let [call] = read(text).unwrap()[..] else { panic!() };
+        assert_eq!(call.map(|s| (s * 1e9).round()), [8000.0, 1000.0, 3000.0, 3000.0, 2000.0, 3000.0, 6000.0]);
+        assert!(read("1000 9000 2000 0 1500 5000\n").is_err() && read("1000\n").is_err());
+    }
+}

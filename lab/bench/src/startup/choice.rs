@@ -1,0 +1,96 @@
+//! What jobs and exchanges are run, chosen by the flags that benchmarks of exchanges have in common.
+use serde_json::{Value as Json, json};
+use wireup_flags::{Error, Flag, Line, Value};
+
+use super::scheme::{Lengths, SCHEMES, Scheme};
+use crate::flags::together;
+use crate::layout::{JOB_SIZE_MAX, Layout};
+
+pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes. Default: 16,64,256,1024,4096,8192,16384.");
+pub const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node; nodes are virtual.").or("16");
+pub const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "N", "Length of a value.").or("18");
+pub const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");
+pub const SCHEME: Flag = Flag::value(
+    &["--scheme"],
+    "A,B,..",
+    "Only these: text-fence text-get-2 text-get-all fence fence-get-2 fence-get-all ifence allgather-copy allgather \
+     iallgather-copy iallgather ring.",
+);
+
+/// The capacity of the client (bytes).
+const VALUE_LEN_MAX: u32 = 1024;
+const KEY_LEN_MAX: u32 = 15;
+
+/// What jobs and exchanges are run.
+pub struct Choice {
+    pub layouts: Vec<Layout>,
+    ppn: u32,
+    /// All if empty.
+    pub schemes: Vec<Scheme>,
+    pub lengths: Lengths,
+}
+
+impl Choice {
+    /// `ranks` are the job sizes if the line has none.
+    ///
+    /// # Errors
+    /// The line is wrong.
+    pub fn read(line: &Line, ranks: &[u32]) -> Result<Choice, Error> {
+        let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
+        let lengths = Lengths {
+            value: line.one(VALUE_BYTES, |value| value.number_in(8, VALUE_LEN_MAX))?,
+            key: line.one(KEY_BYTES, key_bytes)?,
+        };
+        let schemes = line.last(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?.unwrap_or_default();
+        let ppn = line.one(PPN, Value::at_least_one)?;
+        let mut choice = Choice { layouts: Vec::new(), ppn, schemes, lengths };
+        choice.layouts = choice.layouts(line.last(RANKS, sizes)?.unwrap_or_else(|| ranks.to_vec()))?;
+        Ok(choice)
+    }
+
+    /// Jobs of these sizes, which must fill their nodes.
+    ///
+    /// # Errors
+    /// One does not.
+    pub fn layouts(&self, sizes: Vec<u32>) -> Result<Vec<Layout>, Error> {
+        match sizes.iter().find(|size| *size % self.ppn.min(**size) != 0) {
+            Some(ranks) => {
+                together(format!("{ranks} ranks do not fill a whole number of nodes with {} each", self.ppn))
+            }
+            None => Ok(sizes.into_iter().map(|size| Layout::of(size, self.ppn)).collect()),
+        }
+    }
+
+    pub fn jobs(&self, exchanges: Vec<String>) -> Vec<(Layout, String)> {
+        let with = |layout: &Layout| exchanges.iter().map(|exchange| (*layout, exchange.clone())).collect::<Vec<_>>();
+        self.layouts.iter().flat_map(with).collect()
+    }
+
+    pub fn case(&self, part: &str, layout: Layout) -> Json {
+        case(part, layout, self.lengths)
+    }
+
+    /// The chosen ones of these schemes that can be run in such a job.
+    pub fn fitting<'a>(&'a self, schemes: &'a [Scheme], layout: Layout) -> impl Iterator<Item = Scheme> + 'a {
+        let is_wanted = |scheme: &Scheme| self.schemes.is_empty() || self.schemes.contains(scheme);
+        let fits = move |scheme: &Scheme| scheme.fits(layout.job_size(), self.lengths.value);
+        schemes.iter().copied().filter(move |scheme| is_wanted(scheme) && fits(scheme))
+    }
+}
+
+pub fn case(part: &str, layout: Layout, Lengths { value, key }: Lengths) -> Json {
+    let Layout { node_count, ppn } = layout;
+    json!({
+        "part": part, "ranks": layout.job_size(), "nodes": node_count, "ppn": ppn, "value-bytes": value, "key-bytes": key,
+    })
+}
+
+/// A rank has at most five digits.
+fn key_bytes(value: &Value) -> Result<u32, Error> {
+    let len = value.number_in(0, KEY_LEN_MAX).ok().filter(|len| *len == 0 || *len >= 5);
+    len.ok_or_else(|| value.refused(format!("expected 0, or 5 to {KEY_LEN_MAX}")))
+}
+
+pub fn sizes(value: &Value) -> Result<Vec<u32>, Error> {
+    value.list(|size| size.number_in(1, JOB_SIZE_MAX))
+}

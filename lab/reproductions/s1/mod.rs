@@ -1,0 +1,202 @@
+//! S1: the initialisation of a middleware with every scheme (figure 10) and of a real MPI, split into exchange and rest
+//! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12).
+//!
+//! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking
+//! scheme its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when
+//! the application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores.
+pub mod slow_shell;
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use wireup_bench::bench::{Bench, Problem, Turn};
+use wireup_bench::command::{Failure, wrong};
+use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use wireup_bench::layout::Layout;
+use wireup_bench::programs::Program;
+use wireup_bench::samples::{Measures, median, seconds, value_of};
+use wireup_bench::stamps;
+use wireup_bench::startup::job::{self, Job, Launch, with_job};
+use wireup_bench::startup::scheme::{Scheme, Step, Work, default_rounds, named};
+use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
+use wireup_flags::{Command, Flag, Section, Value, Words};
+
+const RANKS_HERE: Flag = Flag { help: "Job sizes. Default: 16,64,256,1024,4096,16384.", ..RANKS };
+const INIT_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: schemes, mpi.").or("schemes,mpi");
+const OVERLAP_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: sleep, spin.").or("sleep,spin");
+const WORK_MS: Flag = Flag::value(&["--work-ms"], "N", "Local work of each rank, asleep.").or("20");
+const DELAY_MS: Flag =
+    Flag::value(&["--delay-ms"], "N", "Delay of the links between agents while the clients spin; 0: none.").or("10");
+const MPI_RANKS: Flag =
+    Flag::value(&["--mpi-ranks"], "A,B,..", "Job sizes of the MPI program, 4 ranks a node.").or("8,16,32,64,128");
+const MPI_PROGRAM: Flag = Flag::value(&["--mpi-program"], "PATH", "An MPI program that does init, barrier, finalize.")
+    .or("target/programs/mpich5/initfin");
+const JOBS: [Flag; 7] = [RANKS_HERE, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT];
+
+pub const INIT: Command = Command {
+    name: "reproduce init",
+    purpose: "time the initialisation of a middleware that uses startup exchanges, and of a real MPI",
+    intro: "",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Jobs", flags: &JOBS },
+        Section { title: "Parts", flags: &[INIT_PARTS, WORK_MS, MPI_RANKS, MPI_PROGRAM] },
+        Section { title: "Exchanges", flags: &[SCHEME, VALUE_BYTES, KEY_BYTES] },
+        RESULTS,
+    ],
+    end: "",
+};
+
+pub const OVERLAP: Command = Command {
+    name: "reproduce overlap",
+    purpose: "measure how much of a startup exchange hides behind other work",
+    intro: "
+Every round has the blocking exchange; work alone, as long as that exchange has taken; the start of the same exchange, the
+same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Jobs", flags: &JOBS },
+        Section { title: "Parts", flags: &[OVERLAP_PARTS, DELAY_MS] },
+        Section { title: "Exchanges", flags: &[SCHEME, VALUE_BYTES, KEY_BYTES] },
+        RESULTS,
+    ],
+    end: "",
+};
+
+const RANKS_DEFAULT: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
+const SCHEMES: [&str; 8] =
+    ["text-fence", "text-get-2", "text-get-all", "fence", "fence-get-2", "allgather", "ifence", "iallgather"];
+/// Ranks per node of a real MPI: few, so that there are several nodes; on a single node MPICH exchanges nothing.
+const MPI_PPN: u32 = 4;
+/// Starting an MPI rank costs some 10 ms of CPU time.
+const MPI_ROUNDS: u32 = 3;
+/// The operations that may be overlapped, each with its blocking form.
+const PAIRS: [(&str, &str); 2] = [("ifence", "fence"), ("iallgather", "allgather")];
+/// Rounds that determine the length of the work (chosen).
+const TRIALS: u32 = 3;
+
+pub fn init(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    let choice = Choice::read(line, &RANKS_DEFAULT)?;
+    let work = Work::Sleep(Duration::from_millis(line.one(WORK_MS, Value::number)?.into()));
+    let parts = ["schemes", "mpi"].map(|part| (part, part));
+    let parts = line.one(INIT_PARTS, |value| value.list(|part| part.choice(&parts)))?;
+    let mpi_ranks = line.one(MPI_RANKS, sizes)?;
+    let layouts = if parts.contains(&"schemes") { &choice.layouts[..] } else { &[] };
+    for &layout in layouts {
+        let case = choice.case("init", layout);
+        let turn = |contestant: &str, rounds, what: Step| Turn {
+            contestant: contestant.to_owned(),
+            case: case.clone(),
+            rounds,
+            what,
+        };
+        let rounds = bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size()));
+        let mut turns = vec![turn("work", rounds, Step::work_alone(work, choice.lengths))];
+        turns.extend(choice.fitting(&SCHEMES.map(named), layout).map(|scheme| {
+            let step = Step::exchange(scheme, choice.lengths).with_work(work);
+            turn(scheme.name, scheme.rounds(layout.job_size(), bench.rounds), step)
+        }));
+        job::turns(bench, &Launch::new(bench, layout)?, &case, &turns);
+    }
+    let program = std::path::absolute(line.one(MPI_PROGRAM, Value::path)?)?;
+    if parts.contains(&"mpi") && !program.exists() {
+        bench.absent("mpi", format!("no {}: see --mpi-program", program.display()));
+    } else if parts.contains(&"mpi") {
+        let turn = |ranks: &u32| {
+            let layout = Layout::of(*ranks, MPI_PPN);
+            let case = json!({ "part": "mpi", "ranks": ranks, "nodes": layout.node_count, "ppn": layout.ppn });
+            Turn { contestant: "mpi".into(), case, rounds: bench.rounds.unwrap_or(MPI_ROUNDS), what: layout }
+        };
+        let turns: Vec<Turn<Layout>> = mpi_ranks.iter().map(turn).collect();
+        let launch = Launch::new(bench, turns.first().map_or(Layout::of(1, 1), |turn| turn.what))?;
+        bench.turns(&turns, |layout, _| real_mpi(bench, &Launch { layout: *layout, ..launch.clone() }, &program));
+    }
+    Ok(())
+}
+
+/// `programs/mpi_shim.c` is loaded into the MPI program and measures MPI_Init and the communication with the PMI server
+/// in it on every rank; medians over the ranks.
+fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result<Measures, Failure> {
+    let file = bench.scratch.empty_file("mpi-stamps").map_err(wrong)?;
+    let launch = launch.clone().with([
+        format!("--env=LD_PRELOAD={}", bench.scratch.program(Program::MpiShim).display()),
+        format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
+    ]);
+    let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
+    let lines = stamps::lines(&fs::read_to_string(file).map_err(wrong)?, 3, launch.layout.job_size())?;
+    let middle = |at: usize| median(&lines.iter().map(|line| line[at] as f64 / 1e9).collect::<Vec<_>>()).unwrap_or(0.0);
+    measures.extend([seconds("mpi-init", middle(1)), seconds("mpi-exchange", middle(2))]);
+    Ok(measures)
+}
+
+pub fn overlap(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    let choice = Choice::read(line, &RANKS_DEFAULT)?;
+    let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
+    let parts = ["sleep", "spin"].map(|part| (part, part));
+    for part in line.one(OVERLAP_PARTS, |value| value.list(|part| part.choice(&parts)))? {
+        if part == "sleep" {
+            for &layout in &choice.layouts {
+                hide(bench, &choice, "sleep", Launch::new(bench, layout)?)?;
+            }
+            continue;
+        }
+        // Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if
+        // the links are slow, without them.
+        let cores = bench.machine.cpus as u32;
+        let node_count = if delay.is_zero() { (cores / 2).max(2) } else { cores.max(2) };
+        let mut launch = Launch::new(bench, Layout { node_count, ppn: 1 })?;
+        if !delay.is_zero() {
+            let slow = (1..node_count).map(|node| format!(",slow{node}")).collect::<String>();
+            let shell = format!("{} {} {}", bench.own_program()?.display(), slow_shell::WORD, delay.as_nanos());
+            // All frames pass the links of the tree, which are the slow ones.
+            launch.nodes = Some(vec![
+                format!("--hosts=localhost{slow}"),
+                "--ppn=1".into(),
+                format!("--remote-shell={shell}"),
+                "--agent-transport=tree".into(),
+            ]);
+        }
+        hide(bench, &choice, "spin", launch)?;
+    }
+    Ok(())
+}
+
+fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) -> Result<(), Problem> {
+    let case = choice.case(kind, launch.layout);
+    let rounds = bench.rounds.unwrap_or_else(|| default_rounds(launch.layout.job_size()));
+    let is_wanted = |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
+    for (later, blocking) in PAIRS.into_iter().filter(|(later, _)| is_wanted(later)) {
+        let names = [blocking.to_owned(), format!("{kind} for {later}"), format!("{later}+{kind}")];
+        let turns: Vec<Turn<usize>> =
+            (0..).zip(names).map(|(what, contestant)| Turn { contestant, case: case.clone(), rounds, what }).collect();
+        if bench.lists(&turns) || bench.interrupt.is_set() {
+            continue;
+        }
+        let ran = with_job(bench, &launch, |job| {
+            let steps = steps(choice, job, kind, named(later), named(blocking))?;
+            bench.turns(&turns, |at, _| job.step(&steps[*at]));
+            Ok(())
+        });
+        if let Err(failure) = ran {
+            bench.fail_all(&turns, &failure);
+        }
+    }
+    Ok(())
+}
+
+/// The blocking exchange, work alone, both at the same time. Measures how long the blocking exchange takes, so that the
+/// work takes as long.
+fn steps(choice: &Choice, job: &mut Job, kind: &str, later: Scheme, blocking: Scheme) -> Result<[Step; 3], Failure> {
+    let blocking = Step::exchange(blocking, choice.lengths);
+    let mut longest: f64 = 0.0;
+    for _ in 0..TRIALS {
+        longest = longest.max(value_of(&job.step(&blocking)?, "whole").unwrap_or(0.0));
+    }
+    let time = Duration::from_secs_f64(longest);
+    let work = if kind == "sleep" { Work::Sleep(time) } else { Work::Spin(time) };
+    Ok([blocking, Step::work_alone(work, choice.lengths), Step::exchange(later, choice.lengths).with_work(work)])
+}

@@ -1,0 +1,241 @@
+//! A rank of a job: goes through the phases of its column, and prints how long each took.
+//!
+//! ```text
+//!   measured COLUMN RANK LAUNCH RING GROUP ADDRESSES CONNECT END       durations, and the clock at the end (ns); - for a phase it lacks
+//! ```
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
+use wireup_capi::job::Job;
+use wireup_capi::net::now_ns;
+use wireup_capi::job_slot::JobSlot;
+
+use super::column::Column;
+use crate::s4::sockets::{self, Half};
+use crate::s4::values::{self, VALUE_LEN};
+
+/// The first argument of such a process.
+pub const WORD: &str = "steps-rank";
+/// Values of one pair: its text has twelve digits for each, and at most 1,024 characters.
+const CHUNK: usize = 80;
+/// The tag of the messages for which connections are made on demand.
+const TAG: u32 = 7;
+/// Nobody waits longer for a message (ms).
+const WAIT_MS_MAX: i32 = 300_000;
+
+static JOB: JobSlot<()> = JobSlot::new();
+
+/// Runs a rank; `args` are those after the word: its column, the clock at the start of the job, how many others it has
+/// a message for.
+pub fn main(args: &[OsString]) -> u8 {
+    match run(args) {
+        Ok(line) => {
+            println!("{line}");
+            0
+        }
+        Err(problem) => {
+            eprintln!("wireup-reproduce steps: {problem}");
+            1
+        }
+    }
+}
+
+/// Whom a rank sends a message on demand: others across the job, which are not its neighbours in the graph.
+fn partners(size: u32, count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(move |number| size / 2 + 1 + 2 * number)
+}
+
+/// Each rank has an address of its own: one address has not enough ports for all pairs.
+fn own_address(rank: u32) -> Ipv4Addr {
+    let [_, _, high, low] = (rank + 1).to_be_bytes();
+    Ipv4Addr::new(127, 1, high, low)
+}
+
+fn shown(problem: impl std::fmt::Debug) -> String {
+    format!("{problem:?}")
+}
+
+fn run(args: &[OsString]) -> Result<String, String> {
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let own = "wireup-reproduce steps starts these processes itself";
+    let &[column, begin, count] = &words[..] else { return Err(own.into()) };
+    let column = Column::of(column).ok_or(own)?;
+    let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
+    more_descriptors()?;
+    let mut job = Job::join(&JOB).map_err(shown)?;
+    let joined = now_ns();
+    let rank = job.rank;
+    let (timed, job) = match column {
+        Column::Baseline | Column::Staged => {
+            let timed = by_pairs(&mut job, joined)?;
+            // Nobody leaves before all are connected.
+            let fence = job.start_fence();
+            job.finish(fence).map_err(shown)?;
+            (timed, job)
+        }
+        Column::Groups => by_groups(job, Start::Allgather, None)?,
+        Column::Ring => by_groups(job, Start::Ring, None)?,
+        Column::OnDemand => by_groups(job, Start::Ring, Some(count))?,
+    };
+    let Timed { phases, end, connected } = timed;
+    connected.into_iter().for_each(sockets::close);
+    JOB.leave(job.with).map_err(shown)?;
+    let told = |phase: Option<u64>| phase.map_or("-".to_owned(), |ns| ns.to_string());
+    let phases: Vec<String> = phases.into_iter().map(told).collect();
+    Ok(format!("measured {} {rank} {} {} {end}", column.name(), joined - begin, phases.join(" ")))
+}
+
+struct Timed {
+    /// Ring, group, address exchange, connect (ns).
+    phases: [Option<u64>; 4],
+    end: u64,
+    connected: Vec<OwnedFd>,
+}
+
+fn more_descriptors() -> Result<(), String> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).map_err(shown)
+}
+
+/// The sockets for all others, and the values for them, with an empty one for the rank itself.
+fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
+    let others = (0..size).filter(|peer| *peer != rank);
+    let (halves, made) = sockets::make_all(own_address(rank), others.map(|peer| rank < peer)).map_err(text)?;
+    let mut rows: Vec<Vec<u8>> = made.into_iter().map(|value| values::encode([value])).collect();
+    rows.insert(rank as usize, vec![0; VALUE_LEN]);
+    Ok((halves, rows))
+}
+
+/// Connects to all; `rows` are the values that others have for this rank, and one for itself.
+fn connect_all(rank: u32, halves: Vec<Half>, mut rows: Vec<Vec<u8>>) -> Result<Vec<OwnedFd>, String> {
+    rows.remove(rank as usize);
+    let peers: Vec<SocketAddrV4> = values::decode(&rows.concat()).ok_or("not values of sockets")?;
+    if peers.len() != halves.len() {
+        return Err(format!("{} values, not {}", peers.len(), halves.len()));
+    }
+    // The launcher ends ranks itself, so there is nothing else to watch.
+    let (watched, _other) = UnixStream::pair().map_err(text)?;
+    sockets::connect_all(halves, &peers, &watched).map_err(text)
+}
+
+fn text(problem: impl Display) -> String {
+    problem.to_string()
+}
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_chunks::<2>() else { return None };
+    pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+fn key(rank: u32, chunk: usize) -> Vec<u8> {
+    format!("steps-{rank}-{chunk}").into_bytes()
+}
+
+/// The value for `peer` in a chunk of another rank's values.
+fn of_chunk(chunk: &[u8], peer: usize) -> Option<Vec<u8>> {
+    let at = peer % CHUNK * VALUE_LEN * 2;
+    unhex(chunk.get(at..at + VALUE_LEN * 2)?)
+}
+
+/// Put, fence, and a get for each other rank.
+fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
+    let (rank, size) = (job.rank, job.size);
+    let (halves, rows) = sockets_for_all(rank, size)?;
+    for (number, chunk) in rows.chunks(CHUNK).enumerate() {
+        job.put(&key(rank, number), &hex(&chunk.concat())).map_err(shown)?;
+    }
+    let fence = job.start_fence();
+    job.finish(fence).map_err(shown)?;
+    let mut theirs = Vec::new();
+    for peer in 0..size {
+        let mut row = (peer == rank).then(|| vec![0; VALUE_LEN]);
+        if row.is_none() {
+            let wanted = key(peer, rank as usize / CHUNK);
+            let mut take = |value: &[u8]| row = of_chunk(value, rank as usize);
+            job.get(b"", peer as i32, &wanted, &mut take).map_err(shown)?;
+        }
+        theirs.push(row.ok_or_else(|| format!("rank {peer} has put no value for rank {rank}"))?);
+    }
+    let known = now_ns();
+    let connected = connect_all(rank, halves, theirs)?;
+    let end = now_ns();
+    Ok(Timed { phases: [None, None, Some(known - joined), Some(end - known)], end, connected })
+}
+
+/// The ranks' own network; then an alltoall and a connection to each, or messages to some.
+fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, Job), String> {
+    let (rank, size) = (job.rank, job.size);
+    let mut context = Context::new(job, Some(Engine::Peers), start, Transport::Tcp).map_err(shown)?;
+    let (made, world) = (context.phases(), context.world());
+    let begin = now_ns();
+    let (known, end, connected) = match on_demand {
+        None => {
+            let (halves, rows) = sockets_for_all(rank, size)?;
+            let request = context.start(world, Operation::Alltoall(rows)).map_err(shown)?;
+            let Done::Rows(theirs) = context.wait(&request, WAIT_MS_MAX).map_err(shown)? else {
+                return Err("an alltoall without rows".into());
+            };
+            let known = now_ns();
+            let connected = connect_all(rank, halves, theirs)?;
+            (Some(known), now_ns(), connected)
+        }
+        Some(count) => {
+            talk(&mut context, world, count)?;
+            (None, now_ns(), Vec::new())
+        }
+    };
+    let request = context.start(world, Operation::Barrier).map_err(shown)?;
+    context.wait(&request, WAIT_MS_MAX).map_err(shown)?;
+    let addresses = known.map(|known| known - begin);
+    let phases = [Some(made.ring_ns), Some(made.group_ns), addresses, Some(end - known.unwrap_or(begin))];
+    Ok((Timed { phases, end, connected }, context.leave()))
+}
+
+/// A message to and from each partner.
+fn talk(context: &mut Context, world: Group, count: u32) -> Result<(), String> {
+    let Group { rank, size, .. } = world;
+    for distance in partners(size, count) {
+        let (to, from) = ((rank + distance) % size, (rank + size - distance % size) % size);
+        let sent = context.send(world, to, TAG, &rank.to_le_bytes()).map_err(shown)?;
+        let received = context.receive(world, from, TAG).map_err(shown)?;
+        match context.wait(&received, WAIT_MS_MAX).map_err(shown)? {
+            Done::Bytes(bytes) if bytes == from.to_le_bytes() => {}
+            other => return Err(format!("{other:?} from rank {from}")),
+        }
+        context.wait(&sent, WAIT_MS_MAX).map_err(shown)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_in_their_chunk() {
+        let row: Vec<Vec<u8>> = (0..200u8).map(|peer| vec![peer; VALUE_LEN]).collect();
+        for peer in [0, 79, 80, 199] {
+            let chunk = hex(&row.chunks(CHUNK).nth(peer / CHUNK).unwrap().concat());
+            assert!(chunk.len() <= 1024);
+            assert_eq!(of_chunk(&chunk, peer), Some(row[peer].clone()));
+        }
+        assert_eq!(of_chunk(b"00", 1), None);
+    }
+
+    #[test]
+    fn addresses_differ_and_partners_are_not_the_rank_itself() {
+        assert_eq!((own_address(0), own_address(1023)), (Ipv4Addr::new(127, 1, 0, 1), Ipv4Addr::new(127, 1, 4, 0)));
+        for size in [4, 8, 64, 1024] {
+            assert!(partners(size, 2).all(|distance| distance % size != 0), "{size}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `wireup-reproduce` with few rounds: all values are there, and those that can be known are right. Times are not
+//! checked.
+
+#[path = "../../bench/tests/bench/results.rs"]
+mod results;
+
+use results::{Lines, Results};
+use wireup_e2e::libraries::folder;
+use wireup_e2e::peers::program;
+use wireup_e2e::{Run, machines, programs};
+use xtask::programs::Flavour;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
+const SCHEMES: [&str; 5] = ["original", "ssh-dr", "ssh-bc", "mpd-bc", "hypercube"];
+
+/// Of wireup's ranks on this machine.
+fn reproduce(name: &str, words: &str) -> Lines {
+    let results = Results::of(name);
+    let library = folder().join(xtask::libraries::file("pmi2"));
+    let library = if words.starts_with("steps") { String::new() } else { format!("--library {}", library.display()) };
+    let words = format!("{words} --wireup {} {library} {}", programs::wireup().display(), results.json());
+    Run::tool(PROGRAM, words.split_whitespace()).succeed();
+    results.lines()
+}
+
+/// Every scheme connects the processes after they were started, and has sent something.
+fn expect_s4(lines: &Lines, size: u32) {
+    let case = format!("processes={size},hosts=4");
+    lines.expect(&SCHEMES, &case, &["connected", "initiated", "exchange-max", "connecting-max", "star-messages"]);
+    for scheme in SCHEMES {
+        assert!(lines.value(scheme, &case, "initiated") < lines.value(scheme, &case, "connected"));
+    }
+}
+
+#[test]
+fn s4_connects_all_processes_by_every_scheme() {
+    let results = Results::of("s4");
+    let shell = results.shell("shift\nexec /bin/sh -c \"$*\"");
+    let hosts = "--hosts 127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4";
+    let folder = results.0.display();
+    let words =
+        format!("s4 {hosts} --remote-shell {shell} --shared {folder} --processes 2,4,8 --rounds 1 {}", results.json());
+    Run::tool(PROGRAM, words.split_whitespace()).succeed();
+    let lines = results.lines();
+    [2, 4, 8].into_iter().for_each(|size| expect_s4(&lines, size));
+    // Four secrets of 16 bytes, three values of 6 bytes from each, and twelve to each; eight bytes of header for each
+    // message.
+    let bytes = 4 * (8 + 16) + 4 * (8 + 3 * 6) + 4 * (8 + 12 * 6);
+    assert_eq!(lines.value("original", "processes=4", "star-bytes"), f64::from(bytes));
+    assert_eq!(lines.value("original", "processes=4", "star-messages"), 12.0);
+}
+
+#[test]
+fn s4_uses_real_ssh() {
+    let Some(machines) = machines::four() else { return };
+    let results = Results::of("s4-ssh");
+    let folder = results.0.display();
+    let words = format!("--hosts n0,n1,n2,n3 --processes 4 --rounds 1 --shared {folder} {}", results.json());
+    machines.shell(&format!("{PROGRAM} s4 {words}")).succeed();
+    expect_s4(&results.lines(), 4);
+}
+
+#[test]
+fn s4_fails_if_it_has_measured_nothing() {
+    let results = Results::of("s4-nothing");
+    let shell = results.shell("echo no such host >&2; exit 255");
+    let folder = results.0.display();
+    let words = format!(
+        "s4 --hosts 127.0.0.1 --remote-shell {shell} --shared {folder} --processes 2 --rounds 1 --scheme original"
+    );
+    let outcome = Run::tool(PROGRAM, words.split_whitespace()).finish();
+    assert_eq!(outcome.code(), 125, "{outcome}");
+    let said = outcome.out();
+    assert!(said.contains("the remote shell of process 0 has ended") && said.contains("no such host"), "{outcome}");
+    let outcome = Run::tool(PROGRAM, words.replace("original", "mpd-bc").split_whitespace()).finish();
+    assert_eq!(outcome.code(), 125, "{outcome}");
+    assert!(outcome.err().contains("standing agents: no such host"), "{outcome}");
+}
+
+#[test]
+fn steps_have_every_phase_of_every_column() {
+    let lines = reproduce("steps", "steps --ranks 8,12 --ppn 4 --connect-max 8 --rounds 1");
+    let all = ["launch", "pmi-ring", "group", "address-exchange", "connect", "total"];
+    for (column, without) in [
+        ("baseline", &["pmi-ring", "group"][..]),
+        ("staged", &["pmi-ring", "group"]),
+        ("groups", &[]),
+        ("pmix-ring", &[]),
+        ("on-demand", &["address-exchange"]),
+    ] {
+        for (phase, ranks) in all.iter().flat_map(|phase| [8, 12].map(|ranks| (phase, ranks))) {
+            let values = lines.values(column, &format!("ranks={ranks},ppn=4"), phase);
+            // Twelve ranks are more than are connected to all others.
+            let is_there = !without.contains(phase) && (ranks == 8 || column == "on-demand");
+            assert!(
+                values.len() == usize::from(is_there) && values.iter().all(|value| *value > 0.0),
+                "{column} {ranks} {phase}"
+            );
+        }
+    }
+}
+
+#[test]
+fn groups_of_real_ranks_cost_what_the_simulator_says() {
+    let lines = reproduce("groups", "groups --ranks 6,8 --ppn 2 --rounds 1 --repeat 2 --part groups --simulated 6");
+    for name in ["bcast", "shift", "allreduce", "allgather", "alltoall", "split", "locate", "barrier", "build"] {
+        let name = format!("group-{name}");
+        for ranks in [6, 8] {
+            assert_eq!(lines.value(&name, &format!("part=groups,ranks={ranks}"), "disagreeing"), 0.0, "{name}");
+        }
+        // The same code in another program.
+        for quantity in ["rounds", "messages-all"] {
+            let [real, simulated] = ["groups", "groups simulated"]
+                .map(|part| lines.value(&name, &format!("part={part},ranks=6"), quantity));
+            assert!(real == simulated && real > 0.0, "{name} {quantity}: {real} {simulated}");
+        }
+    }
+    assert_eq!(lines.value("group-barrier", "part=groups,ranks=8", "sent"), 3.0 * 17.0);
+}
+
+#[test]
+fn ranks_that_talk_to_few_hold_fewer_connections_than_those_that_talk_to_all() {
+    let lines = reproduce("connections", "groups --ranks 16 --ppn 4 --part connections");
+    let of = |name: &str, quantity| lines.value(name, "part=connections,ranks=16", quantity);
+    assert_eq!((of("talk-to-all", "connections"), of("talk-to-all", "connections-all")), (15.0, 120.0));
+    assert!(of("graph-alone", "connections-all") < of("talk-log2", "connections-all"));
+    assert!(of("talk-log2", "connections-all") <= 120.0 && of("talk-log2", "client-memory") > 0.0);
+    let simulated = |quantity| lines.value("talk-log2", "part=connections simulated,ranks=16384", quantity);
+    assert!(simulated("connections") < 200.0 && simulated("node-different") < simulated("node-addresses"));
+}
+
+#[test]
+fn init_has_every_scheme_and_a_real_mpi() {
+    let lines = reproduce("init", "init --ranks 8 --ppn 4 --rounds 1 --work-ms 1 --part schemes");
+    for scheme in ["work", "text-fence", "fence-get-2", "allgather", "ifence", "iallgather"] {
+        assert!(lines.value(scheme, "part=init,ranks=8", "ready") >= 1e-3, "{scheme}");
+    }
+    let Some(mpi) = program(Flavour::Mpich5, "initfin") else { return };
+    let words = format!("init --part mpi --mpi-ranks 8 --rounds 1 --mpi-program {}", mpi.display());
+    let lines = reproduce("init-mpi", &words);
+    let of = |quantity| lines.value("mpi", "part=mpi,ranks=8", quantity);
+    assert!(0.0 < of("mpi-exchange") && of("mpi-exchange") < of("mpi-init"));
+}
+
+#[test]
+fn overlap_has_sleeping_and_spinning_ranks() {
+    let lines = reproduce("overlap", "overlap --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
+    for (later, blocking) in [("ifence", "fence"), ("iallgather", "allgather")] {
+        let names = [blocking.to_owned(), format!("sleep for {later}"), format!("{later}+sleep")];
+        names.iter().for_each(|name| lines.expect(&[name], "part=sleep,ranks=8", &["rank", "whole"]));
+    }
+    // Up and down over one link that delays every frame by 2 ms; the time starts when the last rank enters.
+    assert!(lines.value("fence", "part=spin", "time") >= 2e-3);
+}
