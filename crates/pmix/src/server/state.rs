@@ -118,7 +118,7 @@ pub struct Query {
     /// Keys not answered yet; the last one is next.
     pub open: Vec<CString>,
     pub found: Infos,
-    /// Some key was unknown.
+    /// Whether some key was unknown.
     pub missed: bool,
 }
 

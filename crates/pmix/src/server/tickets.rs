@@ -1,4 +1,4 @@
-//! Requests of other nodes for data of ranks of this node, until they are answered.
+//! Keeps the requests of other nodes for data of ranks of this node until they are answered.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
@@ -11,17 +11,17 @@ pub const OPEN_MAX: usize = wireup_wire::limits::PMIX_ASKS_MAX;
 /// Open requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// By a number of our own, which the library passes back as a pointer.
+    /// Open requests by a number of this process, which the library passes back as a pointer.
     pub open: HashMap<usize, Ticket>,
     next: usize,
-    /// Requests that wait for a key, by the time until which they do.
+    /// Requests that wait for a key, each with the time until which it waits.
     pub late: BTreeSet<(Instant, usize)>,
     /// Ranks of this node that will not commit any more.
     pub left: HashSet<Rank>,
 }
 
 pub struct Ticket {
-    /// The agent's number.
+    /// The agent's number for the request.
     pub request: u64,
     pub wanted: Wanted,
     pub state: State,
@@ -29,11 +29,11 @@ pub struct Ticket {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The library answers when the rank has committed anything.
+    /// The rank has not committed anything; the library answers when it has.
     Held,
-    /// The rank has committed, but not the key.
+    /// The rank has committed something, but not the wanted key.
     Late { until: Instant },
-    /// Whatever the library answers is the answer.
+    /// The library is asked for the data: whatever it answers is the answer.
     Fetched,
 }
 

@@ -1,4 +1,4 @@
-//! What upcalls share: how infos are read, and how an operation is confirmed.
+//! Reads infos and confirms operations, for all upcalls.
 
 use crate::read::{Read, View};
 use crate::server::state::{Callback, Server};
@@ -28,7 +28,7 @@ pub fn timeout_in(infos: View<'_>) -> Option<u32> {
 }
 
 /// # Safety
-/// Those of [`View::new`].
+/// The requirements of [`View::new`] hold.
 pub unsafe fn view<'a>(infos: *const PmixInfo, count: usize) -> View<'a> {
     // SAFETY: the caller guarantees it.
     unsafe { View::new(infos, count) }
