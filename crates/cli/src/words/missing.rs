@@ -225,8 +225,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
         Kind::NotLinked => format!(
-            "is the node up? Try \"{by_hand}\"; if {host} answers at once, check for a firewall between it and its parent; \
-             --interface chooses another network"
+            "is the node up? Try \"{by_hand}\"; if {host} answers at once, check for a firewall between it and its \
+             parent; --interface chooses another network"
         ),
         Kind::Busy => {
             "its sshd, or that of a jump host, refuses more simultaneous log-ins; raise MaxStartups in its sshd_config"

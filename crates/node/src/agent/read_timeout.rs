@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Longest wait for the next byte where a remote shell has called. The bytes follow directly behind the command; if the network has failed in between,
-/// sshd would hold the connection for hours.
+/// Longest wait for the next byte where a remote shell has called. The bytes follow directly behind the command; if the
+/// network has failed in between, sshd would hold the connection for hours.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub struct ReadTimeout<F> {
