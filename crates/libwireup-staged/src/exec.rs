@@ -42,7 +42,7 @@ interposed! {
 pub fn execute(command: Command<'_>) -> c_int {
     let mut plan = Plan::new();
     let start = plan.decide(HERE, command.path);
-    returned(plan.call(&start, command, real_execve))
+    returned(plan.call(&start, command, &mut real_execve))
 }
 
 interposed! {
@@ -85,8 +85,8 @@ pub fn search_and_execute(command: Command<'_>) -> c_int {
 fn execute_or_shell(command: Command<'_>) -> c_int {
     let mut plan = Plan::new();
     match plan.decide(HERE, command.path) {
-        start @ (Start::Same | Start::Path) => returned(plan.call(&start, command, real_execvpe)),
-        start => returned(plan.call(&start, command, real_execve)),
+        start @ (Start::Same | Start::Path) => returned(plan.call(&start, command, &mut real_execvpe)),
+        start => returned(plan.call(&start, command, &mut real_execve)),
     }
 }
 
@@ -133,7 +133,7 @@ interposed! {
         let mut plan = Plan::new();
         let start = if flags == 0 { plan.decide(folder, path) } else { Start::Same };
         if !matches!(start, Start::Same) {
-            return returned(plan.call(&start, Command { path, words, env }, real_execve));
+            return returned(plan.call(&start, Command { path, words, env }, &mut real_execve));
         }
         call_real!(execveat(
             folder => c_int,
@@ -177,7 +177,7 @@ impl Spawn {
     fn start(self, plan: &mut Plan, command: Command<'_>) -> c_int {
         let start = self.decide(plan, command.path);
         let Spawn { pid, actions, attributes } = self;
-        let spawn = |Command { path, words, env }: Command<'_>| {
+        let mut spawn = |Command { path, words, env }: Command<'_>| {
             call_real!(posix_spawn(
                 pid => *mut libc::pid_t,
                 path.as_ptr() => *const c_char,
@@ -187,7 +187,7 @@ impl Spawn {
                 env.as_ptr() => List,
             ) -> c_int, identity)
         };
-        plan.call(&start, command, spawn).unwrap_or_else(identity)
+        plan.call(&start, command, &mut spawn).unwrap_or_else(identity)
     }
 }
 

@@ -60,6 +60,7 @@ impl Bits<'_> {
     }
 
     /// Puts the write bits of the original at `path` into what was told about its copy.
+    #[inline(never)]
     fn show_original(&mut self, path: &[u8]) {
         let Some(staged) = staged() else { return };
         let path = path.strip_suffix(b"/").unwrap_or(path);

@@ -104,6 +104,13 @@ impl Real {
         Real { name, at: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
+    /// One for functions of all types, which keeps the library small.
+    #[inline(never)]
+    fn get(&self) -> *mut c_void {
+        let known = self.at.load(Ordering::Relaxed);
+        if known.is_null() && !IS_READY.load(Ordering::Acquire) { self.find() } else { known }
+    }
+
     fn find(&self) -> *mut c_void {
         let dlsym = wireup_staged_dlsym.load(Ordering::Relaxed);
         if dlsym == 0 {
@@ -126,20 +133,23 @@ impl<F: Copy> Function<F> {
     }
 
     /// `None`: it is too early, or this C library has no such function.
+    #[inline(always)]
     pub fn known(&self) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let known = self.0.at.load(Ordering::Relaxed);
-        // SAFETY: it is the address of a function of this type, as `of_type` demands, and not null.
-        (!known.is_null()).then(|| unsafe { core::mem::transmute_copy::<*mut c_void, F>(&known) })
+        Self::typed(self.0.at.load(Ordering::Relaxed))
     }
 
     /// `None`: this C library has no such function. Only what runs before the table is complete, when there is one
     /// thread, looks here.
+    #[inline(always)]
     pub fn get(&self) -> Option<F> {
-        if self.0.at.load(Ordering::Relaxed).is_null() && !IS_READY.load(Ordering::Acquire) {
-            self.0.find();
-        }
-        self.known()
+        Self::typed(self.0.get())
+    }
+
+    #[inline(always)]
+    fn typed(at: *mut c_void) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: it is the address of a function of this type, as `of_type` demands, and not null.
+        (!at.is_null()).then(|| unsafe { core::mem::transmute_copy::<*mut c_void, F>(&at) })
     }
 }
 

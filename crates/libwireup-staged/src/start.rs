@@ -26,6 +26,9 @@ pub struct Command<'a> {
     pub env: Words<'a>,
 }
 
+/// How a program is started: one type for all functions, which keeps the library small.
+pub type Call<'a> = &'a mut dyn FnMut(Command<'_>) -> c_int;
+
 /// What is started.
 pub enum Start {
     /// What the caller has named.
@@ -131,12 +134,7 @@ impl Plan {
     }
 
     /// Calls with the program, its words and its environment.
-    pub fn call(
-        &self,
-        start: &Start,
-        asked: Command<'_>,
-        call: impl FnOnce(Command<'_>) -> c_int,
-    ) -> Result<c_int, c_int> {
+    pub fn call(&self, start: &Start, asked: Command<'_>, call: Call<'_>) -> Result<c_int, c_int> {
         let Some(staged) = staged() else { return Ok(call(asked)) };
         match start {
             Start::Error(number) => Err(*number),
@@ -153,7 +151,7 @@ impl Plan {
         staged: &Staged,
         is_copy: bool,
         Command { path, words, env }: Command<'_>,
-        call: impl FnOnce(Command<'_>) -> c_int,
+        call: Call<'_>,
     ) -> Result<c_int, c_int> {
         let interpreter = word(&self.begin, self.interpreter);
         let room = words.all().count() + WORDS_MORE;
@@ -200,7 +198,7 @@ const LOADED: [&[u8]; 2] = [b"LD_AUDIT=", b"LD_PRELOAD="];
 
 /// Calls with an environment to which the variables of this library were added; with the caller's, if they are there,
 /// or there is no memory.
-fn with_library(staged: &Staged, command: Command<'_>, call: impl FnOnce(Command<'_>) -> c_int) -> c_int {
+fn with_library(staged: &Staged, command: Command<'_>, call: Call<'_>) -> c_int {
     let env = command.env;
     let entries = || env.all().filter_map(CText::text);
     let library = staged.map.library();
