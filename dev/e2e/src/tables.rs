@@ -8,7 +8,8 @@
 use super::{Outcome, Run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const COMMANDS: &str = r#"wireup() { "$WIREUP" "$@"; }; job() { wireup run --pmi simple "$@"; }; cd "${FOLDER-$TMPDIR}"; "#;
+const COMMANDS: &str =
+    r#"wireup() { "$WIREUP" "$@"; }; job() { wireup run --pmi simple "$@"; }; cd "${FOLDER-$TMPDIR}"; "#;
 
 /// Rows `COMMAND => LINE, LINE`: the command ends with 0, prints these lines in any order, and nothing on stderr.
 pub fn prints(shell: impl Fn(&str) -> Run, table: &str) {
