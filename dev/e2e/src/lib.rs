@@ -11,6 +11,7 @@
 mod capture;
 pub mod executables;
 pub mod faults;
+pub mod folders;
 pub mod libraries;
 pub mod machines;
 pub mod peers;
@@ -434,6 +435,15 @@ impl std::fmt::Display for Outcome {
         let head = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(4000)]).into_owned();
         write!(f, "{}: {}\nstdout: {}\nstderr: {}", self.shown, self.status, head(&self.stdout), head(&self.stderr))
     }
+}
+
+/// Whether what a shorter test shows already is run as well: with `WIREUP_NIGHT`, which `cargo xtask night large` sets.
+pub fn is_night() -> bool {
+    let is_set = std::env::var_os("WIREUP_NIGHT").is_some();
+    if !is_set {
+        println!("a part is left to cargo xtask night");
+    }
+    is_set
 }
 
 /// Whether this process may make namespaces without a user namespace.

@@ -75,7 +75,7 @@ const LARGE_HEAD: &str = "\
 # Tests with sizes too large for a test run, and the commit. `cargo xtask night large` does it.
 ";
 
-/// Runs the simulator's large staging job, and the end-to-end tests with `WIREUP_LARGE`.
+/// Runs the simulator's large staging job, and the end-to-end tests with `WIREUP_LARGE` and `WIREUP_NIGHT`.
 ///
 /// # Errors
 /// A program cannot be built, or a test fails.
@@ -84,9 +84,9 @@ pub fn large() -> Result {
     let staging = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "staging"]))?;
     step("staging at large sizes", || run(Command::new(staging).arg("--ignored")))?;
     let trials = step("build the end-to-end tests", faults::build)?;
-    let names = ["stdio::", "pmix::", "spawn::", "sessions::isolation", "allocation::"];
+    let names = ["stdio::", "pmix::", "spawn::", "sessions::isolation", "allocation::", "mpi::"];
     let mut tests = Command::new(trials);
-    tests.args(names).env("WIREUP_LARGE", "1").env("WIREUP_BIN", layout::debug_wireup());
+    tests.args(names).env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
     step("end to end at large sizes", || run(&mut tests))?;
     let path = layout::root().join("proof/large.txt");
     let text = format!("{LARGE_HEAD}staging, {}: {commit}\n", names.join(", "));

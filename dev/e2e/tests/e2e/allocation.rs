@@ -24,7 +24,8 @@ fn nodes_and_rank_counts_come_from_the_allocation() {
          job --hosts n[2-3] -n 3 --ppn 2 sh -c \"$WHERE\" => n2 0 3, n2 1 3, n3 2 3
          srun -N 1 -n 1 $WIREUP run --pmi simple --ppn 1 uname -n => n0, n1, n2, n3",
     );
-    let row = "srun -N 3 -n 3 $WIREUP run uname -n => 125 this is one of 3 tasks of a Slurm step | start wireup run only once";
+    let row = "srun -N 3 -n 3 $WIREUP run uname -n => \
+            125 this is one of 3 tasks of a Slurm step | start wireup run only once";
     reports(shell, row);
     let script = "$WIREUP run --pmi simple uname -n | sort; $WIREUP run --pmi simple -n 1 uname -n; exit 7";
     assert_eq!(machines.batch("-N 3 -n 5", script), "n0\nn0\nn1\nn1\nn2\nn0\ncode 7\n");

@@ -1,15 +1,15 @@
 //! Mistakes of users and programs: each gives one line that names the node and the next step.
 
 use std::path::Path;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{plain, skip};
 use wireup_e2e::tables::{fails, prints, reports};
-use wireup_e2e::{Outcome, Run, executables, programs};
+use wireup_e2e::{Outcome, Run, executables};
 
 /// The foreign program has the header of one for s390x: a shell would read its bytes as commands.
 #[test]
 fn programs_that_cannot_run_are_named_with_their_node() {
-    let folder = programs::scratch().join(format!("no-programs-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let folder = Folder::new("no-programs");
     let foreign = "\x7fELF\x02\x02\x01\0\0\0\0\0\0\0\0\0\0\x02\0\x16\necho run\n";
     for (name, content, mode) in [
         ("plain", "#!/bin/sh\n", 0o644),
@@ -18,9 +18,9 @@ fn programs_that_cannot_run_are_named_with_their_node() {
         ("strange", "#!/no/such/interpreter\n", 0o755),
         ("bare", "echo from $WIREUP_RANK\n", 0o755),
     ] {
-        executables::write(&folder.join(name), content, mode);
+        executables::write(&folder.0.join(name), content, mode);
     }
-    let shell = |script: &str| Run::shell(script).env("FILES", &folder);
+    let shell = |script: &str| Run::shell(script).env("FILES", &folder.0);
     fails(
         shell,
         "wireup run -n 4 EACH ./no-such-program => 127 node | ./no-such-program | not found
@@ -34,7 +34,6 @@ fn programs_that_cannot_run_are_named_with_their_node() {
     );
     // The shell runs a script without an interpreter, as a shell would do itself.
     prints(shell, "wireup run -n 2 $FILES/bare => from 0, from 1");
-    std::fs::remove_dir_all(&folder).expect("remove the folder");
 }
 
 /// Unit tests know the words of more refusals: `flags/parsed/tests.rs`, `flags/resolved/tests.rs`.
@@ -50,6 +49,13 @@ fn command_lines_are_refused_in_one_line() {
          wireup run --virtual-nodes 10000000 true => 125 from 1 to 65536
          wireup run --no-such-flag true => 125 --no-such-flag
          wireup run -n 1 true : -n 1 => 125 program
+         wireup run -n true => 125 no program to run: -n took true as its value; try: wireup run -n 4 ./app
+         wireup run -n 4 --wdir ./app => 125 no program to run: --wdir took ./app as its value
+         wireup run -n 4 => 125 no program to run; try: wireup run -n 4 ./app
+         wireup mpiexec -n true => 125 no program to run: -n took true as its value
+         wireup run -n 100000 --map-by ppr:1:core true => \
+            125 100000 ranks do not fit with --map-by ppr:1:core, which has \
+            places for  | raise the number in ppr:1:core
          wireup no-such-command => 125 no-such-command
          wireup dwon => 125 did you mean wireup down?
          wireup help nosuch => 125 unknown command nosuch
@@ -58,7 +64,8 @@ fn command_lines_are_refused_in_one_line() {
          wireup run -n 5 --virtual-nodes 2 --slots 2 true => 125 5 ranks | 2 x 2 slots
          PBS_JOBID=7; export PBS_JOBID; wireup run -n 1 true => 125 PBS_JOBID | --hosts
          LSB_JOBID=7; export LSB_JOBID; wireup run -n 1 true => 125 LSB_JOBID | --hosts
-         wireup run -n 4 EACH --rank-ports 80-81 true => 125 --rank-ports 80-81: 2 ports are too few for the 4 ranks on a \
+         wireup run -n 4 EACH --rank-ports 80-81 true => \
+            125 --rank-ports 80-81: 2 ports are too few for the 4 ranks on a \
             machine; name at least 4
          wireup run -n 2 --profile /no/such/dir/trace echo ran => 125 cannot write the trace
          wireup run -n 2 --profile - echo ran => 125 goes to a file
@@ -90,7 +97,8 @@ fn texts_that_cannot_be_written_fail_the_command() {
          wireup run -n 2 echo x >&- => 125 standard output
          wireup run -n 2 echo x >/dev/full => 125 No space left
          wireup run -n 2 seq 100000 >/dev/full => 125 No space left
-         (ulimit -f 1; job -n 2 seq 100000 >out); c=$?; rm out; exit $c => 125 cannot write standard output | too large",
+         (ulimit -f 1; job -n 2 seq 100000 >out); c=$?; rm out; exit $c => \
+            125 cannot write standard output | too large",
     );
     prints(Run::shell, "wireup run -n 2 true >&- =>");
     let outcome = Run::job("-n 1").sh("cd $TMPDIR; ulimit -f 1; seq 100000 >out; code=$?; rm out; exit $code").finish();

@@ -65,39 +65,6 @@ const ROWS: &[Row] = &[
         code: 0,
         says: &["each rank is to have 1000 cores, but this machine has ", "lower pe= in --map-by"],
     },
-    Row {
-        within: "",
-        script: "exec $WIREUP run -n 100000 --map-by ppr:1:core true",
-        code: 125,
-        says: &[
-            "100000 ranks do not fit with --map-by ppr:1:core, which has places for ",
-            "raise the number in ppr:1:core",
-        ],
-    },
-    Row {
-        within: "",
-        script: "exec $WIREUP run -n true",
-        code: 125,
-        says: &["no program to run: -n took true as its value; try: wireup run -n 4 ./app"],
-    },
-    Row {
-        within: "",
-        script: "exec $WIREUP run -n 4 --wdir ./app",
-        code: 125,
-        says: &["no program to run: --wdir took ./app as its value"],
-    },
-    Row {
-        within: "",
-        script: "exec $WIREUP run -n 4",
-        code: 125,
-        says: &["no program to run; try: wireup run -n 4 ./app"],
-    },
-    Row {
-        within: "",
-        script: "exec $WIREUP mpiexec -n true",
-        code: 125,
-        says: &["no program to run: -n took true as its value"],
-    },
 ];
 
 #[test]

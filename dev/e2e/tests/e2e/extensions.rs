@@ -1,44 +1,26 @@
 //! The startup extensions of libpmi2: as requests to our own server, and emulated with other servers' requests.
 
-use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
+use wireup_e2e::Run;
+use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, library_path, own, under};
 use wireup_e2e::peers::{program, skip, tool};
-use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
 
 /// Programs in which every rank reports success: many outstanding requests, many fences, all lengths, all calls.
 const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
 
-fn run(placement: &str, name: &str, ranks: usize) -> Outcome {
-    let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement} {name}: {outcome}");
-    outcome
-}
-
+/// Also on nodes with different numbers of ranks, one of which has a single rank.
 #[test]
-fn extensions_work_on_every_placement() {
+fn extensions_work_on_every_placement_and_with_every_exchange_scheme() {
     for name in PROGRAMS {
-        for (placement, ranks) in PLACEMENTS {
-            run(placement, name, ranks);
+        all_right_everywhere(name);
+        all_right("-n 7 --virtual-nodes 3 --ppn 3", name, 7);
+        all_right("-n 10 --virtual-nodes 4 --ppn 3", name, 10);
+        for scheme in ["tree", "ring", "log"] {
+            all_right(&format!("-n 13 --virtual-nodes 5 --exchange={scheme}"), name, 13);
         }
     }
-}
-
-/// Nodes with different numbers of ranks, one node with a single rank.
-#[test]
-fn extensions_work_on_uneven_nodes() {
-    for name in PROGRAMS {
-        run("-n 7 --virtual-nodes 3 --ppn 3", name, 7);
-        run("-n 10 --virtual-nodes 4 --ppn 3", name, 10);
-    }
-}
-
-#[test]
-fn extensions_work_with_every_exchange_scheme() {
-    for way in ["tree", "ring", "log"] {
-        for name in PROGRAMS {
-            run(&format!("-n 13 --virtual-nodes 5 --exchange={way}"), name, 13);
-        }
-    }
+    // A shared array cannot be written.
+    all_right("-n 6 --virtual-nodes 2", "sealed", 6);
 }
 
 #[test]
@@ -77,11 +59,6 @@ fn the_documented_examples_work() {
         let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", "").arg(&anywhere).succeed();
         assert_eq!(outcome.out(), "4 of 4 addresses, by put, fence and get\n".repeat(4));
     }
-}
-
-#[test]
-fn a_shared_array_cannot_be_written() {
-    run("-n 6 --virtual-nodes 2", "sealed", 6);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines;
 use wireup_e2e::peers::{program, tool};
 use wireup_e2e::tables::{fails, prints, reports};
@@ -11,21 +11,20 @@ use wireup_e2e::{Outcome, Run, wireup};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
-/// A folder with a link of each name to the product, removed with this value.
-struct Links(PathBuf);
+/// A folder with a link of each name to the product.
+struct Links(Folder);
 
 impl Links {
     fn new(test: &str) -> Links {
-        let folder = std::env::temp_dir().join(format!("wireup-front-{}-{test}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        let folder = Folder::new(&format!("front-{test}"));
         for name in ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"] {
-            symlink(wireup(), folder.join(name)).expect("a link");
+            symlink(wireup(), folder.0.join(name)).expect("a link");
         }
         Links(folder)
     }
 
     fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
+        self.0.0.join(name).display().to_string()
     }
 
     /// `NAME WORDS`, where the first word is the launcher.
@@ -36,20 +35,13 @@ impl Links {
 
     /// A shell whose PATH begins with the links.
     fn shell(&self, script: &str) -> Run {
-        let path = format!("{}:{}", self.0.display(), std::env::var("PATH").expect("a PATH"));
+        let path = format!("{}:{}", self.0.0.display(), std::env::var("PATH").expect("a PATH"));
         Run::shell(script).env("PATH", path)
     }
 
     /// Runs the launcher with `sh -c SCRIPT` as the program; the first word of `line` names the launcher.
     fn script(&self, line: &str, script: &str) -> Outcome {
         self.run(line).args(["--pmi", "simple", "sh", "-c", script]).succeed()
-    }
-}
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        // A folder that stays is no reason to fail.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -70,7 +62,8 @@ fn each_name_starts_jobs_and_shows_help() {
          orterun -c 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
          prterun --np 2 --pmi simple sh -c 'echo $WIREUP_RANK' => 0, 1
          wireup mpiexec -n 2 echo x => x, x
-         mpirun --version | grep -o -e '^mpirun (wireup) ' -e 'Open MPI' -e HYDRA -e 'Intel(R) MPI' | sort -u | wc -l => 4
+         mpirun --version | grep -o -e '^mpirun (wireup) ' -e 'Open MPI' -e HYDRA -e 'Intel(R) MPI' | sort -u | \
+            wc -l => 4
          mpiexec --help | grep -o -e '-configfile' -e '-report-bindings' | sort -u | wc -l => 2
          mpiexec --help iface | grep -o -e --interface | sort -u => --interface
          mpiexec.hydra -l --pmi simple echo x => [0] x
@@ -88,7 +81,8 @@ fn each_name_starts_jobs_and_shows_help() {
          mpiexec.hydra --pmi simple -genv FRONT_C c -n 1 -envlist FRONT_A /bin/sh -c \"$LIST\" : -n 1 -envnone \
             -env FRONT_B x /bin/sh -c \"$LIST\" : -n 1 /bin/sh -c \"$LIST\" => a b c, a no c, no x c
          mpirun -q -np 1 --prefix /opt/openmpi true =>
-         printf '# two\\n-n 1 echo a\\n-n 2 echo \"b  c\"\\n' >c; mpiexec --pmi simple -configfile c; rm c => a, b  c, b  c",
+         printf '# two\\n-n 1 echo a\\n-n 2 echo \"b  c\"\\n' >c; mpiexec --pmi simple -configfile c; rm c => \
+            a, b  c, b  c",
     );
     reports(
         shell,
@@ -127,9 +121,9 @@ fn ranks_are_numbered_and_placed_as_asked() {
 #[test]
 fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
     // On the file system of the product, where another name costs nothing.
-    let links = Links(wireup().with_file_name(format!("front-copy-{}", std::process::id())));
-    fs::create_dir_all(&links.0).expect("a folder");
-    fs::hard_link(wireup(), links.0.join("mpiexec")).expect("another name");
+    let links = Links(Folder(wireup().with_file_name(format!("front-copy-{}", std::process::id()))));
+    fs::create_dir_all(&links.0.0).expect("a folder");
+    fs::hard_link(wireup(), links.0.0.join("mpiexec")).expect("another name");
     links.run("mpiexec -n 1 true").finish().expect_code(125).expect_err_line(&["make it a link: ln -s wireup mpiexec"]);
 }
 
@@ -137,7 +131,7 @@ fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
 fn output_goes_to_files_labels_and_streams_as_asked() {
     let links = Links::new("output");
     let both = "echo out$WIREUP_RANK; echo err$WIREUP_RANK >&2";
-    let folder = links.0.join("files");
+    let folder = links.0.0.join("files");
     let read = |path: &str| fs::read_to_string(folder.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let outcome = links.script(&format!("mpirun -np 2 --output-filename {}:nocopy", folder.display()), both);
     assert_eq!((outcome.out(), outcome.err()), (String::new(), String::new()));
@@ -179,7 +173,7 @@ fn bindings_are_applied_and_reported() {
 #[test]
 fn rankfiles_place_ranks_on_hosts_and_cores() {
     let links = Links::new("rankfile");
-    let file = links.0.join("ranks");
+    let file = links.0.0.join("ranks");
     fs::write(&file, "rank 1=localhost slot=0\nrank 0=localhost slot=*\n").expect("a file");
     let line = format!("mpirun --rankfile {} --report-bindings", file.display());
     let outcome = links.script(&line, "echo $WIREUP_RANK");
@@ -259,7 +253,7 @@ ${MPIEXEC_POSTFLAGS})
 fn a_project_with_findmpi_and_ctest_uses_it() {
     let (Some(cmake), Some(mpicc)) = (tool("/usr/bin/cmake"), tool("/usr/bin/mpicc.mpich")) else { return };
     let links = Links::new("cmake");
-    let source = links.0.join("source");
+    let source = links.0.0.join("source");
     fs::create_dir_all(&source).expect("a folder");
     fs::write(source.join("CMakeLists.txt"), CMAKE).expect("a file");
     let hello = xtask::layout::root().join("dev/programs/mpi/hello.c");
@@ -267,17 +261,17 @@ fn a_project_with_findmpi_and_ctest_uses_it() {
     let script = format!(
         "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest \
          --output-on-failure",
-        links.0.display(),
+        links.0.0.display(),
         cmake.display(),
         source.display(),
-        links.0.join("build").display(),
+        links.0.0.join("build").display(),
         mpicc.display(),
-        links.0.join("build").display(),
+        links.0.0.join("build").display(),
         cmake.display(),
     );
     let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(120)).succeed();
     assert!(outcome.out().contains("100% tests passed"), "{outcome}");
-    let cache = fs::read_to_string(links.0.join("build/CMakeCache.txt")).expect("the cache");
+    let cache = fs::read_to_string(links.0.0.join("build/CMakeCache.txt")).expect("the cache");
     assert!(cache.contains(&format!("MPIEXEC_EXECUTABLE:FILEPATH={}", links.path("mpiexec"))), "{cache}");
 }
 
@@ -298,12 +292,12 @@ fn a_step_of_a_workflow_uses_it() {
     let snakemake = layout::snakemake().join("bin/snakemake").display().to_string();
     let (Some(hello), Some(snakemake)) = (program(Flavour::Mpich5, "hello"), tool(&snakemake)) else { return };
     let links = Links::new("workflow");
-    fs::write(links.0.join("Snakefile"), SNAKEFILE).expect("a file");
-    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
-    let run = Run::tool(&snakemake.display().to_string(), ["--cores", "2"]).cwd(&links.0);
+    fs::write(links.0.0.join("Snakefile"), SNAKEFILE).expect("a file");
+    let path = format!("{}:{}", links.0.0.display(), std::env::var("PATH").expect("a PATH"));
+    let run = Run::tool(&snakemake.display().to_string(), ["--cores", "2"]).cwd(&links.0.0);
     let run = run.env("PATH", path).env("HELLO", hello).env("XDG_CACHE_HOME", links.path("cache"));
     run.guard(std::time::Duration::from_secs(120)).succeed();
-    let greetings = fs::read_to_string(links.0.join("greetings")).expect("the output");
+    let greetings = fs::read_to_string(links.0.0.join("greetings")).expect("the output");
     assert_eq!(greetings.lines().filter(|line| line.contains("of 2 on")).count(), 2, "{greetings}");
 }
 
@@ -315,7 +309,7 @@ fn mpichs_own_runner_is_content_with_it() {
         return;
     };
     let links = Links::new("runner");
-    let folder = links.0.display();
+    let folder = links.0.0.display();
     let script = format!(
         "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd \
          {folder}/build/group && \
@@ -331,7 +325,7 @@ fn mpichs_own_runner_is_content_with_it() {
 #[test]
 fn a_singleton_starts_children() {
     let links = Links::new("singleton");
-    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    let path = format!("{}:{}", links.0.0.display(), std::env::var("PATH").expect("a PATH"));
     for flavour in [Flavour::Mpich5, Flavour::Intel] {
         let Some(family) = program(flavour, "family") else { continue };
         let singleton = |words: &str| {

@@ -52,7 +52,8 @@ fn hosts_are_named_by_lists_and_files_and_the_launchers_machine_may_be_one_of_th
              n0, n0, n1, n2, n3, n4, n4
          job --hosts n[0-2] --output-dir $TMPDIR/out sh -c 'hostname; echo err $(hostname) >&2'; cat $TMPDIR/out/*; \
             rm -r $TMPDIR/out => err n0, err n1, err n2, n0, n1, n2
-         job --hosts n[0-3] --fanout 1 --pty 3 sh -c 'test -t 0 && test -t 1 && echo $(hostname); true' | tr -d '\\r' => n3",
+         job --hosts n[0-3] --fanout 1 --pty 3 sh -c 'test -t 0 && test -t 1 && echo $(hostname); true' | \
+            tr -d '\\r' => n3",
     );
     reports(
         shell,

@@ -63,30 +63,10 @@ fn killing_any_process_ends_the_job_and_leaves_nothing() {
         kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
         let outcome = running.finish();
         assert_ne!(outcome.code(), 0, "{outcome}");
+        if victim.command.contains(" agent ") {
+            outcome.expect_err_line(&["node1"]);
+        }
     }
-}
-
-#[test]
-fn a_killed_rank_is_named() {
-    let running = full();
-    let ranks = running.processes().into_iter().filter(|p| p.command.starts_with("/bin/sh -c setsid"));
-    let victim = ranks.min_by_key(|p| p.pid.as_raw_nonzero()).expect("a rank runs");
-    kill_process(victim.pid, Signal::KILL).expect("kill a rank");
-    let outcome = running.finish().expect_code(137);
-    outcome.expect_err_line(&["rank", "SIGKILL", &victim.pid.to_string()]);
-}
-
-#[test]
-fn a_killed_agents_node_is_named() {
-    let running = full();
-    let launcher = running.pid();
-    let all = running.processes();
-    let agent = all.iter().find(|p| is_ours(p) && p.pid != launcher && p.command.contains("agent"));
-    let agent = agent.unwrap_or_else(|| panic!("no agent among {all:?}"));
-    kill_process(agent.pid, Signal::KILL).expect("kill an agent");
-    let outcome = running.finish();
-    assert_ne!(outcome.code(), 0);
-    outcome.expect_err_line(&["node1"]);
 }
 
 /// The root's keeper without ranks, whose PID namespace all nodes of this machine share.

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
-use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, folder, hydras, library_path, own, under};
+use wireup_e2e::libraries::{
+    ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, folder, hydras, library_path, own, under,
+};
 use wireup_e2e::peers::{program, skip};
 use wireup_e2e::{Run, executables, wireup};
 use xtask::libraries;
@@ -31,22 +33,14 @@ pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
     assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
 }
 
+/// Every PMI-1 call; group barriers, for which our library asks our server for PMI 1.2; an init after finalize, which
+/// touches no file of the program that has the number of `PMI_FD` now; calls in a forked child, which fail at once.
 #[test]
-fn every_pmi_1_call_works_on_every_placement() {
-    let pmi1 = own("pmi1");
-    for (placement, ranks) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&pmi1).arg("plain").succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
-    }
-}
-
-/// Our library asks our server for PMI 1.2.
-#[test]
-fn group_barriers_work_on_every_placement() {
-    let groups = own("groups");
-    for (placement, ranks) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&groups).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
+fn programs_of_both_libraries_are_right() {
+    all_right_everywhere("pmi1 plain");
+    all_right_everywhere("groups");
+    for words in ["again pmi", "again pmi2", "forks pmi", "forks pmi2"] {
+        all_right("-n 4 --virtual-nodes 2", words, 4);
     }
 }
 
@@ -57,17 +51,6 @@ fn a_member_that_leaves_a_group_barrier_fails_the_job() {
         let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("left"));
         let outcome = run.finish().expect_code(1);
         outcome.expect_err_line(&["rank 1", "while others wait for it in a collective of ranks 0-1 (tag "]);
-    }
-}
-
-/// The library has closed the descriptor of `PMI_FD` at the end, so the program may use its number.
-#[test]
-fn init_after_finalize_touches_no_file_of_the_program() {
-    let again = own("again");
-    for library in ["pmi", "pmi2"] {
-        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
-        let outcome = run.arg(&again).arg(library).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
     }
 }
 
@@ -158,16 +141,6 @@ fn an_abort_ends_the_job() {
         let outcome = run.arg(own("stop")).arg(library).finish().expect_code(code);
         outcome.expect_err_line(&["rank 1", "abort", "one has had enough"]);
         assert!(!outcome.err().contains("the handler ran"), "{outcome}");
-    }
-}
-
-#[test]
-fn library_calls_in_a_forked_child_fail_at_once() {
-    let forks = own("forks");
-    for library in ["pmi", "pmi2"] {
-        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
-        let outcome = run.arg(&forks).arg(library).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
     }
 }
 

@@ -4,16 +4,10 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
 use wireup_e2e::Run;
-use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
+use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, library_path, own, under};
 use wireup_e2e::machines;
 use wireup_e2e::peers::{mpi4py, program, skip, tool};
 use xtask::programs::Flavour;
-
-fn run(placement: &str, engine: &str, ranks: usize) {
-    let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("bootstrap")).arg(engine);
-    let outcome = run.succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement} {engine}: {outcome}");
-}
 
 /// The argument by which programs use libfabric, if it is installed.
 fn fabric() -> Option<&'static str> {
@@ -43,10 +37,10 @@ fn groups_collectives_and_messages_work_with_both_engines() {
         .into_iter()
         .chain(fabric())
         {
-            run(placement, engine, ranks);
+            all_right(placement, &format!("bootstrap {engine}"), ranks);
         }
     }
-    run("-n 7 --virtual-nodes 3 --ppn 3", "auto", 7);
+    all_right("-n 7 --virtual-nodes 3 --ppn 3", "bootstrap auto", 7);
 }
 
 /// Nothing is exchanged among ranks before their first messages; the groups of nodes need no messages either.
@@ -55,7 +49,7 @@ fn instant_on_jobs_have_the_same_groups_and_collectives() {
     for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
         let ranks = placement.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number of ranks");
         for engine in ["auto", "peers", "ring", "udp", "thread", "few"].into_iter().chain(fabric()) {
-            run(&format!("{placement} --instant-on"), engine, ranks);
+            all_right(&format!("{placement} --instant-on"), &format!("bootstrap {engine}"), ranks);
         }
     }
 }
@@ -106,7 +100,7 @@ fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
 #[test]
 fn jobs_with_reserved_ports_have_the_same_groups_and_collectives() {
     for engine in ["auto", "peers", "ring", "udp"] {
-        run("-n 7 --virtual-nodes 3 --ppn 3 --reserve-ports", engine, 7);
+        all_right("-n 7 --virtual-nodes 3 --ppn 3 --reserve-ports", &format!("bootstrap {engine}"), 7);
     }
 }
 
@@ -228,18 +222,6 @@ fn a_lost_rank_is_named_to_the_others() {
     }
 }
 
-/// Each of 16 ranks talks to the 15 others over at most 3 connections, or 1.
-#[test]
-fn connections_stay_within_the_bound_that_a_program_asks_for() {
-    for bound in ["1", "3"] {
-        for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
-            let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path());
-            let outcome = job.arg(own("few")).args(["1", bound]).succeed();
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{bound}: {outcome}");
-        }
-    }
-}
-
 /// The rank leaves its computation only when others have been answered, and without the thread only when they have not.
 #[test]
 fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
@@ -256,32 +238,21 @@ fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
     }
 }
 
-/// Ranks that need no connections do not take part in making any, and leave. A send does not wait for a receiver that
-/// has none yet.
+/// Ranks that need no connections do not take part in making any, and leave (`apart`): a send does not wait for a
+/// receiver that has none yet. What was flushed arrives while its rank does something else (`leaves`). A second copy of
+/// the library disturbs nothing (`copies`), libraries with names have contexts of their own (`libraries`), and an old
+/// client works (`old`).
 #[test]
-fn two_ranks_connect_while_the_others_do_something_else() {
-    works_everywhere("apart");
-}
-
-#[test]
-fn what_was_flushed_arrives_while_its_rank_does_something_else() {
-    for transport in ["1", "2"] {
-        for (placement, ranks) in PLACEMENTS {
-            let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path());
-            let outcome = job.arg(own("leaves")).arg(transport).succeed();
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{transport} {placement}: {outcome}");
+fn programs_of_libwireup_are_right_everywhere() {
+    for words in ["apart", "leaves 1", "leaves 2", "copies", "libraries", "old"] {
+        all_right_everywhere(words);
+    }
+    // Each of 16 ranks talks to the 15 others over at most 3 connections, or 1: the bound that the program asks for.
+    for bound in ["few 1 1", "few 1 3"] {
+        for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
+            all_right(placement, bound, 16);
         }
     }
-}
-
-#[test]
-fn a_second_copy_of_the_library_disturbs_nothing() {
-    works_everywhere("copies");
-}
-
-#[test]
-fn libraries_with_names_have_contexts_of_their_own() {
-    works_everywhere("libraries");
 }
 
 fn beside_mpi(flavour: Flavour, placement: &str, args: &[&str]) -> Option<Run> {
@@ -319,18 +290,6 @@ fn a_rank_that_ends_is_missed_by_the_libraries_beside_mpi() {
         let Some(job) = beside_mpi(Flavour::Mpich5, placement, &["exit"]) else { return };
         let outcome = job.finish();
         assert!(outcome.code() != 0 && outcome.err().contains("rank 1"), "{outcome}");
-    }
-}
-
-#[test]
-fn an_old_client_works_with_todays_library() {
-    works_everywhere("old");
-}
-
-fn works_everywhere(name: &str) {
-    for (placement, ranks) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
     }
 }
 

@@ -7,9 +7,8 @@ mod faults;
 mod kin;
 mod offered;
 
-use wireup_e2e::machines::{self, Machines};
+use wireup_e2e::Run;
 use wireup_e2e::peers::program;
-use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
 
 const BOTH: [Flavour; 2] = [Flavour::OpenMpi4, Flavour::OpenMpi5];
@@ -29,36 +28,6 @@ fn says(flavour: Flavour, name: &str, line: &str, args: &str, expected: &str) {
     let outcome = run.succeed();
     assert_eq!(outcome.out(), expected, "{outcome}");
     outcome.expect_quiet();
-}
-
-fn hello_from_all(hello: &Outcome, ranks: usize) {
-    let said = hello.sorted_lines();
-    assert_eq!(said.len(), ranks, "{hello}");
-    for (rank, line) in said.iter().enumerate() {
-        assert!(line.starts_with(&format!("hello from rank {rank} of {ranks} on ")), "{hello}");
-        assert!(line.contains("Open MPI v"), "{hello}");
-    }
-}
-
-#[test]
-fn open_mpi_runs_on_one_node_and_on_virtual_nodes() {
-    for flavour in BOTH {
-        for placement in PLACEMENTS {
-            let Some(hello) = run(flavour, "hello", placement, "") else { continue };
-            hello_from_all(&hello.succeed(), 4);
-            says(flavour, "ring", placement, "", "ring of 4: token 6, expected 6\n");
-            says(flavour, "allreduce", placement, "", "allreduce over 4 ranks: 4096 sums are right\n");
-            says(flavour, "initfin", placement, "", "");
-        }
-        says(
-            flavour,
-            "allreduce",
-            "-n 5 --virtual-nodes 2 --map-by node",
-            "",
-            "allreduce over 5 ranks: 4096 sums are right\n",
-        );
-        says(flavour, "ring", "-n 1", "", "ring of 1: token 0, expected 0\n");
-    }
 }
 
 /// Debian's version 4 is built without one-sided communication between nodes.
@@ -92,17 +61,6 @@ fn mpi_sessions_split_ranks_into_groups() {
     }
 }
 
-#[test]
-fn an_abort_gives_its_exit_code() {
-    for flavour in BOTH {
-        for placement in PLACEMENTS {
-            let Some(run) = run(flavour, "abort", placement, "") else { continue };
-            let outcome = run.finish().expect_code(7);
-            outcome.expect_err_line(&["wireup: rank 1", "code 7"]);
-        }
-    }
-}
-
 /// Under `mpirun` standard output is a pseudo-terminal, into which the C library writes each line at once.
 #[test]
 fn what_ranks_have_printed_is_shown_when_one_aborts_or_is_killed() {
@@ -122,16 +80,6 @@ fn what_ranks_have_printed_is_shown_when_one_aborts_or_is_killed() {
 }
 
 #[test]
-fn leaving_without_finalize_ends_the_job() {
-    for flavour in BOTH {
-        let Some(run) = run(flavour, "earlyexit", "-n 3", "") else { continue };
-        let outcome = run.finish();
-        assert_ne!(outcome.code(), 0, "{outcome}");
-        outcome.expect_err_line(&["rank 1", "MPI_Finalize"]);
-    }
-}
-
-#[test]
 fn openshmem_programs_run() {
     for placement in PLACEMENTS {
         let Some(run) = run(Flavour::Oshmem, "hello", placement, "") else { return };
@@ -139,33 +87,6 @@ fn openshmem_programs_run() {
         let wanted = (0..4).map(|element| format!("hello from element {element} of 4")).collect::<Vec<_>>();
         assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
         says(Flavour::Oshmem, "ring", placement, "", "ring of 4 elements: right\n");
-    }
-}
-
-fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, line: &str) -> Option<Outcome> {
-    let program = program(flavour, name)?;
-    // Hosts may share addresses by which they cannot reach each other; Open MPI tries all addresses.
-    Some(machines.job(line).arg(program).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed())
-}
-
-#[test]
-fn open_mpi_runs_on_hosts() {
-    let Some(machines) = machines::four() else { return };
-    for flavour in BOTH {
-        for (name, line, expected) in [
-            ("ring", "--hosts n[0-1] --ppn 2", "ring of 4: token 6, expected 6\n"),
-            (
-                "allreduce",
-                "--hosts n[0-2] --ppn 1 --fanout 1 --plain-links",
-                "allreduce over 3 ranks: 4096 sums are right\n",
-            ),
-        ] {
-            let Some(outcome) = on_hosts(&machines, flavour, name, line) else { continue };
-            assert_eq!(outcome.out(), expected, "{outcome}");
-            outcome.expect_quiet();
-        }
-        let Some(hello) = on_hosts(&machines, flavour, "hello", "--hosts n[0-1]") else { continue };
-        hello.expect_out("hello from rank 1 of 2 on n1, Open MPI v");
     }
 }
 
@@ -245,16 +166,6 @@ fn events_and_queries_work() {
             let outcome = ask.succeed();
             assert_eq!(outcome.sorted_lines(), ["answers over 4 ranks: right", "logged by rank 0"], "{outcome}");
         }
-    }
-}
-
-#[test]
-fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
-    for flavour in BOTH {
-        let Some(exit) = run(flavour, "lateexit", "-n 4 --virtual-nodes 2", "") else { continue };
-        let outcome = exit.finish().expect_code(3);
-        assert_eq!(outcome.out().matches("has finished").count(), 3, "{outcome}");
-        outcome.expect_err_line(&["rank 1", "code 3", "the other ranks continue"]);
     }
 }
 

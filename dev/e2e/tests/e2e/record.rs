@@ -1,59 +1,41 @@
 //! `--record` and `replay`: the recorded inputs of a real run give the same outputs again.
 
 use rustix::process::Signal;
-use std::path::PathBuf;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, wireup};
 
-/// A folder for one test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("wireup-record-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Folder(path)
-    }
-
-    /// Replays every recording; each must give the recorded outputs.
-    fn replay(&self, agents: usize) {
-        let files = (0..agents).map(|agent| self.0.join(format!("agent-{agent}.rec")).into_os_string());
-        let outcome = Run::wireup(std::iter::once("replay".into()).chain(files)).finish();
-        let whole = Run::wireup(["replay".as_ref(), self.0.as_os_str()]).succeed();
-        assert_eq!(whole.out(), outcome.out(), "a directory stands for its recordings");
-        assert_eq!((outcome.code(), outcome.out().matches("the same as recorded").count()), (0, agents), "{outcome}");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // If it cannot be removed, the system cleans it up later.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Replays every recording; each must give the recorded outputs.
+fn replay(folder: &Folder, agents: usize) {
+    let files = (0..agents).map(|agent| folder.0.join(format!("agent-{agent}.rec")).into_os_string());
+    let outcome = Run::wireup(std::iter::once("replay".into()).chain(files)).finish();
+    let whole = Run::wireup(["replay".as_ref(), folder.0.as_os_str()]).succeed();
+    assert_eq!(whole.out(), outcome.out(), "a directory stands for its recordings");
+    assert_eq!((outcome.code(), outcome.out().matches("the same as recorded").count()), (0, agents), "{outcome}");
 }
 
 #[test]
 fn a_recorded_exchange_replays_the_same() {
-    let folder = Folder::new("exchange");
+    let folder = Folder::new("record-exchange");
     let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
     Run::job("-n 6 --virtual-nodes 3 --record").arg(&folder.0).args(client).succeed();
-    folder.replay(3);
+    replay(&folder, 3);
 }
 
 #[test]
 fn a_recorded_job_with_direct_links_replays_the_same() {
-    let folder = Folder::new("direct");
+    let folder = Folder::new("record-direct");
     let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
     let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange ring --record";
     Run::job(line).arg(&folder.0).args(client).succeed();
-    folder.replay(5);
+    replay(&folder, 5);
 }
 
 #[test]
 fn a_recorded_interrupted_job_replays_the_same() {
-    let folder = Folder::new("interrupt");
+    let folder = Folder::new("record-interrupt");
     let mut running = Run::job("-n 4 --virtual-nodes 2 --record").arg(&folder.0).sh("echo up; exec sleep 100").start();
     running.await_out("up", 4);
     running.signal(Signal::INT);
     assert_eq!(running.finish().code(), 130);
-    folder.replay(2);
+    replay(&folder, 2);
 }

@@ -450,20 +450,21 @@ fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
 }
 
 #[test]
-fn a_host_that_cannot_be_added_is_an_error_of_the_request() {
+fn a_host_that_cannot_be_added_or_reached_is_an_error_of_the_request() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let missing = ["missing", "hostname", "add-host", "moon"];
-    let refused = |run: Run, words: &[&str]| {
-        let outcome = run.arg(&program).args(missing).succeed();
+    let asked = |run: Run, how: &str, words: &[&str]| {
+        let outcome = run.arg(&program).args(["missing", "hostname", how, "moon"]).succeed();
         assert_eq!(count(&outcome, "parent ", " is refused"), 1, "{outcome}");
         outcome.expect_err_line(words);
     };
+    let refused = |run: Run, words: &[&str]| asked(run, "add-host", words);
     refused(Run::job("-n 1"), &["moon cannot be added", "this machine only", "--hosts"]);
     let session = Session::up("--virtual-nodes 2");
     refused(session.job("-n 1"), &["moon cannot be added", "wireup up --hosts"]);
     session.down("");
     let Some(machines) = machines::sixteen() else { return };
     refused(machines.job("--hosts n0 -n 1"), &["job 1", "cannot start", "moon"]);
+    asked(machines.job("--hosts n0,moon -n 1"), "host", &["job 1", "cannot start", "moon"]);
 }
 
 /// The node is lost while the parent runs elsewhere.
@@ -483,16 +484,6 @@ fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
     let outcome = session.job("-n 1").arg(&program).args(["missing", "hostname", "host", "n3"]).succeed();
     assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
     session.down("");
-}
-
-#[test]
-fn a_host_that_cannot_be_reached_is_an_error_of_the_request() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let Some(machines) = machines::sixteen() else { return };
-    let run = machines.job("--hosts n0,moon -n 1").arg(&program).args(["missing", "hostname", "host", "moon"]);
-    let outcome = run.succeed();
-    assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
-    outcome.expect_err_line(&["job 1", "cannot start", "moon"]);
 }
 
 /// In free slots of the allocation, on nodes where no agent runs yet.

@@ -85,13 +85,6 @@ fn programs_say_the_same_with_the_tap_under_every_launcher() {
         assert!(!outcome.err().contains("no record") && !outcome.err().contains("refused"), "{outcome}");
         let is_compared = outcome.err().contains("\ncompare: wireup run -n 4 wireup tap /");
         assert_eq!(is_compared, peer.name != "wireup", "{outcome}");
-    }
-}
-
-#[test]
-fn a_ring_over_all_ranks_is_right_with_the_tap() {
-    let wireup = wireup();
-    for peer in Peer::all() {
         let Some(ring) = program(peer.flavour, "ring") else { continue };
         let outcome = peer.run(3, &[&wireup, Path::new("tap"), &ring]).succeed();
         assert_eq!(outcome.out(), "ring of 3: token 3, expected 3\n", "{outcome}");

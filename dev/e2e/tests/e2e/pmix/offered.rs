@@ -1,6 +1,7 @@
 //! Which PMI a program is offered, and which library its server uses.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{mpi4py, program, skip, tool};
 use wireup_e2e::{Outcome, Run, machines};
 use xtask::layout;
@@ -188,21 +189,4 @@ fn nodes_with_different_pmix_libraries_are_refused() {
     let Some(ring) = program(Flavour::Mpich5, "ring") else { return };
     let spared = machines.job("--hosts n[0-1] --ppn 2 --pmix-library /run/pmix/libpmix.so.2").arg(ring).succeed();
     assert_eq!(spared.out(), "ring of 4: token 6, expected 6\n", "{spared}");
-}
-
-/// A folder for one test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
