@@ -22,15 +22,15 @@ fn the_first_failing_rank_gives_exit_code_and_message() {
          job -n 4 --virtual-nodes 2 sh -c \"$AT_3\" 'exit 9' => 9 rank 3 | node1 | 9
          job -n 4 EACH sh -c \"$AT_3\" 'kill -9 $$' => 137 rank 3 | SIGKILL
          wireup run -n 4 EACH $CRASH 1 => 139 rank 1 | SIGSEGV
-         job -n 8 --virtual-nodes 4 false => 1 exited with code 1
-         job -n 2 EACH --timeout 0.5 sleep 1000 => 124 --timeout",
+         wireup run -n 8 --virtual-nodes 4 false => 1 exited with code 1
+         wireup run -n 2 EACH --timeout 0.5 sleep 1000 => 124 --timeout",
     );
     prints(
         shell,
-        "job -n 4 EACH true =>
-         job -n 2 --timeout 60 true =>
-         job -n 2 python3 -c 'print(1)' => 1, 1
-         job -n 256 --virtual-nodes 4 echo x | grep -c x => 256",
+        "wireup run -n 4 EACH true =>
+         wireup run -n 2 --timeout 60 true =>
+         wireup run -n 2 python3 -c 'print(1)' => 1, 1
+         wireup run -n 256 --virtual-nodes 4 echo x | grep -c x => 256",
     );
 }
 
