@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
 use wireup_capi::job::Job;
-use wireup_capi::net::now_ns;
 use wireup_capi::job_slot::JobSlot;
+use wireup_capi::net::now_ns;
 
 use super::column::Column;
 use crate::s4::sockets::{self, Half};
