@@ -11,13 +11,13 @@ use crate::session::own_session::OwnSession;
 use crate::session::{attach_to, up};
 use crate::surroundings::Surroundings;
 use bytes::Bytes;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use wireup_node::doctor::{Facts, Question, Report, wall_clock_ns};
 use wireup_node::launcher::{Next, Program};
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{NodeSpec, StdinTarget};
-use wireup_wire::peer::{Containment, Control, Note, Problem, ProblemKind, SessionSpec};
+use wireup_wire::peer::{Cause, Containment, Control, Note, Problem, ProblemKind, SessionSpec};
 use wireup_wire::session::Presence;
 
 /// Time of the job in addition to that for the remote shells between hosts (ns): it starts and collects ranks, which
@@ -27,6 +27,8 @@ const COLLECT_NS: u64 = 5_000_000_000;
 const JOBS_MAX: usize = 4;
 /// Longest unfinished line of a rank.
 const LINE_BYTES_MAX: usize = 256 << 10;
+/// What is kept of a rank's standard error: some lines for one finding.
+const ERRORS_BYTES_MAX: usize = 2 << 10;
 
 pub struct Plan {
     /// Names for the remote shell. Each host that has an agent is also asked to reach the next one, and the last one
@@ -47,6 +49,8 @@ pub struct Seen {
     /// Why it has no agent, or no rank.
     pub problem: Option<Problem>,
     pub facts: Option<Facts>,
+    /// The beginning of what its rank has written to standard error.
+    pub said: Vec<u8>,
     /// This machine's wall clock (ns): before the host read its own, and after.
     pub clock_ns: (u64, u64),
     /// How it has reached this machine.
@@ -63,7 +67,7 @@ pub struct Seen {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Back {
     /// The address at which it reached this machine.
-    pub address: String,
+    pub address: IpAddr,
     /// From the first attempt to the link.
     pub took_ns: u64,
     /// Addresses that failed before, each with its problem; empty: none.
@@ -136,8 +140,9 @@ fn on_note(seen: &mut [Seen], note: Note) {
     let Some(seen) = agent.index().checked_sub(1).and_then(|host| seen.get_mut(host)) else { return };
     match note {
         Note::Dialled { address, took_ns, failed, .. } => {
-            let address = address.parse().map_or(address, |address: SocketAddr| address.ip().to_string());
-            seen.back = Some(Back { address, took_ns, failed });
+            // A host that reports something else is not believed.
+            let Ok(address) = address.parse::<SocketAddr>() else { return };
+            seen.back = Some(Back { address: address.ip(), took_ns, failed });
         }
         Note::Sent { .. } => seen.sent = true,
         Note::Retry { problem, .. } => seen.retried = Some(problem),
@@ -194,7 +199,10 @@ fn ask_nodes(
         };
         let mut failure = None;
         let outcome = job.run(&mut asking, &mut |voice, notice| {
-            if let Notice::Failed(failed) = notice {
+            // A limit of time that is over is not the first host's.
+            if let Notice::Failed(failed) = notice
+                && is_of_a_node(&failed.cause)
+            {
                 failure = Some((failed.node, voice.say(notice)));
             }
             String::new()
@@ -209,6 +217,19 @@ fn ask_nodes(
         hosts.retain(|other| *other != host);
     }
     Ok(None)
+}
+
+/// Whether a cause says what is wrong on the node that it names.
+fn is_of_a_node(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Spawn(_)
+            | Cause::Exited(_)
+            | Cause::Signalled { .. }
+            | Cause::AgentLost { .. }
+            | Cause::KeeperLost { .. }
+            | Cause::OutOfMemory
+    )
 }
 
 /// The doctor's end of the job.
@@ -242,12 +263,20 @@ impl Program for Asking<'_> {
                     seen.facts = Some(*facts);
                 }
                 Ok(Report::Neighbour(result)) => seen.onward = Some(result),
-                // A line of standard error.
+                // A line that is none of the doctor's.
                 Err(_) => {}
             }
         }
         if text.len() > LINE_BYTES_MAX {
             text.clear();
         }
+    }
+
+    fn errors(&mut self, rank: Rank, bytes: &[u8]) -> bool {
+        if let Some(host) = self.hosts.get(rank.index()) {
+            let said = &mut self.seen[*host].said;
+            said.extend_from_slice(&bytes[..bytes.len().min(ERRORS_BYTES_MAX.saturating_sub(said.len()))]);
+        }
+        true
     }
 }

@@ -43,7 +43,7 @@ impl Group {
         };
         // Parts of it come from the host.
         let text = one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text));
-        let cure = self.finding.cure.iter().map(|cure| format!("         fix: {cure}\n"));
+        let cure = self.finding.cure.iter().map(|cure| format!("         fix: {}\n", one_line(cure)));
         format!("{level}  {hosts}: {text}\n{}", cure.collect::<String>())
     }
 }

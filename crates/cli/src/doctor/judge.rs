@@ -58,9 +58,14 @@ pub fn unreached(case: &Case) -> Option<Problem> {
         _ if case.facts.is_some() => None,
         Some(problem) if problem.kind == ProblemKind::NotInstalled => None,
         Some(problem) => Some(problem.clone()),
-        None => Some(ProblemKind::Advised.with(
-            "an agent started there, but no rank has reported; see what \"wireup run\" says with this host alone",
-        )),
+        None => {
+            let said = String::from_utf8_lossy(&case.seen?.said);
+            let (colon, said) = if said.trim().is_empty() { ("", "") } else { (": ", said.trim()) };
+            Some(ProblemKind::Advised.with(format!(
+                "an agent started there, but no rank has reported{colon}{said}; see what \"wireup run\" says with this \
+                 host alone"
+            )))
+        }
     }
 }
 

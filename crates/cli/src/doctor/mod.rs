@@ -48,7 +48,10 @@ nothing on the hosts.
                 ..flag::REMOTE_SHELL
             },
             Flag { help: "What links may use; as for wireup run.", ..flag::INTERFACE },
-            Flag { help: "How long each host may take. Default: 10.", ..flag::START_TIMEOUT },
+            Flag {
+                help: "How long 64 hosts may take, which are called at a time. Default: 10.",
+                ..flag::START_TIMEOUT
+            },
             Flag { help: "The directory of the ranks. Default: this one.", ..flag::WDIR },
             SEND,
         ],

@@ -70,6 +70,9 @@ fn await_end(child: &mut Child, until: Instant) -> (Option<ExitStatus>, String) 
         {
             said.extend_from_slice(&buffer[..length]);
             said.drain(..said.len().saturating_sub(ERROR_BYTES_MAX));
+            if Instant::now() >= until {
+                break;
+            }
         }
         if status.is_none() && !is_late {
             std::thread::sleep(LOOK);

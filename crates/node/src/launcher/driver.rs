@@ -220,12 +220,14 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn write(&mut self, stream: Stream, from: Option<(Origin, Next)>, bytes: Bytes) {
-        match (&mut self.talking, stream, from) {
-            (Some(talking), Stream::Out, Some((Origin { job: None, rank }, _))) => {
-                talking.output(rank, &bytes);
-                self.tell(LauncherInput::Written { stream, bytes: bytes.len() as u32 });
-            }
-            (_, stream, from) => self.writer(stream).write(from, bytes),
+        let is_taken = match (&mut self.talking, &from) {
+            (Some(talking), Some((Origin { job: None, rank }, _))) => talking.take_output(stream, *rank, &bytes),
+            _ => false,
+        };
+        if is_taken {
+            self.tell(LauncherInput::Written { stream, bytes: bytes.len() as u32 });
+        } else {
+            self.writer(stream).write(from, bytes);
         }
     }
 

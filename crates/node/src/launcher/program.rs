@@ -1,6 +1,7 @@
 //! Code in this process that talks with the ranks of a job in place of standard input and output.
 
 use bytes::Bytes;
+use wireup_proto::io::Stream;
 use wireup_wire::ids::Rank;
 
 /// The process's own code in place of the ranks' standard input and output. All ranks get the same input.
@@ -8,8 +9,13 @@ pub trait Program {
     /// The next input, at most `bytes_max` bytes. After `Next::Waits` it is asked for again when a rank has written
     /// something.
     fn input(&mut self, bytes_max: usize) -> Next;
-    /// What a rank has written.
+    /// What a rank has written to its standard output.
     fn output(&mut self, rank: Rank, bytes: &[u8]);
+    /// What a rank has written to its standard error. Returns whether the program takes the bytes; what it does not take
+    /// is written to the standard error of this process.
+    fn errors(&mut self, _rank: Rank, _bytes: &[u8]) -> bool {
+        false
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,8 +70,13 @@ impl<'p> Talking<'p> {
         }
     }
 
-    pub fn output(&mut self, rank: Rank, bytes: &[u8]) {
+    /// Passes on what a rank has written to one of its streams. Returns whether the program takes the bytes.
+    pub fn take_output(&mut self, stream: Stream, rank: Rank, bytes: &[u8]) -> bool {
+        if stream == Stream::Err {
+            return self.program.errors(rank, bytes);
+        }
         self.waits = false;
         self.program.output(rank, bytes);
+        true
     }
 }

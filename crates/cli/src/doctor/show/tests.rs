@@ -45,9 +45,10 @@ fn well(host: &str, neighbour: &str) -> Seen {
     Seen {
         host: host.into(),
         problem: None,
+        said: Vec::new(),
         facts: Some(facts()),
         clock_ns: (99 * SECOND_NS, 101 * SECOND_NS),
-        back: Some(Back { address: "10.0.0.254".into(), took_ns: 400_000, failed: String::new() }),
+        back: Some(Back { address: [10, 0, 0, 254].into(), took_ns: 400_000, failed: String::new() }),
         onward: Some(Ok(())),
         neighbour: Some(neighbour.into()),
         sent: false,
@@ -220,5 +221,10 @@ fn a_node_without_a_report_is_a_problem_with_its_cause() {
     }
     let (text, problem) = said(&seen);
     assert!(problem && text.contains("problem  n0: an agent started there, but no rank has reported"), "{text}");
+    seen[0].said = b"ld.so: no such\x1b]52;object\nproblem  n9: forged".to_vec();
+    let (text, _) = said(&seen);
+    let line = text.lines().find(|line| line.starts_with("problem  n0")).expect("the finding");
+    assert!(line.contains("no rank has reported: ld.so: no such") && !text.contains('\x1b'), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("problem  n9")), "{text}");
     assert!(text.contains("problem  n1: n1: wireup: Permission denied (os error 13)"), "{text}");
 }

@@ -75,12 +75,17 @@ impl LinkSet {
     pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
         let now_ns = monotonic_ns();
         let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
-        let until_ns = now_ns.saturating_add(self.config.start_timeout_ns / 4 * DIALLING_QUARTERS);
+        let until_ns = now_ns.saturating_add(self.dialling_ns());
         let role = Role::Child { incarnation: self.config.incarnation };
         self.dials.insert(self.config.parent, Dial::new(role, offer, now_ns, until_ns));
         // Failure to reach the parent is reported by `unreachable`, not as an input.
         self.dial_due(now_ns, reactor, &mut Vec::new());
         self.unreachable.clone().map_or(Ok(()), Err)
+    }
+
+    /// For how long an agent dials its parent.
+    fn dialling_ns(&self) -> u64 {
+        self.config.start_timeout_ns / 4 * DIALLING_QUARTERS
     }
 
     /// Dials an agent for a direct link. Each attempt ends by itself within the handshake's time limit.
@@ -134,7 +139,7 @@ impl LinkSet {
         let limit_ns = candidate.limit_ns.min(until_ns.saturating_sub(now_ns));
         let until_ns = now_ns + limit_ns;
         if limit_ns == 0 {
-            return Err(LinkError::Late(Duration::from_nanos(self.config.start_timeout_ns)));
+            return Err(LinkError::Late(Duration::from_nanos(self.dialling_ns())));
         }
         let carrier = (candidate.open)()?;
         let (secret, hello) = (self.secret()?, self.hello(role));
