@@ -50,9 +50,10 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     doctor(&testbed, "--hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
-    // The interface exists on the hub, but the hosts have no interface of that name.
+    // The interface exists on the hub, but the hosts have no interface of that name: each lists its own networks.
     let named = [
-        "problem  n[0-1]: wireup agent: cannot connect to the parent agent: ",
+        "problem  n0: wireup agent: cannot connect to the parent agent: ",
+        "eth0 10.77.0.2/16",
         "no address of this machine matches --interface br0; it has ",
         "name an interface that all hosts have",
         "2 with problems",
