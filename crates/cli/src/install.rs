@@ -18,7 +18,8 @@ use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
 const FRONT: Flag = Flag::switch(
     &["--front"],
-    "Also make links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; names that others have are left alone.",
+    "Also make links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; names that others have \
+     are left alone.",
 );
 
 pub const COMMAND: Command = Command {

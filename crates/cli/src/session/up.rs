@@ -72,7 +72,8 @@ const INSTANT_ON: Flag = Flag {
     takes: Takes::MaybeNumber("PORTS"),
     ..Flag::switch(
         &["--instant-on"],
-        "Each node reserves that many ports (default 256) for jobs with --instant-on, whose agents then need not find and exchange ports.",
+        "Each node reserves that many ports (default 256) for jobs with --instant-on, whose agents then need \
+         not find and exchange ports.",
     )
 };
 

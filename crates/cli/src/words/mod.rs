@@ -156,7 +156,8 @@ impl Voice {
             Notice::Ended(ended) => match &ended.failure {
                 Some(Failure { cause: Cause::SessionEnded { reason }, .. }) if self.failed.is_none() => {
                     vec![format!(
-                        "the job was not started, because its session ended at the same moment: {reason}; start the session again \
+                        "the job was not started, because its session ended at the same moment: {reason}; start \
+                         the session again \
                          with wireup up, or run without it with --no-session"
                     )]
                 }

@@ -67,7 +67,8 @@ impl Notes {
             }
             Note::NotSealed { problem } => {
                 let line = format!(
-                    "the session's secret and the job travel through srun in the clear, because munge could not seal them: {problem}; to have them sealed, see that \"munge -n\" works on this host"
+                    "the session's secret and the job travel through srun in the clear, because munge could not \
+                     seal them: {problem}; to have them sealed, see that \"munge -n\" works on this host"
                 );
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
