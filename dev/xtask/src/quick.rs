@@ -15,8 +15,8 @@ use std::process::Command;
 const WITH_PROCESSES: [&str; 2] = ["wireup-e2e", "wireup-testbed"];
 /// Crates without input and output: their tests in `tests/` are as quick as those in their files.
 const PURE: [&str; 5] = ["wireup-wire", "wireup-coll", "wireup-proto", "wireup-group", "wireup-sim"];
-/// Seeds of each simulated test; `cargo xtask test` runs some hundreds.
-const SEEDS: &str = "0..20";
+/// Seeds of each simulated test, enough that each kind of fault occurs; `cargo xtask test` runs some hundreds.
+const SEEDS: &str = "0..40";
 
 /// # Errors
 /// A check or a test fails.
