@@ -92,8 +92,8 @@ impl Context {
         self.progress_for(0);
     }
 
-    /// The same, and waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The server's
-    /// answers are taken in any case: otherwise its descriptor would stay readable, and waits would not wait.
+    /// Does what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The
+    /// server's answers are taken in any case: otherwise its descriptor would stay readable, and waits would not wait.
     fn progress_for(&mut self, ms: c_int) {
         let ms = if self.pump() { 0 } else { ms };
         let Context { job, network, .. } = self;

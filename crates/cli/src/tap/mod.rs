@@ -203,7 +203,7 @@ fn publish(gathered: Gathered, command: &str, targets: &Targets) {
     }
 }
 
-/// The same job under wireup with the tap, as a user would type it.
+/// The command line that runs the tapped job under wireup, with the tap, as a user would type it.
 fn command(program: &OsString, arguments: &[OsString]) -> String {
     let quoted = |word: &OsString| {
         let word = word.to_string_lossy();

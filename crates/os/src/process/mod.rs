@@ -192,7 +192,7 @@ const LOOKS: u32 = 100;
 /// handling.
 ///
 /// # Errors
-/// Those of [`fork`].
+/// As for [`fork`].
 pub fn fork_with_signals_blocked() -> io::Result<Fork> {
     let before = block_all_signals();
     let forked = fork();
