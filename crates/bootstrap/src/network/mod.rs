@@ -362,8 +362,8 @@ impl Network {
         self.say_goodbye(ms, Unsent::Goodbyes);
     }
 
-    /// Ends the connections of a rank that gives up: others may learn the reason from this rank, which waits for at most
-    /// `ms` milliseconds.
+    /// Ends the connections of a rank that gives up: others may learn the reason from this rank, which waits for at
+    /// most `ms` milliseconds.
     pub fn abandon(&mut self, ms: u64) {
         let until = net::now_ms() + ms;
         self.pump();
