@@ -1,9 +1,9 @@
-//! `cargo xtask test`: format, structure, lints, all tests.
+//! `cargo xtask test`: format, structure, lints, the programs of the demo, all tests.
 
 use crate::build::cargo;
 use crate::step::{self, Result};
 use crate::structure;
-use crate::{build, layout, peers};
+use crate::{build, demo, layout, peers};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -32,6 +32,7 @@ pub fn run() -> Result {
     step::step("the report of the benchmarks, in lab/", report)?;
     build::programs()?;
     build::bench()?;
+    demo::programs()?;
     let mut product = cargo();
     product.args(["test", "--workspace", "--no-fail-fast"]);
     let mut lab = build::lab();

@@ -52,7 +52,7 @@ What each scheme sends is counted and compared with its formula; a difference is
     words: Words::Named(&[]),
     sections: &[Section { title: "Jobs", flags: &[SCHEMES, PROCESSES, ROUNDS, LIMIT] }, ACROSS, RESULTS],
     end: "
-  wireup-testbed run -n 16 --ssh -- wireup-reproduce s4 --hosts $(seq -s, -f n%g 0 15)
+  wireup-testbed run -n 16 -- wireup-reproduce s4 --hosts $(seq -s, -f n%g 0 15)
 
 With more processes than hosts each host has the same number. --hosts is needed.
 ",

@@ -57,7 +57,7 @@ agent grows.
         RESULTS,
     ],
     end: "
-  wireup-testbed run -n 16 --ssh -- wireup bench stage --hosts $(seq -s, -f n%g 0 15)
+  wireup-testbed run -n 16 -- wireup bench stage --hosts $(seq -s, -f n%g 0 15)
 
 --hosts is needed, and each host must have a /dev/shm of its own.
 ",
