@@ -1,16 +1,12 @@
 //! One job as seen by one agent: its local ranks, the children that run more of it, and the parent in its tree.
 //!
-//! ```text
-//!   JobInput ──► Job ──► one part ──► effects ──► Job ──► other parts … ──► acts for the agent
-//! ```
-//!
-//! This file only routes. A part takes its own state, a view of what it may read, and the input, and returns effects;
-//! parts know nothing of each other. Each effect and everything that it causes is carried out before the next one, so
-//! that frames keep the order in which they were caused, and no part is re-entered.
+//! `Job` owns the parts of a job. Each input is handled by one part, which sends what it has to send through [`Cx`] and
+//! returns what the others must do; the function that called the part then calls those, so that the whole flow of an
+//! input is on the stack. What ends the job is handled when the input has been ([`Job::end_if_asked`]).
 
 pub mod children;
 pub mod collectives;
-pub mod effect;
+pub mod cx;
 pub mod facts;
 mod failure;
 pub mod groups;
@@ -25,28 +21,28 @@ mod tree;
 
 use crate::collective::{Entering, Finished};
 use crate::input::Sink;
-use crate::io::{Output, SignalTarget};
+use crate::io::{ExitStatus, Output, SignalTarget, Stream};
 use crate::outbox::control_frame;
-use crate::plan::{app_of, kernel_session, spawn_plan};
-use crate::pmi_server::{PmiServer, endpoints};
-use crate::pmix::{Pmix, Remains};
+use crate::plan::{kernel_session, spawn_plan};
+use crate::pmi_server::{self, PmiServer, endpoints};
+use crate::pmix::{self, Pmix, Remains};
 use crate::time::Instant;
 use bytes::Bytes;
 use children::Children;
 use collectives::{Arrived, Collectives};
-use effect::{Effect, Effects};
+use cx::{Cx, Ending};
 use facts::{Facts, View};
 use failure::Ends;
-use groups::{Arrived as Barrier, Barriers};
+use groups::{Arrived as Barrier, Barriers, Over};
 pub use interface::{Act, Acts, JobInput, Turn};
 use lifecycle::Lifecycle;
 pub use lifecycle::Wait;
 use names::Names;
 pub use profile::Born;
 use profile::Profile;
-use ranks::{Process, ProcessState, Ranks};
+use ranks::{Exit, Process, ProcessState, Ranks};
 use stalls::Stalls;
-use std::mem;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use stdio::Stdio;
 pub use tree::{JobTree, Up, agents_of, participants};
@@ -57,12 +53,12 @@ use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
-use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Note, SpawnError};
+use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, MissingAgent, Note, SpawnError};
 use wireup_wire::rank_address;
 use wireup_wire::signal::is_fatal;
 
 pub struct Job {
-    facts: Facts,
+    facts: Arc<Facts>,
     up: Up,
     lifecycle: Lifecycle,
     children: Children,
@@ -76,8 +72,9 @@ pub struct Job {
     pmix: Option<Box<Pmix>>,
     names: Names,
     profile: Option<Box<Profile>>,
-    /// Empty lists, kept because their memory is used again for the next input.
-    room: [Effects; 2],
+    /// Clients whose requests can be answered further, because what they waited for has come. A client is resumed when
+    /// the requests of the one before it have been handled, not inside them: they may be many.
+    resumed: VecDeque<Client>,
 }
 
 impl Job {
@@ -95,8 +92,7 @@ impl Job {
         let config = collectives::config(&facts);
         let mut lifecycle = Lifecycle::new();
         waits.iter().for_each(|wait| lifecycle.wait_for(*wait));
-        let process = |rank| Process::new(rank, app_of(&facts.spec, rank));
-        let ranks = facts.node.map(|node| mapping.ranks_of(node).map(process).collect()).unwrap_or_default();
+        let ranks = facts.node.map(|node| mapping.ranks_of(node).map(Process::new).collect()).unwrap_or_default();
         Job {
             up: facts.tree.up(),
             lifecycle,
@@ -111,385 +107,477 @@ impl Job {
             collectives: Collectives::new(config),
             barriers: Barriers::new(facts.below.len()),
             profile: Profile::new(&facts, born, now),
-            room: Default::default(),
-            facts,
+            resumed: VecDeque::new(),
+            facts: Arc::new(facts),
         }
     }
 
     /// Tells the job about one event. Returns whether the job has ended here and can be forgotten.
     pub fn handle(&mut self, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
-        let [mut out, mut caused] = mem::take(&mut self.room);
-        self.on_input(turn, input, &mut out);
-        self.carry(turn, &mut out, &mut caused, acts);
-        self.settle(turn, &mut out);
-        self.carry(turn, &mut out, &mut caused, acts);
-        let is_over = self.is_over(turn);
-        if is_over {
-            self.say_done(turn, &mut out);
-            self.carry(turn, &mut out, &mut caused, acts);
+        let facts = Arc::clone(&self.facts);
+        let mut cx = Cx::new(turn, &facts, self.up, acts);
+        cx.profile = self.profile.take();
+        self.on_input(&mut cx, input);
+        while let Some(client) = self.resumed.pop_front() {
+            self.on_client_bytes(&mut cx, client, &[]);
         }
-        self.room = [out, caused];
+        self.check_broken(&mut cx);
+        self.end_if_asked(&mut cx);
+        self.settle(&mut cx);
+        self.end_if_asked(&mut cx);
+        self.profile = cx.profile.take();
+        let is_over = self.is_over(&cx);
+        if is_over {
+            self.say_done(&mut cx);
+        }
         is_over
     }
 
-    fn on_input(&mut self, turn: &Turn<'_>, input: JobInput, out: &mut Effects) {
-        let now = turn.now;
+    fn on_input(&mut self, cx: &mut Cx<'_>, input: JobInput) {
         match input {
-            JobInput::Begin { lost } => self.begin(turn, lost, out),
-            JobInput::Linked => self.on_linked(now, out),
+            JobInput::Begin { lost } => self.begin(cx, lost),
+            JobInput::Linked => self.on_linked(cx),
             JobInput::ClockTold => {}
-            JobInput::Tick => self.on_tick(turn, out),
-            JobInput::Started { local, pid, spawn_ns, exec_ns } => {
-                self.on_started(local, pid, (spawn_ns, exec_ns), out);
-            }
-            JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
+            JobInput::Tick => self.on_tick(cx),
+            JobInput::Started { local, pid, spawn_ns, exec_ns } => self.on_started(cx, local, pid, (spawn_ns, exec_ns)),
+            JobInput::StartFailed { local, error } => self.on_start_failed(cx, local, error),
             JobInput::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
-            JobInput::RanksLack(what) => out.note(self.facts.id(), Note::Lacks { host: self.facts.host(), what }),
-            JobInput::RanksBound(picture) => {
-                out.note(self.facts.id(), Note::Bound { host: self.facts.host(), picture });
-            }
-            JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
-            JobInput::KeeperLost { problem } if self.is_ending() => self.on_keeper_lost(problem, out),
-            JobInput::KeeperLost { problem } => self.ends.on_keeper_lost(turn.now, problem),
+            JobInput::RanksLack(what) => cx.note(Note::Lacks { host: cx.facts.host(), what }),
+            JobInput::RanksBound(picture) => cx.note(Note::Bound { host: cx.facts.host(), picture }),
+            JobInput::Exited { local, status } => self.on_exited(cx, local, status),
+            JobInput::KeeperLost { problem } if self.is_ending() => self.on_keeper_lost(cx, problem),
+            JobInput::KeeperLost { problem } => self.ends.on_keeper_lost(cx.now, problem),
             JobInput::ClientJoined { client } => {
                 self.ranks.on_joined(client.local);
-                self.pmi.on_joined(client, out);
+                self.pmi.on_joined(cx, client);
             }
-            JobInput::ClientBytes { client, bytes } => self.on_client_bytes(client, &bytes, out),
-            JobInput::ClientGone { client } => self.on_client_gone(now, client, out),
-            JobInput::RanksListen { address } => self.on_ranks_listen(now, &address, out),
-            JobInput::SecretOfRanks(secret) => self.pmi.on_secret(&secret, out),
-            JobInput::Shared(share) => self.pmi.on_shared(share, out),
-            JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(share, problem, out),
-            JobInput::StdioBytes { local, stream, bytes } => out.push(Effect::Stdio { local, stream, bytes }),
-            JobInput::StdioClosed { local, stream } => self.ranks.on_stream_closed(local, stream, out),
-            JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(&self.facts, Sink::Local(local), bytes, out),
-            JobInput::PmixBytes(bytes) => self.pmix(now, out, |pmix, view, out| pmix.on_bytes(view, &bytes, out)),
-            JobInput::PmixSaid(text) => self.pmix(now, out, |pmix, view, out| pmix.on_said(view, text, out)),
+            JobInput::ClientBytes { client, bytes } => {
+                self.on_client_bytes(cx, client, &bytes);
+            }
+            JobInput::ClientGone { client } => self.on_client_gone(cx, client),
+            JobInput::RanksListen { address } => self.on_ranks_listen(cx, &address),
+            JobInput::SecretOfRanks(secret) => self.pmi.on_secret(cx, &secret),
+            JobInput::Shared(share) => self.pmi.on_shared(cx, share),
+            JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(cx, share, problem),
+            JobInput::StdioBytes { local, stream, bytes } => self.on_output(cx, local, stream, &bytes),
+            JobInput::StdioClosed { local, stream } => {
+                if self.ranks.on_stream_closed(local, stream) {
+                    self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
+                }
+            }
+            JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(cx, Sink::Local(local), bytes),
+            JobInput::PmixBytes(bytes) => {
+                self.pmix(cx, |pmix, _, _| pmix.on_bytes(&bytes));
+                while self.pmix(cx, Pmix::read) == Some(true) {}
+            }
+            JobInput::PmixSaid(text) => self.tell_pmix(cx, |pmix, cx, _| pmix.on_said(cx, text)),
             JobInput::PmixGone { status, stderr, no_room } => {
-                self.pmix(now, out, |pmix, view, out| pmix.on_gone(view, status, &stderr, no_room, out));
+                self.tell_pmix(cx, |pmix, cx, view| pmix.on_gone(cx, view, status, &stderr, no_room));
             }
-            JobInput::PmixFailed(error) => self.pmix(now, out, |pmix, view, out| pmix.on_failed(view, &error, out)),
-            JobInput::Frame { from, frame } => self.on_frame(now, from, frame, out),
-            JobInput::ControlDown(message) => self.on_control_down(now, message, out),
-            JobInput::ControlUp { from, message } => self.on_control_up(turn, from, message, out),
-            JobInput::Direct { from, frame } => self.on_direct(now, from, frame, out),
+            JobInput::PmixFailed(error) => self.tell_pmix(cx, |pmix, cx, view| pmix.on_failed(cx, view, &error)),
+            JobInput::Frame { from, frame } => self.on_frame(cx, from, frame),
+            JobInput::ControlDown(message) => self.on_control_down(cx, message),
+            JobInput::ControlUp { from, message } => self.on_control_up(cx, from, message),
+            JobInput::Direct { from, frame } => {
+                if let Some(node) = cx.facts.node_of(from) {
+                    self.on_exchange(cx, Arrived::of_node(node, frame));
+                }
+            }
             JobInput::Between { from, message } => {
-                self.pmix(now, out, |pmix, view, out| pmix.on_between(view, from, message, out));
+                self.tell_pmix(cx, |pmix, cx, view| pmix.on_between(cx, view, from, message));
             }
             JobInput::Addresses { from, message } => {
-                if let Some(node) = self.facts.node_of(from) {
-                    self.pmi.on_addresses(&self.facts, node, message, out);
+                if let Some(node) = cx.facts.node_of(from) {
+                    self.pmi.on_addresses(cx, node, message);
                 }
             }
             JobInput::Relayed { from, message } => {
-                if let Some(node) = self.facts.node_of(from) {
-                    self.pmi.on_relayed(&self.facts, node, message, out);
+                if let Some(node) = cx.facts.node_of(from) {
+                    self.pmi.on_relayed(cx, node, message);
                 }
             }
-            JobInput::RelayEvent { relay, event } => self.pmi.on_relay_event(&self.facts, relay, event, out),
-            JobInput::Named { agent, down } => self.with_view(now, |view| names::answer(view, agent, down, out)),
-            JobInput::FailHere(cause) => out.fail_here(cause),
-            JobInput::RanksListenFailed(error) => {
-                out.fail_here(Cause::Spawn(error));
-                out.push(Effect::GiveHeldUp);
+            JobInput::RelayEvent { relay, event } => self.pmi.on_relay_event(cx, relay, event),
+            JobInput::Named { agent, down } => {
+                let view = self.view(cx);
+                let here = names::answer(cx, &view, agent, down);
+                self.on_named(cx, here);
             }
-            JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
+            JobInput::FailHere(cause) => cx.fail_here(cause),
+            JobInput::RanksListenFailed(error) => {
+                cx.fail_here(Cause::Spawn(error));
+                self.drop_deferred();
+            }
+            JobInput::FailBy(cause) => cx.fail_by(cause),
             JobInput::LauncherGone => {
                 self.stdio.discard();
-                out.push(Effect::FailBy(Cause::Launcher { problem: "its launcher has exited".into() }));
+                cx.fail_by(Cause::Launcher { problem: "its launcher has exited".into() });
             }
-            JobInput::EarlyOverflow(problem) => out.fail_here(Cause::Pmi { problem }),
-            JobInput::NoDirectLink { agent, problem } => self.on_no_link(agent, problem, out),
-            JobInput::Missing(missing) => self.on_missing(turn, missing, out),
+            JobInput::EarlyOverflow(problem) => cx.fail_here(Cause::Pmi { problem }),
+            JobInput::NoDirectLink { agent, problem } => on_no_link(cx, agent, problem),
+            JobInput::Missing(missing) => self.on_missing(cx, missing),
             JobInput::ChildMissing { agent, settled, missing } => {
                 if settled {
                     self.children.on_lost(agent);
                 }
                 if !missing.is_empty() {
-                    self.on_missing(turn, missing, out);
+                    self.on_missing(cx, missing);
                 }
             }
             JobInput::ChildLost { agent, cause } => {
-                self.ends.fail_agent(&self.facts, agent, cause, out);
+                self.ends.on_agent_failed(cx, agent, cause);
                 self.children.on_lost(agent);
             }
-            JobInput::AgentFailed { agent, cause } => self.ends.fail_agent(&self.facts, agent, cause, out),
-            JobInput::AgentLost(agent) => self.on_agent_lost(agent, out),
-            JobInput::Abandon => self.abandon(out),
+            JobInput::AgentFailed { agent, cause } => self.ends.on_agent_failed(cx, agent, cause),
+            JobInput::AgentLost(agent) => self.on_agent_lost(cx, agent),
+            JobInput::Abandon => self.abandon(cx),
         }
     }
 
-    /// Carries out the effects of parts.
-    fn carry(&mut self, turn: &Turn<'_>, effects: &mut Effects, caused: &mut Effects, acts: &mut Acts) {
-        while let Some(effect) = effects.pop() {
-            self.apply(turn, effect, acts, caused);
-            effects.put_first(caused);
+    /// Ends the job if a part has found a reason, and sends the signals that parts have asked for.
+    fn end_if_asked(&mut self, cx: &mut Cx<'_>) {
+        while let Some(ending) = cx.take_ending() {
+            let failure = match ending {
+                Ending::Fail(failure) => failure,
+                Ending::FailBy(failure) => {
+                    self.ends.on_unwanted();
+                    failure
+                }
+                Ending::Kill { grace_ns } => {
+                    self.kill(cx, grace_ns);
+                    continue;
+                }
+                Ending::Signal(signal) => {
+                    self.signal(cx, signal);
+                    continue;
+                }
+            };
+            if self.ends.on_failure(cx, failure) {
+                self.kill(cx, cx.facts.spec.options.kill_grace_ns);
+            }
         }
     }
 
-    fn apply(&mut self, turn: &Turn<'_>, effect: Effect, acts: &mut Acts, out: &mut Effects) {
-        let (now, facts) = (turn.now, &self.facts);
-        match effect {
-            Effect::Act(act) => acts.act(act),
-            Effect::Up(frame) => match self.up {
-                Up::Launcher => acts.act(Act::ToLauncher(frame)),
-                Up::Agent(agent) => acts.act(Act::ToAgent(agent, frame)),
-                Up::Nowhere => {}
-            },
-            Effect::ControlUp(message) => out.push(Effect::Up(control_frame(facts.id(), &message))),
-            Effect::ControlDown(message) => {
-                let frame = control_frame(facts.id(), &message);
-                facts.below.iter().for_each(|child| out.for_agent(*child, frame.clone()));
-            }
-            Effect::ForRanks(output) => self.lifecycle.for_ranks(output, out),
-            Effect::Fail(failure) => self.ends.fail(facts, failure, out),
-            Effect::FailHere(cause) => self.ends.fail(facts, failure_here(facts, cause), out),
-            Effect::FailBy(cause) => self.ends.fail_by(facts, cause, out),
-            Effect::FailRank { local, cause } => {
-                let Process { rank, pid, .. } = self.ranks[local.index()];
-                let failure = failure_here(facts, cause);
-                self.ends.fail(facts, Failure { rank: Some(rank), pid: (pid != 0).then_some(pid), ..failure }, out);
-            }
-            Effect::FailDeparted { departed, cause } => {
-                let Departed { node, rank, pid, .. } = departed;
-                let host = facts.name_of(node);
-                self.ends.fail(facts, Failure { node, host, rank: Some(rank), pid: Some(pid), cause }, out);
-            }
-            Effect::Kill { grace_ns } => {
-                self.ends.kill(now, grace_ns, out);
-                self.lifecycle.on_kill();
-            }
-            Effect::Signal(signal) if self.ranks.are_busy() => {
-                let output = Output::Signal { job: facts.id(), target: SignalTarget::All, signal };
-                self.lifecycle.for_ranks(output, out);
-            }
-            Effect::Signal(_) => {}
-            Effect::DropDeferred => {
-                self.pmix(now, out, |pmix, view, out| pmix.drop_deferred(view, out));
-                if self.lifecycle.waits_for(Wait::Others) {
-                    out.push(Effect::GiveHeldUp);
-                }
-            }
-            Effect::GiveHeldUp => {
-                if self.lifecycle.drop_deferred() {
-                    self.ranks.give_up(out);
-                }
-            }
-            Effect::GiveUp => self.give_up(turn, out),
-            Effect::Connected { local, by_pmix } => {
-                self.ranks.on_connected(now, local, by_pmix);
-                if by_pmix {
-                    self.miss_absent(out);
-                }
-            }
-            Effect::MeetsNode(local) => {
-                self.ranks.on_meets_node(now, local);
-                self.miss_absent(out);
-            }
-            Effect::Finalized { local, by_pmix } => {
-                self.ranks.on_finalized(now, local, by_pmix);
-                out.push(Effect::Depart(local));
-            }
-            Effect::RankGone(local) => {
-                self.pmi.on_gone(local);
-                self.names.on_gone(&self.facts, self.ranks[local.index()].rank, out);
-                self.pmix(now, out, |pmix, view, out| pmix.on_rank_gone(view, local, out));
-                self.stdio.on_rank_gone(&self.facts, local, out);
-            }
-            Effect::LeftWell(local) => {
-                let listens = self.pmix.as_ref().is_some_and(|pmix| pmix.listens());
-                self.ranks.on_left_well(now, local, listens, out);
-            }
-            Effect::AllGone | Effect::ServerGone => self.on_part_gone(now, effect, out),
-            Effect::StreamEnded { local, stream } => {
-                self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
-            }
-            Effect::ClientUnreadable { client, problem } => self.pmi.break_off(client, problem, out),
-            Effect::Resume(client) => self.on_client_bytes(client, &[], out),
-            Effect::Freed { local, place } => self.pmi.on_freed(local, place),
-            Effect::Depart(local) => self.depart(now, local, out),
-            Effect::Departed(departed) => self.on_departed(now, departed, out),
-            Effect::Enter { local, entry, reply_to } => {
-                let (pmi, rank) = (&mut self.pmi, self.ranks[local.index()].rank);
-                let entering = Entering { local, rank, entry, reply_to };
-                self.collectives.enter(now, entering, || pmi.take_pending(), out);
-            }
-            Effect::EnterGroup { local, group, value } => {
-                let pairs = || self.pmi.pending_since(self.barriers.mark(&group.members));
-                let own = value.unwrap_or_else(pairs);
-                self.barriers.enter(now, facts, local, group, own, out);
-            }
-            Effect::AskName { from, asker, ask } => self.names.ask(facts, from, asker, ask, out),
-            Effect::Named(Down { asker, answer }) => match asker {
-                Asker::Client(client) => self.pmi.on_named(client, answer, out),
-                Asker::Server(id) => self.pmix(now, out, |pmix, view, out| pmix.on_named(view, id, answer, out)),
-                Asker::Agent => self.pmix(now, out, |pmix, view, out| pmix.on_order(view, answer, out)),
-            },
-            Effect::TellRoot(report) => names::report(facts, report, out),
-            Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
-            Effect::Finished(finished) => self.on_finished(*finished, out),
-            Effect::Endpoints { rows } => {
-                self.pmi.on_endpoints(facts, rows.clone(), out);
-                self.pmix(now, out, |pmix, view, out| pmix.on_endpoints(view, rows, out));
-            }
-            Effect::GroupOver { group, waiting, pairs } => match group.purpose {
-                Purpose::Barrier => self.pmi.on_barrier_over(&group, waiting, pairs, out),
-                Purpose::Gather => self.pmi.on_gathered(facts, &group, waiting, &pairs, out),
-            },
-            Effect::CheckBroken => self.check_broken(out),
-            Effect::Stdio { local, stream, bytes } => {
-                if let Some(process) = self.ranks.get(local.index()) {
-                    self.stdio.on_bytes(now, facts, (local, process.rank), stream, &bytes);
-                }
-            }
-            Effect::ServerReady(env) => {
-                self.lifecycle.add_env(env);
-                self.lifecycle.release(Wait::Server, out);
-            }
-            Effect::ReadServer => self.pmix(now, out, |pmix, view, out| pmix.read_on(view, out)),
-            Effect::Survey(collective) => self.survey(collective, out),
-            Effect::Traced(trace) => {
-                if let Some(profile) = &mut self.profile {
-                    profile.on_collective(trace);
-                }
-            }
+    /// Ends all ranks of the subtree.
+    fn kill(&mut self, cx: &mut Cx<'_>, grace_ns: u64) {
+        let signals = self.ends.kill(cx.now, grace_ns);
+        self.lifecycle.on_kill();
+        let Some(signals) = signals else { return };
+        cx.control_down(&Control::Kill { grace_ns });
+        self.tell_pmix(cx, Pmix::drop_deferred);
+        if self.lifecycle.waits_for(Wait::Others) {
+            self.drop_deferred();
+        }
+        signals.iter().for_each(|signal| self.signal(cx, *signal));
+    }
+
+    /// Sends a signal to all local ranks.
+    fn signal(&mut self, cx: &mut Cx<'_>, signal: i32) {
+        if self.ranks.are_busy() {
+            let output = Output::Signal { job: cx.facts.id(), target: SignalTarget::All, signal };
+            self.lifecycle.for_ranks(cx, output);
+        }
+    }
+
+    /// The ranks that wait to be started will not be.
+    fn drop_deferred(&mut self) {
+        if self.lifecycle.drop_deferred() {
+            self.give_ranks_up();
+        }
+    }
+
+    /// No more events about the local ranks are expected.
+    fn give_ranks_up(&mut self) {
+        for (local, stream) in self.ranks.give_up() {
+            self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
         }
     }
 
     /// The view given to a part.
-    fn view<'a>(facts: &'a Facts, ranks: &'a Ranks, children: &'a Children, ends: &Ends, now: Instant) -> View<'a> {
-        View { now, facts, ranks, children, is_ending: ends.is_ending() }
+    fn view<'a>(&'a self, cx: &Cx<'a>) -> View<'a> {
+        let Job { ranks, children, ends, .. } = self;
+        View { now: cx.now, facts: cx.facts, ranks, children, is_ending: ends.is_ending() }
     }
 
-    fn with_view(&self, now: Instant, tell: impl FnOnce(&View<'_>)) {
-        tell(&Job::view(&self.facts, &self.ranks, &self.children, &self.ends, now));
+    /// Lets the PMIx part act, if the job offers PMIx, and does what the part asks for.
+    fn pmix<T>(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut Pmix, &mut Cx<'_>, &View<'_>) -> T) -> Option<T> {
+        let Job { pmix, ranks, children, ends, .. } = self;
+        let pmix = pmix.as_mut()?;
+        let view = View { now: cx.now, facts: cx.facts, ranks, children, is_ending: ends.is_ending() };
+        let result = tell(pmix, cx, &view);
+        for asked in pmix.take_asked() {
+            self.on_pmix_asked(cx, asked);
+        }
+        Some(result)
     }
 
-    /// Tells the PMIx part something, if the job offers PMIx.
-    fn pmix(&mut self, now: Instant, out: &mut Effects, tell: impl FnOnce(&mut Pmix, &View<'_>, &mut Effects)) {
-        let Job { pmix, facts, ranks, children, ends, .. } = self;
-        if let Some(pmix) = pmix {
-            tell(pmix, &Job::view(facts, ranks, children, ends, now), out);
+    fn tell_pmix(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut Pmix, &mut Cx<'_>, &View<'_>)) {
+        self.pmix(cx, tell);
+    }
+
+    fn on_pmix_asked(&mut self, cx: &mut Cx<'_>, asked: pmix::Asked) {
+        match asked {
+            pmix::Asked::Connected(local) => {
+                self.ranks.on_connected(cx.now, local, true);
+                self.miss_absent(cx);
+            }
+            pmix::Asked::Finalized(local) => self.on_finalized(cx, local, true),
+            pmix::Asked::Name { from, id, ask } => self.names.ask(cx, from, Asker::Server(id), ask),
+            pmix::Asked::Log { local, stream, bytes } => self.on_output(cx, local, stream, &bytes),
+            pmix::Asked::StartRanks(env) => {
+                self.lifecycle.add_env(env);
+                self.lifecycle.release(cx, Wait::Server);
+            }
+            pmix::Asked::DropRanks => self.drop_deferred(),
+            pmix::Asked::Gone => {
+                for local in self.ranks.on_server_gone() {
+                    self.depart(cx, local);
+                }
+                self.sweep_if_gone(cx);
+            }
         }
     }
 
     /// Spawns the local ranks unless something holds them; the caller has told the children.
-    fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
-        if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
-            if let Some(spawned) = &self.facts.spec.spawned {
-                out.output(Output::OfFamily { job: self.facts.id(), family: spawned.family, by: spawned.by });
+    fn begin(&mut self, cx: &mut Cx<'_>, lost: Vec<MissingAgent>) {
+        let facts = cx.facts;
+        if let Some(node) = facts.node.filter(|_| !self.ranks.is_empty()) {
+            if let Some(spawned) = &facts.spec.spawned {
+                cx.output(Output::OfFamily { job: facts.id(), family: spawned.family, by: spawned.by });
             }
-            self.lifecycle.defer(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
+            self.lifecycle.defer(spawn_plan(&facts.spec, &facts.mapping, node));
             if self.pmix.is_some() {
                 self.lifecycle.wait_for(Wait::Server);
             }
-            if let Some(ports) = self.facts.spec.options.rank_ports {
+            if let Some(ports) = facts.spec.options.rank_ports {
                 self.lifecycle.wait_for(Wait::Sockets);
-                let (job, count) = (self.facts.id(), self.facts.local_size());
-                let base = self.facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));
-                let kernel_session = kernel_session(&self.facts.spec, node);
-                out.output(Output::ListenForRanks { job, count, ports, base, kernel_session });
+                let (job, count) = (facts.id(), facts.local_size());
+                let base = facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));
+                let kernel_session = kernel_session(&facts.spec, node);
+                cx.output(Output::ListenForRanks { job, count, ports, base, kernel_session });
             }
-            self.pmix(turn.now, out, |pmix, view, out| pmix.start(view, out));
-            self.lifecycle.spawn_if_free(out);
+            self.tell_pmix(cx, Pmix::start);
+            self.lifecycle.spawn_if_free(cx);
         }
-        if let Some(agents) = self.collectives.first_links(&self.facts) {
-            out.push(Effect::Act(Act::Prepare(agents)));
+        if let Some(agents) = self.collectives.first_links(facts) {
+            cx.act(Act::Prepare(agents));
         }
         for missing in lost {
             self.children.on_lost(missing.agent);
-            self.on_missing(turn, vec![missing], out);
+            self.on_missing(cx, vec![missing]);
         }
     }
 
     /// The listening sockets of the local ranks exist, so the ranks can start. The sockets' address goes to all nodes,
     /// unless the job's description has the addresses of all nodes.
-    fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, out: &mut Effects) {
-        let rows = self.facts.spec.endpoints.clone();
+    fn on_ranks_listen(&mut self, cx: &mut Cx<'_>, address: &Bytes) {
+        let rows = &cx.facts.spec.endpoints;
         if rows.is_empty() {
             for entering in endpoints::entering(&self.ranks, address) {
-                self.collectives.enter(now, entering, Bytes::new, out);
+                let finished = self.collectives.enter(cx, entering, Bytes::new);
+                self.on_finished(cx, finished);
             }
         } else {
-            out.push(Effect::Endpoints { rows });
+            self.on_endpoints(cx, rows.clone());
         }
-        self.lifecycle.release(Wait::Sockets, out);
+        self.lifecycle.release(cx, Wait::Sockets);
     }
 
-    fn on_linked(&mut self, now: Instant, out: &mut Effects) {
-        self.lifecycle.release(Wait::Link, out);
-        if let Some(profile) = &mut self.profile {
-            profile.on_linked(now);
+    /// The addresses of all ranks are known: one row for each node.
+    fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
+        self.pmi.on_endpoints(cx, rows.clone());
+        self.tell_pmix(cx, |pmix, cx, _| pmix.on_endpoints(cx, rows));
+    }
+
+    fn on_linked(&mut self, cx: &mut Cx<'_>) {
+        self.lifecycle.release(cx, Wait::Link);
+        if let Some(profile) = &mut cx.profile {
+            profile.on_linked(cx.now);
         }
     }
 
-    fn on_tick(&mut self, turn: &Turn<'_>, out: &mut Effects) {
-        let Job { ranks, stdio, ends, facts, .. } = self;
-        stdio.on_tick(turn.now, |local| ranks[local.index()].rank);
-        ranks.on_tick(turn.now, out);
-        ends.on_tick(turn.now, facts, out);
-        if let Some(lost) = ends.take_lost_keeper(turn.now) {
-            self.on_keeper_lost(lost.problem, out);
+    fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        let Job { ranks, stdio, .. } = self;
+        stdio.on_tick(cx.now, |local| ranks[local.index()].rank);
+        for local in self.ranks.on_tick(cx.now) {
+            self.depart(cx, local);
         }
-        self.check_stall(turn.now, out);
-        self.barriers.on_tick(turn.now, &self.facts, out);
-        self.pmix(turn.now, out, |pmix, view, out| pmix.on_tick(view, out));
+        if self.ends.on_tick(cx) {
+            self.give_up(cx);
+        }
+        if let Some(lost) = self.ends.take_lost_keeper(cx.now) {
+            self.on_keeper_lost(cx, lost.problem);
+        }
+        self.check_stall(cx);
+        let over = self.barriers.on_tick(cx);
+        self.on_groups_over(cx, over);
+        self.tell_pmix(cx, Pmix::on_tick);
     }
 
-    fn on_started(&mut self, local: LocalRank, pid: u32, (spawn_ns, exec_ns): (u64, u64), out: &mut Effects) {
+    fn on_start_failed(&mut self, cx: &mut Cx<'_>, local: LocalRank, error: SpawnError) {
+        if self.ranks.on_start_failed(local) {
+            cx.fail_rank(&self.ranks[local.index()], Cause::Spawn(error));
+            self.end_server_if_alone(cx);
+        }
+    }
+
+    /// A local rank has ended.
+    fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus) {
+        let Some(exit) = self.ranks.on_exited(cx.now, local, status) else { return };
+        self.end_server_if_alone(cx);
+        self.pmi.on_gone(local);
+        self.names.on_gone(cx, self.ranks[local.index()].rank);
+        self.tell_pmix(cx, |pmix, cx, view| pmix.on_rank_gone(cx, view, local));
+        self.stdio.on_sink_gone(cx, Sink::Local(local));
+        match exit {
+            Exit::Bad(cause) => cx.fail_rank(&self.ranks[local.index()], cause),
+            Exit::Good => {
+                let listens = self.pmix.as_ref().is_some_and(|pmix| pmix.listens());
+                if self.ranks.on_left_well(cx.now, local, listens) {
+                    self.depart(cx, local);
+                }
+            }
+        }
+    }
+
+    /// Ends the PMIx server if the last local rank has ended.
+    fn end_server_if_alone(&mut self, cx: &mut Cx<'_>) {
+        if !self.ranks.are_alive() {
+            self.tell_pmix(cx, Pmix::end);
+            self.sweep_if_gone(cx);
+        }
+    }
+
+    /// Kills the processes that the ranks left behind, once the ranks and their PMIx server have ended, even while
+    /// output of the ranks is unread.
+    fn sweep_if_gone(&self, cx: &mut Cx<'_>) {
+        let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
+        if !has_server && !self.ranks.are_alive() {
+            cx.output(Output::Sweep { job: cx.facts.id() });
+        }
+    }
+
+    /// A rank wrote, or the agent writes for it.
+    fn on_output(&mut self, cx: &Cx<'_>, local: LocalRank, stream: Stream, bytes: &Bytes) {
+        if let Some(process) = self.ranks.get(local.index()) {
+            self.stdio.on_bytes(cx.now, cx.facts, (local, process.rank), stream, bytes);
+        }
+    }
+
+    fn on_started(&mut self, cx: &mut Cx<'_>, local: LocalRank, pid: u32, (spawn_ns, exec_ns): (u64, u64)) {
         if self.ranks.on_started(local, pid, spawn_ns, exec_ns)
             && let Some(signal) = self.ends.signal_for_newcomers()
         {
-            out.output(Output::Signal { job: self.facts.id(), target: SignalTarget::One(local), signal });
+            cx.output(Output::Signal { job: cx.facts.id(), target: SignalTarget::One(local), signal });
         }
     }
 
     /// The keeper has ended, and the kernel kills the ranks: no more events about them will arrive.
-    fn on_keeper_lost(&mut self, problem: Option<SpawnError>, out: &mut Effects) {
-        self.ranks.give_up(out);
+    fn on_keeper_lost(&mut self, cx: &mut Cx<'_>, problem: Option<SpawnError>) {
+        self.give_ranks_up();
         if let Some(pmix) = &mut self.pmix {
             pmix.on_keeper_lost();
         }
-        out.fail_here(Cause::KeeperLost { problem });
+        cx.fail_here(Cause::KeeperLost { problem });
     }
 
-    fn on_client_bytes(&mut self, client: Client, bytes: &[u8], out: &mut Effects) {
-        if let Some(process) = self.ranks.get(client.local.index()) {
-            self.pmi.on_bytes(&self.facts, (client, process), bytes, out);
+    /// Handles the requests of a client: those in `bytes`, and earlier ones that had to wait.
+    fn on_client_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) {
+        let mut asked = self.pmi.on_bytes(cx, client, bytes);
+        while let Some(one) = asked {
+            self.on_pmi_asked(cx, client.local, one);
+            asked = self.pmi.on_bytes(cx, client, &[]);
         }
     }
 
-    fn on_client_gone(&mut self, now: Instant, client: Client, out: &mut Effects) {
+    fn on_pmi_asked(&mut self, cx: &mut Cx<'_>, local: LocalRank, asked: pmi_server::Asked) {
+        match asked {
+            pmi_server::Asked::Initialised => self.ranks.on_connected(cx.now, local, false),
+            pmi_server::Asked::MeetsNode => {
+                self.ranks.on_meets_node(cx.now, local);
+                self.miss_absent(cx);
+            }
+            pmi_server::Asked::Enter { entry, reply_to } => {
+                let (pmi, rank) = (&mut self.pmi, self.ranks[local.index()].rank);
+                let entering = Entering { local, rank, entry, reply_to };
+                let finished = self.collectives.enter(cx, entering, || pmi.take_pending());
+                self.on_finished(cx, finished);
+            }
+            pmi_server::Asked::EnterGroup { group, value } => {
+                let pairs = || self.pmi.pending_since(self.barriers.mark(&group.members));
+                let own = value.unwrap_or_else(pairs);
+                let over = self.barriers.enter(cx, local, group, own);
+                self.on_groups_over(cx, over);
+            }
+            pmi_server::Asked::Name { client, ask } => {
+                self.names.ask(cx, self.ranks[local.index()].rank, Asker::Client(client), ask);
+            }
+            pmi_server::Asked::Finalized => self.on_finalized(cx, local, false),
+            pmi_server::Asked::Abort { code, message } => {
+                cx.fail_rank(&self.ranks[local.index()], Cause::Aborted { code, message });
+            }
+            pmi_server::Asked::Unreadable { problem } => {
+                cx.fail_rank(&self.ranks[local.index()], Cause::Pmi { problem });
+            }
+        }
+    }
+
+    fn on_finalized(&mut self, cx: &mut Cx<'_>, local: LocalRank, by_pmix: bool) {
+        self.ranks.on_finalized(cx.now, local, by_pmix);
+        self.depart(cx, local);
+    }
+
+    /// The root's answer about names, for an asker on this node.
+    fn on_named(&mut self, cx: &mut Cx<'_>, down: Option<Down>) {
+        let Some(Down { asker, answer }) = down else { return };
+        match asker {
+            Asker::Client(client) => {
+                self.pmi.on_named(cx, client, answer);
+                self.resumed.push_back(client);
+            }
+            Asker::Server(id) => self.tell_pmix(cx, |pmix, cx, _| pmix.on_named(cx, id, answer)),
+            Asker::Agent => self.tell_pmix(cx, |pmix, cx, view| pmix.on_order(cx, view, answer)),
+        }
+    }
+
+    fn on_client_gone(&mut self, cx: &mut Cx<'_>, client: Client) {
         let was_member = self.pmi.on_closed(client);
         if client.is_secondary() {
-            self.leave_groups(client.local, out);
+            self.leave_groups(cx, client.local);
         } else if was_member {
-            self.ranks.on_socket_closed(now, client.local);
+            self.ranks.on_socket_closed(cx.now, client.local);
         }
     }
 
     /// A frame of the exchange or stdio class, from child `from` or (`None`) from the parent.
-    fn on_frame(&mut self, now: Instant, from: Option<AgentId>, frame: Frame, out: &mut Effects) {
+    fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: Frame) {
         let child = from.map(|agent| self.facts.child_index(agent));
         let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
         match (child, frame.kind) {
             (Some(_), Kind::ExchangeUp) | (None, Kind::ExchangeDown) => {
-                self.on_exchange(now, Arrived::of_tree(&self.facts, child, frame), out);
+                self.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame));
             }
-            (Some(_), Kind::GroupUp) | (None, Kind::GroupDown) => self.on_group(now, child, frame, out),
+            (Some(_), Kind::GroupUp) | (None, Kind::GroupDown) => self.on_group(cx, child, frame),
             (Some(child), Kind::Output) => self.stdio.on_child_output(child, frame),
             (None, Kind::OutputCredit) => self.stdio.on_output_credit(&frame),
-            (None, Kind::Input) => self.stdio.on_input(&self.facts, frame, out),
+            (None, Kind::Input) => {
+                for local in self.stdio.on_input(cx, &frame) {
+                    let bytes = frame.payload.clone();
+                    self.lifecycle.for_ranks(cx, Output::Write { job: cx.facts.id(), local, bytes });
+                }
+            }
             (Some(child), Kind::InputCredit) => {
-                self.stdio.on_taken(&self.facts, Sink::Child(child), frame.arg, out);
+                self.stdio.on_taken(cx, Sink::Child(child), frame.arg);
             }
             (Some(_), Kind::PmixUp) | (None, Kind::PmixDown) => {
-                self.pmix(now, out, |pmix, view, out| pmix.on_frame(view, from, &frame, out));
+                self.tell_pmix(cx, |pmix, cx, view| pmix.on_frame(cx, view, from, &frame));
             }
-            (Some(_), Kind::NamesUp) => names::on_request(&self.facts, frame, out),
-            (None, Kind::NamesDown) => self.with_view(now, |view| names::on_answer(view, frame, out)),
-            (Some(_), Kind::Trace) => out.push(Effect::Up(profile::frame(&self.facts, frame.payload))),
+            (Some(_), Kind::NamesUp) => names::on_request(cx, frame),
+            (None, Kind::NamesDown) => {
+                let view = self.view(cx);
+                let here = names::on_answer(cx, &view, frame);
+                self.on_named(cx, here);
+            }
+            (Some(_), Kind::Trace) => cx.up(profile::frame(cx.facts, frame.payload)),
             // No correct agent sends frames in the wrong direction: ignore them.
             (
                 _,
@@ -517,58 +605,61 @@ impl Job {
         }
     }
 
-    /// A direct frame from another node's agent.
-    fn on_direct(&mut self, now: Instant, from: AgentId, frame: Frame, out: &mut Effects) {
-        if let Some(node) = self.facts.node_of(from) {
-            self.on_exchange(now, Arrived::of_node(node, frame), out);
-        }
-    }
-
-    fn on_exchange(&mut self, now: Instant, arrived: Result<Arrived, String>, out: &mut Effects) {
+    fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
         let arrived = match arrived {
             Ok(arrived) => arrived,
-            Err(problem) => return out.fail_here(Cause::Pmi { problem }),
+            Err(problem) => return cx.fail_here(Cause::Pmi { problem }),
         };
-        if arrived.collective() != Collective::Modex {
-            self.collectives.count(&arrived);
-            collectives::carry(arrived.give_to(now, &mut self.collectives.exchanges), out);
-        } else if self.pmix.as_ref().is_some_and(|pmix| !pmix.is_given_up(arrived.epoch())) {
-            // A frame for a fence that was given up is ignored.
-            self.collectives.count(&arrived);
-            self.pmix(now, out, |pmix, view, out| pmix.on_exchange(view, arrived, out));
+        if arrived.collective() == Collective::Modex {
+            return self.tell_pmix(cx, |pmix, cx, view| pmix.on_exchange(cx, view, arrived));
+        }
+        let finished = self.collectives.on_frame(cx, arrived);
+        self.on_finished(cx, finished);
+    }
+
+    fn on_group(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
+        match Barrier::read(cx.facts, child, frame) {
+            Ok(arrived) if arrived.is_of_servers() => {
+                self.tell_pmix(cx, |pmix, cx, view| pmix.on_group_frame(cx, view, arrived));
+            }
+            Ok(arrived) => {
+                let over = self.barriers.on_frame(cx, arrived);
+                self.on_groups_over(cx, over);
+            }
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
         }
     }
 
-    fn on_group(&mut self, now: Instant, child: Option<usize>, frame: Frame, out: &mut Effects) {
-        match Barrier::read(&self.facts, child, frame) {
-            Ok(arrived) if arrived.is_of_servers() => {
-                self.pmix(now, out, |pmix, view, out| pmix.on_group_frame(view, arrived, out));
+    /// Collectives of groups are complete: answers the local members.
+    fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
+        for Over { group, waiting, pairs } in over {
+            match group.purpose {
+                Purpose::Barrier => self.pmi.on_barrier_over(cx, &group, waiting, pairs),
+                Purpose::Gather => self.pmi.on_gathered(cx, &group, waiting, &pairs),
             }
-            Ok(arrived) => self.barriers.on_frame(now, &self.facts, arrived, out),
-            Err(problem) => out.fail_here(Cause::Pmi { problem }),
         }
     }
 
     /// Handles a control message from the parent. Messages that no parent sends, or that concern the session, are
     /// ignored.
-    fn on_control_down(&mut self, now: Instant, message: Control, out: &mut Effects) {
+    fn on_control_down(&mut self, cx: &mut Cx<'_>, message: Control) {
         match message {
             Control::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
-                out.push(Effect::FailBy(Cause::Interrupted { signal }));
+                cx.fail_by(Cause::Interrupted { signal });
             }
             Control::Signal { signal } => {
-                out.push(Effect::Signal(signal));
-                out.push(Effect::ControlDown(message));
+                self.signal(cx, signal);
+                cx.control_down(&message);
             }
-            Control::Kill { grace_ns } => out.push(Effect::Kill { grace_ns }),
+            Control::Kill { grace_ns } => cx.kill(grace_ns),
             Control::Resize { rows, columns } => {
-                self.resize(rows, columns, out);
-                out.push(Effect::ControlDown(message));
+                self.resize(cx, rows, columns);
+                cx.control_down(&message);
             }
-            Control::StallAsk { collective } if self.facts.root => self.ask_stall(now, collective, out),
-            Control::StallAsk { collective } => out.push(Effect::Survey(collective)),
-            Control::Over { .. } => self.abandon(out),
-            Control::StartRanks => self.start_together(out),
+            Control::StallAsk { collective } if self.facts.root => self.ask_stall(cx, collective),
+            Control::StallAsk { collective } => self.survey(cx, collective),
+            Control::Over { .. } => self.abandon(cx),
+            Control::StartRanks => self.start_together(cx),
             Control::Launch(_)
             | Control::Started { .. }
             | Control::Ready
@@ -616,22 +707,22 @@ impl Job {
     }
 
     /// Handles a control message from a child. Messages that no child sends, or that concern the session, are ignored.
-    fn on_control_up(&mut self, turn: &Turn<'_>, from: AgentId, message: Control, out: &mut Effects) {
+    fn on_control_up(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Control) {
         let Some(child) = self.facts.child_index(from) else { return };
         match message {
             Control::Started { ranks, pmix } => {
                 self.children.on_started(from, ranks);
                 if let Some(opened) = pmix {
-                    self.pmix(turn.now, out, |pmix, view, out| pmix.on_opened(view, opened, out));
+                    self.tell_pmix(cx, |pmix, cx, _| pmix.on_opened(cx, opened));
                 }
             }
             Control::Ready => self.children.on_ready(from),
-            Control::Done(done) => self.on_child_done(turn.now, child, done, out),
-            Control::Failed(failure) => out.push(Effect::Fail(failure)),
-            Control::Departed(departed) => out.push(Effect::Departed(departed)),
-            Control::StallAsk { collective } => self.ask_stall(turn.now, collective, out),
-            Control::Stall(_) | Control::Note(_) => out.push(Effect::ControlUp(message)),
-            Control::Missing(missing) => self.on_missing(turn, missing, out),
+            Control::Done(done) => self.on_child_done(cx, child, done),
+            Control::Failed(failure) => cx.fail(failure),
+            Control::Departed(departed) => self.on_departed(cx, departed),
+            Control::StallAsk { collective } => self.ask_stall(cx, collective),
+            Control::Stall(_) | Control::Note(_) => cx.control_up(&message),
+            Control::Missing(missing) => self.on_missing(cx, missing),
             Control::Launch(_)
             | Control::StartRanks
             | Control::Signal { .. }
@@ -675,110 +766,90 @@ impl Job {
         }
     }
 
-    fn on_child_done(&mut self, now: Instant, child: usize, done: Done, out: &mut Effects) {
-        self.children.on_done(self.facts.below[child], done);
+    fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, done: Done) {
+        self.children.on_done(cx.facts.below[child], done);
         if done.is_torn {
             self.ends.tear();
         }
-        self.stdio.on_child_done(&self.facts, child, out);
-        self.barriers.on_child_done(&self.facts, child, out);
-        self.pmix(now, out, |pmix, view, out| pmix.on_child_done(view, child, out));
+        self.stdio.on_sink_gone(cx, Sink::Child(child));
+        self.barriers.on_child_done(child);
+        self.tell_pmix(cx, |pmix, cx, view| pmix.on_child_done(cx, view, child));
     }
 
-    fn resize(&self, rows: u16, columns: u16, out: &mut Effects) {
-        let Some(pty) = self.facts.spec.options.pty else { return };
+    fn resize(&mut self, cx: &mut Cx<'_>, rows: u16, columns: u16) {
+        let Some(pty) = cx.facts.spec.options.pty else { return };
         if let Some(index) = self.ranks.iter().position(|process| process.rank == pty.rank) {
-            let (job, local) = (self.facts.id(), LocalRank(index as u16));
-            out.push(Effect::ForRanks(Output::Resize { job, local, rows, columns }));
+            let (job, local) = (cx.facts.id(), LocalRank(index as u16));
+            self.lifecycle.for_ranks(cx, Output::Resize { job, local, rows, columns });
         }
     }
 
     /// Agents are missing.
-    fn on_missing(&mut self, turn: &Turn<'_>, missing: Vec<MissingAgent>, out: &mut Effects) {
-        if self.facts.root {
-            self.ends.on_missing((turn.now, turn.start_by), missing);
+    fn on_missing(&mut self, cx: &mut Cx<'_>, missing: Vec<MissingAgent>) {
+        if cx.facts.root {
+            self.ends.on_missing((cx.now, cx.turn.start_by), missing);
         } else {
-            out.push(Effect::ControlUp(Control::Missing(missing)));
+            cx.control_up(&Control::Missing(missing));
         }
     }
 
-    /// A link that the job needs, apart from those of the tree, could not be made, or broke.
-    fn on_no_link(&self, agent: AgentId, problem: String, out: &mut Effects) {
-        let host = self.facts.node_of(agent).map(|node| self.facts.name_of(node));
-        let host = host.unwrap_or_else(|| format!("agent {agent}"));
-        out.fail_here(Cause::NoDirectLink { agent, host, problem });
-    }
-
     /// An agent is permanently lost; the root has already reported it.
-    fn on_agent_lost(&mut self, agent: AgentId, out: &mut Effects) {
-        if !self.facts.has_agent(agent) {
+    fn on_agent_lost(&mut self, cx: &mut Cx<'_>, agent: AgentId) {
+        if !cx.facts.has_agent(agent) {
             return;
         }
         self.ends.tear();
         self.children.on_lost(agent);
-        if self.facts.tree.subtree_contains(agent, self.facts.me) {
-            self.abandon(out);
+        if cx.facts.tree.subtree_contains(agent, cx.facts.me) {
+            self.abandon(cx);
         }
     }
 
     /// No ancestor waits for the job any more.
-    fn abandon(&mut self, out: &mut Effects) {
+    fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.up = Up::Nowhere;
+        cx.up = Up::Nowhere;
         self.stdio.discard();
-        out.push(Effect::Kill { grace_ns: 0 });
+        cx.kill(0);
     }
 
     /// Gives up waiting: the kill did not end everything in time. If only output that waits for a reader is left, that
     /// is no failure.
-    fn give_up(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+    fn give_up(&mut self, cx: &mut Cx<'_>) {
         let held_up = !self.stdio.is_flushed();
         // In a standing session a job's end must not affect the link to an agent.
-        let is_lost = |agent| !held_up || (!turn.standing && !(turn.is_linked)(agent));
+        let standing = cx.turn.standing;
+        let is_lost = |agent| !held_up || (!standing && !(cx.turn.is_linked)(agent));
         for agent in self.children.give_up(is_lost) {
             self.ends.tear();
-            if turn.standing {
-                let over = control_frame(self.facts.id(), &Control::Over { agents: Vec::new() });
-                out.for_agent(agent, over);
+            if standing {
+                cx.for_agent(agent, control_frame(cx.facts.id(), &Control::Over { agents: Vec::new() }));
             } else {
-                out.push(Effect::Act(Act::DropChild(agent)));
+                cx.act(Act::DropChild(agent));
             }
         }
         if self.ranks.are_alive() {
-            self.ranks.give_up(out);
+            self.give_ranks_up();
         }
         if held_up {
             if self.ends.is_unwanted() {
                 self.stdio.discard();
             }
-            self.ends.wait_longer(turn.now);
+            self.ends.wait_longer(cx.now);
         } else if let Some(pmix) = &mut self.pmix {
             pmix.on_keeper_lost();
         }
     }
 
-    /// The last local rank or the PMIx server has ended. When both have ended, kills the processes that the ranks left
-    /// behind, even while output of the ranks is unread.
-    fn on_part_gone(&mut self, now: Instant, what: Effect, out: &mut Effects) {
-        if matches!(what, Effect::ServerGone) {
-            self.ranks.on_server_gone(out);
-        } else {
-            self.pmix(now, out, |pmix, view, out| pmix.end(view, out));
-        }
-        let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
-        if !has_server && !self.ranks.are_alive() {
-            out.output(Output::Sweep { job: self.facts.id() });
-        }
-    }
-
     /// A rank waits for the others of its node: ranks that have ended without calling init count as departed.
-    fn miss_absent(&self, out: &mut Effects) {
+    fn miss_absent(&mut self, cx: &mut Cx<'_>) {
         let ranks = &self.ranks;
         if !ranks.are_fewer() {
             return;
         }
         let mut all = (0..ranks.len() as u16).map(LocalRank);
         if let Some(absent) = all.find(|local| ranks.is_awaited_in_library(*local)) {
-            out.push(Effect::Departed(self.departed(absent)));
+            self.on_departed(cx, self.departed(absent));
         }
     }
 
@@ -804,63 +875,68 @@ impl Job {
     }
 
     /// A local rank enters no more collectives.
-    fn depart(&mut self, now: Instant, local: LocalRank, out: &mut Effects) {
+    fn depart(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         let departed = self.departed(local);
         self.pmi.on_departed(local);
-        self.leave_groups(local, out);
-        self.pmix(now, out, |pmix, view, out| pmix.on_member_departed(view, local, departed, out));
-        out.push(Effect::Departed(departed));
+        self.leave_groups(cx, local);
+        self.tell_pmix(cx, |pmix, cx, view| pmix.on_member_departed(cx, view, local, departed));
+        self.on_departed(cx, departed);
     }
 
     /// A local rank enters no more collectives of groups, unless another library in its process may still enter some.
-    fn leave_groups(&mut self, local: LocalRank, out: &mut Effects) {
+    fn leave_groups(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         if self.pmi.has_left(local) {
             let departed = self.departed(local);
-            self.pmi.on_left(&self.facts, departed.rank, out);
-            self.barriers.on_departed(&self.facts, local, departed, out);
+            self.pmi.on_left(cx, departed.rank);
+            self.barriers.on_departed(local, departed);
         }
     }
 
     /// A rank of the subtree enters no more collectives.
-    fn on_departed(&mut self, now: Instant, departed: Departed, out: &mut Effects) {
+    fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
         let news = self.collectives.exchanges.on_departed(departed)
             | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(of_servers));
-        if news && self.facts.root {
-            self.ends.on_departed(now, departed);
+        if news && cx.facts.root {
+            self.ends.on_departed(cx.now, departed);
         } else if news {
-            out.push(Effect::ControlUp(Control::Departed(departed)));
+            cx.control_up(&Control::Departed(departed));
         }
-        out.push(Effect::CheckBroken);
     }
 
     /// Ends the job if a rank waits for one that will never enter.
-    fn check_broken(&self, out: &mut Effects) {
+    fn check_broken(&mut self, cx: &mut Cx<'_>) {
+        self.barriers.check_broken(cx);
         let exchanges = &self.collectives.exchanges;
         let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
         let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.broken()));
         if let Some(((departed, epoch, collective), waiting)) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
-            let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };
-            out.push(Effect::FailDeparted { departed, cause });
+            cx.fail_departed(departed, Cause::LeftFence { epoch, collective, exit, finalized, waiting });
         }
     }
 
-    /// A collective is complete: stores its outcome and answers the local ranks.
-    fn on_finished(&mut self, finished: Finished, out: &mut Effects) {
-        let Finished { waiting, outcome, trace, .. } = finished;
-        self.pmi.on_finished(&self.facts, waiting, outcome, out);
-        out.push(Effect::Traced(trace));
+    /// Collectives are complete: stores their outcomes and answers the local ranks.
+    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) {
+        for finished in finished {
+            let Finished { waiting, outcome, trace, .. } = finished;
+            let told = self.pmi.on_finished(cx, waiting, outcome);
+            self.resumed.extend(told.resumed.into_iter().map(Client::from));
+            if let Some(rows) = told.endpoints {
+                self.on_endpoints(cx, rows);
+            }
+            cx.trace(trace);
+        }
     }
 
     /// If a wait has become too long, the root asks all agents for the missing ranks.
-    fn check_stall(&mut self, now: Instant, out: &mut Effects) {
-        let in_init = self.ranks.check_init(now, self.facts.spec.options.stall_report_ns);
-        if in_init || self.wait_deadline().is_some_and(|due| now >= due) {
+    fn check_stall(&mut self, cx: &mut Cx<'_>) {
+        let in_init = self.ranks.check_init(cx.now, cx.facts.spec.options.stall_report_ns);
+        if in_init || self.wait_deadline().is_some_and(|due| cx.now >= due) {
             self.mark_asked();
-            self.ask_stall(now, None, out);
+            self.ask_stall(cx, None);
         }
-        self.stalls.ask_if_due(now, out);
+        self.survey_if_due(cx);
     }
 
     fn wait_deadline(&self) -> Option<Instant> {
@@ -883,16 +959,23 @@ impl Job {
         self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.exchanges().first()))
     }
 
-    fn ask_stall(&mut self, now: Instant, collective: Option<Collective>, out: &mut Effects) {
+    fn ask_stall(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>) {
         let first = self.first_collective();
-        self.stalls.ask(now, &self.facts, collective, first, out);
+        self.stalls.ask(cx, collective, first);
+        self.survey_if_due(cx);
+    }
+
+    fn survey_if_due(&mut self, cx: &mut Cx<'_>) {
+        if let Some(collective) = self.stalls.take_due(cx.now) {
+            self.survey(cx, collective);
+        }
     }
 
     /// Asks the children for missing ranks, and reports those of this node.
-    fn survey(&mut self, collective: Option<Collective>, out: &mut Effects) {
+    fn survey(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>) {
         let collective = collective.or(self.first_collective());
         self.mark_asked();
-        out.push(Effect::ControlDown(Control::StallAsk { collective }));
+        cx.control_down(&Control::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
             Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
@@ -900,41 +983,41 @@ impl Job {
         };
         let of_servers = self.pmix.iter().flat_map(|pmix| pmix.group_stalls());
         let groups = self.barriers.stalls().chain(of_servers);
-        let report = stalls::report(&self.facts, &self.ranks, collective, exchanges, groups);
-        out.extend(report.map(|report| Effect::ControlUp(Control::Stall(report))));
+        let report = stalls::report(cx.facts, &self.ranks, collective, exchanges, groups);
+        report.into_iter().for_each(|report| cx.control_up(&Control::Stall(report)));
     }
 
     /// Flushes output and reports the start of the ranks, as far as possible.
-    fn settle(&mut self, turn: &Turn<'_>, out: &mut Effects) {
-        self.stdio.flush(&self.facts, out);
-        self.say_ready(out);
-        self.say_started(turn.now, out);
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        self.stdio.flush(cx);
+        self.say_ready(cx);
+        self.say_started(cx);
     }
 
     /// Once all agents of the subtree are there: tells the parent; the root lets the ranks start, unless agents are
     /// missing.
-    fn say_ready(&mut self, out: &mut Effects) {
+    fn say_ready(&mut self, cx: &mut Cx<'_>) {
         if !self.lifecycle.waits_for(Wait::Below) || !self.children.are_ready() {
             return;
         }
-        self.lifecycle.release(Wait::Below, out);
-        if !self.facts.root {
-            out.push(Effect::ControlUp(Control::Ready));
-        } else if !self.ends.name_missing(&self.facts, out) {
-            self.start_together(out);
+        self.lifecycle.release(cx, Wait::Below);
+        if !cx.facts.root {
+            cx.control_up(&Control::Ready);
+        } else if !self.ends.name_missing(cx) {
+            self.start_together(cx);
         }
     }
 
-    fn start_together(&mut self, out: &mut Effects) {
-        out.push(Effect::ControlDown(Control::StartRanks));
-        self.lifecycle.release(Wait::Others, out);
+    fn start_together(&mut self, cx: &mut Cx<'_>) {
+        cx.control_down(&Control::StartRanks);
+        self.lifecycle.release(cx, Wait::Others);
     }
 
     /// Whether the job can be forgotten on this agent.
-    fn is_over(&mut self, turn: &Turn<'_>) -> bool {
+    fn is_over(&mut self, cx: &Cx<'_>) -> bool {
         // Reports about the subtree of a missing child may still arrive; nothing was reported about that subtree yet.
         let all_gone = !self.ranks.are_busy() && self.children.are_done();
-        let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(turn);
+        let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(cx);
         if is_over {
             self.lifecycle.on_settled();
         }
@@ -942,32 +1025,32 @@ impl Job {
     }
 
     /// Whether nothing that the ended ranks have left is still awaited.
-    fn is_drained(&self, turn: &Turn<'_>) -> bool {
+    fn is_drained(&self, cx: &Cx<'_>) -> bool {
         let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
         // Local ranks need not wait for their collectives; but other nodes need what this one forwards.
         let passes_on = !self.ends.is_ending() && self.open_collectives() > 0;
         // Without the clock offset the time stamps cannot be compared with those of other agents.
         let wants_clock =
-            self.profile.is_some() && !self.facts.root && !turn.clock.is_known() && !self.ends.is_forced();
+            self.profile.is_some() && !self.facts.root && !cx.turn.clock.is_known() && !self.ends.is_forced();
         !has_server && self.stdio.is_flushed() && !passes_on && !wants_clock
     }
 
-    fn say_started(&mut self, now: Instant, out: &mut Effects) {
+    fn say_started(&mut self, cx: &mut Cx<'_>) {
         if self.ranks.are_starting() || !self.children.have_started() || !self.lifecycle.on_all_started() {
             return;
         }
-        if self.ends.name_missing(&self.facts, out) {
+        if self.ends.name_missing(cx) {
             return;
         }
-        if let Some(profile) = &mut self.profile {
-            profile.on_all_started(now);
+        if let Some(profile) = &mut cx.profile {
+            profile.on_all_started(cx.now);
         }
         let ranks = self.children.ranks_started() + self.ranks.len() as u32;
         let pmix = self.pmix.as_ref().and_then(|pmix| pmix.opened());
-        out.push(Effect::ControlUp(Control::Started { ranks, pmix }));
+        cx.control_up(&Control::Started { ranks, pmix });
     }
 
-    fn say_done(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+    fn say_done(&mut self, cx: &mut Cx<'_>) {
         let mut done = Done {
             ranks: self.ranks.len() as u32,
             pmi_clients: self.ranks.iter().filter(|process| process.spoke_pmi || process.has_further).count() as u32,
@@ -978,15 +1061,15 @@ impl Job {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(profile) = self.profile.take() {
-            let traffic = [self.collectives.traffic(), self.barriers.traffic()];
-            out.push(Effect::Up(profile.finish(&self.facts, turn.clock, traffic, &self.ranks)));
+            let of_servers = self.pmix.as_ref().map(|pmix| pmix.traffic()).unwrap_or_default();
+            let traffic = [self.collectives.traffic(), self.barriers.traffic(), of_servers];
+            cx.up(profile.finish(cx.facts, cx.turn.clock, traffic, &self.ranks));
         }
-        out.push(Effect::ControlUp(if self.facts.root {
-            Control::Ended(Ended { failure: self.ends.take_failure(), done })
-        } else {
-            Control::Done(done)
-        }));
-        out.output(Output::JobGone { job: self.facts.id() });
+        cx.control_up(&match cx.facts.root {
+            true => Control::Ended(Ended { failure: self.ends.take_failure(), done }),
+            false => Control::Done(done),
+        });
+        cx.output(Output::JobGone { job: cx.facts.id() });
     }
 
     fn open_collectives(&self) -> usize {
@@ -1081,7 +1164,9 @@ impl Job {
     }
 }
 
-/// A failure on this node that no single rank caused.
-fn failure_here(facts: &Facts, cause: Cause) -> Failure {
-    Failure { node: facts.own_node(), host: facts.host(), rank: None, pid: None, cause }
+/// A link that the job needs, apart from those of the tree, could not be made, or broke.
+fn on_no_link(cx: &mut Cx<'_>, agent: AgentId, problem: String) {
+    let host = cx.facts.node_of(agent).map(|node| cx.facts.name_of(node));
+    let host = host.unwrap_or_else(|| format!("agent {agent}"));
+    cx.fail_here(Cause::NoDirectLink { agent, host, problem });
 }

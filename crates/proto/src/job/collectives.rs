@@ -1,13 +1,11 @@
 //! Carries out the collectives of a job: sends and receives their frames, tracks departed ranks and impossible
 //! collectives.
 //!
-//! This part holds the epochs of the ranks; those of PMIx servers belong to the `pmix` part. The next action of either
-//! is an `Effect::Exchange`, which becomes frames here.
+//! The ranks have one [`Collectives`], and PMIx servers, whose fences have epochs of their own, have another.
 
-use super::effect::{Effect, Effects};
+use super::cx::Cx;
 use super::facts::Facts;
-use crate::collective::{Action, CollectiveConfig, Entering, Exchanges};
-use crate::time::Instant;
+use crate::collective::{Action, CollectiveConfig, Entering, Exchanges, Finished};
 use bytes::Bytes;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::frame::{Frame, Kind};
@@ -62,29 +60,6 @@ impl Arrived {
             Arrived::Tree { epoch, .. } | Arrived::Direct { epoch, .. } => *epoch,
         }
     }
-
-    /// Passes the frame to the epochs that it belongs to.
-    pub fn give_to(self, now: Instant, exchanges: &mut Exchanges) -> Vec<Action> {
-        let mut next = Vec::new();
-        match self {
-            Arrived::Tree { child: Some(child), epoch, tag, payload } => {
-                exchanges.on_child_frame(now, child, epoch, tag, payload, &mut next);
-            }
-            Arrived::Tree { child: None, epoch, tag, payload } => {
-                exchanges.on_parent_frame(now, epoch, tag, payload, &mut next);
-            }
-            Arrived::Direct { node, epoch, tag, payload } => {
-                exchanges.on_direct(now, node, epoch, tag, payload, &mut next);
-            }
-        }
-        next
-    }
-}
-
-/// Queues the next actions of exchanges, then a check for impossible collectives.
-pub fn carry(next: Vec<Action>, out: &mut Effects) {
-    next.into_iter().for_each(|next| out.push(Effect::Exchange(next)));
-    out.push(Effect::CheckBroken);
 }
 
 /// A frame's payload is contiguous: several slices are joined here, once for all receivers.
@@ -119,11 +94,39 @@ impl Collectives {
         self.traffic
     }
 
-    /// A local rank starts its next collective. `pending` returns the pairs put on this node so far.
-    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Effects) {
+    /// A local rank starts its next collective. `pending` returns the pairs put on this node so far. Returns the
+    /// collectives that are complete.
+    pub fn enter(&mut self, cx: &mut Cx<'_>, entering: Entering, pending: impl FnOnce() -> Bytes) -> Vec<Finished> {
         let mut next = Vec::new();
-        self.exchanges.enter(now, entering, pending, &mut next);
-        carry(next, out);
+        self.exchanges.enter(cx.now, entering, pending, &mut next);
+        self.carry_out(cx, next)
+    }
+
+    /// Handles another node's frame. Returns the collectives that are complete.
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Finished> {
+        let (now, mut next) = (cx.now, Vec::new());
+        match arrived {
+            Arrived::Tree { child: Some(child), epoch, tag, payload } => {
+                self.traffic.up.count_in(payload.len());
+                self.exchanges.on_child_frame(now, child, epoch, tag, payload, &mut next);
+            }
+            Arrived::Tree { child: None, epoch, tag, payload } => {
+                self.traffic.down.count_in(payload.len());
+                self.exchanges.on_parent_frame(now, epoch, tag, payload, &mut next);
+            }
+            Arrived::Direct { node, epoch, tag, payload } => {
+                self.traffic.direct.count_in(payload.len());
+                self.exchanges.on_direct(now, node, epoch, tag, payload, &mut next);
+            }
+        }
+        self.carry_out(cx, next)
+    }
+
+    /// Ends an epoch without an outcome. Returns the collectives that are complete.
+    pub fn give_up(&mut self, cx: &mut Cx<'_>, epoch: Epoch, collective: Collective) -> Vec<Finished> {
+        let mut next = Vec::new();
+        self.exchanges.give_up(cx.now, epoch, collective, &mut next);
+        self.carry_out(cx, next)
     }
 
     /// The links that the first exchange needs, to be made while ranks are still starting (S3: early wireup).
@@ -138,36 +141,30 @@ impl Collectives {
         Some(receivers.map(|node| facts.agent_of(node)).collect())
     }
 
-    /// Counts a received frame, for the profile.
-    pub fn count(&mut self, arrived: &Arrived) {
-        match arrived {
-            Arrived::Tree { child: Some(_), payload, .. } => self.traffic.up.count_in(payload.len()),
-            Arrived::Tree { child: None, payload, .. } => self.traffic.down.count_in(payload.len()),
-            Arrived::Direct { payload, .. } => self.traffic.direct.count_in(payload.len()),
-        }
-    }
-
-    /// Carries out the next action of an exchange.
-    pub fn carry_out(&mut self, facts: &Facts, next: Action, out: &mut Effects) {
-        match next {
-            Action::Up { epoch, tag, payload } => {
-                self.traffic.up.count_out(payload.len());
-                out.push(Effect::Up(frame(facts, Kind::ExchangeUp, tag.to_stream(), epoch, payload)));
-            }
-            Action::Down { epoch, child, tag, payload } => {
-                let frame = frame(facts, Kind::ExchangeDown, tag.to_stream(), epoch, payload);
-                let children = child.map_or(0..facts.below.len(), |index| index..index + 1);
-                for agent in &facts.below[children] {
-                    self.traffic.down.count_out(frame.payload.len());
-                    out.for_agent(*agent, frame.clone());
+    /// Sends the frames of exchanges. Returns the exchanges that are complete.
+    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Finished> {
+        let (facts, mut all) = (cx.facts, Vec::new());
+        for next in next {
+            match next {
+                Action::Up { epoch, tag, payload } => {
+                    self.traffic.up.count_out(payload.len());
+                    cx.up(frame(facts, Kind::ExchangeUp, tag.to_stream(), epoch, payload));
                 }
+                Action::Down { epoch, child, tag, payload } => {
+                    let frame = frame(facts, Kind::ExchangeDown, tag.to_stream(), epoch, payload);
+                    for child in child.map_or(0..facts.below.len(), |index| index..index + 1) {
+                        self.traffic.down.count_out(frame.payload.len());
+                        cx.for_child(child, frame.clone());
+                    }
+                }
+                Action::Direct { epoch, node, tag, payload } => {
+                    self.traffic.direct.count_out(payload.len());
+                    cx.for_node(node, frame(facts, Kind::Direct, tag.to_stream(), epoch, payload));
+                }
+                Action::Finish(finished) => all.push(*finished),
+                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
             }
-            Action::Direct { epoch, node, tag, payload } => {
-                self.traffic.direct.count_out(payload.len());
-                out.for_agent(facts.agent_of(node), frame(facts, Kind::Direct, tag.to_stream(), epoch, payload));
-            }
-            Action::Finish(finished) => out.push(Effect::Finished(finished)),
-            Action::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
         }
+        all
     }
 }

@@ -14,11 +14,11 @@
 //! A rank that exits with a code other than 0 after finalize is a failure that ends nothing: no other rank can wait for
 //! it. It is reported in the same way, and is the job's failure unless another one ends the job.
 
-use super::effect::{Effect, Effects};
+use super::cx::Cx;
 use super::facts::Facts;
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, Problem, SpawnError};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 
@@ -111,45 +111,40 @@ impl Ends {
         self.failure.take().or_else(|| self.late.take())
     }
 
-    /// Handles a failure. Only the first one that ends the job counts; the root then ends the job.
-    pub fn fail(&mut self, facts: &Facts, mut failure: Failure, out: &mut Effects) {
+    /// Handles a failure. Only the first one that ends the job counts. Returns whether this agent, as the root, must
+    /// end the job.
+    pub fn on_failure(&mut self, cx: &mut Cx<'_>, mut failure: Failure) -> bool {
         if self.failure.is_some() || self.is_ending() {
-            return;
+            return false;
         }
         if !failure.cause.ends_job() {
-            return self.note_late(failure, out);
+            if self.late.is_none() {
+                cx.control_up(&Control::Failed(failure.clone()));
+                self.late = Some(failure);
+            }
+            return false;
         }
-        if let Some(reason) = self.take_missing(facts) {
+        if let Some(reason) = self.take_missing(cx.facts) {
             // Whatever else happened, the missing nodes are the reason.
             failure = reason;
         }
-        out.push(Effect::ControlUp(Control::Failed(failure.clone())));
+        cx.control_up(&Control::Failed(failure.clone()));
         self.failure = Some(failure);
-        if facts.root {
-            out.push(Effect::Kill { grace_ns: facts.spec.options.kill_grace_ns });
-        }
+        cx.facts.root
     }
 
-    fn note_late(&mut self, failure: Failure, out: &mut Effects) {
-        if self.late.is_none() {
-            out.push(Effect::ControlUp(Control::Failed(failure.clone())));
-            self.late = Some(failure);
-        }
-    }
-
-    /// Ends the job for a cause that is on none of its nodes.
-    pub fn fail_by(&mut self, facts: &Facts, cause: Cause, out: &mut Effects) {
+    /// Somebody other than the launcher ends the job.
+    pub fn on_unwanted(&mut self) {
         self.is_unwanted = true;
-        self.fail(facts, Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause }, out);
     }
 
     /// A child agent could not be started, or its link broke.
-    pub fn fail_agent(&mut self, facts: &Facts, agent: AgentId, cause: Cause, out: &mut Effects) {
+    pub fn on_agent_failed(&mut self, cx: &mut Cx<'_>, agent: AgentId, cause: Cause) {
         self.is_torn = true;
-        let node = facts.node_of(agent);
-        let host = node.map_or_else(|| format!("agent {agent}"), |node| facts.name_of(node));
+        let node = cx.facts.node_of(agent);
+        let host = node.map_or_else(|| format!("agent {agent}"), |node| cx.facts.name_of(node));
         let node = node.unwrap_or_default();
-        self.fail(facts, Failure { node, host, rank: None, pid: None, cause }, out);
+        cx.fail(Failure { node, host, rank: None, pid: None, cause });
     }
 
     /// Agents are missing. The root waits until all are known, so that one message names them all.
@@ -161,12 +156,10 @@ impl Ends {
     }
 
     /// Ends the job if agents are missing; returns whether they are.
-    pub fn name_missing(&mut self, facts: &Facts, out: &mut Effects) -> bool {
-        let failure = self.take_missing(facts);
+    pub fn name_missing(&mut self, cx: &mut Cx<'_>) -> bool {
+        let failure = self.take_missing(cx.facts);
         let are_missing = failure.is_some();
-        if let Some(failure) = failure {
-            self.fail(facts, failure, out);
-        }
+        failure.into_iter().for_each(|failure| cx.fail(failure));
         are_missing
     }
 
@@ -201,27 +194,27 @@ impl Ends {
         }
     }
 
-    /// Ends all ranks of the subtree: gracefully, and by force after `grace_ns`; immediately if that is 0.
-    pub fn kill(&mut self, now: Instant, grace_ns: u64, out: &mut Effects) {
+    /// Ends all ranks of the subtree: by SIGTERM, and by SIGKILL after `grace_ns`; at once by SIGKILL if that is 0.
+    /// Returns the signals for the local ranks; `None`: SIGKILL was sent before.
+    pub fn kill(&mut self, now: Instant, grace_ns: u64) -> Option<&'static [i32]> {
         if self.is_forced() {
-            return;
+            return None;
         }
-        out.push(Effect::ControlDown(Control::Kill { grace_ns }));
-        out.push(Effect::DropDeferred);
         if grace_ns == 0 {
-            self.force(now, out);
-        } else if self.kill == Kill::No {
-            self.kill = Kill::Gentle { force_at: now + grace_ns };
-            out.push(Effect::Signal(SIGTERM));
-            // A stopped rank handles SIGTERM only when it continues.
-            out.push(Effect::Signal(SIGCONT));
+            self.force(now);
+            return Some(&[SIGKILL]);
         }
+        if self.kill != Kill::No {
+            return Some(&[]);
+        }
+        self.kill = Kill::Gentle { force_at: now + grace_ns };
+        // A stopped rank handles SIGTERM only when it continues.
+        Some(&[SIGTERM, SIGCONT])
     }
 
     /// The time limit starts now, even if this agent is late.
-    fn force(&mut self, now: Instant, out: &mut Effects) {
+    fn force(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
-        out.push(Effect::Signal(SIGKILL));
     }
 
     /// The signal for a rank that starts while the job is being ended.
@@ -248,24 +241,28 @@ impl Ends {
         kill.into_iter().chain(self.keeper_lost.as_ref().map(|lost| lost.report_at)).min()
     }
 
-    pub fn on_tick(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {
+    /// Returns whether the kill has not ended everything in time: nothing more is awaited.
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.kill {
             Kill::No => {
-                if self.name_missing_at.is_some_and(|at| now >= at) {
-                    self.name_missing(facts, out);
+                if self.name_missing_at.is_some_and(|at| cx.now >= at) {
+                    self.name_missing(cx);
                 }
-                if let Some((_, departed)) = self.deserter.take_if(|(at, _)| now >= *at) {
-                    let cause = Cause::NotFinalized { initialised: departed.initialised };
-                    out.push(Effect::FailDeparted { departed, cause });
+                if let Some((_, departed)) = self.deserter.take_if(|(at, _)| cx.now >= *at) {
+                    cx.fail_departed(departed, Cause::NotFinalized { initialised: departed.initialised });
                 }
             }
-            Kill::Gentle { force_at } if now >= force_at => self.force(now, out),
-            Kill::Forced { give_up_at } if now >= give_up_at => {
+            Kill::Gentle { force_at } if cx.now >= force_at => {
+                self.force(cx.now);
+                cx.signal(SIGKILL);
+            }
+            Kill::Forced { give_up_at } if cx.now >= give_up_at => {
                 self.kill = Kill::GivenUp;
-                out.push(Effect::GiveUp);
+                return true;
             }
             Kill::Gentle { .. } | Kill::Forced { .. } | Kill::GivenUp => {}
         }
+        false
     }
 }
 
@@ -275,13 +272,9 @@ mod tests {
 
     #[test]
     fn an_agent_that_was_stopped_still_waits_for_the_ranks_that_it_kills() {
-        let (mut ends, facts, mut out) = (Ends::default(), Facts::for_test(1, 1, 0), Effects::default());
-        ends.kill(Instant(0), 1_000, &mut out);
-        let mut gives_up = |now| {
-            let mut out = Effects::default();
-            ends.on_tick(now, &facts, &mut out);
-            out.into_vec().iter().any(|effect| matches!(effect, Effect::GiveUp))
-        };
+        let (mut ends, facts) = (Ends::default(), Facts::for_test(1, 1, 0));
+        assert_eq!(ends.kill(Instant(0), 1_000), Some(&[SIGTERM, SIGCONT][..]));
+        let mut gives_up = |now| Cx::bench(&facts, now, |cx| ends.on_tick(cx)).0;
         // The agent was stopped for that long.
         let late = Instant(10 * UNENDED_NS_MAX);
         assert_eq!([gives_up(late), gives_up(late), gives_up(late + UNENDED_NS_MAX)], [false, false, true]);

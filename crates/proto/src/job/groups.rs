@@ -3,7 +3,7 @@
 //! `crate::collective::groups` tracks which members have entered and which are awaited. PMIx servers have separate
 //! barriers, marked by a bit of `stream`.
 
-use super::effect::{Effect, Effects};
+use super::cx::Cx;
 use super::facts::Facts;
 use crate::collective::groups::{Action, Groups, Left, Stall};
 use crate::pmi_server::kvs::Mark;
@@ -24,6 +24,8 @@ pub const OF_SERVERS: u16 = 2;
 pub struct Barriers {
     groups: Groups,
     traffic: ExchangeTraffic,
+    /// Whether something has happened since the last check for members that will not enter.
+    has_changed: bool,
 }
 
 /// A barrier's frame whose group has been parsed; `frame.payload` is the rest.
@@ -51,7 +53,8 @@ impl Arrived {
     }
 
     /// Passes the frame to the barriers of its group.
-    pub fn give_to(self, now: Instant, facts: &Facts, groups: &mut Groups, next: &mut Vec<Action>) {
+    pub fn give_to(self, cx: &Cx<'_>, groups: &mut Groups, next: &mut Vec<Action>) {
+        let (now, facts) = (cx.now, cx.facts);
         let Arrived { child, group, frame } = self;
         let members = group.members.clone();
         let spread = || facts.spread(&members);
@@ -61,6 +64,15 @@ impl Arrived {
             (None, _) => groups.on_parent_frame(group, frame.payload, next),
         }
     }
+}
+
+/// A collective of a group that is complete.
+pub struct Over {
+    pub group: Group,
+    /// The local members, which wait for the answer.
+    pub waiting: Vec<LocalRank>,
+    /// The pairs that the members' nodes have put, or the members' values.
+    pub pairs: Bytes,
 }
 
 /// A barrier's frame: the group, then the data from the members' nodes.
@@ -73,7 +85,7 @@ pub fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, group: &Group, pa
 
 impl Barriers {
     pub fn new(children: usize) -> Self {
-        Barriers { groups: Groups::new(children), traffic: ExchangeTraffic::default() }
+        Barriers { groups: Groups::new(children), traffic: ExchangeTraffic::default(), has_changed: false }
     }
 
     pub fn traffic(&self) -> ExchangeTraffic {
@@ -89,23 +101,17 @@ impl Barriers {
         self.groups.mark(members)
     }
 
-    /// A local rank enters; `pairs` are those put on this node that the group has not seen.
-    pub fn enter(
-        &mut self,
-        now: Instant,
-        facts: &Facts,
-        local: LocalRank,
-        group: Group,
-        pairs: Bytes,
-        out: &mut Effects,
-    ) {
+    /// A local rank enters; `pairs` are those put on this node that the group has not seen. Returns the collectives
+    /// that are complete.
+    pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
         let members = group.members.clone();
         let mut next = Vec::new();
-        self.groups.enter(now, group, || facts.spread(&members), local, pairs, &mut next);
-        self.carry_out(facts, next, out);
+        self.groups.enter(cx.now, group, || cx.facts.spread(&members), local, pairs, &mut next);
+        self.carry_out(cx, next)
     }
 
-    pub fn on_frame(&mut self, now: Instant, facts: &Facts, arrived: Arrived, out: &mut Effects) {
+    /// Handles a neighbour's frame. Returns the collectives that are complete.
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Over> {
         let (bytes, stream) = (arrived.frame.payload.len(), arrived.frame.stream);
         match arrived.child {
             Some(_) => self.traffic.up.count_in(bytes),
@@ -113,14 +119,15 @@ impl Barriers {
             None => self.traffic.down.count_in(bytes),
         }
         let mut next = Vec::new();
-        arrived.give_to(now, facts, &mut self.groups, &mut next);
-        self.carry_out(facts, next, out);
+        arrived.give_to(cx, &mut self.groups, &mut next);
+        self.carry_out(cx, next)
     }
 
-    pub fn on_tick(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {
+    /// Asks for members that are awaited, if that is due. Returns the collectives that are complete.
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> Vec<Over> {
         let mut next = Vec::new();
-        self.groups.on_tick(now, &mut next);
-        self.carry_out(facts, next, out);
+        self.groups.on_tick(cx.now, &mut next);
+        self.carry_out(cx, next)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -128,15 +135,15 @@ impl Barriers {
     }
 
     /// A local rank will enter no more barriers.
-    pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, out: &mut Effects) {
+    pub fn on_departed(&mut self, local: LocalRank, departed: Departed) {
         self.groups.on_departed(local, departed);
-        self.check_broken(facts, out);
+        self.has_changed = true;
     }
 
     /// No rank is left in a child's subtree.
-    pub fn on_child_done(&mut self, facts: &Facts, child: usize, out: &mut Effects) {
+    pub fn on_child_done(&mut self, child: usize) {
         self.groups.on_child_done(child);
-        self.check_broken(facts, out);
+        self.has_changed = true;
     }
 
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
@@ -151,41 +158,44 @@ impl Barriers {
         self.groups.stalls()
     }
 
-    fn carry_out(&mut self, facts: &Facts, next: Vec<Action>, out: &mut Effects) {
+    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Over> {
+        let (facts, mut all) = (cx.facts, Vec::new());
+        self.has_changed = true;
         for one in next {
             match one {
                 Action::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
-                    out.push(Effect::Up(frame(facts, Kind::GroupUp, OVER, 0, &group, &pairs)));
+                    cx.up(frame(facts, Kind::GroupUp, OVER, 0, &group, &pairs));
                 }
                 Action::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
-                    out.for_agent(facts.below[child], frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs));
+                    cx.for_child(child, frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs));
                 }
                 Action::Ask { group, child, seen } => {
-                    out.for_agent(facts.below[child], frame(facts, Kind::GroupDown, ASK, seen, &group, &[]));
+                    cx.for_child(child, frame(facts, Kind::GroupDown, ASK, seen, &group, &[]));
                 }
-                Action::Over { group, waiting, pairs } => out.push(Effect::GroupOver { group, waiting, pairs }),
-                Action::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
+                Action::Over { group, waiting, pairs } => all.push(Over { group, waiting, pairs }),
+                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
             }
         }
-        self.check_broken(facts, out);
+        all
     }
 
     /// Ends the job if others wait for members that will not enter.
-    fn check_broken(&self, facts: &Facts, out: &mut Effects) {
+    pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
+        if !std::mem::take(&mut self.has_changed) {
+            return;
+        }
         let Some((left, group)) = self.groups.broken() else { return };
         let words = words(group);
         match left {
-            Left::Here(departed) => {
-                let cause = Cause::LeftGroup { group: words, exit: departed.exit };
-                out.push(Effect::FailDeparted { departed, cause });
-            }
+            Left::Here(departed) => cx.fail_departed(departed, Cause::LeftGroup { group: words, exit: departed.exit }),
             Left::Below(child) => {
-                let (rank, node) = member_below(facts, &group.members, child);
+                let (rank, node) = member_below(cx.facts, &group.members, child);
                 // A rank that left in any other way has already failed the job.
                 let cause = Cause::LeftGroup { group: words, exit: Some(0) };
-                out.push(Effect::Fail(Failure { node, host: facts.name_of(node), rank: Some(rank), pid: None, cause }));
+                let host = cx.facts.name_of(node);
+                cx.fail(Failure { node, host, rank: Some(rank), pid: None, cause });
             }
         }
     }

@@ -14,7 +14,7 @@
 //! job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
 
-use super::effect::Effects;
+use super::cx::Cx;
 use crate::io::{Output, SpawnPlan};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,16 +120,16 @@ impl Lifecycle {
     }
 
     /// Ends one of the ranks' waits; spawns the ranks if it was the last one.
-    pub fn release(&mut self, wait: Wait, out: &mut Effects) {
+    pub fn release(&mut self, cx: &mut Cx<'_>, wait: Wait) {
         self.waits.retain(|one| *one != wait);
-        self.spawn_if_free(out);
+        self.spawn_if_free(cx);
     }
 
-    pub fn spawn_if_free(&mut self, out: &mut Effects) {
+    pub fn spawn_if_free(&mut self, cx: &mut Cx<'_>) {
         if let Some(DeferredSpawn { plan, then }) = self.deferred.take_if(|_| self.waits.is_empty()) {
             self.on(Event::Release);
-            out.output(Output::Spawn(plan));
-            then.into_iter().for_each(|output| out.output(output));
+            cx.output(Output::Spawn(plan));
+            then.into_iter().for_each(|output| cx.output(output));
         }
     }
 
@@ -150,10 +150,10 @@ impl Lifecycle {
     }
 
     /// An output for the local ranks, which may not have been started yet.
-    pub fn for_ranks(&mut self, output: Output, out: &mut Effects) {
+    pub fn for_ranks(&mut self, cx: &mut Cx<'_>, output: Output) {
         match &mut self.deferred {
             Some(deferred) => deferred.then.push(output),
-            None => out.output(output),
+            None => cx.output(output),
         }
     }
 
@@ -230,17 +230,17 @@ mod tests {
 
     #[test]
     fn outputs_for_deferred_ranks_wait_with_them() {
-        let (facts, mut lifecycle, mut out) =
-            (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new(), Effects::default());
+        let (facts, mut lifecycle) = (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new());
         lifecycle.defer(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
         lifecycle.wait_for(Wait::Link);
         lifecycle.wait_for(Wait::Server);
         let job = facts.id();
-        lifecycle.for_ranks(Output::StopPmix { job }, &mut out);
-        lifecycle.release(Wait::Link, &mut out);
-        assert!(out.pop().is_none());
-        lifecycle.release(Wait::Server, &mut out);
-        assert_eq!(out.into_vec().len(), 2, "the ranks and the output for them");
+        let mut acts = |act: &mut dyn FnMut(&mut Lifecycle, &mut Cx<'_>)| {
+            Cx::bench(&facts, crate::time::Instant(1), |cx| act(&mut lifecycle, cx)).1.len()
+        };
+        assert_eq!(acts(&mut |lifecycle, cx| lifecycle.for_ranks(cx, Output::StopPmix { job })), 0);
+        assert_eq!(acts(&mut |lifecycle, cx| lifecycle.release(cx, Wait::Link)), 0);
+        assert_eq!(acts(&mut |lifecycle, cx| lifecycle.release(cx, Wait::Server)), 2, "the ranks, the output for them");
         assert_eq!(lifecycle.stage, Stage::Starting);
     }
 

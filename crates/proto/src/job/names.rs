@@ -1,8 +1,8 @@
 //! Forwards requests about names or other jobs, of PMI or PMIx, to the root along the job's tree, and the answers to
 //! their nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
 
-use super::effect::{Effect, Effects};
-use super::facts::{Facts, View};
+use super::cx::Cx;
+use super::facts::View;
 use super::interface::Act;
 use std::collections::BTreeSet;
 use wireup_wire::frame::{Frame, Kind};
@@ -20,79 +20,72 @@ pub struct Names {
 
 impl Names {
     /// A request of a local rank.
-    pub fn ask(&mut self, facts: &Facts, from: Rank, asker: Asker, ask: Ask, out: &mut Effects) {
+    pub fn ask(&mut self, cx: &mut Cx<'_>, from: Rank, asker: Asker, ask: Ask) {
         if let Ask::Publish { keep: Keep::Rank, .. } = ask {
             self.publishers.insert(from);
         }
-        say(facts, Up::Ask { agent: facts.me, asker, from, ask }, out);
+        cx.say_to_root(Up::Ask { agent: cx.facts.me, asker, from, ask });
     }
 
     /// A local rank has ended.
-    pub fn on_gone(&mut self, facts: &Facts, rank: Rank, out: &mut Effects) {
+    pub fn on_gone(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         if self.publishers.remove(&rank) {
-            say(facts, Up::Left { rank }, out);
+            cx.say_to_root(Up::Left { rank });
         }
     }
 }
 
-/// A message of this agent about another job.
-pub fn report(facts: &Facts, report: Report, out: &mut Effects) {
-    say(facts, Up::Report { agent: facts.me, report }, out);
-}
-
-fn say(facts: &Facts, message: Up, out: &mut Effects) {
-    out.push(match facts.root {
-        true => Effect::Act(Act::Names(message)),
-        false => Effect::Up(facts.frame(Kind::NamesUp, 0, 0, peer::encode(&message).into())),
-    });
-}
-
 /// A request from a child.
-pub fn on_request(facts: &Facts, frame: Frame, out: &mut Effects) {
-    match facts.root {
-        true => read(&frame, out).into_iter().for_each(|message| out.push(Effect::Act(Act::Names(message)))),
-        false => out.push(Effect::Up(frame)),
+pub fn on_request(cx: &mut Cx<'_>, frame: Frame) {
+    match cx.facts.root {
+        true => read(cx, &frame).into_iter().for_each(|message| cx.act(Act::Names(message))),
+        false => cx.up(frame),
     }
 }
 
-/// An answer from the parent.
-pub fn on_answer(view: &View<'_>, frame: Frame, out: &mut Effects) {
+/// An answer from the parent. Returns the answer if it is for this agent.
+pub fn on_answer(cx: &mut Cx<'_>, view: &View<'_>, frame: Frame) -> Option<Down> {
     match AgentId(frame.arg) {
-        agent if agent == view.facts.me => read(&frame, out).into_iter().for_each(|down| out.push(Effect::Named(down))),
-        agent => pass_on(view, agent, frame, out),
+        agent if agent == cx.facts.me => read(cx, &frame),
+        agent => {
+            pass_on(cx, view, agent, frame);
+            None
+        }
     }
 }
 
-/// The root's answer to an agent, at the root.
-pub fn answer(view: &View<'_>, agent: AgentId, down: Down, out: &mut Effects) {
-    if agent == view.facts.me {
-        return out.push(Effect::Named(down));
+/// The root's answer to an agent, at the root. Returns the answer if it is for this agent.
+pub fn answer(cx: &mut Cx<'_>, view: &View<'_>, agent: AgentId, down: Down) -> Option<Down> {
+    if agent == cx.facts.me {
+        return Some(down);
     }
-    pass_on(view, agent, view.facts.frame(Kind::NamesDown, 0, agent.0, peer::encode(&down).into()), out);
+    let frame = cx.facts.frame(Kind::NamesDown, 0, agent.0, peer::encode(&down).into());
+    pass_on(cx, view, agent, frame);
+    None
 }
 
-fn pass_on(view: &View<'_>, to: AgentId, frame: Frame, out: &mut Effects) {
+fn pass_on(cx: &mut Cx<'_>, view: &View<'_>, to: AgentId, frame: Frame) {
     if let Some(child) = view.children_towards(Some(to)).next() {
-        return out.for_agent(child, frame);
+        return cx.for_agent(child, frame);
     }
     // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
-    match read(&frame, out) {
+    match read(cx, &frame) {
         Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
-            say(view.facts, Up::Report { agent: to, report: Report::Ended }, out);
+            cx.say_to_root(Up::Report { agent: to, report: Report::Ended });
         }
         // The agent has kept what its ranks have committed.
         Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
             let payload = peer::encode(&Between::Order(order)).into();
-            out.for_agent(to, view.facts.frame(Kind::Modex, 0, 0, payload));
+            cx.for_agent(to, cx.facts.frame(Kind::Modex, 0, 0, payload));
         }
         Some(_) | None => {}
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(frame: &Frame, out: &mut Effects) -> Option<T> {
+fn read<T: serde::de::DeserializeOwned>(cx: &mut Cx<'_>, frame: &Frame) -> Option<T> {
     let message = peer::decode(&frame.payload);
     message
-        .map_err(|error| out.fail_here(Cause::Pmi { problem: format!("an agent's message about names: {error}") }))
+        .map_err(|error| cx.fail_here(Cause::Pmi { problem: format!("an agent's message about names: {error}") }))
         .ok()
 }
 
@@ -100,6 +93,8 @@ fn read<T: serde::de::DeserializeOwned>(frame: &Frame, out: &mut Effects) -> Opt
 mod tests {
     use super::*;
     use crate::job::children::Children;
+    use crate::job::cx::Ending;
+    use crate::job::facts::Facts;
     use crate::time::Instant;
     use wireup_wire::ids::{Client, LocalRank};
     use wireup_wire::names::{Answer, Range};
@@ -113,69 +108,66 @@ mod tests {
     }
 
     /// What agent `me` of three does, of which 1 and 2 are children of 0.
-    fn at(me: u32, act: impl FnOnce(&View<'_>, &mut Effects)) -> Vec<Effect> {
+    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>, &View<'_>) -> T) -> (T, Vec<Act>, Vec<Ending>) {
         let facts = Facts::for_test(3, 1, me);
-        let (children, mut out) = (Children::new(&facts.below), Effects::default());
-        act(&View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false }, &mut out);
-        out.into_vec()
+        let children = Children::new(&facts.below);
+        let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
+        Cx::bench(&facts, Instant(1), |cx| act(cx, &view))
     }
 
     #[test]
     fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
         let mut names = Names::default();
-        let effects = at(2, |view, out| names.ask(view.facts, Rank(2), Asker::Client(CLIENT), ask(), out));
-        let [Effect::Up(up)] = &effects[..] else { panic!("the root is asked") };
-        let effects = at(0, |view, out| on_request(view.facts, up.clone(), out));
-        let [Effect::Act(Act::Names(Up::Ask { agent, asker, from, .. }))] = &effects[..] else { panic!("it serves") };
+        let (_, acts, _) = at(2, |cx, _| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
+        let [Act::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
+        let (_, acts, _) = at(0, |cx, _| on_request(cx, up.clone()));
+        let [Act::Names(Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
         assert_eq!((*agent, *asker, *from), (AgentId(2), DOWN.asker, Rank(2)));
-        let effects = at(0, |view, out| answer(view, *agent, DOWN, out));
-        let [Effect::Act(Act::ToAgent(AgentId(2), down))] = &effects[..] else { panic!("it answers") };
-        let effects = at(2, |view, out| on_answer(view, down.clone(), out));
-        assert!(matches!(&effects[..], [Effect::Named(down)] if *down == DOWN));
-        assert!(at(1, |view, out| on_answer(view, down.clone(), out)).is_empty(), "it is not for agent 1");
+        let (here, acts, _) = at(0, |cx, view| answer(cx, view, *agent, DOWN));
+        let [Act::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
+        assert_eq!(here, None);
+        assert_eq!(at(2, |cx, view| on_answer(cx, view, down.clone())).0, Some(DOWN));
+        let (here, acts, _) = at(1, |cx, view| on_answer(cx, view, down.clone()));
+        assert_eq!((here, acts), (None, vec![]), "it is not for agent 1");
     }
 
     #[test]
     fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
         let facts = Facts::for_test(3, 2, 0);
-        let (mut children, mut out) = (Children::new(&facts.below), Effects::default());
+        let mut children = Children::new(&facts.below);
         children.on_done(AgentId(2), Default::default());
         let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
-        let down = Down { asker: Asker::Agent, answer: Answer::Order(Order::TellDeparted) };
-        answer(&view, AgentId(1), down.clone(), &mut out);
-        assert!(matches!(&out.into_vec()[..], [Effect::Act(Act::ToAgent(AgentId(1), _))]));
-        let mut out = Effects::default();
-        answer(&view, AgentId(2), down, &mut out);
-        let effects = out.into_vec();
-        let [Effect::Act(Act::Names(Up::Report { agent: AgentId(2), report }))] = &effects[..] else {
-            panic!("the root is told")
+        let order = |agent, order| {
+            let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
+            Cx::bench(&facts, Instant(1), |cx| answer(cx, &view, AgentId(agent), down)).1
         };
+        assert!(matches!(&order(1, Order::TellDeparted)[..], [Act::ToAgent(AgentId(1), _)]));
+        let acts = order(2, Order::TellDeparted);
+        let [Act::Names(Up::Report { agent: AgentId(2), report })] = &acts[..] else { panic!("the root is told") };
         assert_eq!(*report, Report::Ended);
-        let order = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
-        let down = Down { asker: Asker::Agent, answer: Answer::Order(order.clone()) };
-        let mut out = Effects::default();
-        answer(&view, AgentId(2), down, &mut out);
-        let effects = out.into_vec();
-        let [Effect::Act(Act::ToAgent(AgentId(2), frame))] = &effects[..] else { panic!("it has what its ranks left") };
-        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(order)));
+        let give = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
+        let acts = order(2, give.clone());
+        let [Act::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
+        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(give)));
     }
 
     #[test]
     fn the_root_is_told_once_that_a_publisher_has_ended() {
         let mut names = Names::default();
-        let gone = |names: &mut Names| at(1, |view, out| names.on_gone(view.facts, Rank(1), out)).len();
+        let gone = |names: &mut Names| at(1, |cx, _| names.on_gone(cx, Rank(1))).1.len();
         assert_eq!(gone(&mut names), 0);
-        at(1, |view, out| names.ask(view.facts, Rank(1), DOWN.asker, ask(), out));
+        at(1, |cx, _| names.ask(cx, Rank(1), DOWN.asker, ask()));
         assert_eq!((gone(&mut names), gone(&mut names)), (1, 0));
     }
 
     #[test]
     fn bytes_that_are_not_a_message_fail_the_job() {
         let frame = |kind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
-        let up = at(0, |view, out| on_request(view.facts, frame(Kind::NamesUp, 0), out));
-        let down = at(1, |view, out| on_answer(view, frame(Kind::NamesDown, 1), out));
-        for effects in [up, down] {
-            assert!(matches!(&effects[..], [Effect::FailHere(Cause::Pmi { .. })]));
+        let up = at(0, |cx, _| on_request(cx, frame(Kind::NamesUp, 0))).2;
+        let down = at(1, |cx, view| on_answer(cx, view, frame(Kind::NamesDown, 1))).2;
+        for endings in [up, down] {
+            let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
+            assert!(matches!(failure.cause, Cause::Pmi { .. }));
         }
     }
 }

@@ -53,14 +53,14 @@ impl Profile {
         mut self,
         facts: &Facts,
         clock: &ClockOffset,
-        traffic: [ExchangeTraffic; 2],
+        traffic: [ExchangeTraffic; 3],
         ranks: &[Process],
     ) -> Frame {
         let part = &mut self.0;
         if !facts.root {
             (part.clock_of, part.clock_offset_ns, part.clock_error_ns) = clock.estimate();
         }
-        part.traffic = both(traffic);
+        part.traffic = traffic.into_iter().fold(ExchangeTraffic::default(), both);
         part.ranks = ranks.iter().map(|process| process.trace.clone()).collect();
         frame(facts, peer::encode(&self.0).into())
     }
@@ -71,7 +71,7 @@ pub fn frame(facts: &Facts, payload: Bytes) -> Frame {
     facts.frame(Kind::Trace, 0, 0, payload)
 }
 
-fn both([one, other]: [ExchangeTraffic; 2]) -> ExchangeTraffic {
+fn both(one: ExchangeTraffic, other: ExchangeTraffic) -> ExchangeTraffic {
     let sum = |one: Traffic, other: Traffic| Traffic {
         frames_in: one.frames_in + other.frames_in,
         bytes_in: one.bytes_in + other.bytes_in,

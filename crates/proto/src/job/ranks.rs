@@ -5,14 +5,14 @@
 //!      └── could not be started, given up ──────▲
 //! ```
 //!
-//! An ended rank is still busy until its output was read to the end. Effects report what a rank's end means for others.
+//! An ended rank is still busy until its output was read to the end. What a rank's end means for other parts is the
+//! result of the function that records it.
 
-use super::effect::{Effect, Effects};
 use crate::io::{ExitStatus, Stream};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::peer::{Cause, RankTrace, SpawnError};
+use wireup_wire::peer::{Cause, RankTrace};
 
 /// A rank that closes its PMI socket without finalize is usually dying; its exit status says more than the closed
 /// socket, so the socket alone counts only after this time (ns). Chosen: much longer than the time from close to reap.
@@ -24,8 +24,6 @@ pub struct Process {
     pub state: ProcessState,
     /// Whether standard output and error may still deliver bytes.
     open: [bool; 2],
-    /// Index of the rank's program on the command line.
-    pub appnum: u16,
     pub spoke_pmi: bool,
     /// Whether another PMI library in the rank's process has connected.
     pub has_further: bool,
@@ -51,13 +49,12 @@ pub enum ProcessState {
 }
 
 impl Process {
-    pub fn new(rank: Rank, appnum: u16) -> Self {
+    pub fn new(rank: Rank) -> Self {
         Process {
             rank,
             pid: 0,
             state: ProcessState::Planned,
             open: [true; 2],
-            appnum,
             spoke_pmi: false,
             has_further: false,
             spoke_pmix: false,
@@ -85,6 +82,14 @@ impl Process {
     fn is_busy(&self) -> bool {
         !self.is_gone() || self.open != [false; 2]
     }
+}
+
+/// How a rank has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// The rank has exited with code 0.
+    Good,
+    Bad(Cause),
 }
 
 /// All ranks of one job on one node, by local rank.
@@ -161,14 +166,15 @@ impl Ranks {
         true
     }
 
-    pub fn on_start_failed(&mut self, local: LocalRank, error: SpawnError, out: &mut Effects) {
-        let Some(process) = self.get_mut(local, ProcessState::Planned) else { return };
+    /// A rank could not be started. Returns whether that is new.
+    pub fn on_start_failed(&mut self, local: LocalRank) -> bool {
+        let Some(process) = self.get_mut(local, ProcessState::Planned) else { return false };
         process.state = ProcessState::Gone { exit: None };
         process.open = [false; 2];
         self.busy -= 1;
         self.unstarted -= 1;
-        self.on_gone_one(out);
-        out.push(Effect::FailRank { local, cause: Cause::Spawn(error) });
+        self.alive -= 1;
+        true
     }
 
     pub fn on_out_of_memory(&mut self, local: LocalRank) {
@@ -177,8 +183,9 @@ impl Ranks {
         }
     }
 
-    pub fn on_exited(&mut self, now: Instant, local: LocalRank, status: ExitStatus, out: &mut Effects) {
-        let Some(process) = self.get_mut(local, ProcessState::Running) else { return };
+    /// A rank has ended. Returns how; `None`: that was known.
+    pub fn on_exited(&mut self, now: Instant, local: LocalRank, status: ExitStatus) -> Option<Exit> {
+        let process = self.get_mut(local, ProcessState::Running)?;
         let exit = match status {
             ExitStatus::Exited(code) => Some(code),
             ExitStatus::Signalled { .. } => None,
@@ -189,41 +196,26 @@ impl Ranks {
         process.trace.exit_ns = now.0;
         let finalized = process.finalized;
         self.busy -= usize::from(!process.is_busy());
-        self.on_gone_one(out);
-        out.push(Effect::RankGone(local));
-        match status {
-            ExitStatus::Exited(0) => out.push(Effect::LeftWell(local)),
-            ExitStatus::Exited(code) => {
-                let cause = if finalized { Cause::ExitedLate(code) } else { Cause::Exited(code) };
-                out.push(Effect::FailRank { local, cause });
-            }
-            ExitStatus::Signalled { .. } if out_of_memory => {
-                out.push(Effect::FailRank { local, cause: Cause::OutOfMemory });
-            }
-            ExitStatus::Signalled { signal, core_dumped } => {
-                out.push(Effect::FailRank { local, cause: Cause::Signalled { signal, core_dumped } });
-            }
-        }
+        self.alive -= 1;
+        Some(match status {
+            ExitStatus::Exited(0) => Exit::Good,
+            ExitStatus::Exited(code) if finalized => Exit::Bad(Cause::ExitedLate(code)),
+            ExitStatus::Exited(code) => Exit::Bad(Cause::Exited(code)),
+            ExitStatus::Signalled { .. } if out_of_memory => Exit::Bad(Cause::OutOfMemory),
+            ExitStatus::Signalled { signal, core_dumped } => Exit::Bad(Cause::Signalled { signal, core_dumped }),
+        })
     }
 
     /// A rank has exited with code 0. `server_listens`: the rank may have finalized with its PMIx server, whose report
-    /// may arrive after the exit was reported.
-    pub fn on_left_well(&mut self, now: Instant, local: LocalRank, server_listens: bool, out: &mut Effects) {
+    /// may arrive after the exit was reported. Returns whether the rank has departed.
+    pub fn on_left_well(&mut self, now: Instant, local: LocalRank, server_listens: bool) -> bool {
         let process = &mut self.list[local.index()];
-        if process.spoke_pmix && !process.finalized && server_listens {
+        let may_have_finalized = process.spoke_pmix && !process.finalized && server_listens;
+        if may_have_finalized {
             process.closed = true;
             self.closed_sockets.push_back((now, local));
-        } else {
-            out.push(Effect::Depart(local));
         }
-    }
-
-    /// One rank has ended.
-    fn on_gone_one(&mut self, out: &mut Effects) {
-        self.alive -= 1;
-        if self.alive == 0 {
-            out.push(Effect::AllGone);
-        }
+        !may_have_finalized
     }
 
     /// A rank has connected by PMI or by PMIx.
@@ -291,12 +283,12 @@ impl Ranks {
         process.trace.finalize_ns = now.0;
     }
 
-    pub fn on_stream_closed(&mut self, local: LocalRank, stream: Stream, out: &mut Effects) {
-        let Some(process) = self.list.get_mut(local.index()) else { return };
-        if std::mem::replace(&mut process.open[stream as usize - 1], false) {
-            self.busy -= usize::from(!process.is_busy());
-            out.push(Effect::StreamEnded { local, stream });
-        }
+    /// A stream has ended. Returns whether that is new.
+    pub fn on_stream_closed(&mut self, local: LocalRank, stream: Stream) -> bool {
+        let Some(process) = self.list.get_mut(local.index()) else { return false };
+        let was_open = std::mem::replace(&mut process.open[stream as usize - 1], false);
+        self.busy -= usize::from(was_open && !process.is_busy());
+        was_open
     }
 
     /// The PMI socket of a connected rank closed without finalize.
@@ -307,12 +299,13 @@ impl Ranks {
         }
     }
 
-    /// Stops waiting for the local ranks, whatever they still do.
-    pub fn give_up(&mut self, out: &mut Effects) {
+    /// Stops waiting for the local ranks, whatever they still do. Returns the streams that were open.
+    pub fn give_up(&mut self) -> Vec<(LocalRank, Stream)> {
+        let mut ended = Vec::new();
         for index in 0..self.list.len() {
             let local = LocalRank(index as u16);
-            self.on_stream_closed(local, Stream::Out, out);
-            self.on_stream_closed(local, Stream::Err, out);
+            let open = [Stream::Out, Stream::Err].into_iter().filter(|stream| self.on_stream_closed(local, *stream));
+            ended.extend(open.map(|stream| (local, stream)));
             let process = &mut self.list[index];
             if !process.is_gone() {
                 self.unstarted -= usize::from(process.state == ProcessState::Planned);
@@ -322,29 +315,31 @@ impl Ranks {
                 self.busy -= 1;
             }
         }
+        ended
     }
 
-    /// Counts ranks whose PMI socket was closed some time ago, and which still run, as departed.
-    pub fn on_tick(&mut self, now: Instant, out: &mut Effects) {
-        while self.deadline().is_some_and(|due| now >= due) {
-            let Some((_, local)) = self.closed_sockets.pop_front() else { return };
+    /// Counts ranks whose PMI socket was closed some time ago, and which still run, as departed; returns them.
+    pub fn on_tick(&mut self, now: Instant) -> Vec<LocalRank> {
+        let mut departed = Vec::new();
+        while self.deadline().is_some_and(|due| now >= due)
+            && let Some((_, local)) = self.closed_sockets.pop_front()
+        {
             if std::mem::take(&mut self.list[local.index()].closed) {
-                out.push(Effect::Depart(local));
+                departed.push(local);
             }
         }
+        departed
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         self.closed_sockets.front().map(|(at, _)| *at + CLOSED_SOCKET_NS_MAX)
     }
 
-    /// The PMIx server has ended: ended ranks that have not finalized with it never will.
-    pub fn on_server_gone(&mut self, out: &mut Effects) {
-        for (index, process) in self.list.iter_mut().enumerate() {
-            if process.is_gone() && std::mem::take(&mut process.closed) {
-                out.push(Effect::Depart(LocalRank(index as u16)));
-            }
-        }
+    /// The PMIx server has ended: ended ranks that have not finalized with it never will. Returns them.
+    pub fn on_server_gone(&mut self) -> Vec<LocalRank> {
+        let all = self.list.iter_mut().enumerate();
+        let departs = |process: &mut Process| process.is_gone() && std::mem::take(&mut process.closed);
+        all.filter_map(|(index, process)| departs(process).then_some(LocalRank(index as u16))).collect()
     }
 }
 
@@ -353,80 +348,61 @@ mod tests {
     use super::*;
 
     fn ranks(count: u32) -> Ranks {
-        let mut ranks = Ranks::new((0..count).map(|rank| Process::new(Rank(rank), 0)).collect());
+        let mut ranks = Ranks::new((0..count).map(|rank| Process::new(Rank(rank))).collect());
         (0..count).for_each(|local| assert!(ranks.on_started(LocalRank(local as u16), 100 + local, 1, 2)));
         ranks
     }
 
-    fn names(out: Effects) -> Vec<&'static str> {
-        let name = |effect: &Effect| match effect {
-            Effect::AllGone => "all gone",
-            Effect::RankGone(_) => "gone",
-            Effect::LeftWell(_) => "left well",
-            Effect::FailRank { .. } => "fail",
-            Effect::Depart(_) => "depart",
-            Effect::StreamEnded { .. } => "stream",
-            _ => "other",
-        };
-        out.into_vec().iter().map(name).collect()
-    }
-
     #[test]
     fn a_rank_is_busy_until_it_has_ended_and_its_output_was_read() {
-        let (mut ranks, mut out) = (ranks(1), Effects::default());
-        ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(0), &mut out);
+        let mut ranks = ranks(1);
+        assert_eq!(ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(0)), Some(Exit::Good));
         assert!(ranks.are_busy() && !ranks.are_alive());
-        ranks.on_stream_closed(LocalRank(0), Stream::Out, &mut out);
-        ranks.on_stream_closed(LocalRank(0), Stream::Out, &mut out);
+        assert!(ranks.on_stream_closed(LocalRank(0), Stream::Out));
+        assert!(!ranks.on_stream_closed(LocalRank(0), Stream::Out));
         assert!(ranks.are_busy());
-        ranks.on_stream_closed(LocalRank(0), Stream::Err, &mut out);
+        assert!(ranks.on_stream_closed(LocalRank(0), Stream::Err));
         assert!(!ranks.are_busy());
-        assert_eq!(names(out), ["all gone", "gone", "left well", "stream", "stream"]);
     }
 
     #[test]
     fn only_the_first_exit_of_a_rank_counts() {
-        let (mut ranks, mut out) = (ranks(2), Effects::default());
-        ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(3), &mut out);
-        ranks.on_exited(Instant(6), LocalRank(0), ExitStatus::Exited(4), &mut out);
-        ranks.on_exited(Instant(6), LocalRank(9), ExitStatus::Exited(4), &mut out);
-        assert_eq!(names(out), ["gone", "fail"]);
+        let mut ranks = ranks(2);
+        let mut exits = |now, local, code| ranks.on_exited(Instant(now), LocalRank(local), ExitStatus::Exited(code));
+        assert_eq!(exits(5, 0, 3), Some(Exit::Bad(Cause::Exited(3))));
+        assert_eq!((exits(6, 0, 4), exits(6, 9, 4)), (None, None));
         assert!(!ranks.on_started(LocalRank(0), 7, 1, 2), "it does not start again");
     }
 
     #[test]
     fn a_closed_pmi_socket_is_a_departure_unless_the_rank_ends_soon() {
-        let (mut ranks, mut out) = (ranks(2), Effects::default());
+        let mut ranks = ranks(2);
         ranks.on_socket_closed(Instant(0), LocalRank(0));
         ranks.on_socket_closed(Instant(0), LocalRank(1));
-        ranks.on_exited(Instant(1), LocalRank(1), ExitStatus::Exited(3), &mut Effects::default());
-        ranks.on_tick(Instant(1), &mut out);
-        assert!(names(std::mem::take(&mut out)).is_empty());
-        ranks.on_tick(ranks.deadline().unwrap(), &mut out);
-        assert_eq!(names(out), ["depart"], "only the rank that is still running");
+        ranks.on_exited(Instant(1), LocalRank(1), ExitStatus::Exited(3));
+        assert_eq!(ranks.on_tick(Instant(1)), []);
+        assert_eq!(ranks.on_tick(ranks.deadline().unwrap()), [LocalRank(0)], "only the rank that is still running");
         assert_eq!(ranks.deadline(), None);
     }
 
     #[test]
     fn a_rank_that_finalizes_after_its_exit_has_not_departed() {
-        let (mut ranks, mut out) = (ranks(2), Effects::default());
+        let mut ranks = ranks(2);
         for local in [LocalRank(0), LocalRank(1)] {
             ranks.on_connected(Instant(1), local, true);
-            ranks.on_exited(Instant(2), local, ExitStatus::Exited(0), &mut Effects::default());
-            ranks.on_left_well(Instant(2), local, true, &mut out);
+            ranks.on_exited(Instant(2), local, ExitStatus::Exited(0));
+            assert!(!ranks.on_left_well(Instant(2), local, true));
         }
         ranks.on_finalized(Instant(3), LocalRank(0), true);
-        assert!(out.pop().is_none());
-        ranks.on_server_gone(&mut out);
-        assert_eq!(names(out), ["depart"], "only the one that did not finalize");
+        assert_eq!(ranks.on_server_gone(), [LocalRank(1)], "only the one that did not finalize");
     }
 
     #[test]
     fn a_rank_that_exits_without_init_is_awaited_once_a_library_waits_for_its_node() {
         for by_pmix in [true, false] {
-            let (mut ranks, mut out) = (ranks(3), Effects::default());
+            let mut ranks = ranks(3);
             let awaited = |ranks: &Ranks| (0..3).map(LocalRank).find(|local| ranks.is_awaited_in_library(*local));
-            ranks.on_exited(Instant(5), LocalRank(1), ExitStatus::Exited(0), &mut out);
+            ranks.on_exited(Instant(5), LocalRank(1), ExitStatus::Exited(0));
             assert_eq!(awaited(&ranks), None, "no rank has connected");
             ranks.on_connected(Instant(6), LocalRank(2), by_pmix);
             assert_eq!(awaited(&ranks), by_pmix.then_some(LocalRank(1)));
@@ -453,11 +429,9 @@ mod tests {
 
     #[test]
     fn ranks_that_are_given_up_are_neither_alive_nor_busy() {
-        let mut ranks = Ranks::new(vec![Process::new(Rank(0), 0), Process::new(Rank(1), 0)]);
+        let mut ranks = Ranks::new(vec![Process::new(Rank(0)), Process::new(Rank(1))]);
         ranks.on_started(LocalRank(1), 7, 1, 2);
-        let mut out = Effects::default();
-        ranks.give_up(&mut out);
+        assert_eq!(ranks.give_up().len(), 4, "two streams of each");
         assert!(!ranks.are_busy() && !ranks.are_alive() && !ranks.are_starting());
-        assert_eq!(names(out), ["stream"; 4]);
     }
 }

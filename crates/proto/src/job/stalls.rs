@@ -7,7 +7,7 @@
 //!
 //! Cost: for each request one message down to each agent and one up from it.
 
-use super::effect::{Effect, Effects};
+use super::cx::Cx;
 use super::facts::Facts;
 use super::groups::words;
 use super::ranks::{Process, Ranks};
@@ -32,29 +32,23 @@ impl Stalls {
     }
 
     /// A request for the missing ranks, of `collective` if that is known. `first`: the first collective in progress
-    /// here.
-    pub fn ask(
-        &mut self,
-        now: Instant,
-        facts: &Facts,
-        collective: Option<Collective>,
-        first: Option<Collective>,
-        out: &mut Effects,
-    ) {
-        if facts.root {
+    /// here. Other agents pass it on to the root, where `take_due` returns it.
+    pub fn ask(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>, first: Option<Collective>) {
+        if cx.facts.root {
             let waiting = self.waiting.flatten();
             self.waiting = Some(waiting.or(collective));
-            self.ask_if_due(now, out);
         } else {
-            out.push(Effect::ControlUp(Control::StallAsk { collective: collective.or(first) }));
+            cx.control_up(&Control::StallAsk { collective: collective.or(first) });
         }
     }
 
-    pub fn ask_if_due(&mut self, now: Instant, out: &mut Effects) {
-        if let Some(collective) = self.waiting.take_if(|_| now >= self.not_before) {
+    /// The request that all agents must be asked now, if there is one.
+    pub fn take_due(&mut self, now: Instant) -> Option<Option<Collective>> {
+        let due = self.waiting.take_if(|_| now >= self.not_before);
+        if due.is_some() {
             self.not_before = now + STALL_PAUSE_NS;
-            out.push(Effect::Survey(collective));
         }
+        due
     }
 }
 
@@ -119,32 +113,27 @@ fn group_stall(ranks: &[Process], stall: &Stall) -> GroupStall {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn surveys(out: &mut Effects) -> usize {
-        let mut count = 0;
-        while let Some(effect) = out.pop() {
-            count += usize::from(matches!(effect, Effect::Survey(_)));
-        }
-        count
-    }
+    use crate::job::Act;
+    use crate::outbox::control_frame;
+    use wireup_wire::ids::AgentId;
 
     #[test]
     fn stall_requests_of_the_root_are_rate_limited() {
-        let (facts, mut stalls, mut out) = (Facts::for_test(2, 2, 0), Stalls::default(), Effects::default());
-        stalls.ask(Instant(1), &facts, None, None, &mut out);
-        assert_eq!(surveys(&mut out), 1);
-        stalls.ask(Instant(2), &facts, Some(Collective::Fence), None, &mut out);
-        assert_eq!(surveys(&mut out), 0, "too soon");
+        let (facts, mut stalls) = (Facts::for_test(2, 2, 0), Stalls::default());
+        Cx::bench(&facts, Instant(1), |cx| stalls.ask(cx, None, None));
+        assert_eq!(stalls.take_due(Instant(1)), Some(None));
+        Cx::bench(&facts, Instant(2), |cx| stalls.ask(cx, Some(Collective::Fence), None));
+        assert_eq!(stalls.take_due(Instant(2)), None, "too soon");
         let due = stalls.deadline().expect("the request is delayed");
-        stalls.ask_if_due(due, &mut out);
-        assert_eq!((surveys(&mut out), stalls.deadline()), (1, None));
+        assert_eq!((stalls.take_due(due), stalls.deadline()), (Some(Some(Collective::Fence)), None));
     }
 
     #[test]
     fn agents_below_the_root_forward_stall_requests() {
-        let (facts, mut stalls, mut out) = (Facts::for_test(2, 2, 1), Stalls::default(), Effects::default());
-        stalls.ask(Instant(1), &facts, None, Some(Collective::Ring), &mut out);
-        let up = out.pop();
-        assert!(matches!(up, Some(Effect::ControlUp(Control::StallAsk { collective: Some(Collective::Ring) }))));
+        let (facts, mut stalls) = (Facts::for_test(2, 2, 1), Stalls::default());
+        let (_, sent, _) = Cx::bench(&facts, Instant(1), |cx| stalls.ask(cx, None, Some(Collective::Ring)));
+        let ask = control_frame(facts.id(), &Control::StallAsk { collective: Some(Collective::Ring) });
+        assert_eq!(sent, [Act::ToAgent(AgentId(0), ask)]);
+        assert_eq!(stalls.take_due(Instant(1)), None);
     }
 }

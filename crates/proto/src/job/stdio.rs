@@ -3,7 +3,7 @@
 //! Output of local ranks and of children goes up as credit allows; input from above goes to the ranks that read it. The
 //! streams themselves are in `crate::output` and `crate::input`; this part turns them into frames.
 
-use super::effect::{Effect, Effects};
+use super::cx::Cx;
 use super::facts::Facts;
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, Stream};
@@ -69,59 +69,53 @@ impl Stdio {
     }
 
     /// Sends what the credit allows, grants the children credit for it, and starts or stops reading the ranks.
-    pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
+    pub fn flush(&mut self, cx: &mut Cx<'_>) {
+        let facts = cx.facts;
         let job = facts.id();
         for output in &mut self.output {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
                 let frame = facts.frame(Kind::Output, ready.next.field(stream), ready.arg, ready.bytes);
-                out.push(Effect::Up(frame));
+                cx.up(frame);
                 if let Some(child) = ready.from {
                     let credit = facts.frame(Kind::OutputCredit, stream as u16, granted, Bytes::new());
-                    out.for_agent(facts.below[child], credit);
+                    cx.for_child(child, credit);
                 }
             }
             if let Some(on) = output.poll_reading() {
-                out.output(Output::ReadStdio { job, stream, on });
+                cx.output(Output::ReadStdio { job, stream, on });
             }
         }
     }
 
-    /// Standard input from above. The root ensures that no agent gets more than a window.
-    pub fn on_input(&mut self, facts: &Facts, frame: Frame, out: &mut Effects) {
-        if facts.root && !self.input.has_room(frame.payload.len()) {
+    /// Standard input from above. The root ensures that no agent gets more than a window. Returns the local ranks that
+    /// get it.
+    pub fn on_input(&mut self, cx: &mut Cx<'_>, frame: &Frame) -> Vec<LocalRank> {
+        if cx.facts.root && !self.input.has_room(frame.payload.len()) {
             let problem = "it sent more standard input than its credit allows".into();
-            return out.push(Effect::FailBy(Cause::Launcher { problem }));
+            cx.fail_by(Cause::Launcher { problem });
+            return Vec::new();
         }
+        let mut locals = Vec::new();
         for sink in self.input.on_bytes(frame.payload.len()) {
             match sink {
-                Sink::Local(local) => {
-                    let bytes = frame.payload.clone();
-                    out.push(Effect::ForRanks(Output::Write { job: facts.id(), local, bytes }));
-                }
-                Sink::Child(child) => out.for_agent(facts.below[child], frame.clone()),
+                Sink::Local(local) => locals.push(local),
+                Sink::Child(child) => cx.for_child(child, frame.clone()),
             }
         }
-        grant_input(facts, self.input.new_credit(), out);
+        grant_input(cx, self.input.new_credit());
+        locals
     }
 
     /// A local rank or a child's subtree took some of the input.
-    pub fn on_taken(&mut self, facts: &Facts, sink: Sink, bytes: u32, out: &mut Effects) {
-        let granted = self.input.on_taken(sink, bytes);
-        grant_input(facts, granted, out);
+    pub fn on_taken(&mut self, cx: &mut Cx<'_>, sink: Sink, bytes: u32) {
+        grant_input(cx, self.input.on_taken(sink, bytes));
     }
 
-    /// A local rank reads no more.
-    pub fn on_rank_gone(&mut self, facts: &Facts, local: LocalRank, out: &mut Effects) {
-        let granted = self.input.on_gone(Sink::Local(local));
-        grant_input(facts, granted, out);
-    }
-
-    /// Below a child nobody reads any more.
-    pub fn on_child_done(&mut self, facts: &Facts, child: usize, out: &mut Effects) {
-        let granted = self.input.on_gone(Sink::Child(child));
-        grant_input(facts, granted, out);
+    /// A local rank, or everybody below a child, reads no more.
+    pub fn on_sink_gone(&mut self, cx: &mut Cx<'_>, sink: Sink) {
+        grant_input(cx, self.input.on_gone(sink));
     }
 
     /// Nobody reads the output any more: drop it.
@@ -148,9 +142,9 @@ impl Stdio {
     }
 }
 
-fn grant_input(facts: &Facts, bytes: u32, out: &mut Effects) {
+fn grant_input(cx: &mut Cx<'_>, bytes: u32) {
     if bytes > 0 {
-        out.push(Effect::Up(facts.frame(Kind::InputCredit, 0, bytes, Bytes::new())));
+        cx.up(cx.facts.frame(Kind::InputCredit, 0, bytes, Bytes::new()));
     }
 }
 

@@ -4,7 +4,10 @@
 //! A secondary client has groups, addresses, relays and published names of its own. The job's fences, pairs and node
 //! attributes belong to the inherited socket.
 
-use super::connection::PmiLink;
+use super::connection::{Line, PmiLink};
+use super::state::State;
+use crate::job::facts::Facts;
+use crate::plan::app_of;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, LocalRank};
@@ -12,46 +15,55 @@ use wireup_wire::pmi::Request;
 
 pub struct Clients {
     /// Conversations over the inherited sockets, by local rank.
-    own: Vec<PmiLink>,
-    further: BTreeMap<Client, PmiLink>,
+    own: Vec<Line>,
+    secondary: BTreeMap<Client, Line>,
     /// Ranks that enter no more collectives of the job.
     departed: BTreeSet<LocalRank>,
 }
 
 impl Clients {
-    pub fn new(ranks: u32) -> Self {
+    pub fn new(facts: &Facts) -> Self {
+        let ranks = facts.node.map(|node| facts.mapping.ranks_of(node));
+        let line = |(local, rank)| Line::new(LocalRank(local).into(), rank, app_of(&facts.spec, rank));
         Clients {
-            own: (0..ranks).map(|_| PmiLink::default()).collect(),
-            further: BTreeMap::new(),
+            own: (0..).zip(ranks.into_iter().flatten()).map(line).collect(),
+            secondary: BTreeMap::new(),
             departed: BTreeSet::new(),
         }
     }
 
     /// A secondary client (another PMI library in a rank's process) connects.
     pub fn join(&mut self, client: Client) {
-        self.further.insert(client, PmiLink::further());
+        if let Some(Line { link: PmiLink { rank, appnum, .. }, .. }) = self.own.get(client.local.index()) {
+            self.secondary.insert(client, Line::new(client, *rank, *appnum));
+        }
     }
 
-    pub fn get_mut(&mut self, client: Client) -> Option<&mut PmiLink> {
-        if client.is_secondary() { self.further.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
+    pub fn line(&mut self, client: Client) -> Option<&mut Line> {
+        if client.is_secondary() { self.secondary.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
+    }
+
+    /// The conversation of a client that may still get answers.
+    pub fn open(&mut self, client: Client) -> Option<&mut PmiLink> {
+        self.line(client).map(|line| &mut line.link).filter(|link| link.state != State::Closed)
     }
 
     /// The conversation over a rank's inherited socket.
     pub fn own(&mut self, local: LocalRank) -> &mut PmiLink {
-        &mut self.own[local.index()]
+        &mut self.own[local.index()].link
     }
 
     /// The conversation in which a rank has started a collective of a group that is not over.
-    pub fn in_group(&mut self, local: LocalRank, group: &Group) -> Option<(Client, &mut PmiLink)> {
-        let own = self.own.get_mut(local.index()).map(|link| (Client::from(local), link));
+    pub fn in_group(&mut self, local: LocalRank, group: &Group) -> Option<&mut PmiLink> {
+        let own = self.own.get_mut(local.index()).into_iter();
         let all = (Client { local, number: 1 })..=(Client { local, number: u16::MAX });
-        let further = self.further.range_mut(all).map(|(client, link)| (*client, link));
-        own.into_iter().chain(further).find(|(_, link)| link.own_groups.is_under_way(group))
+        let secondary = self.secondary.range_mut(all).map(|(_, line)| line);
+        own.chain(secondary).map(|line| &mut line.link).find(|link| link.own_groups.is_under_way(group))
     }
 
     /// A secondary client has closed its socket, or its rank has ended.
     pub fn forget(&mut self, client: Client) {
-        self.further.remove(&client);
+        self.secondary.remove(&client);
     }
 
     /// A rank enters no more collectives of the job.
@@ -61,7 +73,7 @@ impl Clients {
 
     /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
     pub fn has_left(&self, local: LocalRank) -> bool {
-        self.departed.contains(&local) && !self.further.keys().any(|client| client.local == local)
+        self.departed.contains(&local) && !self.secondary.keys().any(|client| client.local == local)
     }
 }
 
@@ -119,15 +131,15 @@ mod tests {
     #[test]
     fn a_rank_has_left_when_the_last_of_its_libraries_has() {
         let local = LocalRank(1);
-        let further = |number| Client { local, number };
-        let mut clients = Clients::new(2);
-        clients.join(further(1));
-        clients.join(further(2));
+        let secondary = |number| Client { local, number };
+        let mut clients = Clients::new(&Facts::for_test(1, 2, 0));
+        clients.join(secondary(1));
+        clients.join(secondary(2));
         clients.depart(local);
-        clients.forget(further(2));
+        clients.forget(secondary(2));
         assert!(!clients.has_left(local) && !clients.has_left(LocalRank(0)));
-        clients.forget(further(1));
+        clients.forget(secondary(1));
         assert!(clients.has_left(local));
-        assert!(clients.get_mut(further(1)).is_none() && clients.get_mut(local.into()).is_some());
+        assert!(clients.open(secondary(1)).is_none() && clients.open(local.into()).is_some());
     }
 }

@@ -7,15 +7,18 @@
 //! From then on the rank's gets wait until all of its fences are complete; a get that waits delays the requests after
 //! it, so that answers stay in order.
 
-use super::connection::PmiLink;
+use super::connection::{PmiLink, WaitingGet};
 use super::dialects::{UNSPEAKABLE, shown, stored};
 use super::endpoints::MustAsk;
 use super::state::{Event, State};
-use super::turn::{Effect, Next, Turn, UNREADABLE, WaitingGet};
+use super::tables::{Asked, Tables, UNREADABLE, fail_unreadable};
 use crate::collective::{Entry, ReplyTo};
+use crate::io::Output;
+use crate::job::cx::Cx;
 use bytes::Bytes;
 use wireup_coll::scan::Place;
 use wireup_wire::group::{Group, tag_of};
+use wireup_wire::job::PmiFence;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_reply, escape};
 
@@ -42,7 +45,7 @@ fn barrier_out(subversion: u32) -> Reply<'static> {
 
 impl PmiLink {
     /// A collective is complete: writes its reply.
-    pub fn answer(&mut self, reply_to: &ReplyTo, told: &Completion<'_>, reply: &mut Vec<u8>) {
+    pub fn answer_collective(&mut self, reply_to: &ReplyTo, told: &Completion<'_>, reply: &mut Vec<u8>) {
         if self.state == State::Closed {
             return;
         }
@@ -88,68 +91,82 @@ impl PmiLink {
     }
 }
 
-impl Turn<'_, '_> {
-    pub(super) fn on_fence(&mut self, envelope: &Envelope<'_>) {
-        let has_put = std::mem::take(self.has_put);
-        if self.facts.lazy_fence && has_put {
-            *self.state = State::Ready;
-            *self.lazy += 1;
-            self.effects.push(Effect::Enter { entry: Entry::Fence, reply_to: ReplyTo::Lazy });
-            return self.answer(envelope, &barrier_out(self.subversion));
+impl PmiLink {
+    pub(super) fn on_fence(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Asked {
+        let has_put = std::mem::take(&mut self.has_put);
+        if has_put && cx.facts.spec.options.pmi_fence == PmiFence::Lazy {
+            self.state = State::Ready;
+            self.lazy += 1;
+            self.answer(t, envelope, &barrier_out(self.subversion));
+            return Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::Lazy };
         }
         let reply_to = ReplyTo::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
-        self.effects.push(Effect::Enter { entry: Entry::Fence, reply_to });
+        Asked::Enter { entry: Entry::Fence, reply_to }
     }
 
-    pub(super) fn on_own_fence(&mut self, id: u32) {
-        *self.outstanding += 1;
-        *self.has_put = false;
-        self.effects.push(Effect::Enter { entry: Entry::Fence, reply_to: ReplyTo::OwnFence { id } });
+    pub(super) fn on_own_fence(&mut self, id: u32) -> Asked {
+        self.outstanding += 1;
+        self.has_put = false;
+        Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::OwnFence { id } }
     }
 
     /// The rank has finished with arrays in the arena.
-    pub(super) fn on_freed(&mut self, places: &[u8]) {
-        for place in
-            places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok()?.parse().ok())
-        {
-            self.effects.push(Effect::Freed { place });
-        }
+    pub(super) fn on_freed(&self, t: &mut Tables, places: &[u8]) {
+        let places = places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok());
+        places.filter_map(|place| place.parse().ok()).for_each(|place| t.arenas.free(self.client.local, place));
     }
 
-    pub(super) fn on_allgather(&mut self, envelope: &Envelope<'_>, id: u32, max_len: u32, shared: bool, value: &[u8]) {
+    /// A rank enters an allgather. The array of the values may need an arena, which is requested now.
+    pub(super) fn on_allgather(
+        &mut self,
+        cx: &mut Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        id: u32,
+        (max_len, shared): (u32, bool),
+        value: &[u8],
+    ) -> Option<Asked> {
         let mut plain = Vec::new();
         let value = escape::halve(value, &mut plain);
         if max_len == 0 || max_len as usize > ALLGATHER_LEN_MAX || value.len() > max_len as usize {
-            return self.refuse(envelope, "value_is_longer_than_the_maximum");
+            self.refuse(t, envelope, "value_is_longer_than_the_maximum");
+            return None;
         }
-        *self.outstanding += 1;
+        self.outstanding += 1;
+        t.arenas.prepare(cx.facts.job_size, max_len, shared, &mut t.shares);
+        t.shares.put_made(cx);
         let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
-        self.effects.push(Effect::Enter { entry, reply_to: ReplyTo::Allgather { id } });
+        Some(Asked::Enter { entry, reply_to: ReplyTo::Allgather { id } })
     }
 
     /// Answers where the ranks listen, at once or when it is known.
-    pub(super) fn on_endpoints(&mut self, envelope: &Envelope<'_>) {
-        if !self.facts.has_endpoints {
-            return self.refuse(envelope, "the_ranks_of_this_job_have_no_sockets");
+    pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
+        if cx.facts.spec.options.rank_ports.is_none() {
+            return self.refuse(t, envelope, "the_ranks_of_this_job_have_no_sockets");
         }
-        if let Some(table) = self.tables.endpoints.ask(self.who.client, envelope.thread) {
-            let Self { tables, reply, dialect, .. } = self;
-            encode_reply(*dialect, Command::Endpoints, envelope.thread, &Reply::Done, reply);
-            tables.handed.push(table);
+        if let Some(table) = t.endpoints.ask(self.client, envelope.thread) {
+            self.answer(t, envelope, &Reply::Done);
+            t.handed.push(table);
         }
     }
 
     /// Answers with the secret of the job's ranks, at once or when it is known.
-    pub(super) fn on_secret(&mut self, envelope: &Envelope<'_>) {
-        let Self { tables, reply, dialect, effects, who, .. } = self;
-        match tables.endpoints.ask_secret(who.client, envelope.thread) {
-            Ok(secret) => encode_reply(*dialect, Command::Secret, envelope.thread, &Reply::Secret(secret), reply),
-            Err(MustAsk(true)) => effects.push(Effect::NeedSecret),
+    pub(super) fn on_secret(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
+        let Tables { endpoints, reply, .. } = t;
+        match endpoints.ask_secret(self.client, envelope.thread) {
+            Ok(secret) => encode_reply(self.dialect, Command::Secret, envelope.thread, &Reply::Secret(secret), reply),
+            Err(MustAsk(true)) => cx.output(Output::TellSecret { job: cx.facts.id() }),
             Err(MustAsk(false)) => {}
         }
     }
 
-    pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) {
+    pub(super) fn on_ring(
+        &mut self,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        left: &[u8],
+        right: &[u8],
+    ) -> Option<Asked> {
         // Forwarded as written, including a doubled `;`: the neighbour's client parses it as this client would.
         let value = left;
         let problem = if left != right {
@@ -160,91 +177,88 @@ impl Turn<'_, '_> {
             None
         };
         if let Some(message) = problem {
-            *self.state = State::Ready;
-            return self.refuse(envelope, message);
+            self.state = State::Ready;
+            self.refuse(t, envelope, message);
+            return None;
         }
         let reply_to = ReplyTo::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
-        let entry = Entry::Ring { value: Bytes::copy_from_slice(value) };
-        self.effects.push(Effect::Enter { entry, reply_to });
+        Some(Asked::Enter { entry: Entry::Ring { value: Bytes::copy_from_slice(value) }, reply_to })
     }
 
     /// A get of a pair: answered immediately, or when the rank's lazy fences are complete.
-    pub(super) fn on_get_pair(&mut self, envelope: &Envelope<'_>, key: &[u8]) -> Next {
-        if *self.lazy == 0 {
-            self.answer_get(key, envelope.thread);
-            return Next::Go;
+    pub(super) fn on_get_pair(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) {
+        if self.lazy == 0 {
+            return self.answer_get(cx, t, key, envelope.thread);
         }
-        *self.waiting_get = Some(WaitingGet::Key { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
-        Next::Wait
+        self.waiting_get = Some(WaitingGet::Key { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
     }
 
     /// Answers the get that was waiting.
-    pub(super) fn answer_waiting(&mut self) {
+    pub(super) fn answer_waiting(&mut self, cx: &mut Cx<'_>, t: &mut Tables) {
         match self.waiting_get.take() {
             None => {}
-            Some(WaitingGet::Key { key, thread }) => self.answer_get(&key, thread.as_deref()),
-            Some(WaitingGet::Number(number)) => self.answer_number(number),
+            Some(WaitingGet::Key { key, thread }) => self.answer_get(cx, t, &key, thread.as_deref()),
+            Some(WaitingGet::Number(number)) => self.answer_number(cx, t, number),
         }
     }
 
-    fn answer_get(&mut self, key: &[u8], thread: Option<&[u8]>) {
-        let Self { tables, facts, reply, dialect, effects, .. } = self;
+    /// A rank that reads a pair which the rank that spawned its job has put is about to connect to that rank.
+    fn answer_get(&self, cx: &mut Cx<'_>, t: &mut Tables, key: &[u8], thread: Option<&[u8]>) {
+        let Tables { kvs, reply, .. } = t;
         let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-        let key = stored(*dialect, key, &mut key_room);
-        if facts.spawned.is_some_and(|spawned| spawned.preput.iter().any(|(left, _)| left == key)) {
-            effects.push(Effect::MeetsFamily);
+        let key = stored(self.dialect, key, &mut key_room);
+        let spawned = cx.facts.spec.spawned.as_ref();
+        if spawned.is_some_and(|spawned| spawned.preput.iter().any(|(left, _)| left == key)) {
+            cx.output(Output::MeetsFamily { job: cx.facts.id() });
         }
-        let answer = match tables.kvs.get(key) {
-            Ok(Some(value)) => shown(*dialect, value, &mut value_room).map_or(UNSPEAKABLE, Reply::Value),
+        let answer = match kvs.get(key) {
+            Ok(Some(value)) => shown(self.dialect, value, &mut value_room).map_or(UNSPEAKABLE, Reply::Value),
             Ok(None) => Reply::NotFound,
             Err(error) => {
-                effects.push(Effect::unreadable(error));
+                fail_unreadable(cx, &error);
                 Reply::Failed { message: UNREADABLE }
             }
         };
-        encode_reply(*dialect, Command::Get, thread, &answer, reply);
+        encode_reply(self.dialect, Command::Get, thread, &answer, reply);
     }
-}
 
-impl PmiLink {
     /// Answers a rank that has asked where the ranks listen.
-    pub fn answer_endpoints(&mut self, thread: Option<&[u8]>, reply: &mut Vec<u8>) {
-        if self.state != State::Closed {
-            encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Done, reply);
-        }
+    pub fn answer_endpoints(&self, thread: Option<&[u8]>, reply: &mut Vec<u8>) {
+        encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Done, reply);
     }
 
     /// Answers a rank that has asked for the secret.
-    pub fn answer_secret(&mut self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
-        if self.state != State::Closed {
-            encode_reply(self.dialect, Command::Secret, thread, &Reply::Secret(secret), reply);
-        }
+    pub fn answer_secret(&self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
+        encode_reply(self.dialect, Command::Secret, thread, &Reply::Secret(secret), reply);
     }
 
     /// A group's barrier is complete.
     pub fn answer_group(&mut self, tag: i64, reply: &mut Vec<u8>) {
-        if self.state == State::Closed {
-            return;
-        }
         self.groups -= 1;
         encode_reply(self.dialect, Command::Barrier, None, &Reply::BarrierOut { tag: i32::try_from(tag).ok() }, reply);
     }
-}
 
-impl Turn<'_, '_> {
-    pub(super) fn on_group(&mut self, envelope: &Envelope<'_>, text: &[u8]) {
+    pub(super) fn on_group(
+        &mut self,
+        cx: &Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        text: &[u8],
+    ) -> Option<Asked> {
         if self.subversion < 2 {
-            return self.refuse(envelope, "group_barriers_need_PMI_1.2");
+            self.refuse(t, envelope, "group_barriers_need_PMI_1.2");
+            return None;
         }
-        let problem = match Group::parse(text, self.facts.job_size) {
+        let problem = match Group::parse(text, cx.facts.job_size) {
             Err(problem) => problem.to_string(),
-            Ok(group) if !group.members.contains(self.who.rank) => "the caller is not in the group".into(),
-            Ok(_) if *self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
+            Ok(group) if !group.members.contains(self.rank) => "the caller is not in the group".into(),
+            Ok(_) if self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
             Ok(group) => {
-                *self.groups += 1;
-                return self.effects.push(Effect::EnterGroup { group, value: None });
+                self.groups += 1;
+                return Some(Asked::EnterGroup { group, value: None });
             }
         };
-        encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, self.reply);
+        encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, &mut t.reply);
+        None
     }
 }

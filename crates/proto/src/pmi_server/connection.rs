@@ -1,19 +1,25 @@
 //! The server's half of one rank's PMI conversation: requests in, replies out.
 //!
-//! `requests` answers a single request. Whatever concerns others than the requesting rank is an
-//! [`Effect`](super::turn::Effect), which the job applies. Replies are written into one buffer per input, so that a
-//! batch of requests is answered by one write.
+//! `requests` answers a single request. What a request needs of other parts of the job is an [`Asked`], which ends the
+//! reading until the job has acted on it. Replies are collected in [`Tables`].
 
-use super::node_attrs::Parked;
 use super::own_groups::OwnGroups;
 use super::state::{Event, State};
-use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet, WaitingName};
-use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
+use super::tables::{Asked, Tables};
+use crate::job::cx::Cx;
+use wireup_wire::ids::{Client, Rank};
+use wireup_wire::pmi::{Command, Dialect, PmiError, RequestReader};
+
+/// A conversation, and the bytes that were received and not handled yet.
+pub struct Line {
+    reader: RequestReader,
+    pub link: PmiLink,
+}
 
 pub struct PmiLink {
-    /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
-    is_further: bool,
-    reader: RequestReader,
+    pub(super) client: Client,
+    pub(super) rank: Rank,
+    pub(super) appnum: u16,
     pub(super) state: State,
     pub(super) dialect: Dialect,
     /// Subversion of PMI-1 that was agreed on.
@@ -25,7 +31,7 @@ pub struct PmiLink {
     /// Number of the arena that the rank uses; 0: none.
     pub(super) arena: u32,
     /// Whether something was put since the last fence.
-    has_put: bool,
+    pub(super) has_put: bool,
     /// Number of fences that were answered and are not complete.
     pub(super) lazy: u32,
     /// A get that delays the requests after it.
@@ -37,11 +43,29 @@ pub struct PmiLink {
     pub(super) questions: u32,
 }
 
-impl Default for PmiLink {
-    fn default() -> Self {
-        PmiLink {
-            is_further: false,
-            reader: RequestReader::new(),
+/// A get that waits until the rank's lazy fences are complete.
+pub enum WaitingGet {
+    Key {
+        key: Vec<u8>,
+        thread: Option<Vec<u8>>,
+    },
+    /// A step of the iteration over all pairs.
+    Number(u32),
+}
+
+/// A request about a name or for processes that the root has not answered.
+pub struct WaitingName {
+    pub command: Command,
+    pub thread: Option<Vec<u8>>,
+}
+
+impl Line {
+    /// The conversation of a rank, or of a secondary client in its process.
+    pub fn new(client: Client, rank: Rank, appnum: u16) -> Line {
+        let link = PmiLink {
+            client,
+            rank,
+            appnum,
             state: State::Fresh,
             dialect: Dialect::Pmi1,
             subversion: 0,
@@ -54,114 +78,48 @@ impl Default for PmiLink {
             waiting_name: None,
             own_groups: OwnGroups::default(),
             questions: 0,
-        }
-    }
-}
-
-impl PmiLink {
-    pub fn further() -> Self {
-        PmiLink { is_further: true, ..PmiLink::default() }
+        };
+        Line { reader: RequestReader::new(), link }
     }
 
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// Handles bytes from the rank. Appends answers to `reply` and consequences for others to `effects`.
+    /// Takes bytes from the rank, and handles requests until one needs something of another part, or all have been
+    /// handled, or the next ones must wait.
     ///
     /// # Errors
     /// The framing is invalid: the link cannot recover.
-    pub fn on_bytes(
-        &mut self,
-        bytes: &[u8],
-        who: Requester,
-        facts: &Facts<'_>,
-        tables: &mut Tables<'_>,
-        reply: &mut Vec<u8>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), PmiError> {
-        self.reader.push(bytes)?;
-        self.go_on(who, facts, tables, reply, effects)
-    }
-
-    /// Answers the get that waited for the rank's lazy fences, and the requests after it.
-    ///
-    /// # Errors
-    /// As for [`PmiLink::on_bytes`].
-    pub fn go_on(
-        &mut self,
-        who: Requester,
-        facts: &Facts<'_>,
-        tables: &mut Tables<'_>,
-        reply: &mut Vec<u8>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), PmiError> {
+    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, tables: &mut Tables, bytes: &[u8]) -> Result<Option<Asked>, PmiError> {
+        let Line { reader, link } = self;
+        reader.push(bytes)?;
         loop {
-            if self.waiting_name.is_some() || (self.waiting_get.is_some() && self.lazy > 0) {
-                return Ok(());
+            if link.waiting_name.is_some() || (link.waiting_get.is_some() && link.lazy > 0) {
+                return Ok(None);
             }
-            let Self {
-                is_further,
-                reader,
-                state,
-                outstanding,
-                has_put,
-                lazy,
-                waiting_get,
-                waiting_name,
-                dialect,
-                subversion,
-                groups,
-                own_groups,
-                questions,
-                arena: _,
-            } = &mut *self;
-            let mut turn = Turn {
-                is_further: *is_further,
-                state,
-                outstanding,
-                has_put,
-                lazy,
-                waiting_get,
-                waiting_name,
-                groups,
-                own_groups,
-                questions,
-                dialect: *dialect,
-                subversion: *subversion,
-                who,
-                facts,
-                tables: &mut *tables,
-                reply: &mut *reply,
-                effects: &mut *effects,
-            };
-            turn.answer_waiting();
-            let Some(envelope) = reader.next()? else {
-                return Ok(());
-            };
-            match turn.on_request(&envelope) {
-                Next::Go => {}
-                Next::Wait => return Ok(()),
-                Next::Agreed(spoken) => *subversion = spoken,
-                Next::SwitchToPmi2 => {
-                    *dialect = Dialect::Pmi2;
-                    reader.switch_to_pmi2();
-                }
+            link.answer_waiting(cx, tables);
+            let Some(envelope) = reader.next()? else { return Ok(None) };
+            let dialect = link.dialect;
+            let asked = link.on_request(cx, tables, &envelope);
+            if link.dialect != dialect {
+                reader.switch_to_pmi2();
+            }
+            if asked.is_some() {
+                return Ok(asked);
             }
         }
-    }
-
-    /// Answers a parked get.
-    pub fn wake(&self, parked: &Parked, value: &[u8], reply: &mut Vec<u8>) {
-        encode_reply(self.dialect, Command::GetNodeAttr, parked.thread.as_deref(), &Reply::Value(value), reply);
     }
 
     /// The socket is closed. Returns the previous state.
     pub fn close(&mut self) -> State {
-        let before = self.state;
-        self.state = before.next(Event::Close).unwrap_or(State::Closed);
+        let before = self.link.state;
+        self.link.state = before.next(Event::Close).unwrap_or(State::Closed);
         self.reader = RequestReader::new();
         before
+    }
+}
+
+impl PmiLink {
+    /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
+    pub(super) fn is_secondary(&self) -> bool {
+        self.client.is_secondary()
     }
 }
 

@@ -5,7 +5,8 @@
 
 use super::connection::PmiLink;
 use super::state::State;
-use super::turn::{Effect, Turn};
+use super::tables::{Asked, Tables};
+use crate::job::cx::Cx;
 use crate::memory::{Array, Values};
 use bytes::Bytes;
 use wireup_wire::group::{Group, Members, Purpose};
@@ -15,53 +16,65 @@ use wireup_wire::pmi::{Command, Envelope, Raw, Reply, encode_reply, escape};
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
-impl Turn<'_, '_> {
-    pub(super) fn on_group_set(&mut self, envelope: &Envelope<'_>, number: u32, members: &[u8], tag: &[u8]) {
+impl PmiLink {
+    pub(super) fn on_group_set(
+        &mut self,
+        cx: &Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        number: u32,
+        members: &[u8],
+        tag: &[u8],
+    ) {
         let tag = std::str::from_utf8(tag).ok().and_then(|tag| tag.parse().ok());
-        let defined = match (Members::ranges(members, self.facts.job_size), tag) {
+        let defined = match (Members::ranges(members, cx.facts.job_size), tag) {
             (Err(problem), _) => Err(problem.to_string().replace(' ', "_")),
             (_, None) => Err("the_tag_is_no_number".into()),
-            (Ok(members), _) if !members.contains(self.who.rank) => Err("the_caller_is_not_in_the_group".into()),
+            (Ok(members), _) if !members.contains(self.rank) => Err("the_caller_is_not_in_the_group".into()),
             (Ok(members), Some(tag)) => {
                 let group = Group { members, tag, purpose: Purpose::Gather };
                 self.own_groups.define(number, group).map_err(str::to_owned)
             }
         };
         match defined {
-            Ok(()) => self.answer(envelope, &Reply::Done),
-            Err(problem) => self.refuse(envelope, &problem),
+            Ok(()) => self.answer(t, envelope, &Reply::Done),
+            Err(problem) => self.refuse(t, envelope, &problem),
         }
     }
 
-    pub(super) fn on_group_free(&mut self, envelope: &Envelope<'_>, number: u32) {
+    pub(super) fn on_group_free(&mut self, t: &mut Tables, envelope: &Envelope<'_>, number: u32) {
         match self.own_groups.free(number) {
-            true => self.answer(envelope, &Reply::Done),
-            false => self.refuse(envelope, "there_is_no_such_group"),
+            true => self.answer(t, envelope, &Reply::Done),
+            false => self.refuse(t, envelope, "there_is_no_such_group"),
         }
     }
 
-    pub(super) fn on_gather(&mut self, envelope: &Envelope<'_>, id: u32, number: u32, value: &[u8]) {
+    pub(super) fn on_gather(
+        &mut self,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        id: u32,
+        number: u32,
+        value: &[u8],
+    ) -> Option<Asked> {
         let mut plain = Vec::new();
         let value = escape::halve(value, &mut plain);
-        if value.len() > ALLGATHER_LEN_MAX {
-            return self.refuse(envelope, "value_is_longer_than_the_maximum");
-        }
-        if *self.outstanding as usize >= EXCHANGES_MAX {
-            return self.refuse(envelope, "too_many_collectives_outstanding");
-        }
-        match self.own_groups.begin(number, id) {
-            Some(group) => {
-                *self.outstanding += 1;
-                let mut own = Vec::with_capacity(8 + value.len());
-                values::push(&mut own, &[&self.who.rank.0.to_le_bytes(), value].concat());
-                self.effects.push(Effect::EnterGroup { group, value: Some(own.into()) });
-            }
-            None => self.refuse(envelope, "there_is_no_such_group"),
-        }
+        let problem = if value.len() > ALLGATHER_LEN_MAX {
+            "value_is_longer_than_the_maximum"
+        } else if self.outstanding as usize >= EXCHANGES_MAX {
+            "too_many_collectives_outstanding"
+        } else if let Some(group) = self.own_groups.begin(number, id) {
+            self.outstanding += 1;
+            let mut own = Vec::with_capacity(8 + value.len());
+            values::push(&mut own, &[&self.rank.0.to_le_bytes(), value].concat());
+            return Some(Asked::EnterGroup { group, value: Some(own.into()) });
+        } else {
+            "there_is_no_such_group"
+        };
+        self.refuse(t, envelope, problem);
+        None
     }
-}
 
-impl PmiLink {
     /// Answers a rank whose collective of a group is over. `array`: the values; `None`: all values are empty;
     /// `Some(None)`: the values are in shared memory.
     pub fn answer_gather(&mut self, group: &Group, array: Option<Option<&[u8]>>, reply: &mut Vec<u8>) {

@@ -4,36 +4,46 @@
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.
 
-use super::connection::PmiLink;
+use super::connection::{PmiLink, WaitingName};
 use super::spawn;
 use super::state::State;
-use super::turn::{Effect, Next, Turn, WaitingName};
+use super::tables::{Asked, Tables};
 use bytes::Bytes;
 use wireup_wire::limits::{NAME_LEN_MAX, THREAD_LEN_MAX};
 use wireup_wire::names::{Answer, Ask, Item, Keep, Publisher, Range, Refusal, Value};
 use wireup_wire::pmi::escape::{doubled, halve};
 use wireup_wire::pmi::{Dialect, Envelope, Reply, encode_reply};
 
-impl Turn<'_, '_> {
-    pub(super) fn on_publish(&mut self, envelope: &Envelope<'_>, name: &[u8], port: &[u8]) -> Next {
+impl PmiLink {
+    pub(super) fn on_publish(
+        &mut self,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        name: &[u8],
+        port: &[u8],
+    ) -> Option<Asked> {
         let port = self.plain(port);
         if port.len() > NAME_LEN_MAX {
-            self.refuse(envelope, "port_is_longer_than_1023");
-            return Next::Go;
+            self.refuse(t, envelope, "port_is_longer_than_1023");
+            return None;
         }
-        self.ask(envelope, name, |name| Ask::Publish {
+        self.ask(t, envelope, name, |name| Ask::Publish {
             items: vec![Item { name, value: Value::Text(port) }],
             range: Range::Session,
             keep: Keep::Job,
         })
     }
 
-    pub(super) fn on_unpublish(&mut self, envelope: &Envelope<'_>, name: &[u8]) -> Next {
-        self.ask(envelope, name, |name| Ask::Withdraw { names: vec![name], range: Range::Session, by: Publisher::Job })
+    pub(super) fn on_unpublish(&mut self, t: &mut Tables, envelope: &Envelope<'_>, name: &[u8]) -> Option<Asked> {
+        self.ask(t, envelope, name, |name| Ask::Withdraw {
+            names: vec![name],
+            range: Range::Session,
+            by: Publisher::Job,
+        })
     }
 
-    pub(super) fn on_look_up(&mut self, envelope: &Envelope<'_>, name: &[u8]) -> Next {
-        self.ask(envelope, name, |name| Ask::LookUp {
+    pub(super) fn on_look_up(&mut self, t: &mut Tables, envelope: &Envelope<'_>, name: &[u8]) -> Option<Asked> {
+        self.ask(t, envelope, name, |name| Ask::LookUp {
             names: vec![name],
             range: Range::Session,
             wait: 0,
@@ -41,25 +51,30 @@ impl Turn<'_, '_> {
         })
     }
 
-    fn ask(&mut self, envelope: &Envelope<'_>, name: &[u8], ask: impl FnOnce(Bytes) -> Ask) -> Next {
+    fn ask(
+        &mut self,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        name: &[u8],
+        ask: impl FnOnce(Bytes) -> Ask,
+    ) -> Option<Asked> {
         let name = self.plain(name);
         if name.is_empty() || name.len() > NAME_LEN_MAX {
-            self.refuse(envelope, "name_is_empty_or_longer_than_1023");
-            return Next::Go;
+            self.refuse(t, envelope, "name_is_empty_or_longer_than_1023");
+            return None;
         }
-        self.ask_root(envelope, ask(name))
+        self.ask_root(t, envelope, ask(name))
     }
 
     /// Asks the root. The rank's later requests wait for the answer.
-    pub(super) fn ask_root(&mut self, envelope: &Envelope<'_>, ask: Ask) -> Next {
+    pub(super) fn ask_root(&mut self, t: &mut Tables, envelope: &Envelope<'_>, ask: Ask) -> Option<Asked> {
         if envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
-            self.refuse(envelope, "thrid_is_too_long");
-            return Next::Go;
+            self.refuse(t, envelope, "thrid_is_too_long");
+            return None;
         }
-        self.effects.push(Effect::Name(ask));
         let thread = envelope.thread.map(<[u8]>::to_vec);
-        *self.waiting_name = Some(WaitingName { command: envelope.request.command(), thread });
-        Next::Wait
+        self.waiting_name = Some(WaitingName { command: envelope.request.command(), thread });
+        Some(Asked::Name { client: self.client, ask })
     }
 
     /// The text without its PMI-2 escapes.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::{NODE_ATTR_BYTES_MAX, PARKED_GETS_PER_RANK_MAX};
+use wireup_wire::pmi::Dialect;
 
 #[derive(Default)]
 pub struct NodeAttrs {
@@ -25,6 +26,8 @@ pub struct Full;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parked {
     pub local: LocalRank,
+    /// The dialect that the rank speaks.
+    pub dialect: Dialect,
     pub key: Vec<u8>,
     /// PMI-2's `thrid`, to be returned.
     pub thread: Option<Vec<u8>>,
@@ -85,7 +88,12 @@ mod tests {
     #[test]
     fn a_put_answers_the_gets_that_wait_for_its_key() {
         let mut attrs = NodeAttrs::default();
-        let wait = |local: u16, key: &[u8]| Parked { local: LocalRank(local), key: key.to_vec(), thread: None };
+        let wait = |local: u16, key: &[u8]| Parked {
+            local: LocalRank(local),
+            dialect: Dialect::Pmi2,
+            key: key.to_vec(),
+            thread: None,
+        };
         for parked in [wait(1, b"a"), wait(2, b"b"), wait(3, b"a")] {
             attrs.park(parked).unwrap();
         }

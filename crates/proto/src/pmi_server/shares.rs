@@ -4,7 +4,7 @@
 //! released after that reply.
 
 use crate::io::Output;
-use crate::job::effect::Effects;
+use crate::job::cx::Cx;
 use crate::memory::{Array, Content, ShareId};
 use wireup_wire::ids::JobId;
 
@@ -50,13 +50,13 @@ impl Shares {
     }
 
     /// Must be called before the replies that name the requested memory.
-    pub fn put_made(&mut self, out: &mut Effects) {
-        self.made.drain(..).for_each(|output| out.output(output));
+    pub fn put_made(&mut self, cx: &mut Cx<'_>) {
+        self.made.drain(..).for_each(|output| cx.output(output));
     }
 
     /// Must be called after the replies that may name the released memory.
-    pub fn put_dropped(&mut self, out: &mut Effects) {
+    pub fn put_dropped(&mut self, cx: &mut Cx<'_>) {
         let job = self.job;
-        self.dropped.drain(..).for_each(|share| out.output(Output::Unshare { job, share }));
+        self.dropped.drain(..).for_each(|share| cx.output(Output::Unshare { job, share }));
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The root passes them on to the job's launcher. The answer says that the processes run, or why not.
 
+use super::connection::PmiLink;
 use super::dialects::stored;
-use super::turn::{Next, Turn};
+use super::tables::{Asked, Tables};
 use wireup_wire::names::{Ask, NewJob};
 use wireup_wire::pmi::{Envelope, Reply, SpawnCommand, SpawnRequest};
 
@@ -11,14 +12,19 @@ use wireup_wire::pmi::{Envelope, Reply, SpawnCommand, SpawnRequest};
 /// that there was no error if there is no list.
 const ERROR_CODES_MAX: u32 = 256;
 
-impl Turn<'_, '_> {
-    pub(super) fn on_spawn(&mut self, envelope: &Envelope<'_>, request: &SpawnRequest) -> Next {
+impl PmiLink {
+    pub(super) fn on_spawn(
+        &mut self,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        request: &SpawnRequest,
+    ) -> Option<Asked> {
         if let Err(unfit) = request.check() {
-            self.refuse(envelope, &unfit.to_string());
-            return Next::Go;
+            self.refuse(t, envelope, &unfit.to_string());
+            return None;
         }
         let request = self.plain_request(request);
-        self.ask_root(envelope, Ask::Spawn(request))
+        self.ask_root(t, envelope, Ask::Spawn(request))
     }
 
     /// The request with the texts as the rank means them: arguments unescaped, pairs as a kvs stores them.

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn gone(exit: Option<u8>) -> Process {
-        let mut process = Process::new(Rank(1), 0);
+        let mut process = Process::new(Rank(1));
         process.state = ProcessState::Gone { exit };
         process
     }

@@ -5,57 +5,47 @@ use super::fences::{subsets, whole};
 use super::requests::{check, check_ask, members};
 use super::server::Phase;
 use super::step::{Step, Steps};
-use super::{Pmix, queries};
+use super::{Asked, Pmix, queries};
 use crate::io::Stream;
-use crate::job::effect::{Effect, Effects};
+use crate::job::cx::Cx;
 use crate::job::facts::View;
 use crate::time::Instant;
 use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::modex::Up;
-use wireup_wire::names::Asker;
 use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Ask, FromServer};
 
 impl Pmix {
-    /// Bytes from the server process.
-    pub fn on_bytes(&mut self, view: &View<'_>, bytes: &[u8], out: &mut Effects) {
+    /// Takes bytes from the server process; `read` handles the messages in them.
+    pub fn on_bytes(&mut self, bytes: &[u8]) {
         if self.server.speaks() {
             self.server.unpacker.push(bytes);
-            self.read_on(view, out);
         }
     }
 
-    /// Handles the next message of the server process. Everything that one message causes is done before the next one
-    /// is read.
-    pub fn read_on(&mut self, view: &View<'_>, out: &mut Effects) {
-        if self.read(view, out) {
-            out.push(Effect::ReadServer);
-        } else {
-            self.flush(view, out);
-        }
-    }
-
-    /// Returns `false` if there is no message.
-    fn read(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
-        if !self.server.speaks() {
-            return false;
-        }
-        match self.server.unpacker.next::<FromServer>() {
-            Ok(Some(message)) => self.on_message(view, message, out),
-            Ok(None) => return false,
-            Err(error) => self.fail_server(view, format!("it cannot be understood: {error}"), out),
+    /// Handles the next message of the server process; everything that it causes must be done before the message after
+    /// it is read. Returns `false` if there is none.
+    pub fn read(&mut self, cx: &mut Cx<'_>, view: &View<'_>) -> bool {
+        let next = if self.server.speaks() { self.server.unpacker.next::<FromServer>() } else { Ok(None) };
+        match next {
+            Ok(Some(message)) => self.on_message(cx, view, message),
+            Ok(None) => {
+                self.flush(cx);
+                return false;
+            }
+            Err(error) => self.fail_server(cx, format!("it cannot be understood: {error}")),
         }
         true
     }
 
-    fn on_message(&mut self, view: &View<'_>, message: FromServer, out: &mut Effects) {
+    fn on_message(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: FromServer) {
         let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
         let is_goodbye = matches!(message, FromServer::Finalized { .. });
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } if !is_first => {
-                return self.fail_server(view, "it sent a request before it was ready", out);
+                return self.fail_server(cx, "it sent a request before it was ready");
             }
             // The server was told to end: only finalize messages still count.
             Phase::Ending { .. } if !is_goodbye => return,
@@ -69,116 +59,112 @@ impl Pmix {
             | Phase::Gone => {}
         }
         match check(view.facts, &message) {
-            Ok(()) => self.on_checked(view, message, out),
-            Err(problem) => self.fail_server(view, problem, out),
+            Ok(()) => self.on_checked(cx, view, message),
+            Err(problem) => self.fail_server(cx, problem),
         }
     }
 
-    fn on_checked(&mut self, view: &View<'_>, message: FromServer, out: &mut Effects) {
+    fn on_checked(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: FromServer) {
         let local = |rank| local(view, rank);
         match message {
-            FromServer::Ready { version, env, defaults } => self.on_ready(view, version, (env, &defaults), out),
-            FromServer::Failed { problem } => self.cannot_serve(view, problem, out),
-            FromServer::Connected { rank } => out.push(Effect::Connected { local: local(rank), by_pmix: true }),
+            FromServer::Ready { version, env, defaults } => self.on_ready(cx, view, version, (env, &defaults)),
+            FromServer::Failed { problem } => self.cannot_serve(cx, view, problem),
+            FromServer::Connected { rank } => self.asked.push(Asked::Connected(local(rank))),
             FromServer::Finalized { rank } => {
                 self.modex.on_departed(rank, view.now);
-                out.push(Effect::Finalized { local: local(rank), by_pmix: true });
+                self.asked.push(Asked::Finalized(local(rank)));
             }
             FromServer::Abort { rank, code, message } => {
-                out.push(Effect::FailRank { local: local(rank), cause: Cause::Aborted { code, message } });
+                cx.fail_rank(&view.ranks[local(rank).index()], Cause::Aborted { code, message });
             }
-            FromServer::Ask { id, ask } => self.on_ask(view, id, ask, out),
+            FromServer::Ask { id, ask } => self.on_ask(cx, view, id, ask),
             FromServer::Modex { request, status, blob } => {
-                self.step(view, out, |pmix, steps| pmix.modex.on_answer(request, status, blob, steps));
-                self.end_if_emptied(view, out);
+                self.step(cx, view, |pmix, _, steps| pmix.modex.on_answer(request, status, blob, steps));
+                self.end_if_emptied(cx);
             }
             FromServer::Raise { from, code, affected, to, infos } => {
-                self.say(view, Up::Event { code, from: Some(from), affected, to, infos }, out);
+                self.say(cx, view, Up::Event { code, from: Some(from), affected, to, infos });
             }
-            FromServer::Watch => self.say(view, Up::Watch, out),
+            FromServer::Watch => self.say(cx, view, Up::Watch),
             // The check of this message has refused it.
             FromServer::Opened => {}
             FromServer::Alive => self.pulse.on_answer(),
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
-                out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });
+                self.asked.push(Asked::Log { local: local(rank), stream, bytes: text.into() });
             }
         }
     }
 
-    fn on_ask(&mut self, view: &View<'_>, id: u64, ask: Ask, out: &mut Effects) {
+    fn on_ask(&mut self, cx: &mut Cx<'_>, view: &View<'_>, id: u64, ask: Ask) {
         if let Err(problem) = check_ask(view.facts, &ask) {
-            return self.fail_server(view, problem, out);
+            return self.fail_server(cx, problem);
         }
         match ask {
             Ask::Fence { set, collect, data, timeout_s } => match members(view, &set) {
                 Some(Members::World) => {
                     let until = view.now.until(timeout_s);
                     let entrance = whole::Entrance { id, collect, data, is_impatient: until.is_some() };
-                    self.fence_all(view, entrance, until, out);
+                    self.fence_all(cx, view, entrance, until);
                 }
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: None, data };
-                    self.fence_some(view, entrance, view.now.until(timeout_s), out);
+                    self.fence_some(cx, view, entrance, view.now.until(timeout_s));
                 }
-                None => self.fail_server(
-                    view,
-                    "it requested a fence of ranks that do not exist, or of no rank of this node",
-                    out,
-                ),
+                None => {
+                    self.fail_server(cx, "it requested a fence of ranks that do not exist, or of no rank of this node")
+                }
             },
             Ask::Group { name, set, data, timeout_s, .. } => match members(view, &set) {
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: Some(name), data };
-                    self.fence_some(view, entrance, before_library(view, timeout_s), out);
+                    self.fence_some(cx, view, entrance, before_library(view, timeout_s));
                 }
-                None => self.fail_server(
-                    view,
-                    "it requested a group of ranks that do not exist, or of no rank of this node",
-                    out,
-                ),
+                None => {
+                    self.fail_server(cx, "it requested a group of ranks that do not exist, or of no rank of this node")
+                }
             },
             Ask::Modex(wanted) => {
                 let until = view.now.until(wanted.timeout_s);
-                self.take_on(view, id, Waits::Modex, until, out, |pmix, steps| {
+                self.take_on(cx, view, id, Waits::Modex, until, |pmix, _, steps| {
                     pmix.modex.want(view.facts, id, wanted, steps);
                 });
             }
             Ask::ProcTable { here: true } => {
                 let procs = queries::processes_here(view);
-                self.take_on(view, id, Waits::Root, None, out, |_, steps| {
+                self.take_on(cx, view, id, Waits::Root, None, |_, _, steps| {
                     steps.answer(id, Answer::ProcTable { procs });
                 });
             }
             Ask::Namespaces => {
                 let names = vec![(view.facts.spec.nspace.clone(), view.facts.job_size)];
-                self.take_on(view, id, Waits::Root, None, out, |_, steps| {
+                self.take_on(cx, view, id, Waits::Root, None, |_, _, steps| {
                     steps.answer(id, Answer::Namespaces { names });
                 });
             }
-            Ask::Join { joint, timeout_s } => self.join(view, id, joint, timeout_s, out),
-            Ask::Fetch(fetch) => self.fetch(view, id, fetch, out),
-            Ask::Names { from, ask } => self.take_on(view, id, Waits::Root, None, out, |_, steps| {
-                steps.job(Effect::AskName { from, asker: Asker::Server(id), ask });
+            Ask::Join { joint, timeout_s } => self.join(cx, view, id, joint, timeout_s),
+            Ask::Fetch(fetch) => self.fetch(cx, view, id, fetch),
+            Ask::Names { from, ask } => self.take_on(cx, view, id, Waits::Root, None, |pmix, _, _| {
+                pmix.asked.push(Asked::Name { from, id, ask });
             }),
             Ask::Control { .. } | Ask::ProcTable { here: false } => {
-                self.take_on(view, id, Waits::Root, None, out, |_, steps| {
+                self.take_on(cx, view, id, Waits::Root, None, |_, _, steps| {
                     steps.push(Step::Up(Up::Ask { node: view.facts.own_node(), id, ask }));
                 });
             }
         }
     }
 
-    fn fence_all(&mut self, view: &View<'_>, entrance: whole::Entrance, until: Option<Instant>, out: &mut Effects) {
+    fn fence_all(&mut self, cx: &mut Cx<'_>, view: &View<'_>, entrance: whole::Entrance, until: Option<Instant>) {
         let epoch = self.fences.whole.begin(view, entrance.is_impatient);
-        self.take_on(view, entrance.id, Waits::Fence(epoch), until, out, |pmix, steps| {
-            pmix.fences.whole.enter(view, entrance, steps);
+        self.take_on(cx, view, entrance.id, Waits::Fence(epoch), until, |pmix, cx, steps| {
+            pmix.fences.whole.enter(cx, view, entrance, steps);
         });
     }
 
-    fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, until: Option<Instant>, out: &mut Effects) {
-        self.take_on(view, entrance.id, Waits::Subset, until, out, |pmix, steps| {
-            pmix.fences.subsets.enter(view, entrance, steps);
+    fn fence_some(&mut self, cx: &mut Cx<'_>, view: &View<'_>, entrance: subsets::Entrance, until: Option<Instant>) {
+        self.take_on(cx, view, entrance.id, Waits::Subset, until, |pmix, cx, steps| {
+            pmix.fences.subsets.enter(cx, view, entrance, steps);
         });
     }
 
@@ -186,19 +172,19 @@ impl Pmix {
     /// protocol.
     pub(super) fn take_on(
         &mut self,
+        cx: &mut Cx<'_>,
         view: &View<'_>,
         id: u64,
         waits: Waits,
         until: Option<Instant>,
-        out: &mut Effects,
-        act: impl FnOnce(&mut Pmix, &mut Steps),
+        act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps),
     ) {
         match self.asks.begin(id, waits, until) {
-            Ok(()) => self.step(view, out, act),
-            Err(Refused::Twice) => self.fail_server(view, format!("it used request number {id} twice"), out),
+            Ok(()) => self.step(cx, view, act),
+            Err(Refused::Twice) => self.fail_server(cx, format!("it used request number {id} twice")),
             Err(Refused::TooMany) => {
                 let problem = format!("it has more than {} requests outstanding", self.asks.len());
-                self.fail_server(view, problem, out);
+                self.fail_server(cx, problem);
             }
         }
     }

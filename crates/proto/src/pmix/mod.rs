@@ -35,14 +35,15 @@ mod tree;
 
 use crate::collective::groups::Stall;
 use crate::collective::{CollectiveConfig, Exchanges};
-use crate::io::Output;
+use crate::io::{Output, Stream};
 use crate::job::Act;
 use crate::job::collectives::Arrived;
-use crate::job::effect::{Effect, Effects};
+use crate::job::cx::Cx;
 use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
 use crate::time::Instant;
 use asks::{Asks, Waits};
+use bytes::Bytes;
 use events::Events;
 use fences::Fences;
 use libraries::Libraries;
@@ -53,12 +54,12 @@ use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
 use wireup_wire::collective::Collective;
-use wireup_wire::ids::{AgentId, Epoch, LocalRank};
+use wireup_wire::ids::{AgentId, Epoch, LocalRank, Rank};
 use wireup_wire::inter_job::Report;
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Up};
 use wireup_wire::names;
-use wireup_wire::peer::{Cause, Departed, Opened};
+use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Opened};
 use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
 
 /// A node's part of a collecting fence is compressed from this size on (bytes): the libraries' packing repeats the
@@ -77,7 +78,35 @@ fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> C
     CollectiveConfig { collect_max, compress_min, ..site.clone() }
 }
 
+/// What the PMIx service of a job needs of the job's other parts.
+#[derive(Debug)]
+pub enum Asked {
+    /// A local rank has connected.
+    Connected(LocalRank),
+    Finalized(LocalRank),
+    /// A request about names or other jobs, for the root. `id`: the number of the server's request.
+    Name {
+        from: Rank,
+        id: u64,
+        ask: names::Ask,
+    },
+    /// Output that a rank writes through its library.
+    Log {
+        local: LocalRank,
+        stream: Stream,
+        bytes: Bytes,
+    },
+    /// The ranks can start, with these variables for each local rank; empty: they run without the server.
+    StartRanks(Vec<Vec<Vec<u8>>>),
+    /// The ranks that wait for the server will not be started.
+    DropRanks,
+    /// The server process has ended, and no ended rank will still finalize with it.
+    Gone,
+}
+
 pub struct Pmix {
+    /// What the job must do when the service returns.
+    asked: Vec<Asked>,
     server: Server,
     pulse: Pulse,
     asks: Asks,
@@ -96,6 +125,7 @@ impl Pmix {
         let options = &facts.spec.options;
         options.pmi.has_pmix().then(|| {
             Box::new(Pmix {
+                asked: Vec::new(),
                 server: Server::default(),
                 pulse: Pulse::default(),
                 asks: Asks::default(),
@@ -109,20 +139,30 @@ impl Pmix {
         })
     }
 
+    /// Removes and returns what the job must do.
+    pub fn take_asked(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked)
+    }
+
+    /// Frames and bytes of the fences of the whole job.
+    pub fn traffic(&self) -> ExchangeTraffic {
+        self.fences.whole.traffic()
+    }
+
     /// A local rank has ended: reports it to the server process, and to ranks that wait for such events.
-    pub fn on_rank_gone(&mut self, view: &View<'_>, local: LocalRank, out: &mut Effects) {
+    pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, view: &View<'_>, local: LocalRank) {
         let process = &view.ranks[local.index()];
         self.modex.on_departed(process.rank, view.now);
-        self.tell(view, &ToServer::Gone { rank: process.rank }, out);
+        self.tell(cx, &ToServer::Gone { rank: process.rank });
         if let Some(message) = self.events.on_gone(process) {
-            self.say(view, message, out);
+            self.say(cx, view, message);
         }
     }
 
     /// A local rank will enter no more fences.
-    pub fn on_member_departed(&mut self, view: &View<'_>, local: LocalRank, departed: Departed, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_departed(view.facts, local, departed, steps));
-        self.tell_departed(view.ranks[local.index()].rank, out);
+    pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, view: &View<'_>, local: LocalRank, departed: Departed) {
+        self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_departed(cx, local, departed, steps));
+        self.tell_departed(cx, view.ranks[local.index()].rank);
     }
 
     /// A rank of the subtree enters no more of the servers' fences, from `epoch` on. Returns whether that is new.
@@ -131,72 +171,74 @@ impl Pmix {
     }
 
     /// No rank is left in a child's subtree, and no more messages will come from it.
-    pub fn on_child_done(&mut self, view: &View<'_>, child: usize, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| {
-            pmix.fences.subsets.on_child_done(view.facts, child, steps);
-            pmix.queries.on_child_done(view.facts, child, steps);
+    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, view: &View<'_>, child: usize) {
+        self.step(cx, view, |pmix, cx, steps| {
+            pmix.fences.subsets.on_child_done(cx, child, steps);
+            pmix.queries.on_child_done(cx, child, steps);
         });
     }
 
     /// A subtree has opened this library.
-    pub fn on_opened(&mut self, view: &View<'_>, opened: Opened, out: &mut Effects) {
-        if let Err(problem) = self.libraries.on_opened(view.facts, opened) {
-            out.fail_here(Cause::PmixServer { problem: problem.into() });
+    pub fn on_opened(&mut self, cx: &mut Cx<'_>, opened: Opened) {
+        if let Err(problem) = self.libraries.on_opened(cx.facts, opened) {
+            cx.fail_here(Cause::PmixServer { problem: problem.into() });
         }
     }
 
-    /// A frame of a fence of the whole job that was not given up.
-    pub fn on_exchange(&mut self, view: &View<'_>, arrived: Arrived, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| pmix.fences.whole.on_frame(view, arrived, steps));
+    /// A frame of a fence of the whole job; it is too late if the fence was given up.
+    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, view: &View<'_>, arrived: Arrived) {
+        if !self.fences.whole.is_given_up(arrived.epoch()) {
+            self.step(cx, view, |pmix, cx, steps| pmix.fences.whole.on_frame(cx, arrived, steps));
+        }
     }
 
     /// A frame of a barrier of servers.
-    pub fn on_group_frame(&mut self, view: &View<'_>, arrived: Barrier, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_frame(view, arrived, steps));
+    pub fn on_group_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, arrived: Barrier) {
+        self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_frame(cx, arrived, steps));
     }
 
     /// A direct message from another node's agent.
-    pub fn on_between(&mut self, view: &View<'_>, from: AgentId, message: Between, out: &mut Effects) {
+    pub fn on_between(&mut self, cx: &mut Cx<'_>, view: &View<'_>, from: AgentId, message: Between) {
         let message = match message {
-            Between::Order(order) => return self.on_order(view, names::Answer::Order(order), out),
+            Between::Order(order) => return self.on_order(cx, view, names::Answer::Order(order)),
             Between::Report(report) => {
                 // Only the root gets this message from a correct agent.
                 if view.facts.root {
-                    out.push(Effect::Act(Act::Names(names::Up::Report { agent: from, report })));
+                    cx.act(Act::Names(names::Up::Report { agent: from, report }));
                 }
                 return;
             }
             message => message,
         };
         let Some(node) = view.facts.node_of(from) else { return };
-        self.step(view, out, |pmix, steps| pmix.modex.on_between(view, node, message, steps));
-        self.flush(view, out);
+        self.step(cx, view, |pmix, _, steps| pmix.modex.on_between(view, node, message, steps));
+        self.flush(cx);
     }
 
     /// Sends the requests to other nodes, and the answers to theirs, that were collected since the last time.
-    fn flush(&mut self, view: &View<'_>, out: &mut Effects) {
-        self.modex.flush(view.facts, out);
+    fn flush(&mut self, cx: &mut Cx<'_>) {
+        self.modex.flush(cx);
     }
 
     /// Handles everything that is due.
-    pub fn on_tick(&mut self, view: &View<'_>, out: &mut Effects) {
-        self.check_server(view, out);
-        self.check_pulse(view, out);
-        self.check_asks(view, out);
-        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_tick(view, steps));
-        self.modex.on_tick(view.now);
-        self.end_if_emptied(view, out);
-        self.flush(view, out);
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
+        self.check_server(cx, view);
+        self.check_pulse(cx);
+        self.check_asks(cx, view);
+        self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_tick(cx, steps));
+        self.modex.on_tick(cx.now);
+        self.end_if_emptied(cx);
+        self.flush(cx);
     }
 
     /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
-    fn check_asks(&mut self, view: &View<'_>, out: &mut Effects) {
+    fn check_asks(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
         while let Some((id, waits)) = self.asks.overdue(view.now) {
-            self.answer(view, id, Answer::Status(Status::Timeout), out);
+            self.answer(cx, id, Answer::Status(Status::Timeout));
             match waits {
-                Waits::Fence(epoch) => self.say(view, Up::GiveUp { epoch }, out),
+                Waits::Fence(epoch) => self.say(cx, view, Up::GiveUp { epoch }),
                 Waits::Modex => self.modex.forget(id),
-                Waits::Across => out.push(Effect::TellRoot(Report::GaveUp { id })),
+                Waits::Across => cx.tell_root(Report::GaveUp { id }),
                 Waits::Subset | Waits::Root => {}
             }
         }
@@ -208,44 +250,38 @@ impl Pmix {
         machine.chain(fences).chain(self.modex.deadline()).min()
     }
 
-    /// Lets a part act, and carries out its steps.
-    fn step(&mut self, view: &View<'_>, out: &mut Effects, act: impl FnOnce(&mut Pmix, &mut Steps)) {
+    /// Lets a part act, and does what it needs of the others.
+    fn step(&mut self, cx: &mut Cx<'_>, view: &View<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps)) {
         let mut steps = Steps::default();
-        act(self, &mut steps);
+        act(self, cx, &mut steps);
         for step in steps {
             match step {
-                Step::Answer { id, answer } => self.answer(view, id, answer, out),
-                Step::Tell(message) => self.tell(view, &message, out),
-                Step::Up(message) => self.say(view, message, out),
-                Step::All(message) => self.say_to_all(view, message, out),
-                Step::AnswerNode(node, id, answer) => self.answer_node(view, node, id, answer, out),
-                Step::FailServer(problem) => self.fail_server(view, problem, out),
-                Step::Job(effect) => out.push(effect),
+                Step::Answer { id, answer } => self.answer(cx, id, answer),
+                Step::Tell(message) => self.tell(cx, &message),
+                Step::Up(message) => self.say(cx, view, message),
+                Step::All(message) => self.say_to_all(cx, view, message),
+                Step::AnswerNode(node, id, answer) => self.answer_node(cx, view, node, id, answer),
+                Step::FailServer(problem) => self.fail_server(cx, problem),
             }
         }
     }
 
     /// Sends a message to the server process, unless it has ended or not started.
-    fn tell(&mut self, view: &View<'_>, message: &ToServer, out: &mut Effects) {
+    fn tell(&mut self, cx: &mut Cx<'_>, message: &ToServer) {
         if self.server.listens() {
-            self.send(view, message, out);
+            send(cx, message);
         }
     }
 
-    fn send(&self, view: &View<'_>, message: &ToServer, out: &mut Effects) {
-        let job = view.facts.id();
-        pieces(message).into_iter().for_each(|bytes| out.output(Output::PmixSend { job, bytes }));
-    }
-
     /// The answer to a request about names.
-    pub fn on_named(&mut self, view: &View<'_>, id: u64, answer: names::Answer, out: &mut Effects) {
-        self.answer(view, id, Answer::Names(answer), out);
+    pub fn on_named(&mut self, cx: &mut Cx<'_>, id: u64, answer: names::Answer) {
+        self.answer(cx, id, Answer::Names(answer));
     }
 
     /// Answers a request, unless it was already answered: its timeout may have expired.
-    fn answer(&mut self, view: &View<'_>, id: u64, answer: Answer, out: &mut Effects) {
+    fn answer(&mut self, cx: &mut Cx<'_>, id: u64, answer: Answer) {
         if self.asks.finish(id).is_some() {
-            self.tell(view, &ToServer::Answer { id, answer }, out);
+            self.tell(cx, &ToServer::Answer { id, answer });
         }
     }
 
@@ -262,11 +298,6 @@ impl Pmix {
     /// Fences of the whole job, for a stall report.
     pub fn exchanges(&self) -> &Exchanges {
         self.fences.whole.exchanges()
-    }
-
-    /// Whether a frame belongs to a fence that was given up, and is too late.
-    pub fn is_given_up(&self, epoch: Epoch) -> bool {
-        self.fences.whole.is_given_up(epoch)
     }
 
     /// A fence of the whole job that cannot complete, and how many local ranks wait in it.
@@ -300,4 +331,9 @@ impl Pmix {
     pub fn outstanding(&self) -> usize {
         self.asks.len()
     }
+}
+
+fn send(cx: &mut Cx<'_>, message: &ToServer) {
+    let job = cx.facts.id();
+    pieces(message).into_iter().for_each(|bytes| cx.output(Output::PmixSend { job, bytes }));
 }

@@ -8,7 +8,7 @@
 //! All ranks below a finished child have ended, with exit code 0 as long as the job is running: the root adds them.
 
 use super::step::{self, EVERYBODY, Step, Steps};
-use crate::job::effect::Effect;
+use crate::job::cx::Cx;
 use crate::job::facts::{Facts, View};
 use crate::job::ranks::{Process, ProcessState};
 use std::collections::BTreeMap;
@@ -34,44 +34,45 @@ struct Query {
 
 impl Queries {
     /// At the root: starts a query for all processes.
-    pub fn begin(&mut self, view: &View<'_>, node: NodeId, id: u64, steps: &mut Steps) {
+    pub fn begin(&mut self, cx: &mut Cx<'_>, view: &View<'_>, node: NodeId, id: u64, steps: &mut Steps) {
         let query = self.next;
         self.next = query.wrapping_add(1);
         self.askers.insert(query, (node, id));
-        self.on_query(view, query, steps);
+        self.on_query(cx, view, query, steps);
     }
 
     /// The subtree is asked for its processes.
-    pub fn on_query(&mut self, view: &View<'_>, query: u32, steps: &mut Steps) {
+    pub fn on_query(&mut self, cx: &mut Cx<'_>, view: &View<'_>, query: u32, steps: &mut Steps) {
         let payload = peer::encode(&Down::Procs { query }).into();
-        step::down(view, EVERYBODY, &payload).for_each(|effect| steps.job(effect));
+        step::down(cx, view, EVERYBODY, &payload);
         let procs = processes_here(view);
         let waits = view.children.iter().map(|child| child.done.is_none()).collect();
         self.open.insert(query, Query { procs, waits });
-        self.finish(view.facts, steps);
+        self.finish(cx, steps);
     }
 
     /// A child's subtree answers.
-    pub fn on_processes(&mut self, facts: &Facts, child: AgentId, query: u32, procs: Vec<Proc>, steps: &mut Steps) {
-        let Some(child) = facts.child_index(child) else { return };
+    pub fn on_processes(&mut self, cx: &mut Cx<'_>, child: AgentId, query: u32, procs: Vec<Proc>, steps: &mut Steps) {
+        let Some(child) = cx.facts.child_index(child) else { return };
         if let Some(query) = self.open.get_mut(&query)
             && std::mem::replace(&mut query.waits[child], false)
         {
             query.procs.extend(procs);
         }
-        self.finish(facts, steps);
+        self.finish(cx, steps);
     }
 
     /// A child will send nothing more.
-    pub fn on_child_done(&mut self, facts: &Facts, child: usize, steps: &mut Steps) {
+    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, steps: &mut Steps) {
         self.open.values_mut().for_each(|query| query.waits[child] = false);
-        self.finish(facts, steps);
+        self.finish(cx, steps);
     }
 
-    fn finish(&mut self, facts: &Facts, steps: &mut Steps) {
+    fn finish(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+        let facts = cx.facts;
         for (query, Query { procs, .. }) in self.open.extract_if(.., |_, query| !query.waits.contains(&true)) {
             if !facts.root {
-                steps.job(Effect::Up(step::up(facts, &Up::Procs { query, procs })));
+                cx.up(step::up(facts, &Up::Procs { query, procs }));
             } else if let Some((node, id)) = self.askers.remove(&query) {
                 let procs = all_processes(facts, procs);
                 steps.push(Step::AnswerNode(node, id, Answer::ProcTable { procs }));

@@ -4,13 +4,14 @@
 //! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
 //! spawned without it.
 
-use super::Pmix;
 use super::pulse::Beat;
 use super::server::{Event, Phase};
+use super::{Asked, Pmix, send};
 use crate::io::{ExitStatus, Output, PmixPlan};
-use crate::job::effect::{Effect, Effects};
+use crate::job::cx::Cx;
 use crate::job::facts::View;
 use crate::plan::{app_of, kernel_session};
+use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::inter_job::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
@@ -24,86 +25,83 @@ const LIBRARY_VARIABLES: [&[u8]; 8] =
 
 impl Pmix {
     /// Starts the process; the ranks wait for it.
-    pub fn start(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub fn start(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
         let plan = Box::new(plan(view));
-        let event = if plan.begin.has_endpoints { Event::Hold } else { start(view) };
+        let event = if plan.begin.has_endpoints { Event::Hold } else { start(cx.now) };
         if self.server.on(event).is_ok() {
-            out.output(Output::StartPmix(plan));
+            cx.output(Output::StartPmix(plan));
         }
     }
 
     /// The addresses at which all ranks listen are known: a row for each node. A process that waits for them can
     /// register the job.
-    pub fn on_endpoints(&mut self, view: &View<'_>, rows: Vec<Bytes>, out: &mut Effects) {
+    pub fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
         if self.server.phase() == Phase::Held {
-            self.server.on(start(view)).expect("it waits for this");
-            self.send(view, &ToServer::Endpoints { rows }, out);
+            self.server.on(start(cx.now)).expect("it waits for this");
+            send(cx, &ToServer::Endpoints { rows });
         }
     }
 
     /// The process is ready: each rank gets its variables, and those of `defaults` that the job does not set.
     pub(super) fn on_ready(
         &mut self,
+        cx: &mut Cx<'_>,
         view: &View<'_>,
         version: String,
         (mut env, defaults): (Vec<Vec<Vec<u8>>>, &[Vec<u8>]),
-        out: &mut Effects,
     ) {
         let local_size = view.ranks.len();
         if !matches!(self.server.phase(), Phase::Starting { .. }) {
-            return self.fail_server(view, "it reported too early, or twice, that it is ready", out);
+            return self.fail_server(cx, "it reported too early, or twice, that it is ready");
         }
         if env.len() != local_size {
             let problem = format!("it has variables for {} ranks of {local_size}", env.len());
-            return self.fail_server(view, problem, out);
+            return self.fail_server(cx, problem);
         }
         self.server.on(Event::Ready).expect("it is starting");
         self.pulse.begin(view.now);
         let said = std::mem::take(&mut self.server.said);
         if !said.is_empty() {
-            self.on_said(view, said, out);
+            self.on_said(cx, said);
         }
-        self.on_opened(view, Opened { node: view.facts.own_node(), version }, out);
-        self.step(view, out, |pmix, steps| pmix.modex.on_served(steps));
+        self.on_opened(cx, Opened { node: view.facts.own_node(), version });
+        self.step(cx, view, |pmix, _, steps| pmix.modex.on_served(steps));
         add_defaults(view, &mut env, defaults);
-        out.push(Effect::ServerReady(env));
+        self.asked.push(Asked::StartRanks(env));
     }
 
     /// The process cannot serve this node.
-    pub(super) fn cannot_serve(&mut self, view: &View<'_>, problem: impl Into<PmixProblem>, out: &mut Effects) {
+    pub(super) fn cannot_serve(&mut self, cx: &mut Cx<'_>, view: &View<'_>, problem: impl Into<PmixProblem>) {
         let problem = problem.into();
         let may_do_without = view.facts.spec.options.pmi == PmiFlavour::Both && !view.is_ending;
         if !self.server.is_starting() || !may_do_without {
-            return self.fail_server(view, problem, out);
+            return self.fail_server(cx, problem);
         }
-        self.stop(view, out);
+        self.stop(cx);
         let node = view.facts.own_node();
-        self.on_opened(view, Opened { node, version: String::new() }, out);
-        out.push(Effect::ControlUp(Control::Note(Note::NoPmix {
-            node,
-            host: view.facts.host(),
-            problem: problem.words,
-        })));
-        out.push(Effect::ServerReady(Vec::new()));
+        self.on_opened(cx, Opened { node, version: String::new() });
+        let host = view.facts.host();
+        cx.control_up(&Control::Note(Note::NoPmix { node, host, problem: problem.words }));
+        self.asked.push(Asked::StartRanks(Vec::new()));
     }
 
     /// The process has failed: kill it and end the job.
-    pub(super) fn fail_server(&mut self, view: &View<'_>, problem: impl Into<PmixProblem>, out: &mut Effects) {
+    pub(super) fn fail_server(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
         let starting = self.server.is_starting();
-        self.stop(view, out);
-        out.fail_here(Cause::PmixServer { problem: problem.into() });
+        self.stop(cx);
+        cx.fail_here(Cause::PmixServer { problem: problem.into() });
         if starting {
-            out.push(Effect::GiveHeldUp);
+            self.asked.push(Asked::DropRanks);
         }
     }
 
     /// The process has written text to standard error. The user gets it once the process serves; if the process cannot
     /// serve, the text is part of the reason.
-    pub fn on_said(&mut self, view: &View<'_>, text: String, out: &mut Effects) {
+    pub fn on_said(&mut self, cx: &mut Cx<'_>, text: String) {
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } => self.server.said.push_str(&text),
             Phase::Serving | Phase::Emptying | Phase::Ending { .. } => {
-                out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text });
+                cx.note(Note::PmixSaid { host: cx.facts.host(), text });
             }
             Phase::None | Phase::Killed { .. } | Phase::Gone => {}
         }
@@ -112,11 +110,11 @@ impl Pmix {
     /// The process has ended.
     pub fn on_gone(
         &mut self,
+        cx: &mut Cx<'_>,
         view: &View<'_>,
         status: ExitStatus,
         stderr: &str,
         no_room: Option<String>,
-        out: &mut Effects,
     ) {
         let how = match status {
             ExitStatus::Exited(code) => format!("exited with code {code}"),
@@ -127,29 +125,29 @@ impl Pmix {
         let room = no_room.map(|words| format!("; {words}")).unwrap_or_default();
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } => {
-                self.cannot_serve(view, fault.with(format!("it {how} before it was ready{said}{room}")), out);
-                self.forget_server(view);
+                self.cannot_serve(cx, view, fault.with(format!("it {how} before it was ready{said}{room}")));
+                self.forget_server(cx);
             }
             Phase::Serving | Phase::Emptying => {
-                self.forget_server(view);
-                self.fail_server(view, fault.with(format!("it {how}{said}{room}")), out);
+                self.forget_server(cx);
+                self.fail_server(cx, fault.with(format!("it {how}{said}{room}")));
             }
-            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget_server(view),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget_server(cx),
         }
-        out.push(Effect::ServerGone);
+        self.asked.push(Asked::Gone);
     }
 
     /// The process could not be started.
-    pub fn on_failed(&mut self, view: &View<'_>, error: &SpawnError, out: &mut Effects) {
-        self.cannot_serve(view, error.what.clone(), out);
-        self.forget_server(view);
-        out.push(Effect::ServerGone);
+    pub fn on_failed(&mut self, cx: &mut Cx<'_>, view: &View<'_>, error: &SpawnError) {
+        self.cannot_serve(cx, view, error.what.clone());
+        self.forget_server(cx);
+        self.asked.push(Asked::Gone);
     }
 
     /// No more messages from the process are expected.
-    fn forget_server(&mut self, view: &View<'_>) {
+    fn forget_server(&mut self, cx: &Cx<'_>) {
         self.on_keeper_lost();
-        self.modex.on_unserved(view.now);
+        self.modex.on_unserved(cx.now);
     }
 
     /// The keeper has ended together with its processes, or the end of the process is no longer awaited.
@@ -161,82 +159,82 @@ impl Pmix {
     }
 
     /// No local rank is left: the process cleans up and exits.
-    pub fn end(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub fn end(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
         match self.server.phase() {
             Phase::Serving => {
                 self.asks.clear();
                 self.server.on(Event::RanksGone).expect("it serves");
                 let mut keeps = false;
                 if !view.is_ending {
-                    self.step(view, out, |pmix, steps| keeps = pmix.modex.keep_all(view, steps));
+                    self.step(cx, view, |pmix, _, steps| keeps = pmix.modex.keep_all(view, steps));
                 }
                 if !keeps {
-                    self.tell_end(view, out);
+                    self.tell_end(cx);
                 }
             }
-            Phase::Held | Phase::Starting { .. } => self.stop(view, out),
+            Phase::Held | Phase::Starting { .. } => self.stop(cx),
             Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
     }
 
     /// Ends the process once its ranks' data has been fetched.
-    pub(super) fn end_if_emptied(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub(super) fn end_if_emptied(&mut self, cx: &mut Cx<'_>) {
         if self.server.phase() == Phase::Emptying && self.modex.has_kept_all() {
-            self.tell_end(view, out);
+            self.tell_end(cx);
         }
     }
 
-    fn tell_end(&mut self, view: &View<'_>, out: &mut Effects) {
-        self.tell(view, &ToServer::End, out);
+    fn tell_end(&mut self, cx: &mut Cx<'_>) {
+        self.tell(cx, &ToServer::End);
         self.pulse.end();
-        self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks have ended");
+        self.server.on(Event::End { until: cx.now + PMIX_END_NS_MAX }).expect("its ranks have ended");
     }
 
     /// Kills the process in any state.
-    fn stop(&mut self, view: &View<'_>, out: &mut Effects) {
-        if self.server.on(Event::Kill { until: view.now + PMIX_END_NS_MAX }).is_ok() {
-            out.output(Output::StopPmix { job: view.facts.id() });
+    fn stop(&mut self, cx: &mut Cx<'_>) {
+        if self.server.on(Event::Kill { until: cx.now + PMIX_END_NS_MAX }).is_ok() {
+            cx.output(Output::StopPmix { job: cx.facts.id() });
             self.pulse.end();
             self.asks.clear();
-            self.modex.on_unserved(view.now);
+            self.modex.on_unserved(cx.now);
         }
     }
 
     /// The job is being ended: ranks that wait for the process will not be started.
-    pub fn drop_deferred(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub fn drop_deferred(&mut self, cx: &mut Cx<'_>, _: &View<'_>) {
         if self.server.is_starting() {
-            self.stop(view, out);
-            out.push(Effect::GiveHeldUp);
+            self.stop(cx);
+            self.asked.push(Asked::DropRanks);
         }
     }
 
-    pub(super) fn check_server(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub(super) fn check_server(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
         if self.server.deadline().is_none_or(|due| view.now < due) {
             return;
         }
         match self.server.phase() {
             Phase::Starting { .. } => {
                 let seconds = PMIX_START_NS_MAX / 1_000_000_000;
-                self.cannot_serve(view, PmixFault::Silent.with(format!("it was not ready after {seconds} s")), out);
+                self.cannot_serve(cx, view, PmixFault::Silent.with(format!("it was not ready after {seconds} s")));
             }
-            Phase::Ending { .. } => self.stop(view, out),
+            Phase::Ending { .. } => self.stop(cx),
             Phase::Killed { .. } => {
                 // The kernel cannot end the process now; the keeper keeps trying.
                 self.on_keeper_lost();
-                out.push(Effect::ServerGone);
+                self.asked.push(Asked::Gone);
             }
             Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => {}
         }
     }
 
     /// Asks the process whether it still answers, if that is due.
-    pub(super) fn check_pulse(&mut self, view: &View<'_>, out: &mut Effects) {
-        match self.pulse.on_tick(view.now) {
+    pub(super) fn check_pulse(&mut self, cx: &mut Cx<'_>) {
+        match self.pulse.on_tick(cx.now) {
             Beat::Nothing => {}
-            Beat::Ask => self.tell(view, &ToServer::AreYouAlive, out),
+            Beat::Ask => self.tell(cx, &ToServer::AreYouAlive),
             Beat::Dead => {
                 let seconds = PMIX_SILENT_NS_MAX / 1_000_000_000;
-                self.fail_server(view, PmixFault::Silent.with(format!("it has not answered for {seconds} s")), out);
+                self.fail_server(cx, PmixFault::Silent.with(format!("it has not answered for {seconds} s")));
             }
         }
     }
@@ -253,8 +251,8 @@ impl Pmix {
 }
 
 /// The event that the process has all that it needs.
-fn start(view: &View<'_>) -> Event {
-    Event::Start { until: view.now + PMIX_START_NS_MAX }
+fn start(now: Instant) -> Event {
+    Event::Start { until: now + PMIX_START_NS_MAX }
 }
 
 /// The start parameters of a server process.

@@ -1,21 +1,17 @@
-//! The actions that the parts of a job's PMIx service request of each other or of the job. `Pmix` carries them out.
+//! What the parts of a job's PMIx service need of each other. `Pmix` does it as soon as a part has returned.
 
-use crate::job::Act;
-use crate::job::effect::Effect;
+use crate::job::cx::Cx;
 use crate::job::facts::{Facts, View};
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::modex::{Down, Up};
-use wireup_wire::peer::{self, Cause};
+use wireup_wire::peer;
 use wireup_wire::pmix::{Answer, Status, ToServer};
 
 pub enum Step {
     /// Answer a request of this node's server process, unless it was answered already.
-    Answer {
-        id: u64,
-        answer: Answer,
-    },
+    Answer { id: u64, answer: Answer },
     /// Send a message to this node's server process.
     Tell(ToServer),
     /// Send a message from this node to the root.
@@ -26,7 +22,6 @@ pub enum Step {
     AnswerNode(NodeId, u64, Answer),
     /// This node's server process has failed.
     FailServer(String),
-    Job(Effect),
 }
 
 /// The actions that a part requests, in order.
@@ -49,14 +44,6 @@ impl Steps {
     pub fn fail_server(&mut self, problem: impl Into<String>) {
         self.push(Step::FailServer(problem.into()));
     }
-
-    pub fn fail_here(&mut self, cause: Cause) {
-        self.job(Effect::FailHere(cause));
-    }
-
-    pub fn job(&mut self, effect: Effect) {
-        self.push(Step::Job(effect));
-    }
 }
 
 impl IntoIterator for Steps {
@@ -75,9 +62,10 @@ pub fn up(facts: &Facts, message: &Up) -> Frame {
     facts.frame(Kind::PmixUp, 0, 0, peer::encode(message).into())
 }
 
-/// Frames to the children on the path to agent `to`, or to all children.
-pub fn down(view: &View<'_>, to: u32, payload: &Bytes) -> impl Iterator<Item = Effect> {
+/// Sends a frame to the children on the path to agent `to`, or to all children.
+pub fn down(cx: &mut Cx<'_>, view: &View<'_>, to: u32, payload: &Bytes) {
     let to_agent = Some(AgentId(to)).filter(|_| to != EVERYBODY);
-    let frame = move |agent| Act::ToAgent(agent, view.facts.frame(Kind::PmixDown, 0, to, payload.clone()));
-    view.children_towards(to_agent).map(move |agent| Effect::Act(frame(agent)))
+    for child in view.children_towards(to_agent) {
+        cx.for_agent(child, cx.facts.frame(Kind::PmixDown, 0, to, payload.clone()));
+    }
 }

@@ -1,10 +1,11 @@
-//! A job's PMIx service without a job: a constructed view goes in, effects come out.
+//! A job's PMIx service without a job: a constructed view goes in; frames, outputs and what is asked of the job come
+//! out.
 
 use super::*;
 use crate::io::ExitStatus;
 use crate::job::Act;
 use crate::job::children::Children;
-use crate::job::effect::Effect;
+use crate::job::cx::Ending;
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
 use crate::testing::departed;
@@ -16,7 +17,7 @@ use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_START_NS_MAX};
 use wireup_wire::modex::Blob;
-use wireup_wire::names::{Asker, Range};
+use wireup_wire::names::Range;
 use wireup_wire::peer;
 use wireup_wire::pmix::{Ask, FromServer, Set, Unpacker, Wanted, pack};
 
@@ -49,7 +50,7 @@ impl Bench {
     fn new(me: u32, pmi: PmiFlavour) -> Bench {
         let facts = Facts::for_test_of(2, 2, me, pmi);
         let running = |rank| {
-            let mut process = Process::new(rank, 0);
+            let mut process = Process::new(rank);
             process.state = ProcessState::Running;
             process
         };
@@ -67,58 +68,72 @@ impl Bench {
     /// A bench whose server process is ready.
     fn serving(me: u32) -> Bench {
         let mut bench = Bench::new(me, PmiFlavour::Pmix);
-        bench.act(|pmix, view, out| pmix.start(view, out));
+        bench.act(|pmix, cx, view| pmix.start(cx, view));
         bench.server_sends(&ready());
         bench
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Pmix, &View<'_>, &mut Effects) -> T) -> Vec<Effect> {
+    fn act<T>(&mut self, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &View<'_>) -> T) -> Came {
         let Bench { facts, ranks, children, pmix, is_ending, now } = self;
         let view = View { now: *now, facts, ranks, children, is_ending: *is_ending };
-        let mut out = Effects::default();
-        act(pmix, &view, &mut out);
-        out.into_vec()
+        let (_, acts, endings) = Cx::bench(facts, *now, |cx| act(pmix, cx, &view));
+        Came { acts, endings, asked: pmix.take_asked() }
     }
 
     /// The server process sends this message.
-    fn server_sends(&mut self, message: &FromServer) -> Vec<Effect> {
+    fn server_sends(&mut self, message: &FromServer) -> Came {
         self.server_bytes(&pack(message))
     }
 
-    fn server_bytes(&mut self, bytes: &[u8]) -> Vec<Effect> {
-        let mut all = self.act(|pmix, view, out| pmix.on_bytes(view, bytes, out));
-        while let Some(Effect::ReadServer) = all.last() {
-            all.pop();
-            all.extend(self.act(|pmix, view, out| pmix.read_on(view, out)));
-        }
-        all
+    fn server_bytes(&mut self, bytes: &[u8]) -> Came {
+        self.act(|pmix, cx, view| {
+            pmix.on_bytes(bytes);
+            while pmix.read(cx, view) {}
+        })
     }
 
-    fn server_asks(&mut self, id: u64, ask: Ask) -> Vec<Effect> {
+    fn server_asks(&mut self, id: u64, ask: Ask) -> Came {
         self.server_sends(&FromServer::Ask { id, ask })
     }
 
-    fn tick(&mut self, now: Instant) -> Vec<Effect> {
+    fn tick(&mut self, now: Instant) -> Came {
         self.now = now;
-        self.act(|pmix, view, out| pmix.on_tick(view, out))
+        self.act(|pmix, cx, view| pmix.on_tick(cx, view))
     }
 
-    fn gone(&mut self) -> Vec<Effect> {
-        self.act(|pmix, view, out| pmix.on_gone(view, ExitStatus::Exited(0), "", None, out))
+    fn gone(&mut self) -> Came {
+        self.act(|pmix, cx, view| pmix.on_gone(cx, view, ExitStatus::Exited(0), "", None))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.
-    fn frame(&mut self, frame: &Frame) -> Vec<Effect> {
+    fn frame(&mut self, frame: &Frame) -> Came {
         let child = self.facts.root.then_some(0);
-        self.act(|pmix, view, out| match frame.kind {
-            Kind::PmixUp => pmix.on_frame(view, Some(AgentId(1)), frame, out),
-            Kind::PmixDown => pmix.on_frame(view, None, frame, out),
+        self.act(|pmix, cx, view| match frame.kind {
+            Kind::PmixUp => pmix.on_frame(cx, view, Some(AgentId(1)), frame),
+            Kind::PmixDown => pmix.on_frame(cx, view, None, frame),
             Kind::GroupUp | Kind::GroupDown => {
                 let arrived = Barrier::read(view.facts, child, frame.clone()).expect("our own");
-                pmix.on_group_frame(view, arrived, out);
+                pmix.on_group_frame(cx, view, arrived);
             }
             other => panic!("{other:?}"),
         })
+    }
+}
+
+/// What an input has caused.
+struct Came {
+    acts: Vec<Act>,
+    endings: Vec<Ending>,
+    asked: Vec<Asked>,
+}
+
+impl Came {
+    fn is_empty(&self) -> bool {
+        self.acts.is_empty() && self.endings.is_empty() && self.asked.is_empty()
+    }
+
+    fn stops_server(&self) -> bool {
+        matches!(self.acts[..], [Act::Output(Output::StopPmix { .. }), ..])
     }
 }
 
@@ -135,10 +150,10 @@ fn ranks(ranks: &[u32]) -> Set {
 }
 
 /// The messages to the server process.
-fn to_server(effects: &[Effect]) -> Vec<ToServer> {
+fn to_server(came: &Came) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
-    for effect in effects {
-        if let Effect::Act(Act::Output(Output::PmixSend { bytes, .. })) = effect {
+    for act in &came.acts {
+        if let Act::Output(Output::PmixSend { bytes, .. }) = act {
             unpacker.push(bytes);
         }
     }
@@ -146,16 +161,19 @@ fn to_server(effects: &[Effect]) -> Vec<ToServer> {
 }
 
 /// The frames to other agents.
-fn frames(effects: Vec<Effect>) -> Vec<Frame> {
-    let frame = |effect| match effect {
-        Effect::Up(frame) | Effect::Act(Act::ToAgent(_, frame)) => Some(frame),
+fn frames(came: Came) -> Vec<Frame> {
+    let frame = |act| match act {
+        Act::ToLauncher(frame) | Act::ToAgent(_, frame) => Some(frame),
         _ => None,
     };
-    effects.into_iter().filter_map(frame).collect()
+    came.acts.into_iter().filter_map(frame).collect()
 }
 
-fn failures(effects: &[Effect]) -> Vec<&Cause> {
-    effects.iter().filter_map(|effect| if let Effect::FailHere(cause) = effect { Some(cause) } else { None }).collect()
+fn failures(came: &Came) -> Vec<&Cause> {
+    fn cause(ending: &Ending) -> &Cause {
+        if let Ending::Fail(failure) = ending { &failure.cause } else { panic!("{ending:?}") }
+    }
+    came.endings.iter().map(cause).collect()
 }
 
 fn answered(id: u64, status: Status) -> Vec<ToServer> {
@@ -174,10 +192,10 @@ fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
 #[test]
 fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
-    let begun = bench.act(|pmix, view, out| pmix.start(view, out));
-    assert!(matches!(&begun[..], [Effect::Act(Act::Output(Output::StartPmix(plan)))] if plan.begin.node == NodeId(1)));
+    let begun = bench.act(|pmix, cx, view| pmix.start(cx, view));
+    assert!(matches!(&begun.acts[..], [Act::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
     assert!(bench.pmix.is_there() && !bench.pmix.listens());
-    assert!(matches!(&bench.server_sends(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
+    assert!(matches!(&bench.server_sends(&ready()).asked[..], [Asked::StartRanks(env)] if env.len() == 2));
     assert!(bench.pmix.listens());
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
@@ -193,11 +211,11 @@ fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
     spec.apps.push(spec.apps[0].clone());
     (spec.apps[0].ranks, spec.apps[1].ranks) = (3, 1);
     spec.apps[1].env = variables(&["B=program"]);
-    bench.act(|pmix, view, out| pmix.start(view, out));
+    bench.act(|pmix, cx, view| pmix.start(cx, view));
     let env = vec![variables(&["X=2"]), variables(&["X=3"])];
     let defaults = variables(&["A=1", "B=1", "AB=1", "C=1"]);
-    let effects = bench.server_sends(&FromServer::Ready { version: "4.2.2".into(), env, defaults });
-    let [Effect::ServerReady(env)] = &effects[..] else { panic!("the ranks start") };
+    let came = bench.server_sends(&FromServer::Ready { version: "4.2.2".into(), env, defaults });
+    let [Asked::StartRanks(env)] = &came.asked[..] else { panic!("the ranks start") };
     assert_eq!(env[..], [variables(&["X=2", "B=1", "AB=1", "C=1"]), variables(&["X=3", "AB=1", "C=1"])]);
 }
 
@@ -205,45 +223,39 @@ fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
 fn a_server_that_cannot_serve_ends_the_job_once() {
     let failed = FromServer::Failed { problem: "no library".into() };
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, view, out| pmix.start(view, out));
-    let effects = bench.server_sends(&failed);
-    assert!(matches!(
-        &effects[..],
-        [
-            Effect::Act(Act::Output(Output::StopPmix { .. })),
-            Effect::FailHere(Cause::PmixServer { .. }),
-            Effect::GiveHeldUp
-        ]
-    ));
+    bench.act(|pmix, cx, view| pmix.start(cx, view));
+    let came = bench.server_sends(&failed);
+    assert!(came.stops_server() && matches!(came.asked[..], [Asked::DropRanks]));
+    assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(bench.server_sends(&failed).is_empty(), "messages of a killed process are ignored");
-    assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
+    assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
     assert!(!bench.pmix.is_there());
 }
 
 #[test]
 fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
-    bench.act(|pmix, view, out| pmix.start(view, out));
-    let effects = bench.tick(T + PMIX_START_NS_MAX);
-    let kinds = |effects: &[Effect]| {
-        let [stop, note, ready] = effects else { return false };
-        matches!(stop, Effect::Act(Act::Output(Output::StopPmix { .. })))
-            && matches!(note, Effect::ControlUp(peer::Control::Note(peer::Note::NoPmix { .. })))
-            && matches!(ready, Effect::ServerReady(env) if env.is_empty())
+    bench.act(|pmix, cx, view| pmix.start(cx, view));
+    let came = bench.tick(T + PMIX_START_NS_MAX);
+    let [Act::Output(Output::StopPmix { .. }), Act::ToAgent(AgentId(0), note)] = &came.acts[..] else {
+        panic!("{:?}", came.acts)
     };
-    assert!(kinds(&effects));
+    let note = peer::decode::<peer::Control>(&note.payload);
+    assert!(matches!(note, Ok(peer::Control::Note(peer::Note::NoPmix { .. }))));
+    assert!(matches!(&came.asked[..], [Asked::StartRanks(env)] if env.is_empty()));
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
-    assert!(matches!(&bench.tick(due)[..], [Effect::ServerGone]));
+    assert!(matches!(bench.tick(due).asked[..], [Asked::Gone]));
 }
 
 #[test]
 fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let mut bench = Bench::serving(0);
     bench.server_asks(1, fence(Set::All, "a"));
-    let effects = bench.gone();
-    assert!(matches!(&effects[..], [Effect::FailHere(Cause::PmixServer { .. }), Effect::ServerGone]));
+    let came = bench.gone();
+    assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
+    assert!(matches!(came.asked[..], [Asked::Gone]));
     assert_eq!(bench.pmix.outstanding(), 0);
 }
 
@@ -251,55 +263,47 @@ fn a_server_that_ends_before_its_ranks_ends_the_job() {
 fn a_server_ends_when_its_ranks_have_ended() {
     let mut bench = Bench::serving(1);
     bench.ranks[0].spoke_pmix = true;
-    let effects = bench.act(|pmix, view, out| pmix.end(view, out));
+    let came = bench.act(|pmix, cx, view| pmix.end(cx, view));
     assert_eq!(
-        to_server(&effects),
+        to_server(&came),
         [ToServer::ModexWanted { request: 0, wanted: Wanted::data_of(Rank(2)) }],
         "others may still request it"
     );
     let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(to_server(&bench.server_sends(&blob)), [ToServer::End]);
     assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
-    let effects = bench.tick(T + PMIX_END_NS_MAX);
-    assert!(matches!(effects[..], [Effect::Act(Act::Output(Output::StopPmix { .. }))]), "it did not exit in time");
-    assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
-    assert!(bench.act(|pmix, view, out| pmix.end(view, out)).is_empty() && !bench.pmix.is_there());
+    let came = bench.tick(T + PMIX_END_NS_MAX);
+    assert!(came.stops_server(), "it did not exit in time");
+    assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
+    assert!(bench.act(|pmix, cx, view| pmix.end(cx, view)).is_empty() && !bench.pmix.is_there());
 }
 
 #[test]
 fn a_job_that_ends_early_does_not_wait_for_its_server() {
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, view, out| pmix.start(view, out));
-    let effects = bench.act(|pmix, view, out| pmix.drop_deferred(view, out));
-    assert!(matches!(&effects[..], [Effect::Act(Act::Output(Output::StopPmix { .. })), Effect::GiveHeldUp]));
-    assert!(bench.act(|pmix, view, out| pmix.drop_deferred(view, out)).is_empty());
+    bench.act(|pmix, cx, view| pmix.start(cx, view));
+    let came = bench.act(|pmix, cx, view| pmix.drop_deferred(cx, view));
+    assert!(came.stops_server() && matches!(came.asked[..], [Asked::DropRanks]));
+    assert!(bench.act(|pmix, cx, view| pmix.drop_deferred(cx, view)).is_empty());
 }
 
 /// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
 #[test]
 fn a_fence_of_all_ranks_is_an_exchange() {
     let mut bench = Bench::serving(1);
-    let effects = bench.server_asks(7, fence(Set::All, "mine"));
-    let up = effects.into_iter().find_map(|effect| match effect {
-        Effect::Exchange(crate::collective::Action::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
-        _ => None,
-    });
-    let (epoch, tag, payload) = up.expect("the local ranks have entered");
-    assert_eq!(epoch, Epoch(0));
-    let up = Arrived::Tree { child: Some(0), epoch, tag, payload: payload.into_bytes() };
+    let came = bench.server_asks(7, fence(Set::All, "mine"));
+    let exchange = |came, kind| frames(came).into_iter().find(|frame| frame.kind == kind);
+    let up = exchange(came, Kind::ExchangeUp).expect("the local ranks have entered");
+    assert_eq!(up.arg, 0);
     let mut root = Bench::serving(0);
+    let up = Arrived::of_tree(&root.facts, Some(0), up).expect("our own");
     assert!(to_server(&root.server_asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
-    let effects = root.act(|pmix, view, out| pmix.on_exchange(view, up, out));
-    assert!(matches!(to_server(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
-    let down = effects.into_iter().find_map(|effect| match effect {
-        Effect::Exchange(crate::collective::Action::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
-        _ => None,
-    });
-    let (epoch, tag, payload) = down.expect("the root has all parts");
-    let down = Arrived::Tree { child: None, epoch, tag, payload: payload.into_bytes() };
-    let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, down, out));
-    assert!(matches!(to_server(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Traced(_))));
+    let came = root.act(|pmix, cx, view| pmix.on_exchange(cx, view, up));
+    assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
+    let down = exchange(came, Kind::ExchangeDown).expect("the root has all parts");
+    let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
+    let came = bench.act(|pmix, cx, view| pmix.on_exchange(cx, view, down));
+    assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
     assert_eq!((bench.pmix.outstanding(), bench.pmix.exchanges().open()), (0, 0));
 }
 
@@ -309,16 +313,16 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     let ask = Ask::Fence { set: Set::All, collect: true, data: "d".into(), timeout_s: Some(2) };
     let up: Vec<Frame> =
         frames(bench.server_asks(1, ask)).into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
-    assert_eq!(up.iter().map(|frame| root.frame(frame).len()).collect::<Vec<_>>(), [0], "the root knows of it");
+    assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
     assert!(bench.pmix.on_departed(departed(0)));
     assert_eq!(bench.pmix.broken(), None, "the fence will time out");
     let due = bench.pmix.deadline().expect("a timeout is pending");
-    let effects = bench.tick(due);
-    assert_eq!(to_server(&effects), answered(1, Status::Timeout));
-    let up = frames(effects).pop().expect("the root is told");
+    let came = bench.tick(due);
+    assert_eq!(to_server(&came), answered(1, Status::Timeout));
+    let up = frames(came).pop().expect("the root is told");
     let down = frames(root.frame(&up)).pop().expect("the root tells all nodes");
     assert!(to_server(&bench.frame(&down)).is_empty(), "it was already answered");
-    assert!(bench.pmix.is_given_up(Epoch(0)));
+    assert!(bench.pmix.fences.whole.is_given_up(Epoch(0)));
 }
 
 #[test]
@@ -326,9 +330,9 @@ fn a_fence_of_some_ranks_carries_their_data() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     assert!(to_server(&root.server_asks(2, fence(ranks(&[0, 3]), "a"))).is_empty());
-    let effects = root.frame(&up);
-    assert!(matches!(&to_server(&effects)[..], [ToServer::Answer { id: 2, answer: Answer::Fenced { .. } }]));
-    let down = frames(effects).pop().expect("the fence is complete");
+    let came = root.frame(&up);
+    assert!(matches!(&to_server(&came)[..], [ToServer::Answer { id: 2, answer: Answer::Fenced { .. } }]));
+    let down = frames(came).pop().expect("the fence is complete");
     assert!(matches!(&to_server(&bench.frame(&down))[..], [ToServer::Answer { id: 1, answer: Answer::Fenced { .. } }]));
 }
 
@@ -337,8 +341,8 @@ fn a_fence_of_some_ranks_is_answered_when_a_member_has_departed() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     root.frame(&up);
-    let effects = root.act(|pmix, view, out| pmix.on_member_departed(view, LocalRank(0), departed(0), out));
-    let down = frames(effects).pop().expect("the others get an answer");
+    let came = root.act(|pmix, cx, view| pmix.on_member_departed(cx, view, LocalRank(0), departed(0)));
+    let down = frames(came).pop().expect("the others get an answer");
     assert_eq!(to_server(&bench.frame(&down)), answered(1, Status::RankGone));
 }
 
@@ -347,24 +351,23 @@ fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
     let (mut wants, mut has) = (Bench::serving(1), Bench::serving(0));
     let of = |rank| Wanted { key: Some("card".into()), ..Wanted::data_of(Rank(rank)) };
     let modex = |rank| Ask::Modex(of(rank));
-    let between = |effects| {
+    let between = |came| {
         let message = |frame: Frame| peer::decode::<Between>(&frame.payload).expect("our own");
-        frames(effects).into_iter().map(message).collect::<Vec<_>>()
+        frames(came).into_iter().map(message).collect::<Vec<_>>()
     };
     let want = between(wants.server_asks(1, modex(0))).pop().expect("the owner is asked");
     assert_eq!(want, Between::Want { wanted: vec![of(0)] });
     assert!(between(wants.server_asks(2, modex(1))).is_empty(), "a request is in transit");
-    let effects = has.act(|pmix, view, out| pmix.on_between(view, AgentId(1), want, out));
-    assert_eq!(to_server(&effects), [ToServer::ModexWanted { request: 0, wanted: of(0) }]);
-    let taken = between(effects).pop().expect("it was acknowledged");
-    let next = between(wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), taken, out)));
+    let came = has.act(|pmix, cx, view| pmix.on_between(cx, view, AgentId(1), want));
+    assert_eq!(to_server(&came), [ToServer::ModexWanted { request: 0, wanted: of(0) }]);
+    let taken = between(came).pop().expect("it was acknowledged");
+    let next = between(wants.act(|pmix, cx, view| pmix.on_between(cx, view, AgentId(0), taken)));
     assert_eq!(next, [Between::Want { wanted: vec![of(1)] }]);
     let have = between(has.server_sends(&FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() }));
     let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "card".into() };
     assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
-    let effects =
-        wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), have.into_iter().next().expect("one"), out));
-    assert_eq!(to_server(&effects), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
+    let came = wants.act(|pmix, cx, view| pmix.on_between(cx, view, AgentId(0), have.into_iter().next().expect("one")));
+    assert_eq!(to_server(&came), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
     assert_eq!(to_server(&wants.server_asks(3, modex(2))), answered(3, Status::BadParam), "the rank is local");
 }
 
@@ -372,13 +375,11 @@ fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
 fn a_request_about_names_is_answered_by_the_number_of_the_server() {
     let mut bench = Bench::serving(1);
     let ask = names::Ask::LookUp { names: vec!["port".into()], range: Range::Session, wait: 1, timeout_s: None };
-    let effects = bench.server_asks(5, Ask::Names { from: Rank(2), ask: ask.clone() });
-    let [Effect::AskName { from: Rank(2), asker: Asker::Server(5), ask: asked }] = &effects[..] else {
-        panic!("the root is asked")
-    };
+    let came = bench.server_asks(5, Ask::Names { from: Rank(2), ask: ask.clone() });
+    let [Asked::Name { from: Rank(2), id: 5, ask: asked }] = &came.asked[..] else { panic!("the root is asked") };
     assert_eq!(*asked, ask);
     let told = names::Answer::Found(Vec::new());
-    let mut answer = || bench.act(|pmix, view, out| pmix.on_named(view, 5, told.clone(), out));
+    let mut answer = || bench.act(|pmix, cx, _| pmix.on_named(cx, 5, told.clone()));
     assert_eq!(to_server(&answer()), [ToServer::Answer { id: 5, answer: Answer::Names(told.clone()) }]);
     assert!(answer().is_empty(), "it was answered");
 }
@@ -406,15 +407,15 @@ fn a_server_that_does_not_answer_ends_the_job_and_one_that_does_is_asked_again()
         assert_eq!(to_server(&next(&mut bench)), [ToServer::AreYouAlive]);
         assert!(bench.server_sends(&FromServer::Alive).is_empty());
     }
-    let effects = loop {
-        let effects = next(&mut bench);
-        if to_server(&effects) != [ToServer::AreYouAlive] {
-            break effects;
+    let came = loop {
+        let came = next(&mut bench);
+        if to_server(&came) != [ToServer::AreYouAlive] {
+            break came;
         }
     };
-    let [Cause::PmixServer { problem }] = failures(&effects)[..] else { panic!("the job goes on") };
+    let [Cause::PmixServer { problem }] = failures(&came)[..] else { panic!("the job goes on") };
     assert_eq!(problem, "it has not answered for 60 s");
-    assert!(matches!(effects[0], Effect::Act(Act::Output(Output::StopPmix { .. }))));
+    assert!(came.stops_server());
 }
 
 #[test]
@@ -448,17 +449,17 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
     for message in broken {
         let mut bench = Bench::serving(0);
         bench.server_asks(77, fence(Set::All, "d"));
-        let effects = bench.server_sends(&message);
-        let [Cause::PmixServer { .. }] = failures(&effects)[..] else { panic!("{message:?}") };
-        assert!(to_server(&effects).is_empty(), "{message:?}");
-        assert!(matches!(effects[0], Effect::Act(Act::Output(Output::StopPmix { .. }))), "{message:?}");
-        assert_eq!((bench.server_sends(&message).len(), bench.pmix.outstanding()), (0, 0), "{message:?}");
+        let came = bench.server_sends(&message);
+        let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
+        assert!(to_server(&came).is_empty(), "{message:?}");
+        assert!(came.stops_server(), "{message:?}");
+        assert!(bench.server_sends(&message).is_empty() && bench.pmix.outstanding() == 0, "{message:?}");
     }
 }
 
 #[test]
 fn bytes_that_are_not_a_message_end_the_job_once() {
     let mut bench = Bench::serving(0);
-    let effects = bench.server_bytes(&[0xff; 64]);
-    assert!(matches!(failures(&effects)[..], [Cause::PmixServer { .. }]));
+    let came = bench.server_bytes(&[0xff; 64]);
+    assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
 }

@@ -6,9 +6,9 @@
 
 use super::Pmix;
 use super::events::News;
-use super::step::{self, EVERYBODY, Step, Steps};
+use super::step::{self, EVERYBODY};
 use crate::io::{Output, SignalTarget};
-use crate::job::effect::{Effect, Effects};
+use crate::job::cx::Cx;
 use crate::job::facts::{Facts, View};
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
@@ -23,72 +23,72 @@ const SIGNAL_MAX: i32 = 64;
 
 impl Pmix {
     /// A frame along the tree, from a child or (`None`) from the parent.
-    pub fn on_frame(&mut self, view: &View<'_>, from: Option<AgentId>, frame: &Frame, out: &mut Effects) {
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, from: Option<AgentId>, frame: &Frame) {
         match from {
-            Some(child) => self.on_child_frame(view, child, frame, out),
-            None => self.on_parent_frame(view, frame, out),
+            Some(child) => self.on_child_frame(cx, view, child, frame),
+            None => self.on_parent_frame(cx, view, frame),
         }
     }
 
-    fn on_child_frame(&mut self, view: &View<'_>, child: AgentId, frame: &Frame, out: &mut Effects) {
+    fn on_child_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, child: AgentId, frame: &Frame) {
         match peer::decode::<Up>(&frame.payload) {
             Ok(Up::Procs { query, procs }) => {
-                self.step(view, out, |pmix, steps| pmix.queries.on_processes(view.facts, child, query, procs, steps));
+                self.step(cx, view, |pmix, cx, steps| pmix.queries.on_processes(cx, child, query, procs, steps));
             }
-            Ok(message) if view.facts.root => self.at_root(view, message, out),
+            Ok(message) if view.facts.root => self.at_root(cx, view, message),
             Ok(message) => {
                 if let Up::Impatient { epoch } = message {
                     self.fences.whole.on_impatient(epoch);
                 }
-                out.push(Effect::Up(view.facts.frame(Kind::PmixUp, 0, 0, frame.payload.clone())));
+                cx.up(cx.facts.frame(Kind::PmixUp, 0, 0, frame.payload.clone()));
             }
-            Err(error) => fail_frame(&error.to_string(), out),
+            Err(error) => fail_frame(cx, &error.to_string()),
         }
     }
 
-    fn on_parent_frame(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
+    fn on_parent_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, frame: &Frame) {
         match peer::decode::<Down>(&frame.payload) {
             // A query is forwarded by `on_query`, to the children that have not finished.
             Ok(Down::Procs { query }) => {
-                self.step(view, out, |pmix, steps| pmix.queries.on_query(view, query, steps));
+                self.step(cx, view, |pmix, cx, steps| pmix.queries.on_query(cx, view, query, steps));
             }
             Ok(message) => {
                 let to_me = frame.arg == view.facts.me.0;
                 if !to_me {
-                    step::down(view, frame.arg, &frame.payload).for_each(|effect| out.push(effect));
+                    step::down(cx, view, frame.arg, &frame.payload);
                 }
                 if to_me || frame.arg == EVERYBODY {
-                    self.on_root_says(view, message, out);
+                    self.on_root_says(cx, view, message);
                 }
             }
-            Err(error) => fail_frame(&error.to_string(), out),
+            Err(error) => fail_frame(cx, &error.to_string()),
         }
     }
 
     /// Sends a message from this node to the root, which is a node like any other.
-    pub(super) fn say(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
+    pub(super) fn say(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Up) {
         if view.facts.root {
-            self.at_root(view, message, out);
+            self.at_root(cx, view, message);
         } else {
-            out.push(Effect::Up(step::up(view.facts, &message)));
+            cx.up(step::up(cx.facts, &message));
         }
     }
 
     /// Handles a message to the root at the root itself.
-    fn at_root(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
+    fn at_root(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Up) {
         match message {
-            Up::Ask { node, id, ask } => self.serve(view, node, id, ask, out),
+            Up::Ask { node, id, ask } => self.serve(cx, view, node, id, ask),
             Up::Watch => {
                 if self.events.watch() {
-                    self.say_to_all(view, Down::Watched, out);
+                    self.say_to_all(cx, view, Down::Watched);
                 }
             }
             Up::Event { code, from, affected, to, infos } => {
-                self.say_to_all(view, Down::Event { code, from, affected, to, infos }, out);
+                self.say_to_all(cx, view, Down::Event { code, from, affected, to, infos });
             }
             Up::Impatient { epoch } => self.fences.whole.on_impatient(epoch),
             Up::GiveUp { epoch } => {
-                self.step(view, out, |pmix, steps| pmix.fences.whole.on_give_up(epoch, steps));
+                self.step(cx, view, |pmix, _, steps| pmix.fences.whole.on_give_up(epoch, steps));
             }
             // The children's answers were handled before, as frames.
             Up::Procs { .. } => {}
@@ -96,48 +96,50 @@ impl Pmix {
     }
 
     /// Sends a message from the root to all nodes, including itself.
-    pub(super) fn say_to_all(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
+    pub(super) fn say_to_all(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Down) {
         let payload = peer::encode(&message).into();
-        step::down(view, EVERYBODY, &payload).for_each(|effect| out.push(effect));
-        self.on_root_says(view, message, out);
+        step::down(cx, view, EVERYBODY, &payload);
+        self.on_root_says(cx, view, message);
     }
 
     /// Handles a message from the root to this node.
-    fn on_root_says(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
+    fn on_root_says(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Down) {
         match message {
-            Down::Answer { id, answer, .. } => self.answer(view, id, answer, out),
+            Down::Answer { id, answer, .. } => self.answer(cx, id, answer),
             Down::Watched => drop(self.events.watch()),
             Down::Event { code, from, affected, to, infos } => {
                 if let Some(message) = (News { code, from, affected, to, infos }).for_server(view.facts) {
-                    self.tell(view, &message, out);
+                    self.tell(cx, &message);
                 }
             }
             Down::Over { epoch, status } => {
-                self.step(view, out, |pmix, steps| pmix.fences.whole.on_over(view, epoch, status, steps));
+                self.step(cx, view, |pmix, cx, steps| pmix.fences.whole.on_over(cx, epoch, status, steps));
             }
-            Down::Signal { ranks, signal } => signal_some(view, &ranks, signal, out),
+            Down::Signal { ranks, signal } => signal_some(cx, view, &ranks, signal),
             // A query was handled before, as a frame: the root does not query itself.
             Down::Procs { .. } => {}
         }
     }
 
     /// Answers a node's request, at the root.
-    pub(super) fn answer_node(&mut self, view: &View<'_>, node: NodeId, id: u64, answer: Answer, out: &mut Effects) {
+    pub(super) fn answer_node(&mut self, cx: &mut Cx<'_>, view: &View<'_>, node: NodeId, id: u64, answer: Answer) {
         if Some(node) == view.facts.node {
-            return self.answer(view, id, answer, out);
+            return self.answer(cx, id, answer);
         }
         let Some(spec) = view.facts.spec.nodes.get(node.index()) else { return };
         let payload = Bytes::from(peer::encode(&Down::Answer { node, id, answer }));
-        step::down(view, spec.agent.0, &payload).for_each(|effect| out.push(effect));
+        step::down(cx, view, spec.agent.0, &payload);
     }
 
     /// Serves a request at the root.
-    fn serve(&mut self, view: &View<'_>, node: NodeId, id: u64, ask: Ask, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| match ask {
-            Ask::ProcTable { .. } => pmix.queries.begin(view, node, id, steps),
+    fn serve(&mut self, cx: &mut Cx<'_>, view: &View<'_>, node: NodeId, id: u64, ask: Ask) {
+        match ask {
+            Ask::ProcTable { .. } => {
+                self.step(cx, view, |pmix, cx, steps| pmix.queries.begin(cx, view, node, id, steps));
+            }
             Ask::Control { from, set, action } => {
-                let status = control(view.facts, node, from, set, action, steps);
-                steps.push(Step::AnswerNode(node, id, Answer::Status(status)));
+                let status = self.control(cx, view, (node, from), set, action);
+                self.answer_node(cx, view, node, id, Answer::Status(status));
             }
             // These requests do not go to the root.
             Ask::Fence { .. }
@@ -147,38 +149,45 @@ impl Pmix {
             | Ask::Join { .. }
             | Ask::Fetch(_)
             | Ask::Namespaces => {}
-        });
+        }
+    }
+
+    /// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`,
+    /// `from`: the node and the rank that request it.
+    fn control(
+        &mut self,
+        cx: &mut Cx<'_>,
+        view: &View<'_>,
+        (node, from): (NodeId, Rank),
+        set: Set,
+        action: Action,
+    ) -> Status {
+        let signal = match action {
+            Action::Terminate => SIGTERM,
+            Action::Kill => SIGKILL,
+            Action::Signal(signal @ 1..=SIGNAL_MAX) => signal,
+            Action::Signal(_) => return Status::BadParam,
+        };
+        match (set, action) {
+            (Set::All, Action::Signal(_)) => {
+                cx.signal(signal);
+                cx.control_down(&Control::Signal { signal });
+            }
+            (Set::All, Action::Terminate) => cx.fail(asked_for_the_end(cx.facts, node, from)),
+            (Set::All, Action::Kill) => {
+                cx.fail(asked_for_the_end(cx.facts, node, from));
+                cx.kill(0);
+            }
+            (Set::Ranks(ranks), Action::Terminate | Action::Kill | Action::Signal(_)) => {
+                self.say_to_all(cx, view, Down::Signal { ranks, signal });
+            }
+        }
+        Status::Ok
     }
 }
 
-fn fail_frame(problem: &str, out: &mut Effects) {
-    out.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}").into() });
-}
-
-/// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`, `from`:
-/// the node and the rank that request it.
-fn control(facts: &Facts, node: NodeId, from: Rank, set: Set, action: Action, steps: &mut Steps) -> Status {
-    let signal = match action {
-        Action::Terminate => SIGTERM,
-        Action::Kill => SIGKILL,
-        Action::Signal(signal @ 1..=SIGNAL_MAX) => signal,
-        Action::Signal(_) => return Status::BadParam,
-    };
-    match (set, action) {
-        (Set::All, Action::Signal(_)) => {
-            steps.job(Effect::Signal(signal));
-            steps.job(Effect::ControlDown(Control::Signal { signal }));
-        }
-        (Set::All, Action::Terminate) => steps.job(Effect::Fail(asked_for_the_end(facts, node, from))),
-        (Set::All, Action::Kill) => {
-            steps.job(Effect::Fail(asked_for_the_end(facts, node, from)));
-            steps.job(Effect::Kill { grace_ns: 0 });
-        }
-        (Set::Ranks(ranks), Action::Terminate | Action::Kill | Action::Signal(_)) => {
-            steps.push(Step::All(Down::Signal { ranks, signal }));
-        }
-    }
-    Status::Ok
+fn fail_frame(cx: &mut Cx<'_>, problem: &str) {
+    cx.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}").into() });
 }
 
 fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
@@ -188,11 +197,11 @@ fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
 }
 
 /// The root requests a signal for these ranks.
-fn signal_some(view: &View<'_>, ranks: &[Rank], signal: i32, out: &mut Effects) {
+fn signal_some(cx: &mut Cx<'_>, view: &View<'_>, ranks: &[Rank], signal: i32) {
     for (local, process) in view.ranks.iter().enumerate() {
         if ranks.binary_search(&process.rank).is_ok() {
             let target = SignalTarget::One(LocalRank(local as u16));
-            out.output(Output::Signal { job: view.facts.id(), target, signal });
+            cx.output(Output::Signal { job: view.facts.id(), target, signal });
         }
     }
 }

@@ -1,76 +1,76 @@
 //! One rank's conversations, as text.
 
-use super::super::addresses::Addresses;
 use super::super::collectives::Completion;
-use super::super::endpoints::Endpoints;
-use super::super::kvs::Kvs;
-use super::super::node_attrs::NodeAttrs;
-use super::super::shares::Shares;
-use super::super::turn::UNREADABLE;
+use super::super::tables::UNREADABLE;
 use super::*;
+use crate::io::Output;
+use crate::job::Act;
+use crate::job::cx::Ending;
+use crate::job::facts::Facts;
 use crate::memory::{Content, ShareId};
+use crate::time::Instant;
 use bytes::Bytes;
-use wireup_wire::ids::{JobId, LocalRank, Rank};
-use wireup_wire::job::{PmiVersion, Spawned};
+use std::sync::Arc;
+use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::job::{AppSpec, JobSpec, Spawned};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::names::{Answer, Ask, Found, Item, Keep, NewJob, Publisher, Range, Refusal, Value};
 use wireup_wire::shared::segment::Segment;
 
 /// One rank, its tables, and the text of its conversation.
 struct Bench {
-    link: PmiLink,
-    kvs: Kvs,
-    attrs: NodeAttrs,
-    addresses: Addresses,
-    endpoints: Endpoints,
-    effects: Vec<Effect>,
-    lazy: bool,
-    version: PmiVersion,
-    shares: Shares,
+    line: Line,
+    tables: Tables,
+    facts: Facts,
+    /// What the requests need of other parts, since it was last cleared.
+    asked: Vec<Asked>,
+    acts: Vec<Act>,
+    endings: Vec<Ending>,
     named: Vec<ShareId>,
+}
+
+const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
+
+fn line() -> Line {
+    Line::new(CLIENT, Rank(5), 2)
 }
 
 impl Default for Bench {
     fn default() -> Self {
-        Bench {
-            link: PmiLink::default(),
-            kvs: Kvs::default(),
-            attrs: NodeAttrs::default(),
-            addresses: Addresses::default(),
-            endpoints: Endpoints::default(),
-            effects: Vec::new(),
-            lazy: false,
-            version: PmiVersion::default(),
-            shares: Shares::new(JobId(1)),
-            named: Vec::new(),
-        }
+        let mut facts = Facts::for_test(2, 4, 1);
+        let spec: &mut JobSpec = Arc::make_mut(&mut facts.spec);
+        let left = (Bytes::from_static(b"left"), Bytes::from_static(b"here"));
+        spec.spawned =
+            Some(Spawned { family: JobId(0), by: JobId(0), nspace: "job-0".into(), rank: Rank(0), preput: vec![left] });
+        spec.nspace = "job-1".into();
+        spec.options.universe_size = Some(16);
+        spec.options.memory_alloc_kinds = Some("mpi:alloc_mem".into());
+        let one = AppSpec { ranks: 1, ..spec.apps[0].clone() };
+        spec.apps = vec![one.clone(), one.clone(), AppSpec { ranks: 6, ..one }];
+        let mut tables = Tables::new(&facts);
+        tables.kvs = Default::default();
+        let (asked, acts, endings, named) = Default::default();
+        Bench { line: line(), tables, facts, asked, acts, endings, named }
     }
 }
 
 impl Bench {
     fn request(&mut self, request: &str) -> String {
-        let left = (Bytes::from_static(b"left"), Bytes::from_static(b"here"));
-        let spawned =
-            Spawned { family: JobId(0), by: JobId(0), nspace: "job-0".into(), rank: Rank(0), preput: vec![left] };
-        let facts = Facts {
-            nspace: "job-1",
-            job_size: 8,
-            process_mapping: Some(b"(vector,(0,2,4))"),
-            lazy_fence: self.lazy,
-            has_endpoints: false,
-            pmi_version: self.version,
-            spawned: Some(&spawned),
-            universe_size: Some(16),
-            memory_alloc_kinds: Some("mpi:alloc_mem"),
+        let Bench { line, tables, facts, asked, .. } = self;
+        let mut bytes = request.as_bytes();
+        let read = |cx: &mut Cx<'_>| loop {
+            match line.on_bytes(cx, tables, std::mem::take(&mut bytes)) {
+                Ok(Some(one)) => asked.push(one),
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         };
-        let who = Requester { client: LocalRank(1).into(), rank: Rank(5), appnum: 2 };
-        let Bench { kvs, attrs, addresses, endpoints, shares, .. } = self;
-        let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
-        let mut reply = Vec::new();
-        let result = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
-        self.named.append(&mut tables.handed);
+        let (result, mut acts, mut endings) = Cx::bench(facts, Instant(1), read);
+        self.acts.append(&mut acts);
+        self.endings.append(&mut endings);
+        self.named.append(&mut self.tables.handed);
         match result {
-            Ok(()) => String::from_utf8(reply).unwrap(),
+            Ok(()) => String::from_utf8(std::mem::take(&mut self.tables.reply)).unwrap(),
             Err(error) => format!("broken: {error}"),
         }
     }
@@ -78,20 +78,28 @@ impl Bench {
     /// The root's answer about a name.
     fn named(&mut self, answer: Answer) -> String {
         let mut reply = Vec::new();
-        self.link.answer_name(answer, &mut reply);
+        self.line.link.answer_name(answer, &mut reply);
         String::from_utf8(reply).unwrap()
     }
 
     fn fence(&mut self) -> String {
-        let blob = self.kvs.take_pending();
-        self.kvs.commit(vec![blob]).unwrap();
+        let blob = self.tables.kvs.take_pending();
+        self.tables.kvs.commit(vec![blob]).unwrap();
         let mut reply = Vec::new();
-        for effect in std::mem::take(&mut self.effects) {
-            if let Effect::Enter { reply_to, .. } = effect {
-                self.link.answer(&reply_to, &Completion::Fence { version: 1 }, &mut reply);
+        for asked in std::mem::take(&mut self.asked) {
+            if let Asked::Enter { reply_to, .. } = asked {
+                self.line.link.answer_collective(&reply_to, &Completion::Fence { version: 1 }, &mut reply);
             }
         }
         String::from_utf8(reply).unwrap()
+    }
+
+    /// The only request about a name since the last one.
+    fn asked_name(&mut self) -> Ask {
+        match &std::mem::take(&mut self.asked)[..] {
+            [Asked::Name { client: CLIENT, ask }] => ask.clone(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -131,7 +139,7 @@ fn pmi1_from_init_to_finalize() {
     assert!(bench.fence().starts_with("cmd=barrier_out"));
     assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
     assert!(bench.request("cmd=finalize\n").starts_with("cmd=finalize_ack"));
-    assert_eq!(bench.effects, [Effect::Finalized]);
+    assert_eq!(bench.asked, [Asked::Finalized]);
 }
 
 /// The ranks of one job may have libraries of either dialect.
@@ -143,7 +151,7 @@ fn each_dialect_reads_what_the_other_has_written() {
     bench.request("cmd=put kvsname=job-1 key=one value=a;b=c\n");
     bench.request("cmd=barrier_in\n");
     bench.fence();
-    let first = std::mem::take(&mut bench.link);
+    let first = std::mem::replace(&mut bench.line, line());
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
     let got = bench.request(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=one;"));
@@ -155,7 +163,7 @@ fn each_dialect_reads_what_the_other_has_written() {
     bench.fence();
     let got = bench.request(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=three;"));
     assert!(got.contains("value=line\nline;"), "{got}");
-    bench.link = first;
+    bench.line = first;
     for (key, part) in [("one", "value=a;b=c"), ("two", "value=d;e"), ("three", "a_line_break")] {
         let got = bench.request(&format!("cmd=get kvsname=job-1 key={key}\n"));
         assert!(got.contains(part) && got.matches('\n').count() == 1, "{got}");
@@ -174,13 +182,8 @@ fn pmi2_with_node_attributes() {
     }
     assert_eq!(bench.request(&framed("cmd=info-getnodeattr;key=a;wait=TRUE;thrid=0x7;")), "", "parked");
     let put = bench.request(&framed("cmd=info-putnodeattr;key=a;value=b;"));
-    assert!(put.contains("cmd=info-putnodeattr-response;") && put.contains("rc=0;"), "{put}");
-    let Some(Effect::Woken { parked, value }) = bench.effects.last().cloned() else {
-        panic!("the put answers the parked get");
-    };
-    let mut woken = Vec::new();
-    bench.link.wake(&parked[0], &value, &mut woken);
-    let woken = String::from_utf8(woken).unwrap();
+    let [_, put, woken] = put.split("cmd=").collect::<Vec<_>>()[..] else { panic!("two answers: {put}") };
+    assert!(put.starts_with("info-putnodeattr-response;") && put.contains("rc=0;"), "{put}");
     assert!(woken.contains("value=b;") && woken.contains("thrid=0x7;") && woken.contains("found=TRUE;"), "{woken}");
     let job = bench.request(&framed("cmd=info-getjobattr;key=PMI_process_mapping;"));
     assert!(job.contains("value=(vector,(0,2,4));"), "{job}");
@@ -224,7 +227,7 @@ fn our_own_clients_map_only_new_segments() {
         let mapped = bench.request(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
         assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
         let share = bench.named.pop().expect("the reply has a segment");
-        let Content::Bytes(bytes) = bench.shares.content(share) else { panic!("a segment is bytes") };
+        let Content::Bytes(bytes) = bench.tables.shares.content(share) else { panic!("a segment is bytes") };
         assert!(bench.named.is_empty());
         let segment = Segment::read(bytes).unwrap();
         assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
@@ -237,9 +240,9 @@ fn our_own_clients_map_only_new_segments() {
 fn unreadable_pairs_end_the_job() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")]).unwrap();
+    bench.tables.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")]).unwrap();
     assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
-    assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
+    assert!(matches!(bench.endings[..], [Ending::Fail(_)]), "{:?}", bench.endings);
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn invalid_framing_ends_the_link() {
 fn requests_about_names_go_to_the_root_and_later_requests_wait() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.effects.clear();
+    bench.asked.clear();
     let name = |name: &'static str| Bytes::from_static(name.as_bytes());
     let item = |text: &'static str| Item { name: name("svc"), value: Value::Text(name(text)) };
     let found = |item| Answer::Found(vec![Found { nspace: "job-2".into(), rank: Rank(0), item }]);
@@ -294,8 +297,7 @@ fn requests_about_names_go_to_the_root_and_later_requests_wait() {
     for (request, ask, answer, reply) in asked {
         assert_eq!(bench.request(request), "");
         assert_eq!(bench.request("cmd=get_appnum\n"), "", "it waits");
-        assert_eq!(bench.effects, [Effect::Name(ask.clone())]);
-        bench.effects.clear();
+        assert_eq!(bench.asked_name(), *ask);
         assert_eq!(bench.named(answer), reply);
         assert_eq!(bench.request(""), "cmd=appnum rc=0 appnum=2\n");
         assert_eq!(bench.named(Answer::Done), "", "nothing waits for it");
@@ -307,7 +309,7 @@ fn requests_about_names_go_to_the_root_and_later_requests_wait() {
     ] {
         assert!(bench.request(&long).contains(problem), "{long}");
     }
-    assert!(bench.effects.is_empty());
+    assert!(bench.asked.is_empty());
 }
 
 #[test]
@@ -316,7 +318,7 @@ fn addresses_and_questions_are_checked() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
-    bench.effects.clear();
+    bench.asked.clear();
     let set = "cmd=wireup-address-set;name=net;value=a;;b;";
     assert_eq!(bench.request(&framed(set)), framed("cmd=wireup-address-set-response;rc=0;"));
     let long = format!("cmd=wireup-address-set;name=net;value={};", "x".repeat(VALUE_LEN_MAX + 1));
@@ -329,9 +331,9 @@ fn addresses_and_questions_are_checked() {
         assert!(bench.request(&framed(request)).contains(problem), "{request}");
     }
     assert_eq!(bench.request(&framed("cmd=wireup-address-get;id=1;rank=7;name=net;")), "");
-    assert_eq!(bench.effects, [Effect::AskAddress { id: 1, rank: Rank(7), name: "net".into() }]);
+    assert_eq!(bench.line.link.questions, 1);
     let mut reply = Vec::new();
-    bench.link.answer_address(1, Some(b"a;;b"), &mut reply);
+    bench.line.link.answer_address(1, Some(b"a;;b"), &mut reply);
     assert_eq!(String::from_utf8(reply).unwrap(), framed("cmd=wireup-address-get-response;rc=0;id=1;value=a;;b;"));
 }
 
@@ -341,11 +343,11 @@ fn names_in_pmi2_are_escaped() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
-    bench.effects.clear();
+    bench.asked.clear();
     assert_eq!(bench.request(&framed("cmd=name-publish;name=a b;;c;port=x;;y;thrid=0x7;infokeycount=0;")), "");
     let item = Item { name: "a b;c".into(), value: Value::Text("x;y".into()) };
     let publish = Ask::Publish { items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
-    assert_eq!(bench.effects, [Effect::Name(publish)]);
+    assert_eq!(bench.asked_name(), publish);
     assert_eq!(bench.named(Answer::Done), framed("cmd=name-publish-response;thrid=0x7;rc=0;"));
     bench.request(&framed("cmd=name-lookup;name=a b;;c;infokeycount=0;"));
     let found = Found { nspace: "job-1".into(), rank: Rank(0), item };
@@ -355,25 +357,25 @@ fn names_in_pmi2_are_escaped() {
     let told = bench.named(Answer::Refused(Refusal::NotFound));
     assert_eq!(told, framed("cmd=name-lookup-response;rc=-1;errmsg=service_not_found;"));
     bench.request(&framed("cmd=name-unpublish;name=a;infokeycount=0;"));
-    bench.link.close();
+    bench.line.close();
     assert_eq!(bench.named(Answer::Done), "");
 }
 
 #[test]
 fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
     let framed = |body: &str| format!("{:>6}{body}", body.len());
-    let asked = |bench: &Bench| match &bench.effects[..] {
-        [Effect::Name(Ask::Spawn(request))] => (request.commands[0].args.clone(), request.preput.clone()),
+    let asked = |bench: &mut Bench| match bench.asked_name() {
+        Ask::Spawn(request) => (request.commands[0].args.clone(), request.preput),
         other => panic!("{other:?}"),
     };
     let job = NewJob { nspace: "job-2".into(), ranks: 2 };
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.effects.clear();
+    bench.asked.clear();
     let block = "mcmd=spawn\nnprocs=2\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=1\narg1=x;y\npreput_num=1\n\
                  preput_key_0=k\npreput_val_0=v;w\ninfo_num=0\nendcmd\n";
     assert_eq!(bench.request(block), "");
-    assert_eq!(asked(&bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
+    assert_eq!(asked(&mut bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
     assert_eq!(bench.request("cmd=get_maxes\n"), "", "it waits too");
     assert_eq!(bench.named(Answer::Spawned(job.clone())), "cmd=spawn_result rc=0 errcodes=0,0\n");
 
@@ -381,10 +383,10 @@ fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     let init = bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
     assert!(init.contains("spawner-jobid=job-0;"), "{init}");
-    bench.effects.clear();
+    bench.asked.clear();
     let body = "cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;;w;subcmd=a;maxprocs=2;argc=1;argv0=x;;y;";
     assert_eq!(bench.request(&framed(body)), "");
-    assert_eq!(asked(&bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
+    assert_eq!(asked(&mut bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
     let told = bench.named(Answer::Spawned(job));
     assert!(told.ends_with("cmd=spawn-response;thrid=1;rc=0;jobid=job-2;errcodes=0,0;"), "{told}");
 }
@@ -393,18 +395,18 @@ fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
 fn a_rank_that_reads_what_was_left_for_it_is_about_to_meet_its_family() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.effects.clear();
+    bench.asked.clear();
     bench.request("cmd=get kvsname=job-1 key=other\n");
-    assert_eq!(bench.effects, []);
+    assert_eq!(bench.acts, []);
     bench.request("cmd=get kvsname=job-1 key=left\n");
-    assert_eq!(bench.effects, [Effect::MeetsFamily]);
+    assert_eq!(bench.acts, [Act::Output(Output::MeetsFamily { job: JobId(1) })]);
 }
 
 #[test]
 fn a_request_for_processes_that_cannot_be_fulfilled_is_refused() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.effects.clear();
+    bench.asked.clear();
     let block = |ranks| {
         format!(
             "mcmd=spawn\nnprocs={ranks}\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\n\
@@ -412,7 +414,7 @@ fn a_request_for_processes_that_cannot_be_fulfilled_is_refused() {
         )
     };
     assert!(bench.request(&block(0)).starts_with("cmd=spawn_result rc=-1"));
-    assert!(bench.effects.is_empty());
+    assert!(bench.asked.is_empty());
     bench.request(&block(1));
     let told = bench.named(Answer::NotSpawned { problem: "no such node".into() });
     assert_eq!(told, "cmd=spawn_result rc=-1 msg=no_such_node\n");

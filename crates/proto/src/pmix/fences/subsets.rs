@@ -3,8 +3,8 @@
 use super::super::step::Steps;
 use super::parts::{Came, FENCE, came, gone, tag, too_much};
 use crate::collective::groups::{Action, Groups, Left};
-use crate::job::effect::Effect;
-use crate::job::facts::{Facts, View};
+use crate::job::cx::Cx;
+use crate::job::facts::View;
 use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,7 +55,7 @@ impl Subsets {
     }
 
     /// The local members have entered.
-    pub fn enter(&mut self, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
+    pub fn enter(&mut self, cx: &mut Cx<'_>, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
         let Entrance { id, members, name, data } = entrance;
         let node = view.facts.own_node();
         let (tag, part) = match &name {
@@ -80,8 +80,8 @@ impl Subsets {
             let spread = || view.facts.spread(&group.members);
             self.groups.enter(view.now, group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
         }
-        self.carry_out(view.facts, next, steps);
-        self.excuse_departed(view.facts, steps);
+        self.carry_out(cx, next, steps);
+        self.excuse_departed(cx, steps);
     }
 
     /// The local members that have not departed.
@@ -96,60 +96,64 @@ impl Subsets {
     }
 
     /// A frame along the tree.
-    pub fn on_frame(&mut self, view: &View<'_>, arrived: Arrived, steps: &mut Steps) {
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, steps: &mut Steps) {
         let mut next = Vec::new();
-        arrived.give_to(view.now, view.facts, &mut self.groups, &mut next);
-        self.carry_out(view.facts, next, steps);
-        self.excuse_departed(view.facts, steps);
+        arrived.give_to(cx, &mut self.groups, &mut next);
+        self.carry_out(cx, next, steps);
+        self.excuse_departed(cx, steps);
     }
 
-    pub fn on_tick(&mut self, view: &View<'_>, steps: &mut Steps) {
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
         let mut next = Vec::new();
-        self.groups.on_tick(view.now, &mut next);
-        self.carry_out(view.facts, next, steps);
+        self.groups.on_tick(cx.now, &mut next);
+        self.carry_out(cx, next, steps);
     }
 
     /// A local rank enters no more barriers.
-    pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, steps: &mut Steps) {
+    pub fn on_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed, steps: &mut Steps) {
         self.groups.on_departed(local, departed);
-        self.excuse_departed(facts, steps);
+        self.excuse_departed(cx, steps);
     }
 
     /// No rank is left in a child's subtree.
-    pub fn on_child_done(&mut self, facts: &Facts, child: usize, steps: &mut Steps) {
+    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, steps: &mut Steps) {
         self.groups.on_child_done(child);
-        self.excuse_departed(facts, steps);
+        self.excuse_departed(cx, steps);
     }
 
-    fn excuse_departed(&mut self, facts: &Facts, steps: &mut Steps) {
-        let node = facts.own_node();
+    fn excuse_departed(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+        let node = cx.facts.own_node();
         let mut next = Vec::new();
         self.groups.excuse(|_: Left| gone(node), &mut next);
-        self.carry_out(facts, next, steps);
+        self.carry_out(cx, next, steps);
     }
 
-    fn carry_out(&mut self, facts: &Facts, next: Vec<Action>, steps: &mut Steps) {
+    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>, steps: &mut Steps) {
+        let facts = cx.facts;
         for one in next {
             match one {
                 Action::Up { group, pairs } => {
                     let frame = frame(facts, Kind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
-                    send(frame, Effect::Up, steps);
+                    if fits(cx, &frame) {
+                        cx.up(frame);
+                    }
                 }
                 Action::Down { group, child, pairs } => {
                     let frame = frame(facts, Kind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
-                    send(frame, to_child(facts, child), steps);
+                    if fits(cx, &frame) {
+                        cx.for_child(child, frame);
+                    }
                 }
                 Action::Ask { group, child, seen } => {
-                    let frame = frame(facts, Kind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]);
-                    send(frame, to_child(facts, child), steps);
+                    cx.for_child(child, frame(facts, Kind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
                 }
-                Action::Over { group, pairs, .. } => self.on_over(&group, pairs, steps),
-                Action::Fail { problem } => steps.fail_here(Cause::Pmi { problem }),
+                Action::Over { group, pairs, .. } => self.on_over(cx, &group, pairs, steps),
+                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
             }
         }
     }
 
-    fn on_over(&mut self, group: &Group, pairs: Bytes, steps: &mut Steps) {
+    fn on_over(&mut self, cx: &mut Cx<'_>, group: &Group, pairs: Bytes, steps: &mut Steps) {
         let Some(rounds) = self.rounds.get_mut(group) else { return };
         let Some(Round { id, name }) = rounds.pop_front() else { return };
         if rounds.is_empty() {
@@ -159,22 +163,17 @@ impl Subsets {
             Ok(Came::Fence(data)) => steps.answer(id, Answer::fenced(&data)),
             Ok(Came::Group { context, data }) => steps.answer(id, Answer::Grouped { context, data }),
             Ok(Came::Gone) => steps.refuse(id, Status::RankGone),
-            Err(problem) => steps.fail_here(Cause::Pmi { problem }),
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
         }
     }
 }
 
-fn to_child(facts: &Facts, child: usize) -> impl FnOnce(Frame) -> Effect {
-    let agent = facts.below[child];
-    move |frame| Effect::Act(crate::job::Act::ToAgent(agent, frame))
-}
-
-/// Sends a frame, or ends the job if the frame is too long.
-fn send(frame: Frame, way: impl FnOnce(Frame) -> Effect, steps: &mut Steps) {
+/// Whether a frame can be sent. The job ends if the frame is too long.
+fn fits(cx: &mut Cx<'_>, frame: &Frame) -> bool {
     let bytes = frame.payload.len();
-    if bytes <= FRAME_PAYLOAD_MAX {
-        steps.job(way(frame));
-    } else {
-        steps.fail_here(Cause::PmixServer { problem: too_much(bytes).into() });
+    let fits = bytes <= FRAME_PAYLOAD_MAX;
+    if !fits {
+        cx.fail_here(Cause::PmixServer { problem: too_much(bytes).into() });
     }
+    fits
 }

@@ -3,9 +3,9 @@
 use super::super::step::{Step, Steps};
 use super::parts::too_much;
 use crate::collective::ReplyTo;
-use crate::collective::{Action, CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
-use crate::job::collectives::Arrived;
-use crate::job::effect::Effect;
+use crate::collective::{CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
+use crate::job::collectives::{Arrived, Collectives};
+use crate::job::cx::Cx;
 use crate::job::facts::View;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,11 @@ use wireup_wire::ids::{Epoch, LocalRank};
 use wireup_wire::job::Modex;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::modex::{Down, Up};
-use wireup_wire::peer::{Cause, Departed};
+use wireup_wire::peer::{Cause, Departed, ExchangeTraffic};
 use wireup_wire::pmix::{Answer, Status};
 
 pub struct Whole {
-    exchanges: Exchanges,
+    collectives: Collectives,
     /// The number of the server's request for each epoch that is awaited.
     requested: BTreeMap<Epoch, u64>,
     /// Epochs for which a rank in the subtree has a timeout.
@@ -41,7 +41,7 @@ pub struct Entrance {
 impl Whole {
     pub fn new(site: CollectiveConfig) -> Whole {
         Whole {
-            exchanges: Exchanges::new(site),
+            collectives: Collectives::new(site),
             requested: BTreeMap::new(),
             with_timeout: BTreeSet::new(),
             given_up: BTreeMap::new(),
@@ -49,11 +49,15 @@ impl Whole {
     }
 
     pub fn exchanges(&self) -> &Exchanges {
-        &self.exchanges
+        &self.collectives.exchanges
+    }
+
+    pub fn traffic(&self) -> ExchangeTraffic {
+        self.collectives.traffic()
     }
 
     pub fn on_asked(&mut self) {
-        self.exchanges.on_asked();
+        self.collectives.exchanges.on_asked();
     }
 
     /// The epoch that the local ranks are about to enter.
@@ -69,7 +73,7 @@ impl Whole {
     }
 
     /// The local ranks have entered.
-    pub fn enter(&mut self, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
+    pub fn enter(&mut self, cx: &mut Cx<'_>, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
         let Entrance { id, collect, data, is_impatient } = entrance;
         let epoch = self.next();
         if let Some(status) = self.given_up.get(&epoch).copied() {
@@ -83,47 +87,39 @@ impl Whole {
         }
         let stays = !collect || view.facts.spec.options.modex == Modex::Direct;
         let mut data = if stays { Bytes::new() } else { data };
-        let mut next = Vec::new();
         for (local, process) in view.ranks.iter().enumerate() {
             let entry = Entry::Modex { data: std::mem::take(&mut data) };
             let local = LocalRank(local as u16);
             let entering = Entering { local, rank: process.rank, entry, reply_to: ReplyTo::Server };
-            self.exchanges.enter(view.now, entering, Bytes::new, &mut next);
+            let finished = self.collectives.enter(cx, entering, Bytes::new);
+            self.on_finished(cx, finished, steps);
         }
-        self.carry_out(next, steps);
     }
 
     fn next(&self) -> Epoch {
-        self.exchanges.next_of(LocalRank(0))
+        self.collectives.exchanges.next_of(LocalRank(0))
     }
 
     fn pass(&mut self, view: &View<'_>) {
-        (0..view.ranks.len() as u16).for_each(|local| self.exchanges.pass(LocalRank(local)));
+        (0..view.ranks.len() as u16).for_each(|local| self.collectives.exchanges.pass(LocalRank(local)));
     }
 
     /// A frame from another node's agent.
-    pub fn on_frame(&mut self, view: &View<'_>, arrived: Arrived, steps: &mut Steps) {
-        let next = arrived.give_to(view.now, &mut self.exchanges);
-        self.carry_out(next, steps);
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, steps: &mut Steps) {
+        let finished = self.collectives.on_frame(cx, arrived);
+        self.on_finished(cx, finished, steps);
     }
 
-    fn carry_out(&mut self, next: Vec<Action>, steps: &mut Steps) {
-        for one in next {
-            match one {
-                Action::Finish(finished) => self.on_finished(*finished, steps),
-                Action::Up { .. } | Action::Down { .. } | Action::Direct { .. } | Action::Fail { .. } => {
-                    steps.job(Effect::Exchange(one));
-                }
-            }
-        }
-        steps.job(Effect::CheckBroken);
+    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>, steps: &mut Steps) {
+        finished.into_iter().for_each(|one| self.answer(cx, one, steps));
     }
 
-    fn on_finished(&mut self, finished: Finished, steps: &mut Steps) {
+    /// A fence is complete: answers the server.
+    fn answer(&mut self, cx: &mut Cx<'_>, finished: Finished, steps: &mut Steps) {
         let Some(id) = self.requested.remove(&finished.epoch) else { return };
-        steps.job(Effect::Traced(finished.trace));
+        cx.trace(finished.trace);
         let Outcome::Pairs(parts) = finished.outcome else {
-            return steps.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() });
+            return cx.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() });
         };
         self.with_timeout.remove(&finished.epoch);
         // Encoded with headers, the blocks must fit into a message to the server; unpacked, into one to its ranks.
@@ -132,48 +128,47 @@ impl Whole {
             Ok(0) => steps.answer(id, Answer::Fenced { blocks: Vec::new() }),
             Ok(len) if len.max(travels) <= FRAME_PAYLOAD_MAX => steps.answer(id, Answer::Fenced { blocks: parts }),
             Ok(len) => steps.fail_server(too_much(len)),
-            Err(error) => steps.fail_here(Cause::Pmi { problem: error.to_string() }),
+            Err(error) => cx.fail_here(Cause::Pmi { problem: error.to_string() }),
         }
     }
 
     /// Records that a rank of the subtree enters no more fences, from `epoch` on. Returns whether that is new.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
-        self.exchanges.on_departed(departed)
+        self.collectives.exchanges.on_departed(departed)
     }
 
     /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it
     /// is not reported.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
-        self.exchanges.broken().filter(|(_, epoch, _)| !self.with_timeout.contains(epoch))
+        self.collectives.exchanges.broken().filter(|(_, epoch, _)| !self.with_timeout.contains(epoch))
     }
 
     /// A rank here or below has a timeout for this fence.
     pub fn on_impatient(&mut self, epoch: Epoch) {
-        if epoch >= self.exchanges.base() {
+        if epoch >= self.collectives.exchanges.base() {
             self.with_timeout.insert(epoch);
         }
     }
 
     /// At the root: a rank's timeout has expired.
     pub fn on_give_up(&mut self, epoch: Epoch, steps: &mut Steps) {
-        if self.exchanges.is_open(epoch) {
+        if self.collectives.exchanges.is_open(epoch) {
             steps.push(Step::All(Down::Over { epoch, status: Status::Timeout }));
         }
     }
 
     /// The root has ended a fence.
-    pub fn on_over(&mut self, view: &View<'_>, epoch: Epoch, status: Status, steps: &mut Steps) {
-        if epoch < self.exchanges.base() {
+    pub fn on_over(&mut self, cx: &mut Cx<'_>, epoch: Epoch, status: Status, steps: &mut Steps) {
+        if epoch < self.collectives.exchanges.base() {
             return;
         }
         // The epoch counts as done even if there is an outcome here: some agents below may never report that their
         // ranks have entered.
-        let mut next = Vec::new();
         self.with_timeout.remove(&epoch);
         self.given_up.insert(epoch, status);
-        self.exchanges.give_up(view.now, epoch, Collective::Modex, &mut next);
+        let finished = self.collectives.give_up(cx, epoch, Collective::Modex);
         let requested = self.requested.remove(&epoch);
-        self.carry_out(next, steps);
+        self.on_finished(cx, finished, steps);
         if let Some(id) = requested {
             steps.refuse(id, status);
         }

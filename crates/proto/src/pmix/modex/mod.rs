@@ -28,7 +28,7 @@ mod offers;
 mod wants;
 
 use super::step::{Step, Steps};
-use crate::job::effect::{Effect, Effects};
+use crate::job::cx::Cx;
 use crate::job::facts::{Facts, View};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -159,20 +159,21 @@ impl Modex {
     }
 
     /// Sends the collected requests and answers.
-    pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
+    pub fn flush(&mut self, cx: &mut Cx<'_>) {
+        let job = cx.facts.id();
         for (seeker, message) in self.offers.take_answers() {
             match (seeker, message) {
-                (Seeker::Node(node), message) => out.for_agent(facts.agent_of(node), frame(facts.id(), &message)),
+                (Seeker::Node(node), message) => cx.for_node(node, frame(job, &message)),
                 (Seeker::Root(ticket), Between::Have { blobs, .. }) => {
                     for Blob { status, bytes: blob, .. } in blobs {
-                        out.push(Effect::TellRoot(Report::Given { ticket, status, blob }));
+                        cx.tell_root(Report::Given { ticket, status, blob });
                     }
                 }
                 (Seeker::Root(_), Between::Want { .. } | Between::Order(_) | Between::Report(_)) => {}
             }
         }
         for (node, wanted) in self.wants.take() {
-            out.for_agent(facts.agent_of(node), frame(facts.id(), &Between::Want { wanted }));
+            cx.for_node(node, frame(job, &Between::Want { wanted }));
         }
     }
 }
