@@ -35,8 +35,9 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Asked};
-use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, Note, PeerError, Problem, SessionSpec};
+use wireup_wire::peer::{self, Cause, Ended, Failure, MissingAgent, Note, PeerError, Problem, SessionSpec};
 use wireup_wire::session::Log;
+use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 
 /// Why a later job of the session lacks an agent.
 const LOST_BEFORE: &str = "its node was already lost in this session";
@@ -453,7 +454,7 @@ impl Agent {
             if matches!(peer, Peer::Child { .. }) && self.policy.survives_losses() {
                 // Another incarnation is expected: this one must leave instead of taking the closed link for the loss
                 // of its parent.
-                fx.answer(link, &Control::Log(Log::unfit()));
+                fx.answer(link, &Control::SessionDown(SessionDown::Log(Log::unfit())));
             }
             return fx.close(link);
         }
@@ -505,7 +506,7 @@ impl Agent {
         let incarnation = self.membership.routes().roster.incarnation(child);
         self.links.on_link_up(link, Peer::Child { agent: child, incarnation }, &mut self.out);
         fx.push(Effect::Starter(starter::Input::Adopted(child)));
-        fx.child(child, Control::Log(missed));
+        fx.child(child, Control::SessionDown(SessionDown::Log(missed)));
         fx.push(Effect::Membership(membership::Input::Linked(child)));
         waiting.into_iter().for_each(|frame| fx.push(Effect::ChildFrame(child, frame)));
     }
@@ -621,8 +622,10 @@ impl Agent {
         let cause = Cause::Launcher { problem };
         let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
         let message = match self.me {
-            AgentId(0) => Control::Ended(Ended { failure: Some(failure), done: Default::default() }),
-            _ => Control::Failed(failure),
+            AgentId(0) => {
+                Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() }))
+            }
+            _ => Control::JobUp(JobUp::Failed(failure)),
         };
         fx.push(Effect::Up(spec.job, message));
     }
@@ -681,7 +684,7 @@ impl Agent {
                     false => self.starter.lost(self.tree),
                 };
                 let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
-                fx.push(Effect::Up(id, Control::Missing(missing.collect())));
+                fx.push(Effect::Up(id, Control::JobUp(JobUp::Missing(missing.collect()))));
                 fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
             }
             Act::Names(Asked::Ask { agent, asker, ask: Ask::Join(joint), .. }) => {

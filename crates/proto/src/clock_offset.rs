@@ -13,7 +13,8 @@
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, RemoteShell, TracePart};
+use wireup_wire::peer::{RemoteShell, TracePart};
+use wireup_wire::talk::{Control, SessionUp};
 
 /// Number of questions. Chosen: the fastest of eight is mostly free of scheduling delays.
 const ROUNDS: u32 = 8;
@@ -54,7 +55,7 @@ impl ClockOffset {
     /// The first question to this parent.
     pub fn ask(&mut self, parent: AgentId, now: Instant) -> Control {
         (self.rounds, self.of) = (1, parent);
-        Control::ClockAsk { asked_ns: now.0 }
+        Control::SessionUp(SessionUp::ClockAsk { asked_ns: now.0 })
     }
 
     /// Handles an answer; returns the next question, if there is one.
@@ -65,7 +66,7 @@ impl ClockOffset {
             self.best = Some((middle.wrapping_sub(told_ns) as i64, round_trip));
         }
         self.rounds += 1;
-        (self.rounds <= ROUNDS).then_some(Control::ClockAsk { asked_ns: now.0 })
+        (self.rounds <= ROUNDS).then_some(Control::SessionUp(SessionUp::ClockAsk { asked_ns: now.0 }))
     }
 
     /// Whether the offset is known.
@@ -129,7 +130,7 @@ mod tests {
             let mut now = 10_000_000_000u64;
             let mut question = Some(estimate.ask(AgentId(0), Instant(now)));
             for (there, back) in delays {
-                let Some(Control::ClockAsk { asked_ns }) = question else { break };
+                let Some(Control::SessionUp(SessionUp::ClockAsk { asked_ns })) = question else { break };
                 let told_ns = (now + there).saturating_add_signed(-offset);
                 now += there + back;
                 question = estimate.on_told(Instant(now), asked_ns, told_ns);

@@ -53,9 +53,10 @@ use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
-use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, MissingAgent, Note, SpawnError};
+use wireup_wire::peer::{Cause, Departed, Done, Ended, MissingAgent, Note, SpawnError};
 use wireup_wire::rank_address;
 use wireup_wire::signal::is_fatal;
+use wireup_wire::talk::{Control, JobDown, JobUp, ToLauncher};
 
 pub struct Job {
     facts: Arc<Facts>,
@@ -262,7 +263,7 @@ impl Job {
         let signals = self.ends.kill(cx.now, grace_ns);
         self.lifecycle.on_kill();
         let Some(signals) = signals else { return };
-        cx.control_down(&Control::Kill { grace_ns });
+        cx.control_down(JobDown::Kill { grace_ns });
         self.tell_pmix(cx, Pmix::drop_deferred);
         if self.lifecycle.waits_for(Wait::Others) {
             self.drop_deferred();
@@ -640,129 +641,45 @@ impl Job {
         }
     }
 
-    /// Handles a control message from the parent. Messages that no parent sends, or that concern the session, are
-    /// ignored.
-    fn on_control_down(&mut self, cx: &mut Cx<'_>, message: Control) {
+    /// Handles a message from the parent.
+    fn on_control_down(&mut self, cx: &mut Cx<'_>, message: JobDown) {
         match message {
-            Control::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
+            JobDown::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
                 cx.fail_by(Cause::Interrupted { signal });
             }
-            Control::Signal { signal } => {
+            JobDown::Signal { signal } => {
                 self.signal(cx, signal);
-                cx.control_down(&message);
+                cx.control_down(message);
             }
-            Control::Kill { grace_ns } => cx.kill(grace_ns),
-            Control::Resize { rows, columns } => {
+            JobDown::Kill { grace_ns } => cx.kill(grace_ns),
+            JobDown::Resize { rows, columns } => {
                 self.resize(cx, rows, columns);
-                cx.control_down(&message);
+                cx.control_down(message);
             }
-            Control::StallAsk { collective } if self.facts.root => self.ask_stall(cx, collective),
-            Control::StallAsk { collective } => self.survey(cx, collective),
-            Control::Over { .. } => self.abandon(cx),
-            Control::StartRanks => self.start_together(cx),
-            Control::Launch(_)
-            | Control::Started { .. }
-            | Control::Ready
-            | Control::Failed(_)
-            | Control::Departed(_)
-            | Control::Done(_)
-            | Control::Stall(_)
-            | Control::Shutdown
-            | Control::StartFor { .. }
-            | Control::NotStarted(_)
-            | Control::TimeLeft { .. }
-            | Control::Probe { .. }
-            | Control::Probed { .. }
-            | Control::TransportLooked { .. }
-            | Control::UseTransport { .. }
-            | Control::Missing(_)
-            | Control::Note(_)
-            | Control::ClockAsk { .. }
-            | Control::ClockTell { .. }
-            | Control::AreYouAlive
-            | Control::Alive
-            | Control::Ended(_)
-            | Control::Spawn { .. }
-            | Control::Added { .. }
-            | Control::Spawned(_)
-            | Control::Together { .. }
-            | Control::Welcome(_)
-            | Control::Refused { .. }
-            | Control::Granted
-            | Control::AskJobs
-            | Control::JobList(_)
-            | Control::AskSeats(_)
-            | Control::Seats(_)
-            | Control::AskNodes
-            | Control::Nodes(_)
-            | Control::Revive
-            | Control::KillJob { .. }
-            | Control::EndSession { .. }
-            | Control::Start { .. }
-            | Control::Here(_)
-            | Control::RankPorts(_)
-            | Control::Gone(_)
-            | Control::Log(_) => {}
+            JobDown::StallAsk { collective } if cx.facts.root => self.ask_stall(cx, collective),
+            JobDown::StallAsk { collective } => self.survey(cx, collective),
+            JobDown::Over { .. } => self.abandon(cx),
+            JobDown::StartRanks => self.start_together(cx),
         }
     }
 
-    /// Handles a control message from a child. Messages that no child sends, or that concern the session, are ignored.
-    fn on_control_up(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Control) {
-        let Some(child) = self.facts.child_index(from) else { return };
+    /// Handles a message from a child.
+    fn on_control_up(&mut self, cx: &mut Cx<'_>, from: AgentId, message: JobUp) {
+        let Some(child) = cx.facts.child_index(from) else { return };
         match message {
-            Control::Started { ranks, pmix } => {
+            JobUp::Started { ranks, pmix } => {
                 self.children.on_started(from, ranks);
                 if let Some(opened) = pmix {
                     self.tell_pmix(cx, |pmix, cx, _| pmix.on_opened(cx, opened));
                 }
             }
-            Control::Ready => self.children.on_ready(from),
-            Control::Done(done) => self.on_child_done(cx, child, done),
-            Control::Failed(failure) => cx.fail(failure),
-            Control::Departed(departed) => self.on_departed(cx, departed),
-            Control::StallAsk { collective } => self.ask_stall(cx, collective),
-            Control::Stall(_) | Control::Note(_) => cx.control_up(&message),
-            Control::Missing(missing) => self.on_missing(cx, missing),
-            Control::Launch(_)
-            | Control::StartRanks
-            | Control::Signal { .. }
-            | Control::Resize { .. }
-            | Control::Kill { .. }
-            | Control::Shutdown
-            | Control::StartFor { .. }
-            | Control::NotStarted(_)
-            | Control::TimeLeft { .. }
-            | Control::Probe { .. }
-            | Control::Probed { .. }
-            | Control::TransportLooked { .. }
-            | Control::UseTransport { .. }
-            | Control::ClockAsk { .. }
-            | Control::ClockTell { .. }
-            | Control::AreYouAlive
-            | Control::Alive
-            | Control::Ended(_)
-            | Control::Spawn { .. }
-            | Control::Added { .. }
-            | Control::Spawned(_)
-            | Control::Together { .. }
-            | Control::Welcome(_)
-            | Control::Refused { .. }
-            | Control::Granted
-            | Control::AskJobs
-            | Control::JobList(_)
-            | Control::AskSeats(_)
-            | Control::Seats(_)
-            | Control::AskNodes
-            | Control::Nodes(_)
-            | Control::Revive
-            | Control::KillJob { .. }
-            | Control::EndSession { .. }
-            | Control::Start { .. }
-            | Control::Over { .. }
-            | Control::Here(_)
-            | Control::RankPorts(_)
-            | Control::Gone(_)
-            | Control::Log(_) => {}
+            JobUp::Ready => self.children.on_ready(from),
+            JobUp::Done(done) => self.on_child_done(cx, child, done),
+            JobUp::Failed(failure) => cx.fail(failure),
+            JobUp::Departed(departed) => self.on_departed(cx, departed),
+            JobUp::StallAsk { collective } => self.ask_stall(cx, collective),
+            JobUp::Stall(_) => cx.control_up(message),
+            JobUp::Missing(missing) => self.on_missing(cx, missing),
         }
     }
 
@@ -789,7 +706,7 @@ impl Job {
         if cx.facts.root {
             self.ends.on_missing((cx.now, cx.turn.start_by), missing);
         } else {
-            cx.control_up(&Control::Missing(missing));
+            cx.control_up(JobUp::Missing(missing));
         }
     }
 
@@ -823,7 +740,10 @@ impl Job {
         for agent in self.children.give_up(is_lost) {
             self.ends.tear();
             if standing {
-                cx.for_agent(agent, control_frame(cx.facts.id(), &Control::Over { agents: Vec::new() }));
+                cx.for_agent(
+                    agent,
+                    control_frame(cx.facts.id(), &Control::JobDown(JobDown::Over { agents: Vec::new() })),
+                );
             } else {
                 cx.act(Act::DropChild(agent));
             }
@@ -900,7 +820,7 @@ impl Job {
         if news && cx.facts.root {
             self.ends.on_departed(cx.now, departed);
         } else if news {
-            cx.control_up(&Control::Departed(departed));
+            cx.control_up(JobUp::Departed(departed));
         }
     }
 
@@ -975,7 +895,7 @@ impl Job {
     fn survey(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>) {
         let collective = collective.or(self.first_collective());
         self.mark_asked();
-        cx.control_down(&Control::StallAsk { collective });
+        cx.control_down(JobDown::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
             Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
@@ -984,7 +904,7 @@ impl Job {
         let of_servers = self.pmix.iter().flat_map(|pmix| pmix.group_stalls());
         let groups = self.barriers.stalls().chain(of_servers);
         let report = stalls::report(cx.facts, &self.ranks, collective, exchanges, groups);
-        report.into_iter().for_each(|report| cx.control_up(&Control::Stall(report)));
+        report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
     }
 
     /// Flushes output and reports the start of the ranks, as far as possible.
@@ -1002,14 +922,14 @@ impl Job {
         }
         self.lifecycle.release(cx, Wait::Below);
         if !cx.facts.root {
-            cx.control_up(&Control::Ready);
+            cx.control_up(JobUp::Ready);
         } else if !self.ends.name_missing(cx) {
             self.start_together(cx);
         }
     }
 
     fn start_together(&mut self, cx: &mut Cx<'_>) {
-        cx.control_down(&Control::StartRanks);
+        cx.control_down(JobDown::StartRanks);
         self.lifecycle.release(cx, Wait::Others);
     }
 
@@ -1047,7 +967,7 @@ impl Job {
         }
         let ranks = self.children.ranks_started() + self.ranks.len() as u32;
         let pmix = self.pmix.as_ref().and_then(|pmix| pmix.opened());
-        cx.control_up(&Control::Started { ranks, pmix });
+        cx.control_up(JobUp::Started { ranks, pmix });
     }
 
     fn say_done(&mut self, cx: &mut Cx<'_>) {
@@ -1065,10 +985,12 @@ impl Job {
             let traffic = [self.collectives.traffic(), self.barriers.traffic(), of_servers];
             cx.up(profile.finish(cx.facts, cx.turn.clock, traffic, &self.ranks));
         }
-        cx.control_up(&match cx.facts.root {
-            true => Control::Ended(Ended { failure: self.ends.take_failure(), done }),
-            false => Control::Done(done),
-        });
+        if cx.facts.root {
+            let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
+            cx.up(control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
+        } else {
+            cx.control_up(JobUp::Done(done));
+        }
         cx.output(Output::JobGone { job: cx.facts.id() });
     }
 

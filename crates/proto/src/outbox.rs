@@ -5,7 +5,8 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::JobId;
-use wireup_wire::peer::{self, Control};
+use wireup_wire::peer;
+use wireup_wire::talk::{Control, JobUp, ToLauncher};
 
 #[derive(Default)]
 pub struct Outbox {
@@ -31,7 +32,7 @@ impl Outbox {
 /// `Done` and `Ended` mean that nothing follows, so they must not overtake anything: they are sent in the last class,
 /// the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
-    let is_last = matches!(message, Control::Done(_) | Control::Ended(_));
+    let is_last = matches!(message, Control::JobUp(JobUp::Done(_)) | Control::ToLauncher(ToLauncher::Ended(_)));
     let class = if is_last { Class::Staging } else { Class::Control };
     Frame { kind: Kind::Control, class, stream: 0, job: job.0, arg: 0, payload: Bytes::from(peer::encode(message)) }
 }

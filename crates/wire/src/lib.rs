@@ -1,7 +1,7 @@
 //! Bytes to messages and back. The only state kept is a partially read frame.
 //!
-//! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer`
-//! and `job` are the messages between agents, `session` and `attach` those between launchers and standing sessions;
+//! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `talk`
+//! has the messages between agents and launchers, of which `peer`, `job`, `session` and `attach` have the parts;
 //! `pmi` is the protocol between ranks and their agent, `names` what they publish, `inter_job` what ranks of different
 //! jobs have to do with each other, `addresses` where they are reached, `relay` the bytes of connections that agents
 //! carry for them, `secondary_client` how more libraries in a rank join; `blob`, `values` and `block` are the data of
@@ -40,5 +40,6 @@ pub mod secondary_client;
 pub mod session;
 pub mod shared;
 pub mod signal;
+pub mod talk;
 pub mod values;
 mod varint;

@@ -1,7 +1,7 @@
-//! Control messages between agents: plain structs, encoded by `postcard`.
+//! What control messages between agents consist of: plain structs, encoded by `postcard`.
 //!
-//! `Bootstrap` is sent on the remote shell's standard input; `Control` inside frames of
-//! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
+//! `Bootstrap` is sent on the remote shell's standard input; `Hello` inside the link's handshake. The messages
+//! themselves are in [`crate::talk`].
 
 mod bootstrap;
 mod failure;
@@ -21,13 +21,8 @@ pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 pub use transport::AgentTransport;
 
-use crate::collective::Collective;
-use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
-use crate::job::JobSpec;
-use crate::names::NewJob;
-use crate::pmi::SpawnRequest;
-use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SeatRequest, SessionSnapshot, Standing, Welcome};
-use alloc::boxed::Box;
+use crate::ids::{AgentId, Epoch, NodeId, Rank};
+use crate::session::Standing;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,9 +30,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use zeroize::Zeroize;
 
-/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex`,
-/// `names`, or of the stream of gathered files.
-pub const PROTOCOL_VERSION: u16 = 31;
+/// Version of the protocol between agents. Must be raised with any change of `frame`, `talk`, `peer`, `job`, `session`,
+/// `modex`, `names`, or of the stream of gathered files.
+pub const PROTOCOL_VERSION: u16 = 32;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.
@@ -224,185 +219,6 @@ pub enum Lacking {
     Staged { problem: String },
     /// Mounts: a library shows them the staged files.
     Mounts { problem: String },
-}
-
-/// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Control {
-    /// ↓ Start a job.
-    Launch(Box<JobSpec>),
-    /// ↑ All ranks of the subtree are running; sent once per subtree.
-    Started {
-        ranks: u32,
-        pmix: Option<Opened>,
-    },
-    /// ↑ The first failure of the subtree; sent at most once per subtree.
-    Failed(Failure),
-    /// ↑ A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited
-    /// without finalizing.
-    Departed(Departed),
-    /// ↑ All ranks of the subtree have ended, and all their output has been sent.
-    Done(Done),
-    /// ↓ Send a signal to every rank of the job.
-    Signal {
-        signal: i32,
-    },
-    /// ↓ Set the size of the job's pseudo-terminal.
-    Resize {
-        rows: u16,
-        columns: u16,
-    },
-    /// ↓ End all ranks: gracefully, and by force after `grace_ns`.
-    Kill {
-        grace_ns: u64,
-    },
-    /// ↓ Report the ranks that have not entered the collective.
-    StallAsk {
-        collective: Option<Collective>,
-    },
-    /// ↑ The answer of one agent; forwarded unchanged.
-    Stall(StallReport),
-    /// ↓ End the session: agents leave when their jobs have ended.
-    Shutdown,
-    /// ↑ Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these
-    /// jobs. The agent must dial the sender at `parent`; in a standing session it gets `snapshot`.
-    StartFor {
-        agent: AgentId,
-        jobs: Vec<JobId>,
-        parent: Vec<String>,
-        problem: Problem,
-        snapshot: Box<SessionSnapshot>,
-    },
-    /// ↓ No ancestor could start this agent; each hop forwards it towards the agent's parent.
-    NotStarted(MissingAgent),
-    /// ↓ How much of the start time is left (ns). Sent to a child that took long to start, since it counts from its own
-    /// start.
-    TimeLeft {
-        left_ns: u64,
-    },
-    /// ↑ Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used.
-    /// `asker` gets the result.
-    Probe {
-        agent: AgentId,
-        asker: AgentId,
-    },
-    /// ↓ The result of a probe, for `asker`; `None`: the host answered, or the result is unknown.
-    Probed {
-        agent: AgentId,
-        asker: AgentId,
-        problem: Option<Problem>,
-    },
-    /// ↑ All agents of the subtree have checked for UCX; `missing` is one that cannot use it.
-    TransportLooked {
-        missing: Option<MissingAgent>,
-    },
-    /// ↓ Whether links beside the tree use UCX.
-    UseTransport {
-        yes: bool,
-    },
-    /// ↑ Agents of the subtree that are missing. Root to launcher, before each `Spawn`: all that are lost.
-    Missing(Vec<MissingAgent>),
-    /// ↑ Forwarded to the launcher unchanged.
-    Note(Note),
-    /// ↑ and ↓ between neighbours: what does your clock read? Sent at `asked_ns` on the asker's clock.
-    ClockAsk {
-        asked_ns: u64,
-    },
-    /// The answer: the time of the question, and the answering agent's clock.
-    ClockTell {
-        asked_ns: u64,
-        told_ns: u64,
-    },
-    /// Root to launcher: the job has ended.
-    Ended(Ended),
-    /// Root to launcher: a rank of the job asks for processes. They become this job, if the launcher launches it.
-    Spawn {
-        job: JobId,
-        from: Rank,
-        request: Box<SpawnRequest>,
-    },
-    /// Root to launcher: the agents of the hosts that the job adds, in the order of its node list.
-    Added {
-        agents: Vec<AgentId>,
-    },
-    /// Launcher to root, about a job that a rank has asked for: its ranks run, or the reason why not.
-    Spawned(Result<NewJob, String>),
-    /// Root to launcher: ranks of these jobs have connected, so that a failure of one ends all of them; or they have
-    /// disconnected.
-    Together {
-        jobs: Vec<JobId>,
-        connected: bool,
-    },
-
-    // Only in standing sessions.
-    /// Root to launcher: the first message.
-    Welcome(Welcome),
-    /// Root to launcher: the request is refused.
-    Refused {
-        problem: String,
-    },
-    /// Root to launcher: the request, which has no other answer, is done or in progress.
-    Granted,
-    /// Launcher to root: list the jobs.
-    AskJobs,
-    JobList(Vec<JobEntry>),
-    /// Launcher to root: choose the nodes of its job, which counts as running on them until it is launched or the
-    /// launcher has left.
-    AskSeats(SeatRequest),
-    /// Root to launcher: the chosen nodes, in the order in which ranks are placed on them.
-    Seats(Vec<AgentId>),
-    /// Launcher to root: list the nodes.
-    AskNodes,
-    /// Root to launcher: the state of each node, by `AgentId`. It answers `AskNodes`, and `Revive` once all agents are
-    /// up or known to be missing.
-    Nodes(Vec<NodeState>),
-    /// Launcher to root: restart the agents that are lost.
-    Revive,
-    /// Launcher to root: send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the
-    /// requester.
-    KillJob {
-        job: JobId,
-        signal: Option<i32>,
-        by: String,
-    },
-    /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs
-    /// that are killed or prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are
-    /// refused.
-    EndSession {
-        kill: bool,
-    },
-    /// ↓ Start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live` may still send
-    /// frames.
-    Start {
-        spec: Box<JobSpec>,
-        newest: JobId,
-        live: Vec<JobId>,
-    },
-    /// ↓ A job has ended on all of its nodes, which are these agents'; forwarded towards them. An agent that still has
-    /// it ends it locally.
-    Over {
-        agents: Vec<AgentId>,
-    },
-    /// ↑ These agents of the subtree are linked, with their incarnations. Agents repeat it to a new parent.
-    Here(Vec<(AgentId, u32)>),
-    /// ↑ An agent has reserved ports for ranks, or renewed some.
-    RankPorts(RankPortsReport),
-    /// ↑ Agents of the subtree are gone. Repeated to a new parent, until the root has decided.
-    Gone(Vec<Gone>),
-    /// ↓ The root's decisions.
-    Log(Log),
-
-    // In all sessions.
-    /// ↑ and ↓ between neighbours: a request for a sign of life, because something waits for the neighbour.
-    AreYouAlive,
-    /// The answer.
-    Alive,
-
-    // Only in single runs across hosts.
-    /// ↑ With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
-    Ready,
-    /// ↓ All agents are linked: start the ranks.
-    StartRanks,
 }
 
 /// The PMIx library that a node has opened.

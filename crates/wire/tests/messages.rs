@@ -4,6 +4,7 @@
 //! both.
 
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use wireup_wire::collective::Collective;
@@ -14,8 +15,8 @@ use wireup_wire::job::{
 };
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
-    AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
-    Gone, GroupStall, Hello, InitStall, MissingAgent, Note, Opened, PROTOCOL_VERSION, PmixFault, RankTrace, Rejoin,
+    self, AgentSpec, Bootstrap, Cause, Containment, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
+    GroupStall, Hello, InitStall, Lacking, MissingAgent, Note, Opened, PROTOCOL_VERSION, PmixFault, RankTrace, Rejoin,
     RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message,
     encode, probe,
 };
@@ -24,6 +25,7 @@ use wireup_wire::session::{
     Entry, JobEntry, JobState, Log, NodeState, Place, PortsPerNode, Presence, RankPortsNews, RankPortsReport,
     SeatOrder, SeatRequest, SessionSnapshot, Standing, Welcome,
 };
+use wireup_wire::talk::{Control, FromLauncher, JobDown, JobUp, Pulse, SessionDown, SessionUp, ToLauncher};
 
 fn job() -> JobSpec {
     JobSpec {
@@ -205,58 +207,75 @@ fn controls() -> Vec<(&'static str, Control)> {
     let done = Done { ranks: 2, pmi_clients: 1, is_torn: true };
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
     vec![
-        ("launch", Control::Launch(job().into())),
-        ("started", Control::Started { ranks: 2, pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }) }),
-        ("failed", Control::Failed(failure(Cause::Exited(1)))),
-        ("failed-out-of-memory", Control::Failed(failure(Cause::OutOfMemory))),
-        ("failed-late", Control::Failed(failure(Cause::ExitedLate(1)))),
-        ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
-        ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
-        ("failed-aborted", Control::Failed(failure(Cause::Aborted { code: -1, message: "no".into() }))),
-        ("failed-left-fence", Control::Failed(failure(left))),
-        ("failed-not-finalized", Control::Failed(failure(Cause::NotFinalized { initialised: true }))),
-        ("failed-pmi", Control::Failed(failure(Cause::Pmi { problem: "bad".into() }))),
-        ("failed-missing", Control::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] }))),
-        ("failed-lost", Control::Failed(failure(lost))),
-        ("failed-direct", Control::Failed(failure(direct))),
+        ("launch", Control::FromLauncher(FromLauncher::Launch(job().into()))),
+        (
+            "started",
+            Control::JobUp(JobUp::Started {
+                ranks: 2,
+                pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }),
+            }),
+        ),
+        ("failed", Control::JobUp(JobUp::Failed(failure(Cause::Exited(1))))),
+        ("failed-out-of-memory", Control::JobUp(JobUp::Failed(failure(Cause::OutOfMemory)))),
+        ("failed-late", Control::JobUp(JobUp::Failed(failure(Cause::ExitedLate(1))))),
+        ("failed-signalled", Control::JobUp(JobUp::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true })))),
+        ("failed-spawn", Control::JobUp(JobUp::Failed(failure(Cause::Spawn(error))))),
+        ("failed-aborted", Control::JobUp(JobUp::Failed(failure(Cause::Aborted { code: -1, message: "no".into() })))),
+        ("failed-left-fence", Control::JobUp(JobUp::Failed(failure(left)))),
+        ("failed-not-finalized", Control::JobUp(JobUp::Failed(failure(Cause::NotFinalized { initialised: true })))),
+        ("failed-pmi", Control::JobUp(JobUp::Failed(failure(Cause::Pmi { problem: "bad".into() })))),
+        ("failed-missing", Control::JobUp(JobUp::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] })))),
+        ("failed-lost", Control::JobUp(JobUp::Failed(failure(lost)))),
+        ("failed-direct", Control::JobUp(JobUp::Failed(failure(direct)))),
         (
             "failed-keeper",
-            Control::Failed(failure(Cause::KeeperLost {
+            Control::JobUp(JobUp::Failed(failure(Cause::KeeperLost {
                 problem: Some(SpawnError { step: SpawnStep::Fork, what: "cannot open /dev/null".into(), errno: 24 }),
-            })),
+            }))),
         ),
-        ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
-        ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
-        ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
-        ("failed-pmix", Control::Failed(failure(Cause::PmixServer { problem: PmixFault::NoRoom.with("gone") }))),
-        ("failed-killed", Control::Failed(failure(Cause::Killed { by: "me".into() }))),
-        ("failed-session-ended", Control::Failed(failure(Cause::SessionEnded { reason: "down".into() }))),
-        ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
-        ("departed", Control::Departed(departed)),
-        ("done", Control::Done(done)),
-        ("signal", Control::Signal { signal: 15 }),
-        ("resize", Control::Resize { rows: 24, columns: 80 }),
-        ("kill", Control::Kill { grace_ns: 500 }),
-        ("stall-ask", Control::StallAsk { collective: Some(Collective::Ring) }),
-        ("stall", Control::Stall(stall)),
-        ("shutdown", Control::Shutdown),
+        ("failed-timeout", Control::JobUp(JobUp::Failed(failure(Cause::TimedOut { after_ns: 5 })))),
+        ("failed-interrupt", Control::JobUp(JobUp::Failed(failure(Cause::Interrupted { signal: 2 })))),
+        (
+            "failed-left-group",
+            Control::JobUp(JobUp::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
+        ),
+        (
+            "failed-pmix",
+            Control::JobUp(JobUp::Failed(failure(Cause::PmixServer { problem: PmixFault::NoRoom.with("gone") }))),
+        ),
+        ("failed-killed", Control::JobUp(JobUp::Failed(failure(Cause::Killed { by: "me".into() })))),
+        ("failed-session-ended", Control::JobUp(JobUp::Failed(failure(Cause::SessionEnded { reason: "down".into() })))),
+        ("failed-launcher", Control::JobUp(JobUp::Failed(failure(Cause::Launcher { problem: "full".into() })))),
+        ("departed", Control::JobUp(JobUp::Departed(departed))),
+        ("done", Control::JobUp(JobUp::Done(done))),
+        ("signal", Control::JobDown(JobDown::Signal { signal: 15 })),
+        ("resize", Control::JobDown(JobDown::Resize { rows: 24, columns: 80 })),
+        ("kill", Control::JobDown(JobDown::Kill { grace_ns: 500 })),
+        ("stall-ask", Control::JobDown(JobDown::StallAsk { collective: Some(Collective::Ring) })),
+        ("stall", Control::JobUp(JobUp::Stall(stall))),
+        ("stall-ask-up", Control::JobUp(JobUp::StallAsk { collective: None })),
+        ("session-launch", Control::SessionDown(SessionDown::Launch(job().into()))),
+        ("shutdown", Control::SessionDown(SessionDown::Shutdown)),
         (
             "start-for",
-            Control::StartFor {
+            Control::SessionUp(SessionUp::StartFor {
                 agent,
                 jobs: vec![JobId(1)],
                 parent: vec!["10.0.0.1:5000".into(), "[fe80::1]:5000".into()],
                 problem: "Permission denied".into(),
                 snapshot: Box::default(),
-            },
+            }),
         ),
-        ("not-started", Control::NotStarted(missing())),
-        ("time-left", Control::TimeLeft { left_ns: 10 }),
-        ("probe", Control::Probe { agent, asker }),
-        ("probed", Control::Probed { agent, asker, problem: Some("No route to host".into()) }),
-        ("ucx-looked", Control::TransportLooked { missing: Some(missing()) }),
-        ("use-ucx", Control::UseTransport { yes: true }),
-        ("missing", Control::Missing(vec![missing(), missing()])),
+        ("not-started", Control::SessionDown(SessionDown::NotStarted(missing()))),
+        ("time-left", Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 })),
+        ("probe", Control::SessionUp(SessionUp::Probe { agent, asker })),
+        (
+            "probed",
+            Control::SessionDown(SessionDown::Probed { agent, asker, problem: Some("No route to host".into()) }),
+        ),
+        ("ucx-looked", Control::SessionUp(SessionUp::TransportLooked { missing: Some(missing()) })),
+        ("use-ucx", Control::SessionDown(SessionDown::UseTransport { yes: true })),
+        ("missing", Control::JobUp(JobUp::Missing(vec![missing(), missing()]))),
         ("note-linked", Control::Note(Note::Linked { agent, parent, address: "10.0.0.1".into() })),
         (
             "note-dialled",
@@ -276,46 +295,75 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),
         ("note-pmix-said", Control::Note(Note::PmixSaid { host: "n1".into(), text: "a warning\n".into() })),
         ("note-no-rank-ports", Control::Note(Note::NoRankPorts { host: "n1".into(), problem: "no".into() })),
-        ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
-        ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
-        ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
-        ("spawn", Control::Spawn { job: JobId(2), from: Rank(1), request: spawn_request().into() }),
-        ("added", Control::Added { agents: vec![AgentId(7), AgentId(8)] }),
-        ("spawned", Control::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3 }))),
-        ("not-spawned", Control::Spawned(Err("no such node".into()))),
-        ("together", Control::Together { jobs: vec![JobId(1), JobId(2)], connected: true }),
-        ("welcome", Control::Welcome(welcome())),
-        ("refused", Control::Refused { problem: "no".into() }),
-        ("granted", Control::Granted),
-        ("ask-jobs", Control::AskJobs),
-        ("job-list", Control::JobList(vec![entry()])),
+        (
+            "note-lacks",
+            Control::Note(Note::Lacks { host: "n1".into(), what: Lacking::Mounts { problem: "no".into() } }),
+        ),
+        ("note-bound", Control::Note(Note::Bound { host: "n1".into(), picture: "[x.]".into() })),
+        ("note-not-sealed", Control::Note(Note::NotSealed { problem: "no munge".into() })),
+        ("clock-ask", Control::SessionUp(SessionUp::ClockAsk { asked_ns: 1 })),
+        ("clock-tell", Control::SessionDown(SessionDown::ClockTell { asked_ns: 1, told_ns: 2 })),
+        ("ended", Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done }))),
+        (
+            "spawn",
+            Control::ToLauncher(ToLauncher::Spawn { job: JobId(2), from: Rank(1), request: spawn_request().into() }),
+        ),
+        ("added", Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(7), AgentId(8)] })),
+        ("spawned", Control::FromLauncher(FromLauncher::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3 })))),
+        ("not-spawned", Control::FromLauncher(FromLauncher::Spawned(Err("no such node".into())))),
+        ("together", Control::ToLauncher(ToLauncher::Together { jobs: vec![JobId(1), JobId(2)], connected: true })),
+        ("welcome", Control::ToLauncher(ToLauncher::Welcome(welcome()))),
+        ("refused", Control::ToLauncher(ToLauncher::Refused { problem: "no".into() })),
+        ("granted", Control::ToLauncher(ToLauncher::Granted)),
+        ("ask-jobs", Control::FromLauncher(FromLauncher::AskJobs)),
+        ("job-list", Control::ToLauncher(ToLauncher::JobList(vec![entry()]))),
         (
             "ask-seats",
-            Control::AskSeats(SeatRequest { ranks: 5, nodes: Some(2), among: vec![agent], by: SeatOrder::Pack }),
-        ),
-        ("seats", Control::Seats(vec![agent, asker])),
-        ("ask-nodes", Control::AskNodes),
-        ("nodes", Control::Nodes(welcome().nodes)),
-        ("revive", Control::Revive),
-        ("kill-job", Control::KillJob { job: JobId(1), signal: Some(10), by: "me".into() }),
-        ("end-session", Control::EndSession { kill: true }),
-        ("start", Control::Start { spec: job().into(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
-        ("over", Control::Over { agents: vec![agent] }),
-        ("here", Control::Here(vec![(agent, 0), (asker, 2)])),
-        (
-            "rank-ports",
-            Control::RankPorts(rank_ports(RankPortsNews::Reserved {
-                count: 256,
-                address: Bytes::from_static(b"address"),
+            Control::FromLauncher(FromLauncher::AskSeats(SeatRequest {
+                ranks: 5,
+                nodes: Some(2),
+                among: vec![agent],
+                by: SeatOrder::Pack,
             })),
         ),
-        ("rank-ports-renewed", Control::RankPorts(rank_ports(RankPortsNews::Renewed(JobId(7))))),
-        ("gone", Control::Gone(vec![Gone { by: asker, agent, incarnation: 2, problem: "its link broke".into() }])),
-        ("log", Control::Log(log())),
-        ("are-you-alive", Control::AreYouAlive),
-        ("alive", Control::Alive),
-        ("ready", Control::Ready),
-        ("start-ranks", Control::StartRanks),
+        ("seats", Control::ToLauncher(ToLauncher::Seats(vec![agent, asker]))),
+        ("ask-nodes", Control::FromLauncher(FromLauncher::AskNodes)),
+        ("nodes", Control::ToLauncher(ToLauncher::Nodes(welcome().nodes))),
+        ("revive", Control::FromLauncher(FromLauncher::Revive)),
+        ("kill-job", Control::FromLauncher(FromLauncher::KillJob { job: JobId(1), signal: Some(10), by: "me".into() })),
+        ("end-session", Control::FromLauncher(FromLauncher::EndSession { kill: true })),
+        (
+            "start",
+            Control::SessionDown(SessionDown::Start {
+                spec: job().into(),
+                newest: JobId(5),
+                live: vec![JobId(1), JobId(4)],
+            }),
+        ),
+        ("over", Control::JobDown(JobDown::Over { agents: vec![agent] })),
+        ("here", Control::SessionUp(SessionUp::Here(vec![(agent, 0), (asker, 2)]))),
+        (
+            "rank-ports",
+            Control::SessionUp(SessionUp::RankPorts(rank_ports(RankPortsNews::Reserved {
+                count: 256,
+                address: Bytes::from_static(b"address"),
+            }))),
+        ),
+        ("rank-ports-renewed", Control::SessionUp(SessionUp::RankPorts(rank_ports(RankPortsNews::Renewed(JobId(7)))))),
+        (
+            "gone",
+            Control::SessionUp(SessionUp::Gone(vec![Gone {
+                by: asker,
+                agent,
+                incarnation: 2,
+                problem: "its link broke".into(),
+            }])),
+        ),
+        ("log", Control::SessionDown(SessionDown::Log(log()))),
+        ("are-you-alive", Control::Pulse(Pulse::AreYouAlive)),
+        ("alive", Control::Pulse(Pulse::Alive)),
+        ("ready", Control::JobUp(JobUp::Ready)),
+        ("start-ranks", Control::JobDown(JobDown::StartRanks)),
     ]
 }
 
@@ -396,15 +444,22 @@ fn every_message_encodes_to_its_recorded_bytes() {
     assert!(kept == text, "new bytes need a new PROTOCOL_VERSION; run with BLESS=1 if intended:\n{text}");
 }
 
-/// The list above contains all messages: it uses all variant numbers without gaps.
+/// The list above contains all messages: in each conversation it uses all variant numbers without gaps.
 #[test]
 fn the_list_contains_every_control_message() {
-    let mut known: Vec<u8> = controls().iter().map(|(_, message)| encode(message)[0]).collect();
-    known.dedup();
-    assert_eq!(known, (0..known.len() as u8).collect::<Vec<_>>());
-    let next = [known.len() as u8; 64];
-    assert!(wireup_wire::peer::decode::<Control>(&next[..1]).is_err());
-    for length in 1..next.len() {
-        assert!(wireup_wire::peer::decode::<Control>(&next[..length]).is_err(), "a message is missing from the list");
+    let mut known: BTreeMap<u8, BTreeSet<u8>> = BTreeMap::new();
+    for (_, message) in controls() {
+        let bytes = encode(&message);
+        known.entry(bytes[0]).or_default().insert(bytes[1]);
+    }
+    let is_refused = |front: &[u8], next: u8| {
+        let bytes = [front, &[next; 64]].concat();
+        (front.len() + 1..bytes.len()).all(|length| peer::decode::<Control>(&bytes[..length]).is_err())
+    };
+    assert!(known.keys().copied().eq(0..known.len() as u8) && is_refused(&[], known.len() as u8), "{known:?}");
+    for (conversation, variants) in &known {
+        let count = variants.len() as u8;
+        assert!(variants.iter().copied().eq(0..count), "conversation {conversation} has {variants:?}");
+        assert!(is_refused(&[*conversation], count), "conversation {conversation}: a message is missing from the list");
     }
 }

@@ -17,8 +17,9 @@ use wireup_proto::Instant;
 use wireup_proto::io::Peer;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{self, Bootstrap, Control};
+use wireup_wire::peer::{self, Bootstrap};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
+use wireup_wire::talk::{Control, SessionDown, ToLauncher};
 
 /// Most dials of an agent to the root for one loss. Chosen: twice the number for the longest chain of leases.
 const DIALS_MAX: u32 = 60;
@@ -228,8 +229,10 @@ impl World {
             return;
         }
         let log = match peer::decode(&frame.payload) {
-            Ok(Control::Log(log)) => log,
-            Ok(Control::Added { agents }) => return self.number_added(JobId(frame.job), &agents),
+            Ok(Control::SessionDown(SessionDown::Log(log))) => log,
+            Ok(Control::ToLauncher(ToLauncher::Added { agents })) => {
+                return self.number_added(JobId(frame.job), &agents);
+            }
             _ => return,
         };
         let is_rejoining = matches!(self.net.peer(link, 0), Peer::Rejoin { .. });

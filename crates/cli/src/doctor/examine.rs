@@ -17,8 +17,9 @@ use wireup_node::launcher::{Next, Program};
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{NodeSpec, StdinTarget};
-use wireup_wire::peer::{Cause, Containment, Control, Note, Problem, ProblemKind, SessionSpec};
+use wireup_wire::peer::{Cause, Containment, Note, Problem, ProblemKind, SessionSpec};
 use wireup_wire::session::Presence;
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 /// Time of the job in addition to that for the remote shells between hosts (ns): it starts and collects ranks, which
 /// takes a second on a thousand nodes.
@@ -116,8 +117,8 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
     let interrupted = ask_nodes(&spec, parsed.interface.as_deref(), plan, up, &mut seen)?;
     // The notes of the last agents come after the answer that all nodes are known, and before what their ranks report.
     // Without them only the time to connect is not shown.
-    let _ = attached.ask(&Control::AskNodes, None, |message| match message {
-        Control::Nodes(_) => Some(()),
+    let _ = attached.ask(&Control::FromLauncher(FromLauncher::AskNodes), None, |message| match message {
+        Control::ToLauncher(ToLauncher::Nodes(_)) => Some(()),
         Control::Note(note) => {
             on_note(&mut seen, note);
             None

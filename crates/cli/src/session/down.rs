@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_node::session::{CallError, Calling, Claim, Place, last_words, unended};
 use wireup_os::process;
-use wireup_wire::peer::Control;
 use wireup_wire::signal::SIGKILL;
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 const KILL: Flag = Flag::switch(&["--kill"], "End its jobs too.");
 
@@ -69,13 +69,13 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
     };
     let mut jobs = 0;
     // Only the root knows whether there are jobs: others may be launched at this very moment.
-    let granted = session.ask(&Control::EndSession { kill }, None, |answer| match answer {
-        Control::JobList(listed) => {
+    let granted = session.ask(&Control::FromLauncher(FromLauncher::EndSession { kill }), None, |answer| match answer {
+        Control::ToLauncher(ToLauncher::JobList(listed)) => {
             jobs = listed.len();
             None
         }
-        Control::Granted => Some(true),
-        Control::Refused { .. } => Some(false),
+        Control::ToLauncher(ToLauncher::Granted) => Some(true),
+        Control::ToLauncher(ToLauncher::Refused { .. }) => Some(false),
         _ => None,
     });
     match granted {

@@ -7,8 +7,8 @@ use crate::words::{one_line, since};
 use wireup_flags::{Command, Line, Section, Words};
 use wireup_node::session::{Attached, spool};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState, SeatOrder};
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 pub const COMMAND: Command = Command {
     name: "jobs",
@@ -108,8 +108,8 @@ fn as_tree(jobs: &[JobEntry]) -> Vec<(usize, &JobEntry)> {
 
 /// The jobs of a session.
 pub fn list(session: &mut Attached) -> Result<Vec<JobEntry>, String> {
-    let jobs = session.ask(&Control::AskJobs, None, |answer| match answer {
-        Control::JobList(jobs) => Some(jobs),
+    let jobs = session.ask(&Control::FromLauncher(FromLauncher::AskJobs), None, |answer| match answer {
+        Control::ToLauncher(ToLauncher::JobList(jobs)) => Some(jobs),
         _ => None,
     });
     jobs.map_err(|error| error.to_string())

@@ -5,7 +5,7 @@ use crate::out;
 use crate::words::signal_number;
 use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_wire::ids::JobId;
-use wireup_wire::peer::Control;
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 const SIGNAL: Flag =
     Flag::value(&["--signal"], "SIGNAL", "Send this signal, such as TERM or SIGUSR1, by name or number.");
@@ -47,10 +47,10 @@ pub fn kill(
     signal: Option<i32>,
     by: &str,
 ) -> Result<(), String> {
-    let message = Control::KillJob { job, signal, by: by.to_owned() };
+    let message = Control::FromLauncher(FromLauncher::KillJob { job, signal, by: by.to_owned() });
     let answer = session.ask(&message, None, |answer| match answer {
-        Control::Granted => Some(Ok(())),
-        Control::Refused { problem } => Some(Err(problem)),
+        Control::ToLauncher(ToLauncher::Granted) => Some(Ok(())),
+        Control::ToLauncher(ToLauncher::Refused { problem }) => Some(Err(problem)),
         _ => None,
     });
     answer.map_err(|error| error.to_string())?

@@ -10,8 +10,8 @@ use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
 use wireup_node::session::{DEFAULT_NAME, Facts, Place};
 use wireup_wire::limits::KVS_BYTES_MAX;
-use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 const ONLY: Flag = Flag { help: "Only this session.", default: None, ..SESSION };
 
@@ -79,8 +79,8 @@ fn look(name: &str) -> Result<Status, String> {
     let mut session = attach_to(name)?;
     let place = Place::find(name).map_err(|error| error.to_string())?;
     let facts = place.as_ref().and_then(|place| Facts::read(place).ok()).unwrap_or_default();
-    let jobs = session.ask(&Control::AskJobs, None, |answer| match answer {
-        Control::JobList(jobs) => Some(jobs),
+    let jobs = session.ask(&Control::FromLauncher(FromLauncher::AskJobs), None, |answer| match answer {
+        Control::ToLauncher(ToLauncher::JobList(jobs)) => Some(jobs),
         _ => None,
     });
     let kept_bytes = place.as_ref().map_or(Ok(0), spool::kept_bytes);

@@ -19,9 +19,10 @@ use wireup_node::session::{
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::PortRange;
-use wireup_wire::peer::{Control, MissingAgent, Note, SessionSpec};
+use wireup_wire::peer::{MissingAgent, Note, SessionSpec};
 use wireup_wire::session::{NodeState, PortsPerNode, Presence};
 use wireup_wire::signal::SIGTERM;
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 /// With the name that other commands use.
 const NAME: Flag = Flag::value(
@@ -220,9 +221,9 @@ pub fn await_nodes(
     on_note: &mut dyn FnMut(Note),
 ) -> Result<Vec<NodeState>, String> {
     let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
-    let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
-        Control::Nodes(nodes) => Some(Ok(nodes)),
-        Control::Refused { problem } => Some(Err(problem)),
+    let answer = session.ask(&Control::FromLauncher(FromLauncher::Revive), Some(limit), |message| match message {
+        Control::ToLauncher(ToLauncher::Nodes(nodes)) => Some(Ok(nodes)),
+        Control::ToLauncher(ToLauncher::Refused { problem }) => Some(Err(problem)),
         Control::Note(note) => {
             on_note(note);
             None

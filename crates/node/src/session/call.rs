@@ -20,8 +20,9 @@ use wireup_proto::control_frame;
 use wireup_wire::attach::{ATTACH_LEN, AttachError, Spoken};
 use wireup_wire::frame::{FrameReader, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{self, Control};
+use wireup_wire::peer;
 use wireup_wire::session::{SeatRequest, Welcome};
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 /// The name of the socket in a session's directory.
 pub const SOCKET: &str = "socket";
@@ -188,7 +189,7 @@ impl Calling {
         Spoken::OURS.agree(theirs).map_err(|error| call.version(error))?;
         call.bytes = Bytes::from(heard).slice(ATTACH_LEN..);
         match call.next(until)? {
-            Control::Welcome(welcome) => Ok(Attached { welcome, call }),
+            Control::ToLauncher(ToLauncher::Welcome(welcome)) => Ok(Attached { welcome, call }),
             _ => Err(call.garbled()),
         }
     }
@@ -224,10 +225,12 @@ impl Attached {
     /// Asks for the nodes of the job that this connection will launch.
     pub fn seats(&mut self, request: SeatRequest) -> Result<Vec<AgentId>, CallError> {
         let name = self.call.name.clone();
-        self.ask(&Control::AskSeats(request), None, |answer| match answer {
-            Control::Seats(agents) => Some(Ok(agents)),
+        self.ask(&Control::FromLauncher(FromLauncher::AskSeats(request)), None, |answer| match answer {
+            Control::ToLauncher(ToLauncher::Seats(agents)) => Some(Ok(agents)),
             // The session is being ended.
-            Control::Ended(_) | Control::Refused { .. } => Some(Err(CallError::Ended { name: name.clone() })),
+            Control::ToLauncher(ToLauncher::Ended(_)) | Control::ToLauncher(ToLauncher::Refused { .. }) => {
+                Some(Err(CallError::Ended { name: name.clone() }))
+            }
             _ => None,
         })?
     }

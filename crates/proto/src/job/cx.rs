@@ -18,7 +18,8 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::inter_job::Report;
 use wireup_wire::names;
-use wireup_wire::peer::{Cause, Control, Departed, Failure, FenceTrace, Note};
+use wireup_wire::peer::{Cause, Departed, Failure, FenceTrace, Note};
+use wireup_wire::talk::{Control, JobDown, JobUp};
 
 pub struct Cx<'a> {
     pub now: Instant,
@@ -67,8 +68,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    pub fn control_up(&mut self, message: &Control) {
-        self.up(control_frame(self.facts.id(), message));
+    pub fn control_up(&mut self, message: JobUp) {
+        self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
@@ -84,9 +85,9 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends a control message to all children.
-    pub fn control_down(&mut self, message: &Control) {
+    pub fn control_down(&mut self, message: JobDown) {
         let facts = self.facts;
-        let frame = control_frame(facts.id(), message);
+        let frame = control_frame(facts.id(), &Control::JobDown(message));
         facts.below.iter().for_each(|child| self.for_agent(*child, frame.clone()));
     }
 

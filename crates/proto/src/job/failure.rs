@@ -19,8 +19,9 @@ use super::facts::Facts;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, Problem, SpawnError};
+use wireup_wire::peer::{Cause, Departed, Failure, MissingAgent, Problem, SpawnError};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
+use wireup_wire::talk::JobUp;
 
 /// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never
 /// linked or do not answer, ranks that the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a
@@ -119,7 +120,7 @@ impl Ends {
         }
         if !failure.cause.ends_job() {
             if self.late.is_none() {
-                cx.control_up(&Control::Failed(failure.clone()));
+                cx.control_up(JobUp::Failed(failure.clone()));
                 self.late = Some(failure);
             }
             return false;
@@ -128,7 +129,7 @@ impl Ends {
             // Whatever else happened, the missing nodes are the reason.
             failure = reason;
         }
-        cx.control_up(&Control::Failed(failure.clone()));
+        cx.control_up(JobUp::Failed(failure.clone()));
         self.failure = Some(failure);
         cx.facts.root
     }

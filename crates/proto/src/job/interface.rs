@@ -10,8 +10,9 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, LocalRank};
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Down, Up};
-use wireup_wire::peer::{Cause, Control, Lacking, MissingAgent, Secret, SpawnError};
+use wireup_wire::peer::{Cause, Lacking, MissingAgent, Secret, SpawnError};
 use wireup_wire::relay;
+use wireup_wire::talk::{JobDown, JobUp};
 
 /// An event for a job.
 pub enum JobInput {
@@ -95,11 +96,11 @@ pub enum JobInput {
         frame: Frame,
     },
     /// A control message from the parent.
-    ControlDown(Control),
+    ControlDown(JobDown),
     /// A control message from a child.
     ControlUp {
         from: AgentId,
-        message: Control,
+        message: JobUp,
     },
     /// A collective's direct frame from another node's agent.
     Direct {

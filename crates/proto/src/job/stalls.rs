@@ -17,7 +17,8 @@ use crate::time::Instant;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::{STALL_NAMES_MAX, STALL_PAUSE_NS};
-use wireup_wire::peer::{Control, GroupStall, InitStall, StallReport};
+use wireup_wire::peer::{GroupStall, InitStall, StallReport};
+use wireup_wire::talk::JobUp;
 
 /// At the root: the request that is delayed until the interval has passed.
 #[derive(Default)]
@@ -38,7 +39,7 @@ impl Stalls {
             let waiting = self.waiting.flatten();
             self.waiting = Some(waiting.or(collective));
         } else {
-            cx.control_up(&Control::StallAsk { collective: collective.or(first) });
+            cx.control_up(JobUp::StallAsk { collective: collective.or(first) });
         }
     }
 
@@ -116,6 +117,7 @@ mod tests {
     use crate::job::Act;
     use crate::outbox::control_frame;
     use wireup_wire::ids::AgentId;
+    use wireup_wire::talk::Control;
 
     #[test]
     fn stall_requests_of_the_root_are_rate_limited() {
@@ -132,7 +134,7 @@ mod tests {
     fn agents_below_the_root_forward_stall_requests() {
         let (facts, mut stalls) = (Facts::for_test(2, 2, 1), Stalls::default());
         let (_, sent, _) = Cx::bench(&facts, Instant(1), |cx| stalls.ask(cx, None, Some(Collective::Ring)));
-        let ask = control_frame(facts.id(), &Control::StallAsk { collective: Some(Collective::Ring) });
+        let ask = control_frame(facts.id(), &Control::JobUp(JobUp::StallAsk { collective: Some(Collective::Ring) }));
         assert_eq!(sent, [Act::ToAgent(AgentId(0), ask)]);
         assert_eq!(stalls.take_due(Instant(1)), None);
     }

@@ -34,9 +34,10 @@ use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::names::NewJob;
-use wireup_wire::peer::{self, Cause, Control, Done, Ended, Failure};
+use wireup_wire::peer::{self, Cause, Done, Ended, Failure};
 use wireup_wire::pmi::SpawnRequest;
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use wireup_wire::talk::{Control, FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 /// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is
 /// read restarts the time. Chosen: a person who pressed Ctrl-C waits for a prompt.
@@ -146,7 +147,9 @@ impl Launcher {
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
             LauncherInput::Signal { signal, sender } => self.on_signal(now, signal, sender),
-            LauncherInput::Resize { rows, columns } => self.control(self.job, &Control::Resize { rows, columns }),
+            LauncherInput::Resize { rows, columns } => {
+                self.control(self.job, &Control::JobDown(JobDown::Resize { rows, columns }))
+            }
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
             LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
             LauncherInput::WriteFailed { problem } => self.on_write_failed(problem),
@@ -192,7 +195,7 @@ impl Launcher {
 
     fn launch(&mut self, spec: JobSpec) {
         let id = spec.job;
-        self.control(id, &Control::Launch(spec.clone().into()));
+        self.control(id, &Control::FromLauncher(FromLauncher::Launch(spec.clone().into())));
         self.family.add(spec);
     }
 
@@ -239,25 +242,27 @@ impl Launcher {
 
     fn on_control(&mut self, job: JobId, message: Control) {
         match message {
-            Control::Started { ranks, .. } => self.on_started(job, ranks),
-            Control::Failed(failure) => self.on_failed(job, failure),
-            Control::Stall(report) => self.notice_of(job, Notice::Stall(report)),
+            Control::JobUp(JobUp::Started { ranks, .. }) => self.on_started(job, ranks),
+            Control::JobUp(JobUp::Failed(failure)) => self.on_failed(job, failure),
+            Control::JobUp(JobUp::Stall(report)) => self.notice_of(job, Notice::Stall(report)),
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
-            Control::Ended(ended) => self.on_ended(job, ended),
-            Control::Spawn { job: child, from, request } => {
+            Control::ToLauncher(ToLauncher::Ended(ended)) => self.on_ended(job, ended),
+            Control::ToLauncher(ToLauncher::Spawn { job: child, from, request }) => {
                 self.on_spawn(child, Request { by: job, from, request: *request });
             }
-            Control::Added { agents } => {
+            Control::ToLauncher(ToLauncher::Added { agents }) => {
                 for (agent, host) in self.family.on_added(job, &agents) {
                     self.notice(Notice::Added { agent, host });
                 }
             }
             // In a session of one run a lost node does not return.
-            Control::Missing(missing) if self.config.one_shot => {
+            Control::JobUp(JobUp::Missing(missing)) if self.config.one_shot => {
                 self.lost.extend(missing.iter().map(|lost| lost.agent));
             }
-            Control::Missing(missing) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
-            Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
+            Control::JobUp(JobUp::Missing(missing)) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
+            Control::ToLauncher(ToLauncher::Together { jobs, connected }) => {
+                self.family.on_together(job, &jobs, connected)
+            }
             // All other messages are sent between agents or by launchers, or answer requests that this launcher does
             // not make.
             _ => {}
@@ -268,7 +273,8 @@ impl Launcher {
     fn on_started(&mut self, job: JobId, ranks: u32) {
         let Some(member) = self.family.on_started(job) else { return };
         if member.is_spawned() {
-            let told = Control::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks }));
+            let told =
+                Control::FromLauncher(FromLauncher::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks })));
             self.control(job, &told);
         } else {
             self.notice(Notice::Started { ranks });
@@ -308,7 +314,7 @@ impl Launcher {
         let grace_ns = self.config.job.options.kill_grace_ns;
         self.family.on_told_to_end(job);
         for job in self.family.end_with(job) {
-            self.control(job, &Control::Kill { grace_ns });
+            self.control(job, &Control::JobDown(JobDown::Kill { grace_ns }));
         }
     }
 
@@ -333,7 +339,10 @@ impl Launcher {
             self.done = done;
         }
         if member.is_spawned() && start != Start::Over {
-            self.control(job, &Control::Spawned(Err("the processes could not be started".into())));
+            self.control(
+                job,
+                &Control::FromLauncher(FromLauncher::Spawned(Err("the processes could not be started".into()))),
+            );
         }
         if self.family.is_empty() {
             self.on_all_ended();
@@ -346,7 +355,7 @@ impl Launcher {
         self.ended = Some(ended);
         self.phase = Phase::Draining;
         if self.config.one_shot {
-            self.control(self.job, &Control::Shutdown);
+            self.control(self.job, &Control::SessionDown(SessionDown::Shutdown));
         }
     }
 
@@ -378,7 +387,7 @@ impl Launcher {
     fn refuse_spawn(&mut self, child: JobId, request: &Request, problem: String) {
         let from = Origin { job: (request.by != self.job).then_some(request.by), rank: request.from };
         self.notice(Notice::NotSpawned { from, problem: problem.clone() });
-        self.control(child, &Control::Spawned(Err(problem)));
+        self.control(child, &Control::FromLauncher(FromLauncher::Spawned(Err(problem))));
     }
 
     /// The job of the rank that asks.
@@ -457,14 +466,14 @@ impl Launcher {
 
     fn on_signal(&mut self, now: Instant, signal: i32, sender: Option<u32>) {
         match signal {
-            SIGALRM => self.control_all(&Control::StallAsk { collective: None }),
+            SIGALRM => self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None })),
             SIGHUP | SIGINT | SIGQUIT | SIGTERM if sender.is_some() && self.is_repeated(now, signal) => {}
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
-                self.control_all(&Control::Signal { signal });
+                self.control_all(&Control::JobDown(JobDown::Signal { signal }));
                 self.out.push_back(LauncherOutput::Suspend);
             }
-            signal => self.control_all(&Control::Signal { signal }),
+            signal => self.control_all(&Control::JobDown(JobDown::Signal { signal })),
         }
     }
 
@@ -486,7 +495,7 @@ impl Launcher {
             }
             None => {
                 self.interrupted = Some((signal, now));
-                self.control_all(&Control::Signal { signal });
+                self.control_all(&Control::JobDown(JobDown::Signal { signal }));
             }
         }
     }
@@ -526,7 +535,7 @@ impl Launcher {
         match &mut self.ended {
             None => {
                 self.family.end_all();
-                self.control_all(&Control::Kill { grace_ns });
+                self.control_all(&Control::JobDown(JobDown::Kill { grace_ns }));
                 if self.may_still_fail() {
                     self.failure = Some(failure.clone());
                     self.notice(Notice::Failed(failure));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::job_on;
 use wireup_wire::pmi::SpawnCommand;
+use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 const LINK: LinkId = LinkId(1);
 
@@ -33,8 +34,8 @@ impl Bench {
             code: None,
         };
         bench.input(LauncherInput::LinkUp { link: LINK });
-        assert!(matches!(&bench.sent[..], [(JobId(1), Control::Launch(_))]));
-        bench.says(1, Control::Started { ranks: 4, pmix: None });
+        assert!(matches!(&bench.sent[..], [(JobId(1), Control::FromLauncher(FromLauncher::Launch(_)))]));
+        bench.says(1, Control::JobUp(JobUp::Started { ranks: 4, pmix: None }));
         bench.sent.clear();
         bench.notices.clear();
         bench
@@ -75,11 +76,14 @@ impl Bench {
         let info = vec![(key.as_bytes().to_vec(), value.as_bytes().to_vec())];
         let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info, env: Vec::new() };
         let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
-        self.says(job, Control::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
+        self.says(
+            job,
+            Control::ToLauncher(ToLauncher::Spawn { job: JobId(child), from: Rank(1), request: request.into() }),
+        );
     }
 
     fn ends(&mut self, job: u32, failure: Option<Failure>) {
-        self.says(job, Control::Ended(Ended { failure, done: Done::default() }));
+        self.says(job, Control::ToLauncher(ToLauncher::Ended(Ended { failure, done: Done::default() })));
     }
 
     fn take_sent(&mut self) -> Vec<(JobId, Control)> {
@@ -96,16 +100,16 @@ fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n1");
     let sent = bench.take_sent();
-    let [(JobId(2), Control::Launch(spec))] = &sent[..] else { panic!("{sent:?}") };
+    let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
     let spawned = spec.spawned.as_ref().expect("it was asked for");
     assert_eq!((spawned.by, spawned.rank, &spec.nodes[0].name[..]), (JobId(1), Rank(1), "n1"));
-    bench.says(2, Control::Started { ranks: 2, pmix: None });
+    bench.says(2, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
     let told = NewJob { nspace: spec.nspace.clone(), ranks: 2 };
-    assert_eq!(bench.take_sent(), [(JobId(2), Control::Spawned(Ok(told)))]);
+    assert_eq!(bench.take_sent(), [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Ok(told))))]);
     bench.ends(1, None);
     assert_eq!((bench.code, bench.take_sent()), (None, Vec::new()), "the other job goes on");
     bench.ends(2, None);
-    assert_eq!(bench.take_sent(), [(JobId(1), Control::Shutdown)]);
+    assert_eq!(bench.take_sent(), [(JobId(1), Control::SessionDown(SessionDown::Shutdown))]);
     bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
     assert_eq!(bench.code, Some(0));
 }
@@ -121,13 +125,15 @@ fn a_request_waits_until_its_files_of_hosts_are_read() {
     assert_eq!(bench.take_sent(), []);
     bench.input(LauncherInput::HostFiles { child: JobId(3), files: files(Ok(vec!["n1".into()])) });
     let sent = bench.take_sent();
-    let [(JobId(3), Control::Launch(spec))] = &sent[..] else { panic!("{sent:?}") };
+    let [(JobId(3), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(&spec.nodes[0].name[..], "n1");
     for _ in 0..2 {
         bench.input(LauncherInput::HostFiles { child: JobId(2), files: files(Err("no such file".into())) });
     }
     let sent = bench.take_sent();
-    let [(JobId(2), Control::Spawned(Err(problem)))] = &sent[..] else { panic!("one answer: {sent:?}") };
+    let [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))] = &sent[..] else {
+        panic!("one answer: {sent:?}")
+    };
     assert_eq!(problem, "the file of hosts /hosts cannot be read where the launcher runs: no such file");
 }
 
@@ -136,7 +142,8 @@ fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "moon");
     let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("moon is not")));
+    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
+            if problem.starts_with("moon is not")));
     assert!(matches!(&bench.notices[..], [Notice::NotSpawned { from: Origin { job: None, rank: Rank(1) }, .. }]));
 }
 
@@ -145,26 +152,30 @@ fn agents_of_added_hosts_have_the_names_that_the_root_says() {
     let mut bench = Bench::new();
     bench.asks_with(1, 2, ("add-host", "moon,n1,sun"));
     let sent = bench.take_sent();
-    let [(JobId(2), Control::Launch(spec))] = &sent[..] else { panic!("{sent:?}") };
+    let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
     let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent, &node.name[..])).collect();
     assert_eq!(nodes, [(AgentId::ADDED, "moon"), (AgentId::ADDED, "sun")]);
-    bench.says(5, Control::Added { agents: vec![AgentId(8)] });
-    bench.says(2, Control::Added { agents: vec![AgentId(9), AgentId(8)] });
+    bench.says(5, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(8)] }));
+    bench.says(2, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(9), AgentId(8)] }));
     let added = |agent, host: &str| Notice::Added { agent: AgentId(agent), host: host.into() };
     assert_eq!(bench.notices, [added(9, "moon"), added(8, "sun")]);
-    bench.says(2, Control::Added { agents: vec![AgentId(7)] });
+    bench.says(2, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(7)] }));
     assert_eq!(bench.notices.len(), 2, "each has one number");
 }
 
 #[test]
 fn no_job_is_launched_on_a_lost_node() {
     let mut bench = Bench::new();
-    bench.says(1, Control::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }]));
+    bench.says(
+        1,
+        Control::JobUp(JobUp::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }])),
+    );
     bench.asks(1, 2, "n1");
     let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("n1 is lost")));
+    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
+            if problem.starts_with("n1 is lost")));
     bench.asks(1, 3, "n0");
-    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::Launch(_))]));
+    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::FromLauncher(FromLauncher::Launch(_)))]));
 }
 
 #[test]
@@ -173,10 +184,10 @@ fn a_job_that_cannot_start_does_not_end_the_others() {
     bench.asks(1, 2, "n1");
     bench.take_sent();
     let cause = Cause::Launcher { problem: "no room".into() };
-    bench.says(2, Control::Failed(failure(cause.clone())));
+    bench.says(2, Control::JobUp(JobUp::Failed(failure(cause.clone()))));
     bench.ends(2, Some(failure(cause)));
     let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(_)))]), "{sent:?}");
+    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]), "{sent:?}");
     assert!(matches!(&bench.notices[..], [Notice::NotStarted { job: JobId(2), .. }]), "{:?}", bench.notices);
     bench.ends(1, None);
     bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
@@ -187,17 +198,23 @@ fn a_job_that_cannot_start_does_not_end_the_others() {
 fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n0");
-    bench.says(2, Control::Started { ranks: 2, pmix: None });
+    bench.says(2, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
     bench.asks(2, 3, "n1");
     bench.take_sent();
-    bench.says(2, Control::Failed(failure(Cause::Exited(9))));
+    bench.says(2, Control::JobUp(JobUp::Failed(failure(Cause::Exited(9)))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(1), JobId(3)], "its own root ends the job that failed");
     assert!(matches!(&bench.notices[..], [Notice::OfJob { job: JobId(2), .. }]));
     bench.asks(1, 4, "n1");
-    assert!(matches!(&bench.take_sent()[..], [(JobId(4), Control::Spawned(Err(_)))]), "no more jobs");
+    assert!(
+        matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]),
+        "no more jobs"
+    );
     bench.ends(3, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
-    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::Spawned(Err(_)))]), "a rank has waited for it");
+    assert!(
+        matches!(&bench.take_sent()[..], [(JobId(3), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]),
+        "a rank has waited for it"
+    );
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.ends(1, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
     bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
@@ -209,21 +226,25 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
     let mut bench = Bench::new();
     for child in [2, 3] {
         bench.asks(1, child, "n0");
-        bench.says(child, Control::Started { ranks: 2, pmix: None });
+        bench.says(child, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
     }
     bench.take_sent();
     // Of the jobs of another launcher nothing is known here. This launcher is told once for each of its jobs, which
     // counts once.
-    let together = |connected| Control::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected };
+    let together =
+        |connected| Control::ToLauncher(ToLauncher::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected });
     bench.says(1, together(true));
     bench.says(2, together(true));
     bench.says(1, together(false));
-    bench.says(2, Control::Failed(failure(Cause::Exited(9))));
+    bench.says(2, Control::JobUp(JobUp::Failed(failure(Cause::Exited(9)))));
     assert!(bench.take_sent().is_empty());
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.asks(1, 4, "n1");
-    assert!(matches!(&bench.take_sent()[..], [(JobId(4), Control::Launch(_))]), "the others go on");
-    bench.says(1, Control::Failed(failure(Cause::Exited(7))));
+    assert!(
+        matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Launch(_)))]),
+        "the others go on"
+    );
+    bench.says(1, Control::JobUp(JobUp::Failed(failure(Cause::Exited(7)))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(3), JobId(4)]);
     for job in [1, 3, 4] {
@@ -239,12 +260,12 @@ fn signals_are_for_all_jobs() {
     bench.asks(1, 2, "n0");
     bench.take_sent();
     bench.input(LauncherInput::Signal { signal: SIGTERM, sender: Some(7) });
-    let signalled = [1, 2].map(|job| (JobId(job), Control::Signal { signal: SIGTERM }));
+    let signalled = [1, 2].map(|job| (JobId(job), Control::JobDown(JobDown::Signal { signal: SIGTERM })));
     assert_eq!(bench.take_sent(), signalled);
     bench.input(LauncherInput::Signal { signal: SIGTERM, sender: Some(8) });
     assert_eq!(bench.take_sent(), [], "a process repeats it at once");
     bench.input(LauncherInput::Signal { signal: SIGTERM, sender: None });
-    let killed = [1, 2].map(|job| (JobId(job), Control::Kill { grace_ns: 0 }));
+    let killed = [1, 2].map(|job| (JobId(job), Control::JobDown(JobDown::Kill { grace_ns: 0 })));
     assert_eq!(bench.take_sent(), killed);
 }
 

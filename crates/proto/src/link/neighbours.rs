@@ -115,13 +115,13 @@ mod tests {
     use super::*;
     use crate::outbox::control_frame;
     use wireup_wire::ids::JobId;
-    use wireup_wire::peer::Control;
+    use wireup_wire::talk::{Control, SessionDown};
 
     const CHILD: AgentId = AgentId(1);
     const LINK: LinkId = LinkId(7);
 
     fn frame() -> Frame {
-        control_frame(JobId(0), &Control::Shutdown)
+        control_frame(JobId(0), &Control::SessionDown(SessionDown::Shutdown))
     }
 
     #[test]

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use wireup_wire::inter_job::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
-use wireup_wire::peer::{Cause, Control, Note, Opened, PmixFault, PmixProblem, SpawnError};
+use wireup_wire::peer::{Cause, Note, Opened, PmixFault, PmixProblem, SpawnError};
 use wireup_wire::pmix::{App, Begin, ToServer};
 
 /// Prefixes of the variables that are passed to a server process.
@@ -81,7 +81,7 @@ impl Pmix {
         let node = view.facts.own_node();
         self.on_opened(cx, Opened { node, version: String::new() });
         let host = view.facts.host();
-        cx.control_up(&Control::Note(Note::NoPmix { node, host, problem: problem.words }));
+        cx.note(Note::NoPmix { node, host, problem: problem.words });
         self.asked.push(Asked::StartRanks(Vec::new()));
     }
 

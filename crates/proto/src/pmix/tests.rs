@@ -237,11 +237,9 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
     bench.act(|pmix, cx, view| pmix.start(cx, view));
     let came = bench.tick(T + PMIX_START_NS_MAX);
-    let [Act::Output(Output::StopPmix { .. }), Act::ToAgent(AgentId(0), note)] = &came.acts[..] else {
-        panic!("{:?}", came.acts)
-    };
-    let note = peer::decode::<peer::Control>(&note.payload);
-    assert!(matches!(note, Ok(peer::Control::Note(peer::Note::NoPmix { .. }))));
+    let [Act::Output(Output::StopPmix { .. }), Act::NoteUp(note)] = &came.acts[..] else { panic!("{:?}", came.acts) };
+    let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
+    assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::StartRanks(env)] if env.is_empty()));
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.

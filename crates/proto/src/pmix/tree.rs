@@ -14,9 +14,10 @@ use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
-use wireup_wire::peer::{self, Cause, Control, Failure};
+use wireup_wire::peer::{self, Cause, Failure};
 use wireup_wire::pmix::{Action, Answer, Ask, Set, Status};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
+use wireup_wire::talk::JobDown;
 
 /// The largest signal number of the kernel.
 const SIGNAL_MAX: i32 = 64;
@@ -171,7 +172,7 @@ impl Pmix {
         match (set, action) {
             (Set::All, Action::Signal(_)) => {
                 cx.signal(signal);
-                cx.control_down(&Control::Signal { signal });
+                cx.control_down(JobDown::Signal { signal });
             }
             (Set::All, Action::Terminate) => cx.fail(asked_for_the_end(cx.facts, node, from)),
             (Set::All, Action::Kill) => {

@@ -15,8 +15,9 @@ use super::{Effect, Effects, View};
 use crate::io::Output;
 use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, MissingAgent, Note};
+use wireup_wire::peer::{MissingAgent, Note};
 use wireup_wire::route::Point;
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
 #[derive(Default)]
 pub struct Agreement {
@@ -49,7 +50,7 @@ impl Agreement {
             Input::Looked { branch, missing } => self.on_looked(view, branch, missing, fx),
             Input::Tell(child) => {
                 if let State::Decided(yes) = self.state {
-                    fx.child(child, Control::UseTransport { yes });
+                    fx.child(child, Control::SessionDown(SessionDown::UseTransport { yes }));
                 }
             }
             Input::Lost => self.settle(view, fx),
@@ -79,7 +80,7 @@ impl Agreement {
         match &mut self.state {
             State::Checking { children, .. } => drop(children.remove(&branch)),
             // A child that reports after the decision is told the decision.
-            State::Decided(yes) => fx.child(branch, Control::UseTransport { yes: *yes }),
+            State::Decided(yes) => fx.child(branch, Control::SessionDown(SessionDown::UseTransport { yes: *yes })),
             State::NotRequested | State::Reported => {}
         }
         if self.missing.is_none() {
@@ -98,7 +99,7 @@ impl Agreement {
         }
         if !view.is_root() {
             self.state = State::Reported;
-            return fx.up(Control::TransportLooked { missing: self.missing.clone() });
+            return fx.up(Control::SessionUp(SessionUp::TransportLooked { missing: self.missing.clone() }));
         }
         let missing = self.missing.take();
         let yes = missing.is_none();
@@ -113,7 +114,7 @@ impl Agreement {
             return;
         }
         self.state = State::Decided(yes);
-        fx.push(Effect::Children(Control::UseTransport { yes }));
+        fx.push(Effect::Children(Control::SessionDown(SessionDown::UseTransport { yes })));
         fx.push(Effect::UseTransport(self.point.clone().filter(|_| yes)));
     }
 }
@@ -153,7 +154,7 @@ mod tests {
         assert!(agreement.input(Input::Opened(Ok(point()))).is_empty());
         assert!(agreement.input(Input::Looked { branch: AgentId(3), missing: None }).is_empty());
         let fx = agreement.input(Input::Looked { branch: AgentId(4), missing: missing(9) });
-        assert_eq!(fx.sent_up(), [&Control::TransportLooked { missing: missing(9) }]);
+        assert_eq!(fx.sent_up(), [&Control::SessionUp(SessionUp::TransportLooked { missing: missing(9) })]);
     }
 
     #[test]
@@ -166,7 +167,7 @@ mod tests {
         assert!(matches!(fx.sent_up()[..], [Control::Note(Note::NoTransport(MissingAgent { agent: AgentId(0), .. }))]));
         assert!(fx.iter().any(|effect| matches!(effect, Effect::UseTransport(None))));
         let fx = agreement.input(Input::Tell(AgentId(2)));
-        assert_eq!(fx.sent_to_child(2), [&Control::UseTransport { yes: false }]);
+        assert_eq!(fx.sent_to_child(2), [&Control::SessionDown(SessionDown::UseTransport { yes: false })]);
     }
 
     #[test]
@@ -176,7 +177,7 @@ mod tests {
         agreement.input(Input::Looked { branch: AgentId(3), missing: None });
         agreement.scene.neighbours.on_child_down(AgentId(4));
         let fx = agreement.input(Input::Opened(Ok(point())));
-        assert_eq!(fx.sent_up(), [&Control::TransportLooked { missing: None }]);
+        assert_eq!(fx.sent_up(), [&Control::SessionUp(SessionUp::TransportLooked { missing: None })]);
     }
 
     #[test]

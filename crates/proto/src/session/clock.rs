@@ -46,7 +46,7 @@ impl Clock {
 mod tests {
     use super::*;
     use crate::testing::Scene;
-    use wireup_wire::peer::Control;
+    use wireup_wire::talk::{Control, SessionUp};
 
     #[test]
     fn the_clock_is_requested_again_after_each_answer() {
@@ -55,7 +55,7 @@ mod tests {
         clock.ask_parent(&scene.view(), AgentId(0), &mut fx);
         clock.ask_parent(&scene.view(), AgentId(0), &mut fx);
         let asked_ns = scene.now.0;
-        assert_eq!(fx.sent_up(), [&Control::ClockAsk { asked_ns }]);
+        assert_eq!(fx.sent_up(), [&Control::SessionUp(SessionUp::ClockAsk { asked_ns })]);
         for _ in 1..8 {
             scene.now = scene.now + 10;
             let (mut fx, asked_ns) = (Effects::default(), scene.now.0 - 10);

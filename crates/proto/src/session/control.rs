@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::Control;
+use wireup_wire::talk::{Control, FromLauncher, JobDown, Pulse, SessionDown, SessionUp};
 
 /// The origin of a message.
 #[derive(Clone, Copy)]
@@ -30,112 +30,94 @@ impl From {
 
 pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, message: Control, fx: &mut Effects) {
     let job = JobId(frame.job);
-    let survives = view.policy.survives_losses();
     match (from.branch, message) {
-        (None, Control::Launch(spec)) => {
-            fx.push(Effect::Starter(starter::Input::NewTime));
-            fx.push(Effect::Launch(Arc::from(spec)));
-        }
-        (None, Control::Spawned(result)) => {
+        (None, Control::FromLauncher(FromLauncher::Launch(spec))) => on_launch(spec, fx),
+        (None, Control::FromLauncher(FromLauncher::Spawned(result))) => {
             fx.push(Effect::Launchers(launchers::Input::Spawned { job, result }));
         }
-        (None, Control::Shutdown) => fx.push(Effect::Shutdown),
-        (None, Control::NotStarted(missing)) => fx.push(Effect::Starter(starter::Input::NotStarted(missing))),
-        (None, Control::ClockTell { asked_ns, told_ns }) => fx.push(Effect::ClockTold { asked_ns, told_ns }),
-        (None, Control::TimeLeft { left_ns }) => fx.push(Effect::Starter(starter::Input::TimeLeft(left_ns))),
-        (None, Control::Probed { agent, asker, problem }) => {
+        (None, Control::SessionDown(message)) => on_session_down(view, routes, frame, message, fx),
+        (Some(child), Control::SessionUp(message)) => on_session_up(view, child, message, fx),
+        (None, Control::JobDown(JobDown::Over { agents })) if view.policy.survives_losses() => {
+            on_over(view, agents, frame, fx);
+        }
+        (_, Control::JobDown(message)) => view.jobs.on_control_down(from.neighbour, job, message, fx),
+        (_, Control::JobUp(message)) => view.jobs.on_control_up(view.tree, from.neighbour, job, message, fx),
+        // A note with job 0 is about the session, or about the only job.
+        (Some(branch), Control::Note(note)) if job == JobId(0) => {
+            fx.push(Effect::Starter(starter::Input::Note { branch, note }));
+        }
+        (Some(_), note @ Control::Note(_)) => fx.push(Effect::Up(job, note)),
+        (_, Control::Pulse(Pulse::AreYouAlive)) => {
+            fx.push(Effect::Heartbeat(heartbeat::Input::Asked(from.side())));
+        }
+        (_, Control::Pulse(Pulse::Alive)) => {
+            fx.push(Effect::Heartbeat(heartbeat::Input::Answered(from.side())));
+        }
+        // The other end cannot hold such a conversation.
+        (
+            _,
+            Control::SessionDown(_)
+            | Control::SessionUp(_)
+            | Control::FromLauncher(_)
+            | Control::ToLauncher(_)
+            | Control::Note(_),
+        ) => {}
+    }
+}
+
+fn on_launch(spec: Box<JobSpec>, fx: &mut Effects) {
+    fx.push(Effect::Starter(starter::Input::NewTime));
+    fx.push(Effect::Launch(Arc::from(spec)));
+}
+
+fn on_session_down(view: &View<'_>, routes: &Routes, frame: &Frame, message: SessionDown, fx: &mut Effects) {
+    let survives = view.policy.survives_losses();
+    match message {
+        SessionDown::Launch(spec) => on_launch(spec, fx),
+        SessionDown::Shutdown => fx.push(Effect::Shutdown),
+        SessionDown::NotStarted(missing) => fx.push(Effect::Starter(starter::Input::NotStarted(missing))),
+        SessionDown::ClockTell { asked_ns, told_ns } => fx.push(Effect::ClockTold { asked_ns, told_ns }),
+        SessionDown::TimeLeft { left_ns } => fx.push(Effect::Starter(starter::Input::TimeLeft(left_ns))),
+        SessionDown::Probed { agent, asker, problem } => {
             fx.push(Effect::Starter(starter::Input::Probed { agent, asker, problem }));
         }
-        (None, Control::UseTransport { yes }) => fx.push(Effect::Agreement(agreement::Input::Decided(yes))),
-        (Some(branch), Control::StartFor { agent, jobs, parent, problem, snapshot }) => {
+        SessionDown::UseTransport { yes } => fx.push(Effect::Agreement(agreement::Input::Decided(yes))),
+        SessionDown::Start { spec, newest, live } if survives => {
+            on_start(view, routes, frame, *spec, newest, live, fx);
+        }
+        SessionDown::Log(log) if survives => fx.push(Effect::Membership(membership::Input::Log(log))),
+        // Nobody sends these in a session of one run.
+        SessionDown::Start { .. } | SessionDown::Log(_) => {}
+    }
+}
+
+fn on_session_up(view: &View<'_>, branch: AgentId, message: SessionUp, fx: &mut Effects) {
+    let survives = view.policy.survives_losses();
+    match message {
+        SessionUp::StartFor { agent, jobs, parent, problem, snapshot } => {
             let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, snapshot } };
             fx.push(Effect::Starter(starter::Input::StartFor { wish, branch, problem }));
         }
-        (Some(branch), Control::Probe { agent, asker }) => {
+        SessionUp::Probe { agent, asker } => {
             fx.push(Effect::Starter(starter::Input::ProbeFor { branch, agent, asker }));
         }
-        (Some(branch), Control::TransportLooked { missing }) => {
+        SessionUp::TransportLooked { missing } => {
             fx.push(Effect::Agreement(agreement::Input::Looked { branch, missing }));
         }
-        // A note with job 0 is about the session. In a session of one run the job has number 0 too, so the note may be
-        // about the job.
-        (Some(branch), Control::Note(note)) if job == JobId(0) => {
-            fx.push(Effect::Starter(starter::Input::Note { branch, note }))
+        SessionUp::ClockAsk { asked_ns } => {
+            fx.child(branch, Control::SessionDown(SessionDown::ClockTell { asked_ns, told_ns: view.now.0 }));
         }
-        (Some(child), Control::ClockAsk { asked_ns }) => {
-            fx.child(child, Control::ClockTell { asked_ns, told_ns: view.now.0 });
-        }
-        (_, Control::AreYouAlive) => fx.push(Effect::Heartbeat(heartbeat::Input::Asked(from.side()))),
-        (_, Control::Alive) => fx.push(Effect::Heartbeat(heartbeat::Input::Answered(from.side()))),
-        // Messages that are sent only in standing sessions.
-        (None, Control::Start { spec, newest, live }) if survives => {
-            on_start(view, routes, frame, *spec, newest, live, fx);
-        }
-        (None, Control::Over { agents }) if survives => on_over(view, agents, frame, fx),
-        (Some(branch), Control::Here(agents)) if survives => {
+        SessionUp::Here(agents) if survives => {
             fx.push(Effect::Membership(membership::Input::Here { branch, agents }));
         }
-        (Some(branch), Control::RankPorts(report)) if survives => {
+        SessionUp::RankPorts(report) if survives => {
             fx.push(Effect::RankPorts(rank_ports::Input::Told { branch, report }));
         }
-        (Some(branch), Control::Gone(gone)) if survives => {
+        SessionUp::Gone(gone) if survives => {
             fx.push(Effect::Membership(membership::Input::Gone { branch, gone }));
         }
-        (None, Control::Log(log)) if survives => fx.push(Effect::Membership(membership::Input::Log(log))),
-        // Messages about a job.
-        (
-            _,
-            message @ (Control::Started { .. }
-            | Control::Ready
-            | Control::StartRanks
-            | Control::Failed(_)
-            | Control::Departed(_)
-            | Control::Done(_)
-            | Control::Signal { .. }
-            | Control::Resize { .. }
-            | Control::Kill { .. }
-            | Control::StallAsk { .. }
-            | Control::Stall(_)
-            | Control::Note(_)
-            | Control::Missing(_)
-            | Control::Over { .. }),
-        ) => view.jobs.on_control(view.tree, from.neighbour, job, message, fx),
-        (
-            _,
-            Control::Launch(_)
-            | Control::Shutdown
-            | Control::StartFor { .. }
-            | Control::NotStarted(_)
-            | Control::TimeLeft { .. }
-            | Control::Probe { .. }
-            | Control::Probed { .. }
-            | Control::TransportLooked { .. }
-            | Control::UseTransport { .. }
-            | Control::ClockAsk { .. }
-            | Control::ClockTell { .. }
-            | Control::Ended(_)
-            | Control::Spawn { .. }
-            | Control::Added { .. }
-            | Control::Spawned(_)
-            | Control::Together { .. }
-            | Control::Welcome(_)
-            | Control::Refused { .. }
-            | Control::Granted
-            | Control::AskJobs
-            | Control::JobList(_)
-            | Control::AskSeats(_)
-            | Control::Seats(_)
-            | Control::AskNodes
-            | Control::Nodes(_)
-            | Control::Revive
-            | Control::KillJob { .. }
-            | Control::EndSession { .. }
-            | Control::Start { .. }
-            | Control::Here(_)
-            | Control::RankPorts(_)
-            | Control::Gone(_)
-            | Control::Log(_),
-        ) => {}
+        // Nobody sends these in a session of one run.
+        SessionUp::Here(_) | SessionUp::RankPorts(_) | SessionUp::Gone(_) => {}
     }
 }
 

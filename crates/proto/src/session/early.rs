@@ -16,8 +16,9 @@ use wireup_wire::inter_job::Order;
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Answer, Down};
-use wireup_wire::peer::{self, Control};
+use wireup_wire::peer;
 use wireup_wire::relay;
+use wireup_wire::talk::{Control, JobDown};
 
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
@@ -248,7 +249,7 @@ impl Early {
 
 /// Whether the frame says that nobody waits for the job any more.
 fn is_over(frame: &Frame) -> bool {
-    frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Over { .. }))
+    frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::JobDown(JobDown::Over { .. })))
 }
 
 impl Default for Waited {
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn in_one_run_control_messages_of_other_agents_are_dropped() {
-        let order = control_frame(JobId(1), &Control::Kill { grace_ns: 0 });
+        let order = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
         for (scene, kept) in [(Scene::one_run(1), 0), (Scene::standing(1), 1)] {
             let mut early = Bench::new(scene, Early::default());
             early.input(Input::Frame { from: FROM, frame: order.clone() });
@@ -356,7 +357,7 @@ mod tests {
     fn a_job_that_others_have_ended_never_starts() {
         let mut early = Bench::new(Scene::standing(1), Early::default());
         early.input(Input::Frame { from: FROM, frame: frame(1, 1) });
-        let over = control_frame(JobId(1), &Control::Over { agents: Vec::new() });
+        let over = control_frame(JobId(1), &Control::JobDown(JobDown::Over { agents: Vec::new() }));
         let fx = early.input(Input::Frame { from: FROM, frame: over });
         assert!(fx.iter().any(|effect| matches!(effect, Effect::ForgetDirect(_))));
         assert!(early.part.is_over(JobId(1)));

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Control, Note, Problem};
+use wireup_wire::peer::{Note, Problem};
 use wireup_wire::route::Point;
 use wireup_wire::session::Log;
+use wireup_wire::talk::Control;
 
 pub enum Effect {
     // Frames.

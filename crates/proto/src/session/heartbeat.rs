@@ -18,7 +18,8 @@ use super::{Effect, Effects, View};
 use crate::io::LinkId;
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_wire::peer::{Control, Problem, ProblemKind};
+use wireup_wire::peer::{Problem, ProblemKind};
+use wireup_wire::talk::{Control, Pulse};
 
 /// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late
 /// is not mistaken for a missing one.
@@ -48,7 +49,7 @@ impl Heartbeat {
     pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
         match input {
             Input::Asked(side) => {
-                say(side, Control::Alive, fx);
+                say(side, Control::Pulse(Pulse::Alive), fx);
                 let until = Some(view.now + 2 * interval_ns(view));
                 match side {
                     Side::Above => (self.above_waits, self.doubts_above) = (until, false),
@@ -101,7 +102,7 @@ impl Heartbeat {
             let since = *self.unanswered.entry(link).or_insert(view.now);
             match view.now - since >= view.session.node_timeout_ns {
                 true => fx.push(Effect::GiveUp(side, silent(view))),
-                false => say(side, Control::AreYouAlive, fx),
+                false => say(side, Control::Pulse(Pulse::AreYouAlive), fx),
             }
         }
     }
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    const ASKED: [&Control; 1] = [&Control::AreYouAlive];
+    const ASKED: [&Control; 1] = [&Control::Pulse(Pulse::AreYouAlive)];
 
     /// The part of an agent without jobs.
     fn bench(scene: Scene) -> Bench<Heartbeat> {
@@ -184,11 +185,11 @@ mod tests {
     #[test]
     fn heartbeats_continue_in_their_direction_and_end() {
         let mut heartbeat = bench(Scene::standing(1));
-        assert_eq!(heartbeat.input(Input::Asked(Side::Above)).sent_up(), [&Control::Alive]);
+        assert_eq!(heartbeat.input(Input::Asked(Side::Above)).sent_up(), [&Control::Pulse(Pulse::Alive)]);
         let fx = heartbeat.tick_when_due();
         assert!(fx.sent_to_child(3) == ASKED && fx.sent_to_child(4) == ASKED && fx.sent_up().is_empty());
         let fx = heartbeat.input(Input::Asked(Side::Below(AgentId(3))));
-        assert_eq!(fx.sent_to_child(3), [&Control::Alive]);
+        assert_eq!(fx.sent_to_child(3), [&Control::Pulse(Pulse::Alive)]);
         let fx = heartbeat.tick_when_due();
         assert!(fx.sent_to_child(3).is_empty(), "the parent has stopped asking");
         assert_eq!(fx.sent_up(), ASKED);

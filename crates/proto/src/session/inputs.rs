@@ -102,9 +102,9 @@ pub mod launchers {
     use wireup_wire::ids::{AgentId, JobId, Rank};
     use wireup_wire::job::JobSpec;
     use wireup_wire::names::{Asker, NewJob};
-    use wireup_wire::peer::Control;
     use wireup_wire::pmi::SpawnRequest;
     use wireup_wire::session::RankPortsReport;
+    use wireup_wire::talk::Control;
 
     pub enum Input {
         Up(LinkId),

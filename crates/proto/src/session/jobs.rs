@@ -12,8 +12,9 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::modex::Between;
-use wireup_wire::peer::{self, Control, PeerError};
+use wireup_wire::peer::{self, PeerError};
 use wireup_wire::relay;
+use wireup_wire::talk::{Control, JobDown, JobUp};
 
 #[derive(Default)]
 pub struct Jobs {
@@ -109,18 +110,20 @@ impl Jobs {
         }
     }
 
-    /// Handles a job's control message from a neighbour in its tree, or (`None`) from the launcher.
-    pub fn on_control(&self, tree: Tree, from: Option<AgentId>, id: JobId, message: Control, fx: &mut Effects) {
-        let input = match (self.side(id, from), message) {
-            (Some(Some(from)), Control::Missing(mut missing)) => {
-                missing.retain(|missing| tree.subtree_contains(from, missing.agent));
-                JobInput::ControlUp { from, message: Control::Missing(missing) }
-            }
-            (Some(Some(from)), message) => JobInput::ControlUp { from, message },
-            (Some(None), message) => JobInput::ControlDown(message),
-            (None, _) => return,
-        };
-        fx.push(Effect::Job(id, input));
+    /// Handles a message from a job's parent in its tree, or (`None`) from the launcher.
+    pub fn on_control_down(&self, from: Option<AgentId>, id: JobId, message: JobDown, fx: &mut Effects) {
+        if self.side(id, from) == Some(None) {
+            fx.push(Effect::Job(id, JobInput::ControlDown(message)));
+        }
+    }
+
+    /// Handles a message from a job's child in its tree.
+    pub fn on_control_up(&self, tree: Tree, from: Option<AgentId>, id: JobId, mut message: JobUp, fx: &mut Effects) {
+        let Some(Some(from)) = self.side(id, from) else { return };
+        if let JobUp::Missing(missing) = &mut message {
+            missing.retain(|missing| tree.subtree_contains(from, missing.agent));
+        }
+        fx.push(Effect::Job(id, JobInput::ControlUp { from, message }));
     }
 
     /// A frame that another agent, anywhere in the tree, has sent for a job that is here.
@@ -147,7 +150,17 @@ impl Jobs {
             }
             Kind::Direct => JobInput::Direct { from, frame },
             Kind::Control => {
-                self.on_control(tree, Some(from), id, peer::decode(&frame.payload)?, fx);
+                match peer::decode(&frame.payload)? {
+                    Control::JobDown(message) => self.on_control_down(Some(from), id, message, fx),
+                    Control::JobUp(message) => self.on_control_up(tree, Some(from), id, message, fx),
+                    // Only neighbours in the session's tree exchange these.
+                    Control::SessionDown(_)
+                    | Control::SessionUp(_)
+                    | Control::FromLauncher(_)
+                    | Control::ToLauncher(_)
+                    | Control::Pulse(_)
+                    | Control::Note(_) => {}
+                }
                 return Ok(());
             }
             Kind::ExchangeUp

@@ -8,7 +8,7 @@
 use super::{Effect, Effects, View};
 use crate::io::Output;
 use crate::time::Instant;
-use wireup_wire::peer::Control;
+use wireup_wire::talk::{Control, SessionDown};
 
 /// How long an agent that was told to leave waits for its children (ns). Chosen: an agent with nothing left to do needs
 /// milliseconds; the keeper kills whatever is still running then.
@@ -43,7 +43,7 @@ impl Leaving {
     pub fn on_shutdown(&mut self, view: &View<'_>, fx: &mut Effects) {
         if self.until.is_none() {
             self.until = Some(view.now + SHUTDOWN_NS_MAX);
-            fx.push(Effect::Children(Control::Shutdown));
+            fx.push(Effect::Children(Control::SessionDown(SessionDown::Shutdown)));
         }
     }
 

@@ -22,8 +22,9 @@ use crate::io::Output;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use wireup_wire::ids::JobId;
-use wireup_wire::peer::{Control, Note};
+use wireup_wire::peer::Note;
 use wireup_wire::session::{PortsPerNode as Wanted, RankPortsNews, RankPortsReport};
+use wireup_wire::talk::{Control, SessionUp};
 
 #[derive(Default)]
 pub struct RankPorts {
@@ -80,7 +81,7 @@ fn pass_on(view: &View<'_>, report: RankPortsReport, fx: &mut Effects) {
     if view.is_root() {
         fx.push(Effect::Launchers(launchers::Input::Ports(report)));
     } else if view.neighbours.has_up() {
-        fx.up(Control::RankPorts(report));
+        fx.up(Control::SessionUp(SessionUp::RankPorts(report)));
     }
 }
 
@@ -134,7 +135,11 @@ mod tests {
     }
 
     fn sent(agent: u32, incarnation: u32) -> Control {
-        Control::RankPorts(RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() })
+        Control::SessionUp(SessionUp::RankPorts(RankPortsReport {
+            agent: AgentId(agent),
+            incarnation,
+            news: reserved(),
+        }))
     }
 
     #[test]
@@ -185,6 +190,7 @@ mod tests {
         assert!(renews(&bench.input(Input::Over(JobId(3)))), "a job that could not begin here has a share at the root");
         let fx = bench.input(Input::Renewed(JobId(2)));
         let sent = fx.sent_up();
-        assert!(matches!(&sent[..], [Control::RankPorts(report)] if report.news == RankPortsNews::Renewed(JobId(2))));
+        assert!(matches!(&sent[..], [Control::SessionUp(SessionUp::RankPorts(report))]
+                if report.news == RankPortsNews::Renewed(JobId(2))));
     }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Cause, Control, Ended, SessionSpec};
+use wireup_wire::peer::{self, Cause, Ended, SessionSpec};
+use wireup_wire::talk::{Control, FromLauncher, JobUp, ToLauncher};
 
 /// The link to the parent; at the root of one run, to the launcher.
 pub const UP: LinkId = LinkId(0);
@@ -95,7 +96,7 @@ impl TestAgent {
     /// Attaches a launcher to the root of a standing session; returns the number of its job.
     pub fn attach(&mut self, link: LinkId) -> u32 {
         let sent = self.link_up(link, Peer::Launcher).sent(link);
-        let [Control::Welcome(welcome)] = &sent[..] else { panic!("{sent:?}") };
+        let [Control::ToLauncher(ToLauncher::Welcome(welcome))] = &sent[..] else { panic!("{sent:?}") };
         welcome.job.0
     }
 
@@ -105,7 +106,7 @@ impl TestAgent {
 
     /// A launcher, or the parent, starts a job.
     pub fn receive_launch(&mut self, link: LinkId, spec: JobSpec) -> &mut Self {
-        self.receive(link, spec.job.0, &Control::Launch(spec.into()))
+        self.receive(link, spec.job.0, &Control::FromLauncher(FromLauncher::Launch(spec.into())))
     }
 
     pub fn receive_frame(&mut self, link: LinkId, frame: Frame) -> &mut Self {
@@ -210,7 +211,8 @@ impl Look for [Output] {
 /// The reason of the first failure in these messages.
 pub fn cause(messages: &[Control]) -> Option<&Cause> {
     messages.iter().find_map(|message| match message {
-        Control::Failed(failure) | Control::Ended(Ended { failure: Some(failure), .. }) => Some(&failure.cause),
+        Control::JobUp(JobUp::Failed(failure))
+        | Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), .. })) => Some(&failure.cause),
         _ => None,
     })
 }

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank};
 use wireup_wire::job::{JobOptions, JobSpec};
-use wireup_wire::peer::{self, Cause, Control, Secret, SessionSpec, StallReport};
+use wireup_wire::peer::{self, Cause, Secret, SessionSpec, StallReport};
 use wireup_wire::rank_address;
+use wireup_wire::talk::{Control, JobUp};
 
 const LAUNCHER: LinkId = LinkId(u32::MAX);
 
@@ -371,7 +372,7 @@ impl Net {
     /// The failures that the launcher was sent.
     pub fn failures(&self) -> Vec<Cause> {
         let failure = |report: &Control| match report {
-            Control::Failed(failure) => Some(failure.cause.clone()),
+            Control::JobUp(JobUp::Failed(failure)) => Some(failure.cause.clone()),
             _ => None,
         };
         self.reports.iter().filter_map(failure).collect()
@@ -379,6 +380,8 @@ impl Net {
 
     pub fn stalls(&self) -> Vec<&StallReport> {
         let stalls = self.reports.iter();
-        stalls.filter_map(|report| if let Control::Stall(stall) = report { Some(stall) } else { None }).collect()
+        stalls
+            .filter_map(|report| if let Control::JobUp(JobUp::Stall(stall)) = report { Some(stall) } else { None })
+            .collect()
     }
 }

@@ -9,7 +9,8 @@ use crate::time::Instant;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::Kind;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{self, Control, SessionSpec};
+use wireup_wire::peer::{self, SessionSpec};
+use wireup_wire::talk::Control;
 
 /// The data of a view: agent `me` of fifteen, fan-out 2.
 pub struct Scene {

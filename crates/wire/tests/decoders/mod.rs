@@ -9,13 +9,14 @@ pub mod shared;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, Control, Hello, TracePart};
+use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, Hello, TracePart};
 use wireup_wire::pmi::{
     Command, Dialect, PmiError, Reply, ReplyReader, Request, RequestReader, encode_reply, encode_request,
     encode_unknown,
 };
 use wireup_wire::pmix::{FromServer, Message, PmixError, ToServer, Unpacker};
 use wireup_wire::rope::Rope;
+use wireup_wire::talk::Control;
 use wireup_wire::{blob, block, values};
 
 /// A target's name and its body.

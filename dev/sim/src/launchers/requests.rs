@@ -8,8 +8,9 @@ use crate::world::World;
 use bytes::Bytes;
 use wireup_proto::control_frame;
 use wireup_wire::ids::JobId;
-use wireup_wire::peer::{self, Control};
+use wireup_wire::peer;
 use wireup_wire::session::Presence;
+use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 impl World {
     /// Bytes of the root for a launcher that has no job yet.
@@ -27,19 +28,23 @@ impl World {
 
     fn on_answer_to_launcher(&mut self, launcher: u32, message: Control) {
         match (self.launchers[launcher as usize].role, message) {
-            (Role::Job(plan), Control::Welcome(welcome)) => {
+            (Role::Job(plan), Control::ToLauncher(ToLauncher::Welcome(welcome))) => {
                 self.launchers[launcher as usize].welcome = Some(welcome);
                 self.clock.after(self.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
             }
-            (Role::Revive, Control::Welcome(_)) => self.ask_root(launcher, &Control::Revive),
-            (Role::Revive, Control::Nodes(nodes)) => {
+            (Role::Revive, Control::ToLauncher(ToLauncher::Welcome(_))) => {
+                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::Revive))
+            }
+            (Role::Revive, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
                 if nodes.iter().any(|node| node.presence == Presence::Starting) {
                     self.checks.problem("the answer to Revive contains nodes that are still starting".into());
                 }
                 self.launcher_leaves(launcher, 0);
             }
-            (Role::EndJobs, Control::Welcome(_)) => self.ask_root(launcher, &Control::AskJobs),
-            (Role::EndJobs, Control::JobList(jobs)) => {
+            (Role::EndJobs, Control::ToLauncher(ToLauncher::Welcome(_))) => {
+                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskJobs))
+            }
+            (Role::EndJobs, Control::ToLauncher(ToLauncher::JobList(jobs))) => {
                 for entry in jobs {
                     let job = self.jobs.iter().position(|job| job.id == entry.job && job.plan.is_endless());
                     if let Some(job) = job {
@@ -47,19 +52,26 @@ impl World {
                         let checks = &mut self.jobs[job].checks;
                         checks.interrupted = true;
                         checks.blame(Culprit::Launcher, false);
-                        let kill = Control::KillJob { job: entry.job, signal: None, by: "helper".into() };
+                        let kill = Control::FromLauncher(FromLauncher::KillJob {
+                            job: entry.job,
+                            signal: None,
+                            by: "helper".into(),
+                        });
                         self.ask_root(launcher, &kill);
                     }
                 }
                 // The requests of the launcher are on their way, and it needs no answers.
                 self.launcher_leaves(launcher, 0);
             }
-            (Role::EndSession, Control::Welcome(_)) => self.ask_root(launcher, &Control::AskNodes),
-            (Role::EndSession, Control::Nodes(nodes)) => {
-                self.check_nodes(&nodes);
-                self.ask_root(launcher, &Control::EndSession { kill: true });
+            (Role::EndSession, Control::ToLauncher(ToLauncher::Welcome(_))) => {
+                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes))
             }
-            (Role::EndSession, Control::JobList(_)) | (_, Control::Granted | Control::Note(_)) => {}
+            (Role::EndSession, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
+                self.check_nodes(&nodes);
+                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::EndSession { kill: true }));
+            }
+            (Role::EndSession, Control::ToLauncher(ToLauncher::JobList(_)))
+            | (_, Control::ToLauncher(ToLauncher::Granted) | Control::Note(_)) => {}
             (role, message) => {
                 self.checks.problem(format!("a launcher for {role:?} receives {message:?}"));
             }

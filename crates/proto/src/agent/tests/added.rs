@@ -8,6 +8,7 @@ use wireup_wire::job::NodeSpec;
 use wireup_wire::limits::ADDED_HOSTS_MAX;
 use wireup_wire::peer::Note;
 use wireup_wire::session::Entry;
+use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 const CHILD: LinkId = LinkId(101);
 
@@ -39,7 +40,7 @@ fn job_with(id: u32, agents: impl IntoIterator<Item = u32>, hosts: &[&str]) -> J
 
 fn entries(outputs: &[Output]) -> Vec<Entry> {
     let log = |message| match message {
-        Control::Log(log) => log.entries,
+        Control::SessionDown(SessionDown::Log(log)) => log.entries,
         _ => Vec::new(),
     };
     outputs.sent(CHILD).into_iter().flat_map(log).collect()
@@ -62,8 +63,8 @@ fn link(root: &mut TestAgent, agent: u32, incarnation: u32) -> LinkId {
 /// The ranks of a job have ended: one on each of these agents, and one at the root.
 fn end(root: &mut TestAgent, job: u32, links: &[LinkId]) {
     for link in links {
-        root.receive(*link, job, &Control::Started { ranks: 1, pmix: None });
-        root.receive(*link, job, &Control::Done(peer::Done { ranks: 1, ..peer::Done::default() }));
+        root.receive(*link, job, &Control::JobUp(JobUp::Started { ranks: 1, pmix: None }));
+        root.receive(*link, job, &Control::JobUp(JobUp::Done(peer::Done { ranks: 1, ..peer::Done::default() })));
     }
     root.rank_started(job).rank_ended(job, 0, ExitStatus::Exited(0));
 }
@@ -73,7 +74,10 @@ fn an_added_host_serves_one_job_and_its_number_is_free_again() {
     let (mut root, job) = root();
     root.receive_launch(LAUNCHER, job_with(job, [0], &["moon", "sun"]));
     let outputs = root.outputs();
-    assert_eq!(outputs.sent(LAUNCHER), [Control::Added { agents: vec![AgentId(3), AgentId(4)] }]);
+    assert_eq!(
+        outputs.sent(LAUNCHER),
+        [Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(3), AgentId(4)] })]
+    );
     assert_eq!(entries(&outputs), [Entry::Return(vec![AgentId(3), AgentId(4)])]);
     assert_eq!(called(&outputs), [(3, "moon".to_owned()), (4, "sun".to_owned())]);
     assert!(!outputs.spawns(), "the job waits");
@@ -81,18 +85,26 @@ fn an_added_host_serves_one_job_and_its_number_is_free_again() {
     let outputs = root.outputs();
     assert!(outputs.spawns());
     for at in links {
-        assert!(matches!(&outputs.sent(at)[..], [.., Control::Start { .. }]), "{:?}", outputs.sent(at));
+        assert!(
+            matches!(&outputs.sent(at)[..], [.., Control::SessionDown(SessionDown::Start { .. })]),
+            "{:?}",
+            outputs.sent(at)
+        );
     }
     end(&mut root, job, &links);
     let outputs = root.outputs();
-    assert!(matches!(&outputs.sent(LAUNCHER)[..], [.., Control::Ended(_)]), "{:?}", outputs.sent(LAUNCHER));
+    assert!(
+        matches!(&outputs.sent(LAUNCHER)[..], [.., Control::ToLauncher(ToLauncher::Ended(_))]),
+        "{:?}",
+        outputs.sent(LAUNCHER)
+    );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3), AgentId(4)])]);
     assert!(links.iter().all(|at| outputs.closes(*at)));
     root.link_down(LAUNCHER);
     let next = root.attach(LAUNCHER);
     root.receive_launch(LAUNCHER, job_with(next, [0], &["mars"]));
     let outputs = root.outputs();
-    assert_eq!(outputs.sent(LAUNCHER), [Control::Added { agents: vec![AgentId(3)] }]);
+    assert_eq!(outputs.sent(LAUNCHER), [Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(3)] })]);
     assert_eq!(called(&outputs), [(3, "mars".to_owned())]);
     link(&mut root, 3, 1);
     assert!(!root.outputs().spawns(), "that was the earlier agent");
@@ -132,7 +144,8 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
     );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);
     assert!(
-        matches!(&receive_all(&mut root, 0, &[Control::AskNodes])[..], [Control::Nodes(nodes)] if nodes.len() == 3)
+        matches!(&receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes)])[..], [Control::ToLauncher(ToLauncher::Nodes(nodes))]
+            if nodes.len() == 3)
     );
 }
 
@@ -183,7 +196,7 @@ fn a_host_that_the_session_has_is_not_added_again() {
     let (mut root, job) = root();
     root.receive_launch(LAUNCHER, job_with(job, [0], &["n2"]));
     let outputs = root.outputs();
-    assert_eq!(outputs.sent(LAUNCHER), [Control::Added { agents: vec![AgentId(2)] }]);
+    assert_eq!(outputs.sent(LAUNCHER), [Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(2)] })]);
     assert!(outputs.spawns() && called(&outputs).is_empty() && entries(&outputs).is_empty());
 }
 
@@ -195,7 +208,7 @@ fn hosts_of_a_job_that_is_given_up_are_released() {
         let shell = root.outputs().calls()[0].0;
         match how {
             0 => root.link_down(LAUNCHER),
-            1 => root.receive(LAUNCHER, job, &Control::Kill { grace_ns: 0 }),
+            1 => root.receive(LAUNCHER, job, &Control::JobDown(JobDown::Kill { grace_ns: 0 })),
             _ => {
                 root.attach(LinkId(51));
                 root.receive(LinkId(51), 0, &standing::kill(job, "me"))
@@ -217,8 +230,8 @@ fn a_job_runs_only_on_its_own_hosts() {
     root.receive_launch(other, job_on(second, [3], 1));
     let sent = root.sent(other);
     assert!(matches!(cause(&sent), Some(Cause::Launcher { problem }) if problem.contains("does not have")), "{sent:?}");
-    let lists = receive_all(&mut root, 0, &[Control::AskJobs]);
-    let [Control::JobList(jobs)] = &lists[..] else { panic!("{lists:?}") };
+    let lists = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskJobs)]);
+    let [Control::ToLauncher(ToLauncher::JobList(jobs))] = &lists[..] else { panic!("{lists:?}") };
     assert_eq!((&jobs[0].nodes[..], &jobs[0].added[..]), (&[AgentId(0)][..], &["moon".to_owned()][..]));
 }
 
@@ -242,7 +255,7 @@ fn lost_nodes_return_without_hosts_that_were_added() {
     let added = link(&mut root, 3, 1);
     root.outputs();
     root.link_down(added).tick_at(T + SECOND).outputs();
-    root.receive(LAUNCHER, 0, &Control::Revive);
+    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::Revive));
     assert_eq!(called(&root.outputs()), []);
 }
 
@@ -262,11 +275,11 @@ fn a_run_of_its_own_numbers_each_added_host_once() {
         root.receive_launch(UP, spec);
         let outputs = root.outputs();
         assert_eq!(called(&outputs), [(agent, "moon".to_owned())]);
-        assert_eq!(outputs.sent(UP), [Control::Added { agents: vec![AgentId(agent)] }]);
+        assert_eq!(outputs.sent(UP), [Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(agent)] })]);
         let at = link(&mut root, agent, 0);
         root.outputs();
         end(&mut root, child, &[at]);
-        assert!(root.sent(at).contains(&Control::Shutdown));
+        assert!(root.sent(at).contains(&Control::SessionDown(SessionDown::Shutdown)));
         root.link_down(at).outputs();
     }
 }

@@ -10,6 +10,7 @@ use wireup_wire::peer::{Cause, Note};
 use wireup_wire::pmix::Wanted;
 use wireup_wire::route::{Endpoint, Incarnations, Routed};
 use wireup_wire::session::Log;
+use wireup_wire::talk::{JobDown, JobUp, SessionDown};
 
 /// Agent 3, with a job, linked to its parent.
 fn three() -> TestAgent {
@@ -97,7 +98,7 @@ fn through_tree(outputs: &[Output], to: LinkId) -> Vec<Through> {
 fn notes(agent: &mut TestAgent, now: Instant) -> Vec<(u32, String)> {
     let note = |message: Control| match message {
         Control::Note(Note::Routed { peer, problem, .. }) => Some((peer.0, problem)),
-        Control::Failed(failure) => panic!("{failure:?}"),
+        Control::JobUp(JobUp::Failed(failure)) => panic!("{failure:?}"),
         _ => None,
     };
     agent.tick_at(now).sent(UP).into_iter().filter_map(note).collect()
@@ -246,7 +247,11 @@ fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
     three.receive_frame(UP, routed(5, 3, offer(5), None));
     let link = link_up(&mut three, 5);
     three.receive_frame(link, Frame { kind: Kind::Pair, ..frame(0, 0) }).outputs();
-    for order in [Control::Shutdown, Control::Kill { grace_ns: 0 }, Control::Done(Default::default())] {
+    for order in [
+        Control::SessionDown(SessionDown::Shutdown),
+        Control::JobDown(JobDown::Kill { grace_ns: 0 }),
+        Control::JobUp(JobUp::Done(Default::default())),
+    ] {
         let order = crate::outbox::control_frame(JobId(1), &order);
         three.receive_frame(link, order.clone()).receive_frame(UP, routed(6, 3, None, Some((0, order))));
     }
@@ -325,12 +330,11 @@ fn frames_that_wait_for_an_earlier_one_are_bounded() {
         three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(1, 0) }))));
     }
     let failed = three.handle(Input::Tick).sent(UP).into_iter().find_map(|message| match message {
-        Control::Failed(failure) => Some(failure.cause),
+        Control::JobUp(JobUp::Failed(failure)) => Some(failure.cause),
         _ => None,
     });
-    assert!(
-        matches!(failed, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("while earlier frames are missing"))
-    );
+    assert!(matches!(failed, Some(Cause::NoDirectLink { problem, .. })
+            if problem.contains("while earlier frames are missing")));
 }
 
 #[test]
@@ -383,7 +387,7 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
 /// Why the job failed.
 fn problems(outputs: &[Output]) -> Vec<String> {
     let problem = |message| match message {
-        Control::Failed(Failure { cause: Cause::Pmi { problem }, .. }) => Some(problem),
+        Control::JobUp(JobUp::Failed(Failure { cause: Cause::Pmi { problem }, .. })) => Some(problem),
         _ => None,
     };
     outputs.sent(UP).into_iter().filter_map(problem).collect()
@@ -420,7 +424,10 @@ fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
     let outputs = root.tick_at(T + SECOND).outputs();
     assert!(outputs.contains(&Output::CloseLink { link }));
     let cause = Cause::AgentLost { agent: AgentId(1), problem: "frame of unknown kind 99".into() };
-    let is_it = |message: &Control| matches!(message, Control::Failed(failure) if failure.host == "n1" && failure.cause == cause);
+    let is_it = |message: &Control| {
+        matches!(message, Control::JobUp(JobUp::Failed(failure))
+        if failure.host == "n1" && failure.cause == cause)
+    };
     assert!(outputs.sent(UP).iter().any(is_it));
 }
 
@@ -429,14 +436,14 @@ fn what_arrived_for_a_job_that_never_starts_here_is_forgotten() {
     let mut agent = TestAgent::standing(3);
     agent.receive_frame(UP, routed(5, 3, offer(5), None));
     assert_eq!(agent.holds().direct_jobs, 1);
-    agent.receive(UP, 0, &Control::Log(Log { newest: JobId(1), ..Log::default() }));
+    agent.receive(UP, 0, &Control::SessionDown(SessionDown::Log(Log { newest: JobId(1), ..Log::default() })));
     assert_eq!(agent.holds().direct_jobs, 0);
 }
 
 #[test]
 fn frames_of_ended_jobs_that_have_waited_for_another_are_acknowledged() {
     let mut agent = TestAgent::standing(3);
-    agent.receive(UP, 0, &Control::Log(Log { newest: JobId(2), ..Log::default() })).outputs();
+    agent.receive(UP, 0, &Control::SessionDown(SessionDown::Log(Log { newest: JobId(2), ..Log::default() }))).outputs();
     let large = Frame { payload: vec![0; 5 << 10].into(), ..frame(2, 0) };
     for (number, frame) in [(1, frame(1, 0)), (2, large), (0, frame(1, 0))] {
         agent.receive_frame(UP, routed(5, 3, None, Some((number, frame))));

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::io::{ExitStatus, ShellId};
+use wireup_wire::talk::ToLauncher;
 
 const KILLED: ExitStatus = ExitStatus::Signalled { signal: 9, core_dumped: false };
 
@@ -45,7 +46,10 @@ fn a_job_fails_if_no_agent_can_be_started() {
     }
     let sent = root.sent(UP);
     assert!(matches!(cause(&sent), Some(Cause::AgentsMissing { missing }) if missing.len() == 6), "{sent:?}");
-    assert!(sent.iter().any(|message| matches!(message, Control::Ended(ended) if ended.failure.is_some())));
+    assert!(
+        sent.iter()
+            .any(|message| matches!(message, Control::ToLauncher(ToLauncher::Ended(ended)) if ended.failure.is_some()))
+    );
 }
 
 #[test]

@@ -4,13 +4,14 @@ use super::standing::{LAUNCHER, kill, receive_all, root};
 use super::*;
 use crate::io::ExitStatus;
 use wireup_wire::frame::Class;
+use wireup_wire::talk::{FromLauncher, JobDown, ToLauncher};
 
 const OTHER: LinkId = LinkId(51);
 
 /// The root, with a job of one launcher, and another launcher that has not launched a job.
 fn two() -> (TestAgent, u32, u32) {
     let (mut root, job) = root();
-    receive_all(&mut root, job, &[Control::Launch(small_job(job).into())]);
+    receive_all(&mut root, job, &[Control::FromLauncher(FromLauncher::Launch(small_job(job).into()))]);
     let other = root.attach(OTHER);
     (root, job, other)
 }
@@ -22,20 +23,20 @@ fn reply(root: &mut TestAgent, job: u32, message: &Control) -> (Vec<Control>, Ve
 }
 
 fn is_refused(sent: &[Control], words: &str) -> bool {
-    matches!(sent, [Control::Refused { problem }] if problem.contains(words))
+    matches!(sent, [Control::ToLauncher(ToLauncher::Refused { problem })] if problem.contains(words))
 }
 
 #[test]
 fn a_launcher_launches_its_own_job_once() {
     let (mut root, job, own) = two();
-    let (sent, _) = reply(&mut root, job, &Control::Launch(small_job(job).into()));
+    let (sent, _) = reply(&mut root, job, &Control::FromLauncher(FromLauncher::Launch(small_job(job).into())));
     assert!(is_refused(&sent, "belongs to another launcher"), "{sent:?}");
-    let (sent, _) = reply(&mut root, own + 1, &Control::Launch(small_job(own + 1).into()));
+    let (sent, _) = reply(&mut root, own + 1, &Control::FromLauncher(FromLauncher::Launch(small_job(own + 1).into())));
     assert!(is_refused(&sent, "belongs to another launcher"), "{sent:?}");
     assert_eq!(root.jobs.len(), 1);
-    let (sent, _) = reply(&mut root, own, &Control::Launch(small_job(own).into()));
+    let (sent, _) = reply(&mut root, own, &Control::FromLauncher(FromLauncher::Launch(small_job(own).into())));
     assert!(sent.is_empty() && root.jobs.len() == 2, "{sent:?}");
-    let (sent, outputs) = reply(&mut root, own, &Control::Launch(small_job(own).into()));
+    let (sent, outputs) = reply(&mut root, own, &Control::FromLauncher(FromLauncher::Launch(small_job(own).into())));
     assert!(is_refused(&sent, "launched before"), "{sent:?}");
     assert!(!outputs.spawns(), "{outputs:?}");
 }
@@ -44,10 +45,10 @@ fn a_launcher_launches_its_own_job_once() {
 fn messages_about_the_job_of_another_launcher_are_refused() {
     let (mut root, job, _) = two();
     let about = [
-        Control::Signal { signal: 10 },
-        Control::Kill { grace_ns: 0 },
-        Control::Resize { rows: 1, columns: 1 },
-        Control::StallAsk { collective: None },
+        Control::JobDown(JobDown::Signal { signal: 10 }),
+        Control::JobDown(JobDown::Kill { grace_ns: 0 }),
+        Control::JobDown(JobDown::Resize { rows: 1, columns: 1 }),
+        Control::JobDown(JobDown::StallAsk { collective: None }),
     ];
     for message in about {
         let (sent, outputs) = reply(&mut root, job, &message);
@@ -71,15 +72,16 @@ fn messages_about_the_job_of_another_launcher_are_refused() {
 fn any_launcher_may_end_any_job_by_a_valid_signal() {
     let (mut root, job, _) = two();
     for signal in [0, 65, -1] {
-        let message = Control::KillJob { job: JobId(job), signal: Some(signal), by: "me".into() };
+        let message =
+            Control::FromLauncher(FromLauncher::KillJob { job: JobId(job), signal: Some(signal), by: "me".into() });
         let (sent, outputs) = reply(&mut root, 0, &message);
         assert!(is_refused(&sent, "no signal") && outputs.len() == 1, "{outputs:?}");
     }
     let (sent, _) = reply(&mut root, 0, &kill(job + 7, "me"));
     assert!(is_refused(&sent, "there is no job"), "{sent:?}");
-    let message = Control::KillJob { job: JobId(job), signal: Some(64), by: "me".into() };
+    let message = Control::FromLauncher(FromLauncher::KillJob { job: JobId(job), signal: Some(64), by: "me".into() });
     let (sent, outputs) = reply(&mut root, 0, &message);
-    assert_eq!(sent, [Control::Granted]);
+    assert_eq!(sent, [Control::ToLauncher(ToLauncher::Granted)]);
     assert!(outputs.iter().any(|output| matches!(output, Output::Signal { signal: 64, .. })), "{outputs:?}");
 }
 
@@ -88,7 +90,7 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     let (mut root, job, _) = two();
     let links_of = |root: &Agent, job| root.launchers.links_of(JobId(job));
     assert_eq!(links_of(&root, job), [LAUNCHER]);
-    root.receive(OTHER, 0, &Control::Revive);
+    root.receive(OTHER, 0, &Control::FromLauncher(FromLauncher::Revive));
     assert_eq!(links_of(&root, 0), [OTHER]);
     root.link_down(OTHER);
     assert_eq!(links_of(&root, 0), []);

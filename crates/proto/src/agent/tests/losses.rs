@@ -4,13 +4,14 @@ use super::standing::{LAUNCHER, kill};
 use super::*;
 use wireup_wire::peer::Rejoin;
 use wireup_wire::session::Entry;
+use wireup_wire::talk::{FromLauncher, SessionDown, SessionUp};
 
 /// A root whose agents are all linked.
 fn root() -> TestAgent {
     let mut root = TestAgent::standing(0);
     for (child, below) in [(1, [1, 3, 4]), (2, [2, 5, 6])] {
         let link = root.link_child(child);
-        root.receive(link, 0, &Control::Here(below.map(|agent| (AgentId(agent), 0)).to_vec()));
+        root.receive(link, 0, &Control::SessionUp(SessionUp::Here(below.map(|agent| (AgentId(agent), 0)).to_vec())));
     }
     root.outputs();
     root
@@ -26,9 +27,13 @@ fn a_job_with_a_lost_agent_does_not_begin() {
     for (nodes, begins) in [([1, 3], false), ([1, 4], true)] {
         let mut agent = TestAgent::standing(1);
         let log = Log { at: 0, entries: vec![Entry::Lost(vec![AgentId(3)])], ..Log::default() };
-        agent.receive(UP, 0, &Control::Log(log)).outputs();
+        agent.receive(UP, 0, &Control::SessionDown(SessionDown::Log(log))).outputs();
         let spec = job_on(5, nodes, 1);
-        agent.receive(UP, 5, &Control::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] });
+        agent.receive(
+            UP,
+            5,
+            &Control::SessionDown(SessionDown::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] }),
+        );
         assert_eq!((agent.jobs.len(), agent.outputs().spawns()), (usize::from(begins), begins), "{nodes:?}");
     }
 }
@@ -45,7 +50,11 @@ fn agents_below_a_lost_one_are_sent_running_jobs_again() {
         lose(&mut root, 1);
         let peer = Peer::Rejoin { agent: AgentId(3), rejoin: Rejoin { incarnation: 0, at: 0 } };
         let (link, outputs) = (LinkId(203), root.link_up(LinkId(203), peer).outputs());
-        let starts = outputs.sent(link).iter().filter(|message| matches!(message, Control::Start { .. })).count();
+        let starts = outputs
+            .sent(link)
+            .iter()
+            .filter(|message| matches!(message, Control::SessionDown(SessionDown::Start { .. })))
+            .count();
         assert_eq!((starts, outputs.closes(link)), (usize::from(!ends), false), "{outputs:?}");
     }
 }
@@ -56,10 +65,13 @@ fn an_earlier_incarnation_that_links_late_is_dismissed() {
     let mut root = root();
     lose(&mut root, 1);
     root.attach(LAUNCHER);
-    root.receive(LAUNCHER, 0, &Control::Revive).outputs();
+    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::Revive)).outputs();
     let mut dials = |link, incarnation| {
         let outputs = root.link_up(LinkId(link), Peer::Child { agent: AgentId(1), incarnation }).outputs();
-        (outputs.sent(LinkId(link)).contains(&Control::Log(Log::unfit())), outputs.closes(LinkId(link)))
+        (
+            outputs.sent(LinkId(link)).contains(&Control::SessionDown(SessionDown::Log(Log::unfit()))),
+            outputs.closes(LinkId(link)),
+        )
     };
     assert_eq!([dials(300, 0), dials(301, 2), dials(302, 2)], [(true, true), (false, false), (true, true)]);
 }

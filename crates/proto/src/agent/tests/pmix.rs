@@ -8,6 +8,7 @@ use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
 use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::rank_address;
+use wireup_wire::talk::JobDown;
 
 const JOB: JobId = JobId(1);
 
@@ -331,5 +332,5 @@ fn job_control_signals_and_ends_ranks() {
     assert_eq!(messages, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
     server_sends(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });
     assert!(matches!(failure(&mut agent), Some(Cause::Aborted { code: 1, .. })));
-    agent.receive(UP, 1, &Control::Kill { grace_ns: 0 });
+    agent.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
 }

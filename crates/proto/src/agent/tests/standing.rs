@@ -7,6 +7,7 @@ use wireup_wire::limits::{
     KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STALL_PAUSE_NS, STDIN_WINDOW_BYTES,
 };
 use wireup_wire::session::Presence;
+use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, SessionUp, ToLauncher};
 
 pub(super) const LAUNCHER: LinkId = LinkId(50);
 
@@ -25,20 +26,21 @@ pub(super) fn receive_all(root: &mut TestAgent, job: u32, messages: &[Control]) 
 }
 
 pub(super) fn kill(job: u32, by: &str) -> Control {
-    Control::KillJob { job: JobId(job), signal: None, by: by.into() }
+    Control::FromLauncher(FromLauncher::KillJob { job: JobId(job), signal: None, by: by.into() })
 }
 
 #[test]
 fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
     let (mut root, job) = root();
-    receive_all(&mut root, job, &[Control::Launch(small_job(job).into())]);
+    receive_all(&mut root, job, &[Control::FromLauncher(FromLauncher::Launch(small_job(job).into()))]);
     let mut written = 0;
     for chunk in 0..9 {
         let payload = Bytes::from(vec![0; STDIN_WINDOW_BYTES / 8]);
         let frame = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
         let sent = root.receive_frame(LAUNCHER, frame).outputs();
         written += sent.iter().filter(|output| matches!(output, Output::Write { .. })).count();
-        let fails = matches!(cause(&sent.sent(LAUNCHER)), Some(Cause::Launcher { problem }) if problem.contains("standard input"));
+        let fails = matches!(cause(&sent.sent(LAUNCHER)), Some(Cause::Launcher { problem })
+            if problem.contains("standard input"));
         assert_eq!(fails, chunk == 8, "{chunk}");
     }
     assert_eq!(written, 8);
@@ -47,35 +49,46 @@ fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
 #[test]
 fn requests_that_arrive_together_are_answered_once() {
     let (mut root, _) = root();
-    let questions: Vec<Control> = (0..500).flat_map(|_| [Control::AskNodes, Control::AskJobs]).collect();
-    assert!(matches!(&receive_all(&mut root, 0, &questions)[..], [Control::Nodes(_), Control::JobList(_)]));
-    assert!(matches!(&receive_all(&mut root, 0, &questions[..1])[..], [Control::Nodes(_)]));
+    let questions: Vec<Control> = (0..500)
+        .flat_map(|_| [Control::FromLauncher(FromLauncher::AskNodes), Control::FromLauncher(FromLauncher::AskJobs)])
+        .collect();
+    assert!(matches!(
+        &receive_all(&mut root, 0, &questions)[..],
+        [Control::ToLauncher(ToLauncher::Nodes(_)), Control::ToLauncher(ToLauncher::JobList(_))]
+    ));
+    assert!(matches!(&receive_all(&mut root, 0, &questions[..1])[..], [Control::ToLauncher(ToLauncher::Nodes(_))]));
     // All nodes are known, so the request is answered immediately.
-    root.receive(LAUNCHER, 0, &Control::AskNodes);
+    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes));
     for agent in [1, 2] {
         let link = root.link_child(agent);
-        let here = Control::Here((0..7).map(|agent| (AgentId(agent), 0)).collect());
+        let here = Control::SessionUp(SessionUp::Here((0..7).map(|agent| (AgentId(agent), 0)).collect()));
         root.receive(link, 0, &here);
     }
     root.outputs();
-    assert!(matches!(&receive_all(&mut root, 0, &vec![Control::Revive; 500])[..], [Control::Nodes(_)]));
+    assert!(matches!(
+        &receive_all(&mut root, 0, &vec![Control::FromLauncher(FromLauncher::Revive); 500])[..],
+        [Control::ToLauncher(ToLauncher::Nodes(_))]
+    ));
 }
 
 /// Each request is sent to all agents of the job, and each of them answers.
 #[test]
 fn stall_requests_of_launchers_are_rate_limited() {
     let (mut root, id) = root();
-    let reports = |sent: &[Control]| sent.iter().filter(|message| matches!(message, Control::Stall(_))).count();
-    let ask = |collective| Control::StallAsk { collective };
-    receive_all(&mut root, id, &[Control::Launch(small_job(id).into())]);
+    let reports =
+        |sent: &[Control]| sent.iter().filter(|message| matches!(message, Control::JobUp(JobUp::Stall(_)))).count();
+    let ask = |collective| Control::JobDown(JobDown::StallAsk { collective });
+    receive_all(&mut root, id, &[Control::FromLauncher(FromLauncher::Launch(small_job(id).into()))]);
     assert_eq!(reports(&receive_all(&mut root, id, &vec![ask(None); 500])), 1);
     assert_eq!(reports(&receive_all(&mut root, id, &[ask(Some(Collective::Ring)), ask(None)])), 0);
     // Requests made meanwhile are combined into one.
     let due = root.deadline().expect("a request is pending");
     assert!(due <= T + STALL_PAUSE_NS);
     let sent = root.tick_at(due).sent(LAUNCHER);
-    let asked =
-        |message: &Control| matches!(message, Control::Stall(report) if report.collective == Some(Collective::Ring));
+    let asked = |message: &Control| {
+        matches!(message, Control::JobUp(JobUp::Stall(report))
+        if report.collective == Some(Collective::Ring))
+    };
     assert!(reports(&sent) == 1 && sent.iter().any(asked), "{sent:?}");
     assert_eq!(reports(&root.tick_at(due + 10 * STALL_PAUSE_NS).sent(LAUNCHER)), 0);
 }
@@ -84,7 +97,7 @@ fn stall_requests_of_launchers_are_rate_limited() {
 #[test]
 fn the_loss_of_the_keeper_is_reported_after_a_delay() {
     let (mut root, id) = root();
-    receive_all(&mut root, id, &[Control::Launch(small_job(id).into())]);
+    receive_all(&mut root, id, &[Control::FromLauncher(FromLauncher::Launch(small_job(id).into()))]);
     assert_eq!(cause(&root.handle(Input::KeeperLost { job: JobId(id), problem: None }).sent(LAUNCHER)), None);
     assert_eq!(cause(&root.tick_when_due().sent(LAUNCHER)), Some(&Cause::KeeperLost { problem: None }));
 }
@@ -95,9 +108,9 @@ fn texts_of_launchers_are_truncated() {
     let mut spec = small_job(job);
     spec.nspace = "é".repeat(LISTED_NAME_LEN_MAX);
     spec.apps[0].argv[0] = vec![0xff; 2 * LISTED_NAME_LEN_MAX];
-    receive_all(&mut root, job, &[Control::Launch(spec.into())]);
-    let sent = receive_all(&mut root, 0, &[Control::AskJobs]);
-    let [Control::JobList(jobs)] = &sent[..] else { panic!("{sent:?}") };
+    receive_all(&mut root, job, &[Control::FromLauncher(FromLauncher::Launch(spec.into()))]);
+    let sent = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskJobs)]);
+    let [Control::ToLauncher(ToLauncher::JobList(jobs))] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(jobs[0].nspace, "é".repeat(LISTED_NAME_LEN_MAX / 2));
     let length = jobs[0].program.len();
     assert!(length <= LISTED_NAME_LEN_MAX && length > LISTED_NAME_LEN_MAX - 4, "{length}");
@@ -112,7 +125,7 @@ fn a_launch_that_is_too_long_is_refused() {
     let (mut root, job) = root();
     let mut spec = small_job(job);
     spec.env = vec![vec![b'x'; LAUNCHER_PAYLOAD_MAX]];
-    let frame = control_frame(JobId(job), &Control::Launch(spec.into()));
+    let frame = control_frame(JobId(job), &Control::FromLauncher(FromLauncher::Launch(spec.into())));
     assert_eq!(FrameReader::new().next(&mut Bytes::copy_from_slice(&frame.header())), Ok(None));
     let header = Bytes::copy_from_slice(&frame.header());
     let outputs = root.handle(Input::LinkBytes { link: LAUNCHER, bytes: header }).outputs();
@@ -126,20 +139,31 @@ fn a_job_that_names_a_node_twice_is_refused() {
     let (mut root, job) = root();
     let mut spec = small_job(job);
     spec.nodes.push(spec.nodes[0].clone());
-    let sent = receive_all(&mut root, job, &[Control::Launch(spec.into())]);
+    let sent = receive_all(&mut root, job, &[Control::FromLauncher(FromLauncher::Launch(spec.into()))]);
     assert!(matches!(cause(&sent), Some(Cause::Launcher { problem }) if problem.contains("twice")), "{sent:?}");
 }
 
 #[test]
 fn a_session_that_is_ending_starts_no_agent_again() {
     let (mut root, job) = root();
-    receive_all(&mut root, job, &[Control::Launch(small_job(job).into())]);
+    receive_all(&mut root, job, &[Control::FromLauncher(FromLauncher::Launch(small_job(job).into()))]);
     let link = root.link_child(1);
     root.link_down(link).tick_at(T + SECOND).outputs();
-    let sent = receive_all(&mut root, 0, &[Control::EndSession { kill: true }, Control::Revive, Control::AskNodes]);
-    assert!(sent.iter().any(|message| matches!(message, Control::Refused { .. })), "{sent:?}");
+    let sent = receive_all(
+        &mut root,
+        0,
+        &[
+            Control::FromLauncher(FromLauncher::EndSession { kill: true }),
+            Control::FromLauncher(FromLauncher::Revive),
+            Control::FromLauncher(FromLauncher::AskNodes),
+        ],
+    );
+    assert!(sent.iter().any(|message| matches!(message, Control::ToLauncher(ToLauncher::Refused { .. }))), "{sent:?}");
     let is_lost = |nodes: &[wireup_wire::session::NodeState]| matches!(nodes[1].presence, Presence::Lost { .. });
-    assert!(sent.iter().any(|message| matches!(message, Control::Nodes(nodes) if is_lost(nodes))), "{sent:?}");
+    assert!(
+        sent.iter().any(|message| matches!(message, Control::ToLauncher(ToLauncher::Nodes(nodes)) if is_lost(nodes))),
+        "{sent:?}"
+    );
 }
 
 /// The check for jobs and the decision are one step.
@@ -147,18 +171,26 @@ fn a_session_that_is_ending_starts_no_agent_again() {
 fn a_session_ends_without_jobs_or_with_all_of_them() {
     let (mut root, job) = root();
     let other = LinkId(51);
-    let launch = |job| Control::Launch(small_job(job).into());
-    let [gentle, by_force] = [false, true].map(|kill| Control::EndSession { kill });
+    let launch = |job| Control::FromLauncher(FromLauncher::Launch(small_job(job).into()));
+    let [gentle, by_force] = [false, true].map(|kill| Control::FromLauncher(FromLauncher::EndSession { kill }));
     let sent = receive_all(&mut root, job, &[launch(job), gentle.clone()]);
-    let is_there = |message: &Control| matches!(message, Control::JobList(jobs) if jobs.len() == 1);
+    let is_there =
+        |message: &Control| matches!(message, Control::ToLauncher(ToLauncher::JobList(jobs)) if jobs.len() == 1);
     assert!(sent.iter().any(is_there), "{sent:?}");
-    assert!(matches!(sent.last(), Some(Control::Refused { .. })) && !sent.contains(&Control::Granted), "{sent:?}");
+    assert!(
+        matches!(sent.last(), Some(Control::ToLauncher(ToLauncher::Refused { .. })))
+            && !sent.contains(&Control::ToLauncher(ToLauncher::Granted)),
+        "{sent:?}"
+    );
     // The session continues and accepts other launchers until it is ended by force.
     let second = root.attach(other);
     assert_eq!(cause(&root.receive(other, second, &launch(second)).sent(other)), None);
     let sent = receive_all(&mut root, job, &[by_force, gentle]);
-    let granted = sent.iter().filter(|message| **message == Control::Granted).count();
-    assert!(matches!(&sent[0], Control::JobList(jobs) if jobs.len() == 2) && granted == 2, "{sent:?}");
+    let granted = sent.iter().filter(|message| **message == Control::ToLauncher(ToLauncher::Granted)).count();
+    assert!(
+        matches!(&sent[0], Control::ToLauncher(ToLauncher::JobList(jobs)) if jobs.len() == 2) && granted == 2,
+        "{sent:?}"
+    );
     let third = root.attach(LinkId(52));
     let sent = root.receive(LinkId(52), third, &launch(third)).sent(LinkId(52));
     assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");
@@ -167,9 +199,19 @@ fn a_session_ends_without_jobs_or_with_all_of_them() {
 #[test]
 fn a_job_launched_after_the_end_of_the_session_is_refused() {
     let (mut root, job) = self::root();
-    let sent =
-        receive_all(&mut root, job, &[Control::EndSession { kill: false }, Control::Launch(small_job(job).into())]);
-    assert!(matches!(&sent[..2], [Control::JobList(jobs), Control::Granted] if jobs.is_empty()), "{sent:?}");
+    let sent = receive_all(
+        &mut root,
+        job,
+        &[
+            Control::FromLauncher(FromLauncher::EndSession { kill: false }),
+            Control::FromLauncher(FromLauncher::Launch(small_job(job).into())),
+        ],
+    );
+    assert!(
+        matches!(&sent[..2], [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Granted)]
+            if jobs.is_empty()),
+        "{sent:?}"
+    );
     assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");
 }
 
@@ -183,12 +225,18 @@ fn an_agent_that_must_end_leaves_when_its_jobs_have_ended() {
     let mut busy = TestAgent::standing(1);
     let mut spec = small_job(5);
     spec.nodes[0].agent = AgentId(1);
-    busy.receive(UP, 5, &Control::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] }).outputs();
+    busy.receive(
+        UP,
+        5,
+        &Control::SessionDown(SessionDown::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] }),
+    )
+    .outputs();
     let sent = busy.handle(request).outputs();
-    let is_reported =
-        |message: &Control| matches!(message, Control::Failed(Failure { cause: Cause::ToldToEnd { .. }, .. }));
+    let is_reported = |message: &Control| {
+        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::ToldToEnd { .. }, .. })))
+    };
     assert!(sent.sent(UP).iter().any(is_reported) && !sent.contains(&Output::Exit), "{sent:?}");
-    busy.receive(UP, 5, &Control::Over { agents: vec![AgentId(1)] }).tick_at(T + 10 * SECOND);
+    busy.receive(UP, 5, &Control::JobDown(JobDown::Over { agents: vec![AgentId(1)] })).tick_at(T + 10 * SECOND);
     assert!(busy.outputs().contains(&Output::Exit));
 }
 

@@ -6,6 +6,7 @@ use wireup_wire::frame::Class;
 use wireup_wire::job::{PmiFlavour, StdinTarget};
 use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
+use wireup_wire::talk::{JobDown, JobUp, SessionDown, SessionUp};
 
 /// The root with a job, its child 1 linked and its child 2 starting; also returns the calls.
 fn root() -> (TestAgent, LinkId, Vec<(ShellId, u32)>) {
@@ -19,13 +20,13 @@ fn root() -> (TestAgent, LinkId, Vec<(ShellId, u32)>) {
 
 fn start_for(agent: u32) -> Control {
     let parent = vec!["10.0.0.1:5".into()];
-    Control::StartFor {
+    Control::SessionUp(SessionUp::StartFor {
         agent: AgentId(agent),
         jobs: vec![JobId(1)],
         parent,
         problem: "".into(),
         snapshot: Default::default(),
-    }
+    })
 }
 
 #[test]
@@ -41,7 +42,8 @@ fn a_child_may_request_each_agent_of_its_subtree_once() {
     root.now = T + 61 * SECOND;
     let outputs = root.receive(link, 0, &start_for(3)).outputs();
     assert!(outputs.calls().is_empty());
-    assert!(matches!(&outputs.sent(link)[..], [Control::NotStarted(missing)] if missing.agent == AgentId(3)));
+    assert!(matches!(&outputs.sent(link)[..], [Control::SessionDown(SessionDown::NotStarted(missing))]
+            if missing.agent == AgentId(3)));
 }
 
 #[test]
@@ -51,7 +53,7 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
         Note::StartedFor { agent: AgentId(2), parent: AgentId(1), starter: AgentId(1), problem: Default::default() };
     root.receive(link, 0, &Control::Note(lie));
     let missing = |agent| MissingAgent { agent: AgentId(agent), problem: "gone".into() };
-    root.receive(link, 1, &Control::Missing(vec![missing(2), missing(5), missing(900)]));
+    root.receive(link, 1, &Control::JobUp(JobUp::Missing(vec![missing(2), missing(5), missing(900)])));
     // Agent 2 has still been called, and its loss still counts.
     let status = ExitStatus::Exited(255);
     let failed = Input::ShellExited { shell: called[1].0, status, stderr: "No route to host".into() };
@@ -62,9 +64,9 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     for shell in probes.collect::<Vec<_>>() {
         root.handle(Input::ShellExited { shell, status: ExitStatus::Exited(0), stderr: String::new() });
     }
-    let sent = root.receive(link, 1, &Control::Started { ranks: 3, pmix: None }).rank_started(1).sent(UP);
+    let sent = root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).rank_started(1).sent(UP);
     let failure = sent.iter().find_map(|message| match message {
-        Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing.clone()),
+        Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing.clone()),
         _ => None,
     });
     let named: Vec<u32> = failure.unwrap_or_default().iter().map(|missing| missing.agent.0).collect();
@@ -104,20 +106,24 @@ fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
         middle.handle(Input::ShellExited { shell, status: ExitStatus::Exited(255), stderr });
     }
     let asked = middle.sent(UP);
-    assert!(asked.iter().all(|message| matches!(message, Control::StartFor { .. })) && asked.len() == 2, "{asked:?}");
+    assert!(
+        asked.iter().all(|message| matches!(message, Control::SessionUp(SessionUp::StartFor { .. })))
+            && asked.len() == 2,
+        "{asked:?}"
+    );
     let link = middle.link_child(3);
     middle.outputs();
     for agent in [3, 6, 0, 1, 99] {
         let missing = MissingAgent { agent: AgentId(agent), problem: Default::default() };
-        middle.receive(UP, 0, &Control::NotStarted(missing));
+        middle.receive(UP, 0, &Control::SessionDown(SessionDown::NotStarted(missing)));
     }
     let sent = middle.outputs();
     assert!(sent.sent(UP).is_empty(), "{sent:?}");
     assert!(!sent.contains(&Output::CloseLink { link }));
     // Agent 4 is reported as missing, and is rejected if it connects later.
     let missing = MissingAgent { agent: AgentId(4), problem: "No route".into() };
-    middle.receive(UP, 0, &Control::NotStarted(missing));
-    assert!(matches!(&middle.sent(UP)[..], [Control::Missing(named)] if named[0].agent == AgentId(4)));
+    middle.receive(UP, 0, &Control::SessionDown(SessionDown::NotStarted(missing)));
+    assert!(matches!(&middle.sent(UP)[..], [Control::JobUp(JobUp::Missing(named))] if named[0].agent == AgentId(4)));
     let late = middle.link_child(4);
     assert!(middle.outputs().closes(late));
 }
@@ -130,9 +136,9 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     root.now = later;
     root.link_down(second).outputs();
     root.receive_launch(UP, job(2)).rank_started(2);
-    let sent = root.receive(first, 2, &Control::Started { ranks: 3, pmix: None }).sent(UP);
+    let sent = root.receive(first, 2, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).sent(UP);
     let names = |message: &Control| {
-        matches!(message, Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })
+        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }))
             if missing.len() == 1 && missing[0].agent == AgentId(2))
     };
     assert!(sent.iter().any(names), "{sent:?}");
@@ -150,14 +156,14 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
 #[test]
 fn a_child_that_links_after_the_end_of_its_job_is_closed_and_the_root_can_exit() {
     let (mut root, link, _) = root();
-    root.receive(UP, 1, &Control::Kill { grace_ns: 0 });
+    root.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
     let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
     let exited = Input::ChildExited { job: JobId(1), local: Default::default(), status };
     let outputs = root.rank_started(1).handle(exited).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::StopShell { .. })), "{outputs:?}");
     let late = root.link_child(2);
     assert!(root.outputs().closes(late));
-    root.receive(UP, 0, &Control::Shutdown).link_down(link);
+    root.receive(UP, 0, &Control::SessionDown(SessionDown::Shutdown)).link_down(link);
     for _ in 0..10 {
         let Some(deadline) = root.deadline() else { break };
         root.tick_at(deadline);
@@ -171,11 +177,17 @@ fn a_shorter_start_time_of_the_parent_is_passed_on() {
     middle.launch(job(1));
     let third = middle.link_child(3);
     middle.outputs();
-    middle.receive(UP, 0, &Control::TimeLeft { left_ns: 10 * SECOND });
-    assert_eq!(middle.sent(third), [Control::TimeLeft { left_ns: 10 * SECOND }]);
+    middle.receive(UP, 0, &Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 * SECOND }));
+    assert_eq!(middle.sent(third), [Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 * SECOND })]);
     // A longer time than its own changes nothing.
-    let sent = middle.receive(UP, 0, &Control::TimeLeft { left_ns: 50 * SECOND }).tick_at(T + 10 * SECOND).sent(UP);
-    assert!(sent.iter().any(|message| matches!(message, Control::Missing(named) if named[0].agent == AgentId(4))));
+    let sent = middle
+        .receive(UP, 0, &Control::SessionDown(SessionDown::TimeLeft { left_ns: 50 * SECOND }))
+        .tick_at(T + 10 * SECOND)
+        .sent(UP);
+    assert!(
+        sent.iter()
+            .any(|message| matches!(message, Control::JobUp(JobUp::Missing(named)) if named[0].agent == AgentId(4)))
+    );
 }
 
 fn holds(outputs: &[Output], agent: u32) -> Option<bool> {
@@ -213,14 +225,17 @@ fn no_rank_starts_before_all_agents_are_there() {
     let mut root = TestAgent::new(0, together());
     let calls = root.receive_launch(UP, job(1)).outputs().calls();
     let links = [1, 2].map(|child| root.link_child(child));
-    assert!(!root.receive(links[0], 1, &Control::Ready).outputs().spawns());
-    let outputs = root.receive(links[1], 1, &Control::Ready).outputs();
-    assert!(outputs.spawns() && links.iter().all(|link| outputs.sent(*link).contains(&Control::StartRanks)));
+    assert!(!root.receive(links[0], 1, &Control::JobUp(JobUp::Ready)).outputs().spawns());
+    let outputs = root.receive(links[1], 1, &Control::JobUp(JobUp::Ready)).outputs();
+    assert!(
+        outputs.spawns()
+            && links.iter().all(|link| outputs.sent(*link).contains(&Control::JobDown(JobDown::StartRanks)))
+    );
 
     let mut root = TestAgent::new(0, together());
     root.receive_launch(UP, job(1)).outputs();
     let link = root.link_child(1);
-    root.receive(link, 1, &Control::Ready);
+    root.receive(link, 1, &Control::JobUp(JobUp::Ready));
     let probes = root.shell_ended(calls[1].0, 255, "No route to host").outputs();
     for probe in probes.iter().filter_map(|output| match output {
         Output::StartAgent { shell, bootstrap: None, .. } => Some(*shell),
@@ -235,15 +250,15 @@ fn no_rank_starts_before_all_agents_are_there() {
     let mut leaf = TestAgent::start(5, together(), T);
     assert!(!leaf.launch(job(1)).outputs().spawns());
     let outputs = leaf.link_up(UP, Peer::Parent).outputs();
-    assert!(!outputs.spawns() && outputs.sent(UP).contains(&Control::Ready), "{outputs:?}");
-    assert!(leaf.receive(UP, 1, &Control::StartRanks).outputs().spawns());
+    assert!(!outputs.spawns() && outputs.sent(UP).contains(&Control::JobUp(JobUp::Ready)), "{outputs:?}");
+    assert!(leaf.receive(UP, 1, &Control::JobDown(JobDown::StartRanks)).outputs().spawns());
 }
 
 #[test]
 fn a_signal_that_ends_ranks_ends_a_job_that_waits_for_agents() {
     let mut root = TestAgent::new(0, SessionSpec { start_together: true, ..session(7) });
     root.receive_launch(UP, job(1)).outputs();
-    let outputs = root.receive(UP, 1, &Control::Signal { signal: 2 }).outputs();
+    let outputs = root.receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 2 })).outputs();
     assert!(matches!(cause(&outputs.sent(UP)), Some(Cause::Interrupted { signal: 2 })), "{outputs:?}");
     assert!(!outputs.spawns());
 }
@@ -257,7 +272,8 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     served.options.stdin = StdinTarget::All;
     middle.receive_launch(UP, served);
     let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
-    let early = middle.receive_frame(UP, input).receive(UP, 1, &Control::Signal { signal: 10 }).outputs();
+    let early =
+        middle.receive_frame(UP, input).receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 10 })).outputs();
     let is_for_ranks =
         |output: &Output| matches!(output, Output::Spawn(_) | Output::Write { .. } | Output::Signal { .. });
     assert!(!early.iter().any(is_for_ranks), "{early:?}");
@@ -277,7 +293,7 @@ fn a_profiled_job_requests_the_clock_if_the_link_is_up() {
     let mut profiled = job(1);
     profiled.options.profile = true;
     let asked = middle.receive_launch(UP, profiled).sent(UP);
-    assert!(asked.iter().any(|message| matches!(message, Control::ClockAsk { .. })), "{asked:?}");
+    assert!(asked.iter().any(|message| matches!(message, Control::SessionUp(SessionUp::ClockAsk { .. }))), "{asked:?}");
 }
 
 #[test]

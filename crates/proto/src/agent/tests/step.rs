@@ -5,6 +5,7 @@ use crate::NEEDED;
 use crate::io::{How, ShellId};
 use wireup_wire::peer::{Note, ProblemKind};
 use wireup_wire::session::Entry;
+use wireup_wire::talk::{FromLauncher, JobUp, SessionDown};
 
 fn by_step_agent(me: u32) -> TestAgent {
     TestAgent::new(me, by_step(session(7)))
@@ -43,7 +44,7 @@ fn tasks_start(root: &mut TestAgent, shell: ShellId, agents: impl IntoIterator<I
 /// The missing agents and the reasons, once the root has reported them.
 fn missing(sent: &[Output]) -> Vec<(u32, String)> {
     let failed = sent.sent(UP).into_iter().find_map(|message| match message {
-        Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
+        Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing),
         _ => None,
     });
     failed.unwrap_or_default().into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect()
@@ -83,11 +84,11 @@ fn the_problem_of_a_task_is_sent_to_the_parent_of_its_agent() {
     task(&mut root, shell, 3, Some("no room"));
     let sent = root.outputs();
     let problem = MissingAgent { agent: AgentId(3), problem: "no room".into() };
-    assert_eq!(sent.sent(link), [Control::NotStarted(problem.clone())]);
+    assert_eq!(sent.sent(link), [Control::SessionDown(SessionDown::NotStarted(problem.clone()))]);
     let mut parent = by_step_agent(1);
     parent.launch(job(1)).outputs();
-    parent.receive(UP, 0, &Control::NotStarted(problem.clone()));
-    assert_eq!(parent.sent(UP), [Control::Missing(vec![problem])]);
+    parent.receive(UP, 0, &Control::SessionDown(SessionDown::NotStarted(problem.clone())));
+    assert_eq!(parent.sent(UP), [Control::JobUp(JobUp::Missing(vec![problem]))]);
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn where_the_program_is_not_to_be_sent_a_step_says_that_it_is_not_installed() {
     let kinds: Vec<ProblemKind> = sent
         .into_iter()
         .filter_map(|message| match message {
-            Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
+            Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing),
             _ => None,
         })
         .flatten()
@@ -169,7 +170,7 @@ fn output_of_an_earlier_step_is_ignored() {
     root.link_down(link).tick_at(T + SECOND).outputs();
     let launcher = LinkId(50);
     root.attach(launcher);
-    let new = steps(&root.receive(launcher, 0, &Control::Revive).outputs());
+    let new = steps(&root.receive(launcher, 0, &Control::FromLauncher(FromLauncher::Revive)).outputs());
     assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
     task(&mut root, old, 1, Some("Killed"));
     root.shell_ended(old, 1, "srun: error: n1: task 1: Killed");
@@ -189,10 +190,12 @@ fn in_a_standing_session_the_root_logs_the_loss_of_a_task() {
     root.outputs();
     task(&mut root, shell, 3, Some("no room"));
     let sent = root.shell_ended(shell, 1, "").sent(link);
-    let is_lost =
-        |message: &Control| matches!(message, Control::Log(log) if log.entries == [Entry::Lost(vec![AgentId(3)])]);
+    let is_lost = |message: &Control| {
+        matches!(message, Control::SessionDown(SessionDown::Log(log))
+        if log.entries == [Entry::Lost(vec![AgentId(3)])])
+    };
     assert!(sent.iter().any(is_lost), "{sent:?}");
-    assert!(!sent.iter().any(|message| matches!(message, Control::NotStarted(_))));
+    assert!(!sent.iter().any(|message| matches!(message, Control::SessionDown(SessionDown::NotStarted(_)))));
 }
 
 #[test]
@@ -212,7 +215,7 @@ fn only_agents_that_a_step_names_are_missing() {
 fn rest_has_started(root: &mut TestAgent) {
     root.rank_started(1);
     let link = root.link_child(2);
-    root.receive(link, 1, &Control::Started { ranks: 3, pmix: None }).outputs();
+    root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).outputs();
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn agents_named_by_a_step_are_reported_before_links_that_it_breaks() {
     root.outputs();
     let cause = Cause::AgentLost { agent: AgentId(4), problem: "closed".into() };
     let failure = Failure { node: wireup_wire::ids::NodeId(4), host: "n4".into(), rank: None, pid: None, cause };
-    root.receive(link, 1, &Control::Failed(failure));
+    root.receive(link, 1, &Control::JobUp(JobUp::Failed(failure)));
     assert_eq!(missing(&root.outputs()), [(3, "Communication connection failure".to_owned())]);
 }
 
@@ -257,7 +260,7 @@ fn an_agent_that_has_started_is_not_missing_because_of_its_parent() {
     task(&mut root, shell, 2, Some("no room"));
     task(&mut root, shell, 5, Some("cannot connect to the parent agent: its address did not arrive in time"));
     root.outputs();
-    root.receive(link, 1, &Control::Started { ranks: 3, pmix: None });
+    root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None }));
     assert_eq!(missing(&root.outputs()), [(2, "no room".to_owned())]);
 }
 
@@ -286,7 +289,10 @@ fn after_a_cancelled_step_each_lost_agent_is_reported_as_cancelled() {
     root.now = T + SECOND / 10;
     let sent = root.shell_ended(shell, 137, words).sent(UP);
     let wanted = "closed; STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10";
-    let is = |message: &Control| matches!(message, Control::Failed(Failure { cause: Cause::AgentLost { problem, .. }, .. }) if problem == wanted);
+    let is = |message: &Control| {
+        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentLost { problem, .. }, .. }))
+        if problem == wanted)
+    };
     assert!(sent.iter().any(is), "{sent:?}");
 }
 
@@ -310,7 +316,8 @@ fn agents_that_are_too_late_are_named_with_silent_agents_below_them() {
 fn an_agent_that_must_end_fails_the_job_with_that_reason() {
     let (mut root, _) = root();
     let sent = root.handle(Input::ToldToEnd { signal: 15 }).sent(UP);
-    let is =
-        |message: &Control| matches!(message, Control::Failed(Failure { cause: Cause::ToldToEnd { signal: 15 }, .. }));
+    let is = |message: &Control| {
+        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::ToldToEnd { signal: 15 }, .. })))
+    };
     assert!(sent.iter().any(is), "{sent:?}");
 }

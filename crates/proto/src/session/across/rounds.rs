@@ -13,8 +13,8 @@ use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::inter_job::{Joined, Joint, Order, OtherJob, Purpose};
 use wireup_wire::limits::ACROSS_BYTES_MAX;
 use wireup_wire::names::{Answer, Asker};
-use wireup_wire::peer::Control;
 use wireup_wire::pmix::Status;
+use wireup_wire::talk::{Control, ToLauncher};
 
 /// The first number for a group of several jobs: numbers that jobs give to their own groups are smaller.
 const CONTEXT_BASE: u64 = 1 << 48;
@@ -120,7 +120,9 @@ impl Rounds {
             Purpose::Fence | Purpose::Group(_) => return true,
         };
         let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
-        jobs.iter().for_each(|job| fx.push(Effect::Up(*job, Control::Together { jobs: jobs.clone(), connected })));
+        jobs.iter().for_each(|job| {
+            fx.push(Effect::Up(*job, Control::ToLauncher(ToLauncher::Together { jobs: jobs.clone(), connected })))
+        });
         true
     }
 

@@ -11,8 +11,8 @@ use wireup_wire::inter_job::{Fetch, Joint, Order, Purpose};
 use wireup_wire::job::PmiFlavour;
 use wireup_wire::limits::ACROSS_BYTES_MAX;
 use wireup_wire::names::Answer;
-use wireup_wire::peer::Control;
 use wireup_wire::pmix::{Set, Status, Wanted};
+use wireup_wire::talk::{Control, ToLauncher};
 
 struct Bench {
     scene: Scene,
@@ -43,7 +43,9 @@ impl Bench {
         for effect in all {
             match effect {
                 Effect::Job(job, JobInput::Named { agent, down }) => told.push((job.0, agent.0, down.answer)),
-                Effect::Up(job, Control::Together { connected, .. }) => self.together.push((job, connected)),
+                Effect::Up(job, Control::ToLauncher(ToLauncher::Together { connected, .. })) => {
+                    self.together.push((job, connected))
+                }
                 _ => panic!("nothing else is asked for"),
             }
         }

@@ -12,16 +12,19 @@ use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::LISTED_NAME_LEN_MAX;
-use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState, SeatOrder, SeatRequest};
+use wireup_wire::talk::{Control, ToLauncher};
 
 impl Launchers {
     /// A launcher asks where its job may run.
     pub(super) fn give_seats(&mut self, nodes: &Nodes, link: LinkId, request: &SeatRequest, fx: &mut Effects) {
         let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) else {
-            return fx.answer(link, &Control::Refused { problem: "the job was launched before".into() });
+            return fx.answer(
+                link,
+                &Control::ToLauncher(ToLauncher::Refused { problem: "the job was launched before".into() }),
+            );
         };
-        fx.answer(link, &Control::Seats(self.loads.assign(attached.job, nodes.own(), request)));
+        fx.answer(link, &Control::ToLauncher(ToLauncher::Seats(self.loads.assign(attached.job, nodes.own(), request))));
     }
 
     pub(super) fn note(&mut self, link: LinkId, note: impl FnOnce(&mut Asks)) {
@@ -59,7 +62,7 @@ impl Launchers {
     pub(super) fn on_revive(&mut self, link: LinkId, fx: &mut Effects) {
         if let Some(reason) = &self.ending {
             let problem = format!("the session is being ended: {reason}");
-            return fx.answer(link, &Control::Refused { problem });
+            return fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
         }
         if let Some(attached) = self.attached.get_mut(&link) {
             attached.asks.revived = true;
@@ -72,7 +75,7 @@ impl Launchers {
     pub(super) fn tell_jobs(&self, view: &View<'_>, link: LinkId, fx: &mut Effects) {
         let entries = view.jobs.ids().into_iter().filter_map(|id| self.entry(view, id));
         let entries = entries.chain(self.held_entries(view)).collect();
-        fx.answer(link, &Control::JobList(entries));
+        fx.answer(link, &Control::ToLauncher(ToLauncher::JobList(entries)));
     }
 
     fn entry(&self, view: &View<'_>, id: JobId) -> Option<JobEntry> {
@@ -88,7 +91,7 @@ impl Launchers {
 }
 
 fn tell_nodes(nodes: &Nodes, link: LinkId, fx: &mut Effects) {
-    fx.answer(link, &Control::Nodes(nodes.own().to_vec()));
+    fx.answer(link, &Control::ToLauncher(ToLauncher::Nodes(nodes.own().to_vec())));
 }
 
 /// The description of a job in a list.

@@ -8,7 +8,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
-use wireup_wire::peer::Control;
+use wireup_wire::talk::{Control, JobDown};
 
 /// Time after which a launcher is told which nodes its job waits for (ns). Chosen: agents start in milliseconds on one
 /// machine, within a second by ssh.
@@ -44,9 +44,9 @@ impl DeferredJob {
     }
 
     /// Keeps the latest size of the terminal, instead of any earlier one.
-    pub fn keep_size(&mut self, job: JobId, message: Control) {
+    pub fn keep_size(&mut self, job: JobId, message: JobDown) {
         self.later.retain(|input| !matches!(input, Input::Said { .. }));
-        self.later.push(Input::Said { link: self.link, job, message: Box::new(message) });
+        self.later.push(Input::Said { link: self.link, job, message: Box::new(Control::JobDown(message)) });
     }
 
     /// When to report which nodes the job waits for.

@@ -13,9 +13,10 @@ use crate::session::membership::Nodes;
 use crate::session::{Effect, Effects, View, placement};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Cause, Control, Note};
+use wireup_wire::peer::{Cause, Note};
 use wireup_wire::session::{JobEntry, JobState};
 use wireup_wire::signal::is_fatal;
+use wireup_wire::talk::{Control, JobDown};
 
 impl Launchers {
     pub(super) fn defer(&mut self, view: &View<'_>, link: LinkId, spec: JobSpec) {
@@ -39,7 +40,10 @@ impl Launchers {
 
     /// The state of some nodes has changed.
     pub(super) fn look_at_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
-        let is_waiting = |deferred: &DeferredJob| matches!(self.look_at(nodes, &deferred.spec), Ok((_, agents)) if !are_up(nodes, &agents));
+        let is_waiting = |deferred: &DeferredJob| {
+            matches!(self.look_at(nodes, &deferred.spec), Ok((_, agents))
+            if !are_up(nodes, &agents))
+        };
         let ready = self.deferred.iter().filter(|(_, deferred)| !is_waiting(deferred));
         for job in ready.map(|(job, _)| *job).collect::<Vec<_>>() {
             if let Some(DeferredJob { link, spec, later, .. }) = self.deferred.remove(&job) {
@@ -51,17 +55,15 @@ impl Launchers {
 
     /// Handles a message for a waiting job, which has no ranks: a message that would end ranks ends the job, other
     /// messages wait as well. Returns whether the job is waiting.
-    pub(super) fn tell_held(&mut self, job: JobId, message: &Control, fx: &mut Effects) -> bool {
+    pub(super) fn tell_held(&mut self, job: JobId, message: &JobDown, fx: &mut Effects) -> bool {
         let Some(deferred) = self.deferred.get_mut(&job) else { return false };
         match message {
-            Control::Signal { signal } if is_fatal(*signal) => {
+            JobDown::Signal { signal } if !is_fatal(*signal) => {}
+            JobDown::Signal { .. } | JobDown::Kill { .. } => {
                 self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
             }
-            Control::Kill { .. } => {
-                self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
-            }
-            Control::Resize { .. } => deferred.keep_size(job, message.clone()),
-            _ => {}
+            JobDown::Resize { .. } => deferred.keep_size(job, message.clone()),
+            JobDown::StallAsk { .. } | JobDown::Over { .. } | JobDown::StartRanks => {}
         }
         true
     }

@@ -15,7 +15,8 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::ADDED_HOSTS_MAX;
-use wireup_wire::peer::{Cause, Control, MissingAgent};
+use wireup_wire::peer::{Cause, MissingAgent};
+use wireup_wire::talk::{Control, JobDown, ToLauncher};
 
 impl Launchers {
     /// The newest job's number, and the jobs that may still send frames.
@@ -40,7 +41,7 @@ impl Launchers {
                 own if own == id => format!("job {id} was launched before"),
                 own => format!("job {id} belongs to another launcher; this one has job {own}"),
             };
-            return fx.answer(link, &Control::Refused { problem });
+            return fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
         }
         attached.has_launched = true;
         self.number_or_begin(view, nodes, link, spec, fx);
@@ -164,7 +165,7 @@ impl Launchers {
         self.owners.forget_job(job);
         fx.push(Effect::Early(early::Input::OverEverywhere(job)));
         if let Some(agents) = traces {
-            let frame = control_frame(job, &Control::Over { agents: agents.clone() });
+            let frame = control_frame(job, &Control::JobDown(JobDown::Over { agents: agents.clone() }));
             fx.push(Effect::RankPorts(rank_ports::Input::Over(job)));
             fx.push(Effect::PassOn(agents, frame));
         }

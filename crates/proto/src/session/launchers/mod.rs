@@ -39,9 +39,10 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::KILLED_BY_LEN_MAX;
-use wireup_wire::peer::{Cause, Control, Ended, Failure};
+use wireup_wire::peer::{Cause, Ended, Failure};
 use wireup_wire::session::Welcome;
 use wireup_wire::signal::is_fatal;
+use wireup_wire::talk::{Control, FromLauncher, JobDown, SessionDown, ToLauncher};
 
 /// The largest valid signal number.
 const SIGNAL_MAX: i32 = 64;
@@ -166,7 +167,7 @@ impl Launchers {
             transport: view.session.transport,
             nodes: nodes.own().to_vec(),
         };
-        fx.push(Effect::Send(link, control_frame(job, &Control::Welcome(welcome))));
+        fx.push(Effect::Send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome)))));
     }
 
     fn on_down(&mut self, link: LinkId, fx: &mut Effects) {
@@ -206,78 +207,53 @@ impl Launchers {
             return;
         }
         match message {
-            Control::Launch(spec) => self.on_launch(view, nodes, link, *spec, fx),
-            Control::AskNodes => self.note(link, |asks| asks.nodes = true),
-            Control::AskJobs => self.note(link, |asks| asks.jobs = true),
-            Control::AskSeats(request) => self.give_seats(nodes, link, &request, fx),
-            Control::Revive => self.on_revive(link, fx),
-            Control::Spawned(result) => self.spawns.on_result(job, Some(link), result, fx),
-            Control::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
-            Control::EndSession { kill } => self.on_end_session(view, link, kill, fx),
-            message @ (Control::Signal { .. }
-            | Control::Kill { .. }
-            | Control::Resize { .. }
-            | Control::StallAsk { .. })
-                if self.is_of(link, job) =>
-            {
+            Control::FromLauncher(request) => self.on_request(view, nodes, (link, job), request, fx),
+            Control::JobDown(message) if self.is_of(link, job) => {
                 // Messages that arrive after the end of the job are not an error.
                 if !self.tell_held(job, &message, fx) {
-                    view.jobs.on_control(view.tree, None, job, message, fx);
+                    view.jobs.on_control_down(None, job, message, fx);
                 }
             }
-            Control::Signal { .. }
-            | Control::Kill { .. }
-            | Control::Resize { .. }
-            | Control::StallAsk { .. }
-            | Control::Started { .. }
-            | Control::Ready
-            | Control::StartRanks
-            | Control::Failed(_)
-            | Control::Departed(_)
-            | Control::Done(_)
-            | Control::Stall(_)
-            | Control::Shutdown
-            | Control::StartFor { .. }
-            | Control::NotStarted(_)
-            | Control::TimeLeft { .. }
-            | Control::Probe { .. }
-            | Control::Probed { .. }
-            | Control::TransportLooked { .. }
-            | Control::UseTransport { .. }
-            | Control::Missing(_)
-            | Control::Note(_)
-            | Control::ClockAsk { .. }
-            | Control::ClockTell { .. }
-            | Control::AreYouAlive
-            | Control::Alive
-            | Control::Ended(_)
-            | Control::Spawn { .. }
-            | Control::Added { .. }
-            | Control::Together { .. }
-            | Control::Welcome(_)
-            | Control::Refused { .. }
-            | Control::Granted
-            | Control::JobList(_)
-            | Control::Seats(_)
-            | Control::Nodes(_)
-            | Control::Start { .. }
-            | Control::Over { .. }
-            | Control::Here(_)
-            | Control::RankPorts(_)
-            | Control::Gone(_)
-            | Control::Log(_) => {
+            Control::JobDown(_)
+            | Control::JobUp(_)
+            | Control::SessionDown(_)
+            | Control::SessionUp(_)
+            | Control::ToLauncher(_)
+            | Control::Pulse(_)
+            | Control::Note(_) => {
                 let problem = format!("unexpected message about job {job}");
-                fx.answer(link, &Control::Refused { problem });
+                fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
             }
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        view: &View<'_>,
+        nodes: &Nodes,
+        (link, job): (LinkId, JobId),
+        request: FromLauncher,
+        fx: &mut Effects,
+    ) {
+        match request {
+            FromLauncher::Launch(spec) => self.on_launch(view, nodes, link, *spec, fx),
+            FromLauncher::AskNodes => self.note(link, |asks| asks.nodes = true),
+            FromLauncher::AskJobs => self.note(link, |asks| asks.jobs = true),
+            FromLauncher::AskSeats(request) => self.give_seats(nodes, link, &request, fx),
+            FromLauncher::Revive => self.on_revive(link, fx),
+            FromLauncher::Spawned(result) => self.spawns.on_result(job, Some(link), result, fx),
+            FromLauncher::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
+            FromLauncher::EndSession { kill } => self.on_end_session(view, link, kill, fx),
         }
     }
 
     fn on_end_session(&mut self, view: &View<'_>, link: LinkId, kill: bool, fx: &mut Effects) {
         self.tell_jobs(view, link, fx);
         if !kill && self.ending.is_none() && !(view.jobs.is_empty() && self.deferred.is_empty()) {
-            return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
+            return fx
+                .answer(link, &Control::ToLauncher(ToLauncher::Refused { problem: "the session has jobs".into() }));
         }
-        fx.answer(link, &Control::Granted);
+        fx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
         self.end(view, Some(link), "it was ended by wireup down".into(), fx);
     }
 
@@ -307,32 +283,35 @@ impl Launchers {
         let is_held = self.deferred.contains_key(&id);
         if !view.jobs.has(id) && !is_held {
             let problem = format!("there is no job {id}; see wireup jobs");
-            return fx.answer(link, &Control::Refused { problem });
+            return fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
         }
         let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };
         match signal {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
-                return fx.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
+                return fx.answer(
+                    link,
+                    &Control::ToLauncher(ToLauncher::Refused { problem: format!("there is no signal {signal}") }),
+                );
             }
             // The job has no ranks yet.
             Some(signal) if is_held && !is_fatal(signal) => {}
             _ if is_held => {
                 self.end_held(id, killed(), fx);
             }
-            Some(signal) => fx.push(Effect::Job(id, JobInput::ControlDown(Control::Signal { signal }))),
+            Some(signal) => fx.push(Effect::Job(id, JobInput::ControlDown(JobDown::Signal { signal }))),
             None => fx.push(Effect::Job(id, JobInput::FailBy(killed()))),
         }
-        fx.answer(link, &Control::Granted);
+        fx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
     }
 }
 
 fn refuse_launch(link: LinkId, job: JobId, host: String, cause: Cause, fx: &mut Effects) {
     let failure = Failure { node: Default::default(), host, rank: None, pid: None, cause };
-    let ended = Control::Ended(Ended { failure: Some(failure), done: Default::default() });
+    let ended = Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() }));
     fx.push(Effect::Send(link, control_frame(job, &ended)));
 }
 
 /// The frame that sends a job's description to the agents that run it.
 fn start_frame(spec: &JobSpec, newest: JobId, live: Vec<JobId>) -> Frame {
-    control_frame(spec.job, &Control::Start { spec: Box::new(spec.clone()), newest, live })
+    control_frame(spec.job, &Control::SessionDown(SessionDown::Start { spec: Box::new(spec.clone()), newest, live }))
 }

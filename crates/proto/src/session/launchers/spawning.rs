@@ -7,8 +7,8 @@ use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::limits::FAMILY_JOBS_MAX;
 use wireup_wire::names::Asker;
-use wireup_wire::peer::Control;
 use wireup_wire::pmi::SpawnRequest;
+use wireup_wire::talk::{Control, ToLauncher};
 
 impl Launchers {
     /// A rank asks for processes: offers its launcher a number for a new job.
@@ -38,7 +38,7 @@ impl Launchers {
         let known = view.jobs.ids().into_iter().max().unwrap_or_default();
         self.newest = JobId(self.newest.max(known).0 + 1);
         self.spawns.offer(self.newest, waiting);
-        let message = Control::Spawn { job: self.newest, from, request: request.into() };
+        let message = Control::ToLauncher(ToLauncher::Spawn { job: self.newest, from, request: request.into() });
         fx.push(Effect::Up(parent, message));
     }
 }

@@ -10,6 +10,7 @@ use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer;
 use wireup_wire::rank_address;
 use wireup_wire::session::{RankPortsNews, RankPortsReport};
+use wireup_wire::talk::{FromLauncher, JobDown, SessionDown, ToLauncher};
 
 const LINK: LinkId = LinkId(5);
 const OTHER: LinkId = LinkId(6);
@@ -53,10 +54,11 @@ fn each_launcher_has_a_job_of_its_own() {
     let mut bench = bench();
     for (link, own) in [(LINK, 1), (OTHER, 2)] {
         let fx = bench.input(Input::Up(link));
-        assert!(matches!(&fx.sent_on(link)[..], [Control::Welcome(welcome)] if welcome.job == JobId(own)));
+        assert!(matches!(&fx.sent_on(link)[..], [Control::ToLauncher(ToLauncher::Welcome(welcome))]
+                if welcome.job == JobId(own)));
     }
-    let fx = message(&mut bench, OTHER, 1, Control::Launch(job(1).into()));
-    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::Refused { .. }]));
+    let fx = message(&mut bench, OTHER, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into())));
+    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::ToLauncher(ToLauncher::Refused { .. })]));
     assert!(bench.part.launchers.links_of(JobId(1)).is_empty());
 }
 
@@ -65,7 +67,7 @@ fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     let mut bench = bench();
     bench.part.nodes.on_agent_up(AgentId(14));
     bench.input(Input::Up(LINK));
-    let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
+    let fx = message(&mut bench, LINK, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into())));
     let passed = |effect: &Effect| matches!(effect, Effect::PassOn(agents, _) if agents == &[AgentId(14)]);
     assert!(fx.iter().any(passed));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::Early(early::Input::Start { live: Some(_), .. }))));
@@ -83,15 +85,19 @@ fn a_job_starts_when_all_its_nodes_are_up() {
         bench.input(Input::Up(link));
     }
     for (link, id) in [(LINK, 1), (OTHER, 2)] {
-        assert_eq!(starts(&message(&mut bench, link, id, Control::Launch(job(id).into()))), 0);
+        assert_eq!(
+            starts(&message(&mut bench, link, id, Control::FromLauncher(FromLauncher::Launch(job(id).into())))),
+            0
+        );
     }
     let fx = bench.input(Input::Answer(LINK));
     assert!(fx.sent_on(LINK).is_empty() && bench.part.launchers.live() == (JobId(2), vec![JobId(1), JobId(2)]));
-    message(&mut bench, LINK, 0, Control::AskJobs);
+    message(&mut bench, LINK, 0, Control::FromLauncher(FromLauncher::AskJobs));
     let listed = bench.input(Input::Answer(LINK)).sent_on(LINK);
-    assert!(matches!(&listed[..], [Control::JobList(jobs)] if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
-    let fx = message(&mut bench, OTHER, 2, Control::Kill { grace_ns: 0 });
-    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::Ended(_)]));
+    assert!(matches!(&listed[..], [Control::ToLauncher(ToLauncher::JobList(jobs))]
+            if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
+    let fx = message(&mut bench, OTHER, 2, Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
     bench.part.nodes.on_agent_up(AgentId(14));
     assert_eq!(starts(&bench.input(Input::NodesChanged)), 1);
     assert_eq!(starts(&bench.input(Input::NodesChanged)), 0);
@@ -102,8 +108,10 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
     let mut bench = bench();
     bench.part.nodes.on_lost(AgentId(14), &"no route".into());
     bench.input(Input::Up(LINK));
-    let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
-    let [Control::Ended(Ended { failure: Some(failure), .. })] = &fx.sent_on(LINK)[..] else { panic!("it is refused") };
+    let fx = message(&mut bench, LINK, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into())));
+    let [Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), .. }))] = &fx.sent_on(LINK)[..] else {
+        panic!("it is refused")
+    };
     assert_eq!(failure.host, "n14");
     assert!(matches!(&failure.cause, Cause::AgentLost { problem, .. } if problem == "no route"));
 }
@@ -113,7 +121,7 @@ fn requests_of_one_read_are_answered_once() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
     for _ in 0..3 {
-        assert!(message(&mut bench, LINK, 0, Control::AskNodes).is_empty());
+        assert!(message(&mut bench, LINK, 0, Control::FromLauncher(FromLauncher::AskNodes)).is_empty());
     }
     assert_eq!(bench.input(Input::Answer(LINK)).sent_on(LINK).len(), 1);
     assert!(bench.input(Input::Answer(LINK)).is_empty());
@@ -123,11 +131,11 @@ fn requests_of_one_read_are_answered_once() {
 fn a_revive_request_is_answered_when_all_nodes_are_known() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
-    message(&mut bench, LINK, 0, Control::Revive);
+    message(&mut bench, LINK, 0, Control::FromLauncher(FromLauncher::Revive));
     assert!(bench.input(Input::Answer(LINK)).is_empty(), "some are still starting");
     assert_eq!(bench.part.launchers.links_of(JobId(0)), [LINK], "it receives notes meanwhile");
     (1..15).for_each(|agent| bench.part.nodes.on_agent_up(AgentId(agent)));
-    assert!(matches!(&bench.input(Input::NodesChanged).sent_on(LINK)[..], [Control::Nodes(_)]));
+    assert!(matches!(&bench.input(Input::NodesChanged).sent_on(LINK)[..], [Control::ToLauncher(ToLauncher::Nodes(_))]));
     assert!(bench.input(Input::NodesChanged).is_empty());
 }
 
@@ -137,12 +145,15 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     bench.input(Input::Up(LINK));
     bench.input(Input::Up(OTHER));
     assert!(bench.input(Input::EndIfIdle).is_empty());
-    let fx = message(&mut bench, LINK, 0, Control::EndSession { kill: false });
-    assert!(matches!(&fx.sent_on(LINK)[..], [Control::JobList(_), Control::Granted]));
+    let fx = message(&mut bench, LINK, 0, Control::FromLauncher(FromLauncher::EndSession { kill: false }));
+    assert!(matches!(
+        &fx.sent_on(LINK)[..],
+        [Control::ToLauncher(ToLauncher::JobList(_)), Control::ToLauncher(ToLauncher::Granted)]
+    ));
     // The launch of another launcher may be on its way.
-    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::Ended(_)]));
-    let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
-    assert!(matches!(&fx.sent_on(LINK)[..], [Control::Ended(_)]));
+    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
+    let fx = message(&mut bench, LINK, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into())));
+    assert!(matches!(&fx.sent_on(LINK)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
     assert!(bench.input(Input::EndIfIdle).iter().any(|effect| matches!(effect, Effect::Shutdown)));
 }
 
@@ -162,7 +173,10 @@ fn launchers_attach_only_to_the_root() {
 fn a_launcher_is_told_once_for_which_nodes_its_job_waits() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
-    assert_eq!(message(&mut bench, LINK, 1, Control::Launch(job(1).into())).sent_on(LINK), []);
+    assert_eq!(
+        message(&mut bench, LINK, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into()))).sent_on(LINK),
+        []
+    );
     let due = bench.part.launchers.deadline().expect("the job waits");
     assert!(bench.tick().is_empty(), "it has not waited for long");
     bench.scene.now = due;
@@ -178,7 +192,7 @@ fn a_launcher_is_told_once_for_which_nodes_its_job_waits() {
 fn input_for_a_waiting_job_is_delivered_when_it_starts() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
-    message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
+    message(&mut bench, LINK, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into())));
     let input = |payload: &'static [u8]| {
         let payload = bytes::Bytes::from_static(payload);
         Frame { kind: Kind::Input, class: wireup_wire::frame::Class::Stdio, stream: 0, job: 1, arg: 0, payload }
@@ -187,7 +201,7 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
         assert!(bench.input(Input::Frame { link: LINK, frame }).is_empty());
     }
     for rows in [24, 40] {
-        message(&mut bench, LINK, 1, Control::Resize { rows, columns: 80 });
+        message(&mut bench, LINK, 1, Control::JobDown(JobDown::Resize { rows, columns: 80 }));
     }
     bench.part.nodes.on_agent_up(AgentId(14));
     let fx = bench.input(Input::NodesChanged);
@@ -201,7 +215,7 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
             _ => None,
         })
         .collect();
-    assert_eq!(later, ["abc", "", "Resize { rows: 40, columns: 80 }"]);
+    assert_eq!(later, ["abc", "", "JobDown(Resize { rows: 40, columns: 80 })"]);
 }
 
 #[test]
@@ -209,9 +223,9 @@ fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
     for (signal, ends) in [(2, true), (28, false), (18, false), (10, true)] {
         let mut bench = bench();
         bench.input(Input::Up(LINK));
-        message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
-        let sent = message(&mut bench, LINK, 1, Control::Signal { signal }).sent_on(LINK);
-        assert_eq!(matches!(sent[..], [Control::Ended(_)]), ends, "{signal}: {sent:?}");
+        message(&mut bench, LINK, 1, Control::FromLauncher(FromLauncher::Launch(job(1).into())));
+        let sent = message(&mut bench, LINK, 1, Control::JobDown(JobDown::Signal { signal })).sent_on(LINK);
+        assert_eq!(matches!(sent[..], [Control::ToLauncher(ToLauncher::Ended(_))]), ends, "{signal}: {sent:?}");
         assert_eq!(bench.part.launchers.deadline().is_none(), ends);
     }
 }
@@ -224,7 +238,9 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
             Effect::PassOn(_, frame) => Some(frame),
             _ => None,
         });
-        let Control::Start { spec, .. } = peer::decode(&frame.expect("the job starts").payload).unwrap() else {
+        let Control::SessionDown(SessionDown::Start { spec, .. }) =
+            peer::decode(&frame.expect("the job starts").payload).unwrap()
+        else {
             panic!("a job starts with its description")
         };
         spec.endpoints
@@ -239,16 +255,26 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
         bench.input(Input::Up(LinkId(id)));
         let mut spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(id) };
         spec.options.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
-        assert_eq!(started(&message(&mut bench, LinkId(id), id, Control::Launch(spec.into()))), wanted, "{id}");
+        assert_eq!(
+            started(&message(&mut bench, LinkId(id), id, Control::FromLauncher(FromLauncher::Launch(spec.into())))),
+            wanted,
+            "{id}"
+        );
     }
     let fx = bench.input(Input::JobOver { job: JobId(1), traces: Some(vec![AgentId(14)]) });
     assert!(fx.iter().any(|effect| matches!(effect, Effect::RankPorts(rank_ports::Input::Over(JobId(1))))));
     bench.input(news(RankPortsNews::Renewed(JobId(1))));
     bench.input(Input::Up(LINK));
     let spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(4) };
-    assert!(started(&message(&mut bench, LINK, 4, Control::Launch(spec.into()))).is_empty(), "it wants none");
+    assert!(
+        started(&message(&mut bench, LINK, 4, Control::FromLauncher(FromLauncher::Launch(spec.into())))).is_empty(),
+        "it wants none"
+    );
     bench.input(Input::Up(OTHER));
     let mut spec = job(5);
     spec.options.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
-    assert_eq!(started(&message(&mut bench, OTHER, 5, Control::Launch(spec.into()))), [address]);
+    assert_eq!(
+        started(&message(&mut bench, OTHER, 5, Control::FromLauncher(FromLauncher::Launch(spec.into())))),
+        [address]
+    );
 }

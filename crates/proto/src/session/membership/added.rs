@@ -18,7 +18,8 @@ use crate::session::{Effect, Effects, View};
 use std::sync::Arc;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Control, MissingAgent};
+use wireup_wire::peer::MissingAgent;
+use wireup_wire::talk::{Control, SessionDown, ToLauncher};
 
 const JOB_OVER: &str = "the job that it was added for is over";
 
@@ -36,7 +37,7 @@ impl Membership {
             });
             agents.push(node.agent);
         }
-        let (job, spec, told) = (spec.job, Arc::new(spec), Control::Added { agents });
+        let (job, spec, told) = (spec.job, Arc::new(spec), Control::ToLauncher(ToLauncher::Added { agents }));
         match link {
             None => {
                 fx.push(Effect::Up(job, told));
@@ -69,7 +70,7 @@ impl Membership {
         }
         for agent in agents {
             match view.neighbours.child(agent) {
-                Some(_) => fx.child(agent, Control::Shutdown),
+                Some(_) => fx.child(agent, Control::SessionDown(SessionDown::Shutdown)),
                 None => fx.push(Effect::Starter(starter::Input::Lost(agent))),
             }
         }

@@ -21,8 +21,9 @@ use crate::session::inputs::{heartbeat, launchers, starter};
 use crate::session::{Effect, Effects, View};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Problem, Rejoin};
+use wireup_wire::peer::{Cause, Gone, MissingAgent, Problem, Rejoin};
 use wireup_wire::session::{Entry, Log};
+use wireup_wire::talk::{Control, SessionDown};
 
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
 
@@ -123,7 +124,7 @@ impl Membership {
     fn write(&mut self, live: LiveOf<'_>, entry: Entry, fx: &mut Effects) -> Entry {
         let (newest, live) = live();
         let log = Log { at: self.routes.roster.at(), entries: vec![entry.clone()], has_moved: false, newest, live };
-        fx.push(Effect::Children(Control::Log(log)));
+        fx.push(Effect::Children(Control::SessionDown(SessionDown::Log(log))));
         if let Some(writer) = &mut self.writer {
             writer.keep(entry.clone());
         }
@@ -214,6 +215,6 @@ impl Membership {
 
 /// Dismisses an agent that is lost, or that lacks entries which are no longer kept: it leaves by itself.
 fn dismiss(link: LinkId, missed: Log, fx: &mut Effects) {
-    fx.answer(link, &Control::Log(missed));
+    fx.answer(link, &Control::SessionDown(SessionDown::Log(missed)));
     fx.close(link);
 }

@@ -9,8 +9,8 @@ use crate::job::JobInput;
 use crate::session::inputs::{agreement, early, membership::Input, starter};
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Control;
 use wireup_wire::session::{Entry, Log};
+use wireup_wire::talk::{Control, SessionDown};
 
 impl Membership {
     pub(super) fn on_log(&mut self, view: &View<'_>, mut log: Log, fx: &mut Effects) {
@@ -30,7 +30,12 @@ impl Membership {
         if news.is_empty() && !has_moved {
             return;
         }
-        fx.push(Effect::Children(Control::Log(Log { at: known, entries: news.clone(), has_moved, ..log.clone() })));
+        fx.push(Effect::Children(Control::SessionDown(SessionDown::Log(Log {
+            at: known,
+            entries: news.clone(),
+            has_moved,
+            ..log.clone()
+        }))));
         match news.first() {
             Some(Entry::Lost(agents)) if agents.contains(&view.me) => {
                 // The others continue without this agent.

@@ -8,7 +8,8 @@ use super::{LiveOf, Membership};
 use crate::session::inputs::{agreement, membership, starter};
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, Gone, MissingAgent};
+use wireup_wire::peer::{Gone, MissingAgent};
+use wireup_wire::talk::{Control, SessionUp};
 
 impl Membership {
     pub(super) fn begin(&mut self, view: &View<'_>, fx: &mut Effects) {
@@ -46,7 +47,7 @@ impl Membership {
         self.up.extend(agents.iter().map(|(agent, _)| *agent));
         // An agent without a parent reports them once it has one.
         if view.neighbours.has_up() && !agents.is_empty() {
-            fx.up(Control::Here(agents));
+            fx.up(Control::SessionUp(SessionUp::Here(agents)));
         }
     }
 
@@ -79,7 +80,7 @@ impl Membership {
             self.reported.insert(gone.agent, gone.clone());
         }
         if view.neighbours.has_up() && !gone.is_empty() {
-            fx.up(Control::Gone(gone));
+            fx.up(Control::SessionUp(SessionUp::Gone(gone)));
         }
     }
 
@@ -90,9 +91,9 @@ impl Membership {
         }
         let roster = &self.routes.roster;
         let here = std::iter::once(view.me).chain(self.up.iter().copied());
-        fx.up(Control::Here(here.map(|agent| (agent, roster.incarnation(agent))).collect()));
+        fx.up(Control::SessionUp(SessionUp::Here(here.map(|agent| (agent, roster.incarnation(agent))).collect())));
         if !self.reported.is_empty() {
-            fx.up(Control::Gone(self.reported.values().cloned().collect()));
+            fx.up(Control::SessionUp(SessionUp::Gone(self.reported.values().cloned().collect())));
         }
     }
 }

@@ -4,8 +4,9 @@ use crate::session::Effect;
 use crate::session::inputs::launchers;
 use crate::session::inputs::starter;
 use crate::testing::{Part, Scene};
-use wireup_wire::peer::{Control, MissingAgent, Rejoin};
+use wireup_wire::peer::{MissingAgent, Rejoin};
 use wireup_wire::session::{Entry, Log};
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
 type Bench = crate::testing::Bench<Membership>;
 
@@ -74,7 +75,7 @@ fn ids<const N: usize>(agents: [u32; N]) -> Vec<AgentId> {
 /// The decisions sent to all children.
 fn decided(fx: &Effects) -> Vec<Entry> {
     let entries = |effect: &Effect| match effect {
-        Effect::Children(Control::Log(log)) => log.entries.clone(),
+        Effect::Children(Control::SessionDown(SessionDown::Log(log))) => log.entries.clone(),
         _ => Vec::new(),
     };
     fx.iter().flat_map(entries).collect()
@@ -200,7 +201,7 @@ fn each_agent_follows_the_log_once_and_passes_it_on_first() {
     let fx = agent.log(0, Entry::Lost(ids([3])));
     assert!(matches!(
         fx.iter().find(|effect| !matches!(effect, Effect::Early(_))),
-        Some(Effect::Children(Control::Log(_)))
+        Some(Effect::Children(Control::SessionDown(SessionDown::Log(_))))
     ));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::Cut(AgentId(3)))));
     assert!(decided(&agent.log(0, Entry::Lost(ids([3])))).is_empty(), "the entry is known");
@@ -234,10 +235,13 @@ fn reports_are_repeated_to_a_new_parent_until_the_root_has_decided() {
     let gone = Gone { by: AgentId(1), agent: AgentId(3), incarnation: 0, problem: "its link broke".into() };
     let here = [1, 4, 7, 8, 9, 10].map(|agent| (AgentId(agent), 0)).to_vec();
     let fx = agent.input(Input::ParentUp);
-    assert_eq!(fx.sent_up(), [&Control::Here(here), &Control::Gone(vec![gone])]);
+    assert_eq!(
+        fx.sent_up(),
+        [&Control::SessionUp(SessionUp::Here(here)), &Control::SessionUp(SessionUp::Gone(vec![gone]))]
+    );
     agent.log(0, Entry::Lost(ids([3])));
     let here = [1, 4, 9, 10].map(|agent| (AgentId(agent), 0)).to_vec();
-    assert_eq!(agent.input(Input::ParentUp).sent_up(), [&Control::Here(here)]);
+    assert_eq!(agent.input(Input::ParentUp).sent_up(), [&Control::SessionUp(SessionUp::Here(here))]);
 }
 
 #[test]
@@ -245,7 +249,10 @@ fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
     let mut agent =
         of(Scene::standing(7), &SessionSnapshot { root: vec!["10.0.0.9:1".into()], ..SessionSnapshot::default() });
     let dialled = |fx: &Effects| {
-        fx.iter().any(|effect| matches!(effect, Effect::Output(Output::Rejoin { root, rejoin: Rejoin { incarnation: 0, at: 0 } }) if root[0] == "10.0.0.9:1"))
+        fx.iter().any(|effect| {
+            matches!(effect, Effect::Output(Output::Rejoin { root, rejoin: Rejoin { incarnation: 0, at: 0 } })
+            if root[0] == "10.0.0.9:1")
+        })
     };
     assert!(dialled(&agent.input(Input::ParentLost)));
     agent.input(Input::RootReached(LinkId(5)));
@@ -272,7 +279,9 @@ fn an_adopted_agent_and_those_below_it_send_frames_again() {
     agent.input(Input::ParentLost);
     agent.input(Input::RootReached(LinkId(6)));
     let fx = agent.input(Input::Log(Log { at: 1, has_moved: true, ..Log::default() }));
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::Children(Control::Log(log)) if log.has_moved)));
+    assert!(fx.iter().any(
+        |effect| matches!(effect, Effect::Children(Control::SessionDown(SessionDown::Log(log))) if log.has_moved)
+    ));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::RouteAgain(AgentId(3)))));
 }
 

@@ -28,7 +28,8 @@ use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Problem, ProblemKind, Secret};
+use wireup_wire::peer::{Bootstrap, MissingAgent, Note, Problem, ProblemKind, Secret};
+use wireup_wire::talk::{Control, SessionDown};
 
 /// The problem of an agent about which a step has reported nothing.
 pub const NOT_BEGUN: &str = "its task in the step did not start";
@@ -140,7 +141,9 @@ impl Starter {
             }
             // The jobs know that the agent, or an agent on the path to it, is missing.
             Hop::Child(child) if self.children.is_lost(child) => {}
-            Hop::Child(child) => fx.child(child, Control::NotStarted(MissingAgent { agent, problem })),
+            Hop::Child(child) => {
+                fx.child(child, Control::SessionDown(SessionDown::NotStarted(MissingAgent { agent, problem })))
+            }
             Hop::Here | Hop::Parent => {}
         }
         fx.push(next(Next::TaskKnown(agent)));

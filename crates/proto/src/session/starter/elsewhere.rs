@@ -6,7 +6,8 @@ use crate::session::starts::{Purpose, Wish};
 use crate::session::{Effects, View};
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, MissingAgent, Problem};
+use wireup_wire::peer::{MissingAgent, Problem};
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
 impl Starter {
     /// A remote shell did not start its agent. The remote shell of an ancestor may start it.
@@ -28,13 +29,13 @@ impl Starter {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
                 let (parent, snapshot) = (view.addresses.to_vec(), Box::new(snapshot()));
-                fx.up(Control::StartFor { agent, jobs, parent, problem, snapshot });
+                fx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
             }
             Purpose::Stead { parent, snapshot, .. } if !is_last => {
-                fx.up(Control::StartFor { agent, jobs, parent, problem, snapshot });
+                fx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
             }
-            Purpose::Probe { .. } if !is_last => fx.up(Control::Probe { agent, asker: view.me }),
-            Purpose::ProbeFor { asker, .. } if !is_last => fx.up(Control::Probe { agent, asker }),
+            Purpose::Probe { .. } if !is_last => fx.up(Control::SessionUp(SessionUp::Probe { agent, asker: view.me })),
+            Purpose::ProbeFor { asker, .. } if !is_last => fx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
             Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
                 self.conclude(view, Wish { agent, jobs, purpose }, problem, fx);
             }
@@ -49,7 +50,7 @@ impl Starter {
             Purpose::Stead { branch, .. } => tell_not_started(branch, agent, problem, fx),
             Purpose::Probe { below } => self.on_probed(view, below, agent, Some(problem), fx),
             Purpose::ProbeFor { branch, asker } => {
-                fx.child(branch, Control::Probed { agent, asker, problem: Some(problem) });
+                fx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem: Some(problem) }));
             }
         }
     }
@@ -78,11 +79,11 @@ impl Starter {
         if self.children.is_starting(missing.agent) {
             self.on_missing(view, missing.agent, missing.problem, fx);
         } else if let Hop::Child(child) = view.tree.next_hop(view.me, missing.agent) {
-            fx.child(child, Control::NotStarted(missing));
+            fx.child(child, Control::SessionDown(SessionDown::NotStarted(missing)));
         }
     }
 }
 
 pub(super) fn tell_not_started(branch: AgentId, agent: AgentId, problem: Problem, fx: &mut Effects) {
-    fx.child(branch, Control::NotStarted(MissingAgent { agent, problem }));
+    fx.child(branch, Control::SessionDown(SessionDown::NotStarted(MissingAgent { agent, problem })));
 }

@@ -34,8 +34,9 @@ use steps::Steps;
 pub use steps::{FailedTask, Step};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Bootstrap, Control, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::session::SessionSnapshot;
+use wireup_wire::talk::{Control, SessionDown};
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its own
 /// start (ns). Chosen: a smaller error does no harm, and quick launches need no message.
@@ -184,7 +185,7 @@ impl Starter {
             } else if self.children.is_lost(child) {
                 begin.lost.push(child);
             } else {
-                let message = Control::Launch((*begin.spec).clone().into());
+                let message = Control::SessionDown(SessionDown::Launch((*begin.spec).clone().into()));
                 fx.push(Effect::ChildFrame(child, control_frame(id, &message)));
             }
         }
@@ -248,7 +249,7 @@ impl Starter {
     }
 
     fn tell_time_left(&self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
-        fx.child(child, Control::TimeLeft { left_ns: self.start_by - view.now });
+        fx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: self.start_by - view.now }));
     }
 
     fn on_time_left(&mut self, view: &View<'_>, left_ns: u64, fx: &mut Effects) {

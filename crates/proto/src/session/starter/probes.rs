@@ -6,7 +6,8 @@ use crate::session::{Effects, View};
 use std::collections::BTreeSet;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, Problem};
+use wireup_wire::peer::Problem;
+use wireup_wire::talk::{Control, SessionDown};
 
 impl Starter {
     /// Probes all hosts below a child that is missing or slow.
@@ -50,7 +51,7 @@ impl Starter {
         match wish.purpose {
             Purpose::Probe { below } => self.on_probed(view, below, wish.agent, None, fx),
             Purpose::ProbeFor { branch, asker } => {
-                fx.child(branch, Control::Probed { agent: wish.agent, asker, problem: None });
+                fx.child(branch, Control::SessionDown(SessionDown::Probed { agent: wish.agent, asker, problem: None }));
             }
             Purpose::Child | Purpose::Stead { .. } => {}
         }
@@ -71,7 +72,7 @@ impl Starter {
             return self.on_step_asked(view, branch, agent, asker, fx);
         }
         if view.now >= self.start_by || !self.asked_about.insert((agent, asker)) {
-            return fx.child(branch, Control::Probed { agent, asker, problem: None });
+            return fx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem: None }));
         }
         self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
     }
@@ -85,7 +86,7 @@ impl Starter {
         fx: &mut Effects,
     ) {
         match view.tree.next_hop(view.me, asker) {
-            Hop::Child(branch) => fx.child(branch, Control::Probed { agent, asker, problem }),
+            Hop::Child(branch) => fx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem })),
             Hop::Here => {
                 if let Hop::Child(below) = view.tree.next_hop(asker, agent) {
                     self.on_probed(view, below, agent, problem, fx);

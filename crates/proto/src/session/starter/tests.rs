@@ -5,6 +5,7 @@ use crate::session::inputs::membership;
 use crate::session::starts::NEEDED;
 use crate::testing::{Bench, Part, Scene, by_step, session, standing};
 use wireup_wire::peer::MissingAgent;
+use wireup_wire::talk::{SessionDown, SessionUp};
 
 const UNREACHED: ExitStatus = ExitStatus::Exited(255);
 
@@ -57,7 +58,7 @@ fn is_forgotten(fx: &Effects, child: u32) -> bool {
 fn a_child_that_the_shell_cannot_reach_is_requested_from_the_parent() {
     let mut bench = bench(Scene::one_run(1), &[3, 4]);
     let fx = shell_ends(&mut bench, 0, UNREACHED, "ssh: connect to host n3 port 22: No route to host");
-    assert!(matches!(fx.sent_up()[..], [Control::StartFor { agent: AgentId(3), .. }]));
+    assert!(matches!(fx.sent_up()[..], [Control::SessionUp(SessionUp::StartFor { agent: AgentId(3), .. })]));
     assert!(bench.part.is_starting(AgentId(3)), "it may still link");
     let problem = "nobody reaches it".into();
     let fx = bench.input(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
@@ -106,7 +107,7 @@ fn a_child_that_started_slowly_is_told_the_remaining_time() {
     bench.scene.now = bench.scene.now + 2 * LONG_START_NS;
     let fx = bench.input(Input::Up { child: AgentId(2), local: String::new() });
     let left_ns = bench.part.start_by() - bench.scene.now;
-    assert_eq!(fx.sent_to_child(2), [&Control::TimeLeft { left_ns }]);
+    assert_eq!(fx.sent_to_child(2), [&Control::SessionDown(SessionDown::TimeLeft { left_ns })]);
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn a_shorter_start_time_counts_and_is_passed_on() {
     let mut bench = bench(Scene::one_run(1), &[3]);
     bench.scene.neighbours.on_child_up(AgentId(4), LinkId(4));
     let fx = bench.input(Input::TimeLeft(5));
-    assert_eq!(fx.sent_to_child(4), [&Control::TimeLeft { left_ns: 5 }]);
+    assert_eq!(fx.sent_to_child(4), [&Control::SessionDown(SessionDown::TimeLeft { left_ns: 5 })]);
     assert_eq!(bench.part.start_by(), bench.scene.now + 5);
     assert!(bench.input(Input::TimeLeft(500)).is_empty(), "a longer one is ignored");
 }
@@ -177,15 +178,16 @@ fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     let mut inner = bench(Scene::new(1, by_step(session(15))), &[3, 4]);
     let problem = "no room".into();
     let fx = inner.input(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
-    let asked = |agent| Control::Probe { agent: AgentId(agent), asker: AgentId(1) };
+    let asked = |agent| Control::SessionUp(SessionUp::Probe { agent: AgentId(agent), asker: AgentId(1) });
     assert_eq!(fx.sent_up(), [&asked(7), &asked(8)]);
 
     let mut root = bench(Scene::new(0, by_step(session(15))), &[1, 2]);
     root.input(Input::CallStep((0..15).map(AgentId).collect()));
     task(&mut root, 1, None);
     let ask = |agent| Input::ProbeFor { branch: AgentId(1), agent: AgentId(agent), asker: AgentId(1) };
-    let answer =
-        |agent, problem: Option<Problem>| Control::Probed { agent: AgentId(agent), asker: AgentId(1), problem };
+    let answer = |agent, problem: Option<Problem>| {
+        Control::SessionDown(SessionDown::Probed { agent: AgentId(agent), asker: AgentId(1), problem })
+    };
     assert!(root.input(ask(7)).is_empty() && root.input(ask(8)).is_empty());
     assert_eq!(task(&mut root, 8, None).sent_to_child(1), [&answer(8, None)]);
     assert_eq!(root.input(ask(8)).sent_to_child(1), [&answer(8, None)], "it is known to have started");
@@ -203,6 +205,9 @@ fn in_a_standing_session_all_agents_that_a_step_does_not_start_are_lost() {
     task(&mut bench, 1, None);
     task(&mut bench, 2, Some("no room"));
     let fx = shell_ends(&mut bench, 0, ExitStatus::Exited(233), "");
-    let is_lost = |effect: &Effect| matches!(effect, Effect::Membership(membership::Input::ReportLost(missing)) if missing.agent == AgentId(1));
+    let is_lost = |effect: &Effect| {
+        matches!(effect, Effect::Membership(membership::Input::ReportLost(missing))
+        if missing.agent == AgentId(1))
+    };
     assert!(fx.iter().any(is_lost), "it has started but not linked");
 }

@@ -13,7 +13,8 @@ use super::ends::too_late;
 use crate::session::{Effects, View};
 use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, Problem};
+use wireup_wire::peer::Problem;
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
 impl Starter {
     /// Asks about these agents, which are below a missing or slow child. Removes those about which nothing more can be
@@ -23,7 +24,9 @@ impl Starter {
             below.retain(|agent| self.steps.is_unheard(*agent));
             below.iter().for_each(|agent| self.steps.ask(*agent, view.me));
         } else {
-            below.iter().for_each(|agent| fx.up(Control::Probe { agent: *agent, asker: view.me }));
+            below
+                .iter()
+                .for_each(|agent| fx.up(Control::SessionUp(SessionUp::Probe { agent: *agent, asker: view.me })));
         }
     }
 
@@ -36,11 +39,11 @@ impl Starter {
         fx: &mut Effects,
     ) {
         if !view.is_root() {
-            fx.up(Control::Probe { agent, asker });
+            fx.up(Control::SessionUp(SessionUp::Probe { agent, asker }));
         } else if self.steps.is_unheard(agent) {
             self.steps.ask(agent, asker);
         } else {
-            fx.child(branch, Control::Probed { agent, asker, problem: None });
+            fx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem: None }));
         }
     }
 

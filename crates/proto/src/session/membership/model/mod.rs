@@ -22,8 +22,9 @@ use std::collections::VecDeque;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::Frame;
 use wireup_wire::job::{JobSpec, NodeSpec};
-use wireup_wire::peer::{self, AgentSpec, Control, MissingAgent, Rejoin};
+use wireup_wire::peer::{self, AgentSpec, MissingAgent, Rejoin};
 use wireup_wire::session::{Entry, Log};
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 use world::first_free;
 
 const RULES: &str = "no rule is broken";
@@ -238,9 +239,9 @@ impl Sessions {
         let branch = copy.neighbours.linked().find(|child| copy.neighbours.child(*child) == Some(link));
         let from_above = copy.neighbours.up() == Some(link) || copy.root_link() == Some(link);
         let input = match (peer::decode(&frame.payload).expect("the message was encoded here"), branch) {
-            (Control::Log(log), None) if from_above => Input::Log(log),
-            (Control::Here(agents), Some(branch)) => Input::Here { branch, agents },
-            (Control::Gone(gone), Some(branch)) => Input::Gone { branch, gone },
+            (Control::SessionDown(SessionDown::Log(log)), None) if from_above => Input::Log(log),
+            (Control::SessionUp(SessionUp::Here(agents)), Some(branch)) => Input::Here { branch, agents },
+            (Control::SessionUp(SessionUp::Gone(gone)), Some(branch)) => Input::Gone { branch, gone },
             // The message comes from an agent that is no longer a neighbour.
             _ => return,
         };
@@ -276,7 +277,7 @@ impl Sessions {
             waiting.into_iter().for_each(|frame| world.send(parent, link, frame));
             self.tell(world, parent, Input::Linked(agent), T);
         } else {
-            world.send(parent, link, control_frame(JobId(0), &Control::Log(Log::unfit())));
+            world.send(parent, link, control_frame(JobId(0), &Control::SessionDown(SessionDown::Log(Log::unfit()))));
             world.close(parent, link);
         }
         let copy = world.copy(number);
@@ -325,7 +326,7 @@ impl Sessions {
                     }
                 }
                 Effect::Children(message) => {
-                    if let (ROOT, Control::Log(log)) = (number, &message) {
+                    if let (ROOT, Control::SessionDown(SessionDown::Log(log))) = (number, &message) {
                         world.log.edit().extend(log.entries.iter().cloned());
                     }
                     let children: Vec<AgentId> = copy.neighbours.all().collect();
@@ -354,7 +355,7 @@ impl Sessions {
                     copy.neighbours.on_child_up(agent, link);
                     stack.extend(waiting.into_iter().rev().map(|frame| Effect::ChildFrame(agent, frame)));
                     stack.push(Effect::Membership(Input::Linked(agent)));
-                    stack.push(Effect::Child(agent, Control::Log(missed)));
+                    stack.push(Effect::Child(agent, Control::SessionDown(SessionDown::Log(missed))));
                 }
                 Effect::TakenIn(link) => {
                     let waiting = copy.neighbours.on_link_up(link);

@@ -1,0 +1,194 @@
+//! The messages of the control class, one enum for each conversation. They travel in frames of
+//! [`crate::frame::Kind::Control`], whose header names the job; job 0 is the session.
+//!
+//! ```text
+//!   launcher ── FromLauncher, JobDown ──► root ── JobDown, SessionDown ──► children ──► …
+//!            ◄── ToLauncher, JobUp ─────       ◄── JobUp, SessionUp ──────
+//! ```
+//!
+//! The trees of jobs and of the session may differ: `Job…` follows the job's tree, `Session…` the session's. A
+//! [`Note`] follows the session's tree up to the launcher; [`Pulse`] goes either way between neighbours. An agent
+//! that receives a message of a conversation which its sender cannot hold ignores it, without looking further.
+
+use crate::collective::Collective;
+use crate::ids::{AgentId, JobId, Rank};
+use crate::job::JobSpec;
+use crate::names::NewJob;
+use crate::peer::{Departed, Done, Ended, Failure, Gone, MissingAgent, Note, Opened, Problem, StallReport};
+use crate::pmi::SpawnRequest;
+use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SeatRequest, SessionSnapshot, Welcome};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// One message of the control class.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Control {
+    JobDown(JobDown),
+    JobUp(JobUp),
+    SessionDown(SessionDown),
+    SessionUp(SessionUp),
+    FromLauncher(FromLauncher),
+    ToLauncher(ToLauncher),
+    Pulse(Pulse),
+    /// Towards the launcher, which shows it to the user.
+    Note(Note),
+}
+
+/// About a job, down its tree. The launcher sends the same to the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum JobDown {
+    /// Send a signal to every rank of the job.
+    Signal { signal: i32 },
+    /// Set the size of the job's pseudo-terminal.
+    Resize { rows: u16, columns: u16 },
+    /// End all ranks: by SIGTERM, and by SIGKILL after `grace_ns`.
+    Kill { grace_ns: u64 },
+    /// Report the ranks that have not entered the collective.
+    StallAsk { collective: Option<Collective> },
+    /// In a standing session: the job has ended on all of its nodes, which are these agents'; forwarded towards them.
+    /// An agent that still has the job ends it locally.
+    Over { agents: Vec<AgentId> },
+    /// With `start_together`: all agents are linked, so the ranks start.
+    StartRanks,
+}
+
+/// About a job, up its tree. The root sends the same to the job's launcher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum JobUp {
+    /// All ranks of the subtree are running; sent once per subtree.
+    Started { ranks: u32, pmix: Option<Opened> },
+    /// With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
+    Ready,
+    /// The first failure of the subtree; sent at most once per subtree.
+    Failed(Failure),
+    /// A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited
+    /// without finalizing.
+    Departed(Departed),
+    /// All ranks of the subtree have ended, and all their output has been sent.
+    Done(Done),
+    /// Some wait has become long: ask all agents for the ranks that have not entered the collective.
+    StallAsk { collective: Option<Collective> },
+    /// One agent's report of the ranks that have not entered; forwarded unchanged.
+    Stall(StallReport),
+    /// Agents of the subtree that are missing. Root to launcher, before each `Spawn`: all that are lost.
+    Missing(Vec<MissingAgent>),
+}
+
+/// About the session, down its tree.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SessionDown {
+    /// In a session of one run: start a job.
+    Launch(Box<JobSpec>),
+    /// End the session: agents leave when their jobs have ended.
+    Shutdown,
+    /// No ancestor could start this agent; each hop forwards it towards the agent's parent.
+    NotStarted(MissingAgent),
+    /// How much of the start time is left (ns). Sent to a child that took long to start, since it counts from its own
+    /// start.
+    TimeLeft { left_ns: u64 },
+    /// The result of a probe, for `asker`; `None`: the host answered, or the result is unknown.
+    Probed { agent: AgentId, asker: AgentId, problem: Option<Problem> },
+    /// Whether links beside the tree use UCX.
+    UseTransport { yes: bool },
+    /// In a standing session: start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live`
+    /// may still send frames.
+    Start { spec: Box<JobSpec>, newest: JobId, live: Vec<JobId> },
+    /// In a standing session: the root's decisions.
+    Log(Log),
+    /// The time of a `ClockAsk`, and the parent's clock.
+    ClockTell { asked_ns: u64, told_ns: u64 },
+}
+
+/// About the session, up its tree.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SessionUp {
+    /// Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these
+    /// jobs. The agent must dial the sender at `parent`; in a standing session it gets `snapshot`.
+    StartFor { agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: Problem, snapshot: Box<SessionSnapshot> },
+    /// Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used.
+    /// `asker` gets the result.
+    Probe { agent: AgentId, asker: AgentId },
+    /// All agents of the subtree have checked for UCX; `missing` is one that cannot use it.
+    TransportLooked { missing: Option<MissingAgent> },
+    /// In a standing session: these agents of the subtree are linked, with their incarnations. Agents repeat it to a
+    /// new parent.
+    Here(Vec<(AgentId, u32)>),
+    /// In a standing session: an agent has reserved ports for ranks, or renewed some.
+    RankPorts(RankPortsReport),
+    /// In a standing session: agents of the subtree are gone. Repeated to a new parent, until the root has decided.
+    Gone(Vec<Gone>),
+    /// What does the parent's clock read? Sent at `asked_ns` on the asker's clock.
+    ClockAsk { asked_ns: u64 },
+}
+
+/// From a launcher to the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FromLauncher {
+    /// Start a job.
+    Launch(Box<JobSpec>),
+    /// About a job that a rank has asked for: its ranks run, or the reason why not.
+    Spawned(Result<NewJob, String>),
+
+    // Only in standing sessions.
+    /// List the jobs.
+    AskJobs,
+    /// Choose the nodes of the launcher's job, which counts as running on them until it is launched or the launcher has
+    /// left.
+    AskSeats(SeatRequest),
+    /// List the nodes.
+    AskNodes,
+    /// Restart the agents that are lost.
+    Revive,
+    /// Send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the requester.
+    KillJob { job: JobId, signal: Option<i32>, by: String },
+    /// End the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
+    /// prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are refused.
+    EndSession { kill: bool },
+}
+
+/// From the root to a launcher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToLauncher {
+    /// The job has ended.
+    Ended(Ended),
+    /// A rank of the job asks for processes. They become this job, if the launcher launches it.
+    Spawn {
+        job: JobId,
+        from: Rank,
+        request: Box<SpawnRequest>,
+    },
+    /// The agents of the hosts that the job adds, in the order of its node list.
+    Added {
+        agents: Vec<AgentId>,
+    },
+    /// Ranks of these jobs have connected, so that a failure of one ends all of them; or they have disconnected.
+    Together {
+        jobs: Vec<JobId>,
+        connected: bool,
+    },
+
+    // Only in standing sessions.
+    /// The first message.
+    Welcome(Welcome),
+    /// The request is refused.
+    Refused {
+        problem: String,
+    },
+    /// The request, which has no other answer, is done or in progress.
+    Granted,
+    JobList(Vec<JobEntry>),
+    /// The chosen nodes, in the order in which ranks are placed on them.
+    Seats(Vec<AgentId>),
+    /// The state of each node, by `AgentId`. It answers `AskNodes`, and `Revive` once all agents are up or known to be
+    /// missing.
+    Nodes(Vec<NodeState>),
+}
+
+/// Between neighbours in the tree, because something waits for the neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Pulse {
+    AreYouAlive,
+    Alive,
+}
