@@ -148,8 +148,9 @@ impl Agent {
         }
         self.links.direct.at(now);
         let mut fx = mem::take(&mut self.room.0);
-        self.hear(input, &mut fx);
-        fx.push(Effect::LookAround(0));
+        if self.hear(now, input, &mut fx) {
+            fx.push(Effect::LookAround(0));
+        }
         self.run(now, fx);
     }
 
@@ -227,8 +228,9 @@ impl Agent {
         fx.push(Effect::LookAround(step));
     }
 
-    /// Dispatches an input to the part that handles it.
-    fn hear(&mut self, input: Input, fx: &mut Effects) {
+    /// Dispatches an input to the part that handles it. Returns whether the checks after it are needed: most events of a
+    /// job concern nothing else.
+    fn hear(&mut self, now: Instant, input: Input, fx: &mut Effects) -> bool {
         let routes = self.membership.routes();
         match input {
             Input::LinkUp { link, peer, local } => self.on_link_up(link, peer, local, fx),
@@ -260,50 +262,60 @@ impl Agent {
                 fx.jobs(self.jobs.ids(), || JobInput::FailHere(Cause::ToldToEnd { signal }));
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
-                fx.push(Effect::Job(job, JobInput::Started { local, pid, spawn_ns, exec_ns }));
+                return self.tell_job(now, job, JobInput::Started { local, pid, spawn_ns, exec_ns }, fx);
             }
             Input::ChildFailed { job, local, error } => {
-                fx.push(Effect::Job(job, JobInput::StartFailed { local, error }));
+                return self.tell_job(now, job, JobInput::StartFailed { local, error }, fx);
             }
-            Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
-            Input::RanksLack { job, what } => fx.push(Effect::Job(job, JobInput::RanksLack(what))),
-            Input::RanksBound { job, picture } => fx.push(Effect::Job(job, JobInput::RanksBound(picture))),
-            Input::OutOfMemory { job, local } => fx.push(Effect::Job(job, JobInput::OutOfMemory { local })),
-            Input::ClientJoined { job, client } => fx.push(Effect::Job(job, JobInput::ClientJoined { client })),
+            Input::ChildExited { job, local, status } => {
+                return self.tell_job(now, job, JobInput::Exited { local, status }, fx);
+            }
+            Input::RanksLack { job, what } => return self.tell_job(now, job, JobInput::RanksLack(what), fx),
+            Input::RanksBound { job, picture } => return self.tell_job(now, job, JobInput::RanksBound(picture), fx),
+            Input::OutOfMemory { job, local } => return self.tell_job(now, job, JobInput::OutOfMemory { local }, fx),
+            Input::ClientJoined { job, client } => {
+                return self.tell_job(now, job, JobInput::ClientJoined { client }, fx);
+            }
             Input::ClientBytes { job, client, bytes } => {
-                fx.push(Effect::Job(job, JobInput::ClientBytes { client, bytes }));
+                return self.tell_job(now, job, JobInput::ClientBytes { client, bytes }, fx);
             }
             Input::RankPortsReserved { result } => {
                 fx.push(Effect::RankPorts(rank_ports::Input::Reserved(result)));
             }
             Input::RankPortsRenewed { job } => fx.push(Effect::RankPorts(rank_ports::Input::Renewed(job))),
-            Input::RanksListen { job, address } => fx.push(Effect::Job(job, JobInput::RanksListen { address })),
-            Input::Relay { job, relay, event } => fx.push(Effect::Job(job, JobInput::RelayEvent { relay, event })),
-            Input::SecretOfRanks { job, secret } => fx.push(Effect::Job(job, JobInput::SecretOfRanks(secret))),
+            Input::RanksListen { job, address } => {
+                return self.tell_job(now, job, JobInput::RanksListen { address }, fx);
+            }
+            Input::Relay { job, relay, event } => {
+                return self.tell_job(now, job, JobInput::RelayEvent { relay, event }, fx);
+            }
+            Input::SecretOfRanks { job, secret } => {
+                return self.tell_job(now, job, JobInput::SecretOfRanks(secret), fx);
+            }
             Input::RanksListenFailed { job, error } => {
-                fx.push(Effect::Job(job, JobInput::RanksListenFailed(error)));
+                return self.tell_job(now, job, JobInput::RanksListenFailed(error), fx);
             }
-            Input::Shared { job, share } => fx.push(Effect::Job(job, JobInput::Shared(share))),
+            Input::Shared { job, share } => return self.tell_job(now, job, JobInput::Shared(share), fx),
             Input::ShareFailed { job, share, problem } => {
-                fx.push(Effect::Job(job, JobInput::ShareFailed { share, problem }));
+                return self.tell_job(now, job, JobInput::ShareFailed { share, problem }, fx);
             }
-            Input::ClientGone { job, client } => fx.push(Effect::Job(job, JobInput::ClientGone { client })),
+            Input::ClientGone { job, client } => return self.tell_job(now, job, JobInput::ClientGone { client }, fx),
             Input::StdioBytes { job, local, stream, bytes } => {
-                fx.push(Effect::Job(job, JobInput::StdioBytes { local, stream, bytes }));
+                return self.tell_job(now, job, JobInput::StdioBytes { local, stream, bytes }, fx);
             }
             Input::StdioClosed { job, local, stream } => {
-                fx.push(Effect::Job(job, JobInput::StdioClosed { local, stream }));
+                return self.tell_job(now, job, JobInput::StdioClosed { local, stream }, fx);
             }
             Input::StdinTaken { job, local, bytes } => {
-                fx.push(Effect::Job(job, JobInput::StdinTaken { local, bytes }));
+                return self.tell_job(now, job, JobInput::StdinTaken { local, bytes }, fx);
             }
-            Input::PmixBytes { job, bytes } => fx.push(Effect::Job(job, JobInput::PmixBytes(bytes))),
-            Input::PmixSaid { job, text } => fx.push(Effect::Job(job, JobInput::PmixSaid(text))),
+            Input::PmixBytes { job, bytes } => return self.tell_job(now, job, JobInput::PmixBytes(bytes), fx),
+            Input::PmixSaid { job, text } => return self.tell_job(now, job, JobInput::PmixSaid(text), fx),
             Input::PmixGone { job, status, stderr, no_room } => {
-                fx.push(Effect::Job(job, JobInput::PmixGone { status, stderr, no_room }));
+                return self.tell_job(now, job, JobInput::PmixGone { status, stderr, no_room }, fx);
             }
-            Input::PmixFailed { job, error } => fx.push(Effect::Job(job, JobInput::PmixFailed(error))),
-            Input::KeeperLost { job, problem } => fx.push(Effect::Job(job, JobInput::KeeperLost { problem })),
+            Input::PmixFailed { job, error } => return self.tell_job(now, job, JobInput::PmixFailed(error), fx),
+            Input::KeeperLost { job, problem } => return self.tell_job(now, job, JobInput::KeeperLost { problem }, fx),
             Input::RejoinFailed { .. } => fx.push(Effect::Membership(membership::Input::RejoinFailed)),
             Input::EndSession { reason } => fx.push(Effect::Launchers(launchers::Input::EndSession { reason })),
             Input::Tick => {
@@ -317,6 +329,7 @@ impl Agent {
                 fx.push(Effect::LeaveIfLate);
             }
         }
+        true
     }
 
     /// Carries out one effect.
@@ -412,7 +425,9 @@ impl Agent {
             Effect::LookAround(step) => self.look_around(now, step, fx),
             Effect::Launch(spec) => self.on_launch(now, spec, fx),
             Effect::Begin(begin) => self.begin_job(now, *begin, fx),
-            Effect::Job(id, input) => self.tell_job(now, id, input, fx),
+            Effect::Job(id, input) => {
+                self.tell_job(now, id, input, fx);
+            }
             Effect::TickJobs => fx.jobs(self.jobs.ids(), || JobInput::Tick),
             // Frames that no correct agent sends are ignored.
             Effect::Deliver { job, from, frame } => drop(self.jobs.deliver(self.tree, job, from, frame, fx)),
@@ -654,7 +669,8 @@ impl Agent {
         fx.push(Effect::Early(early::Input::Begun(id)));
     }
 
-    fn tell_job(&mut self, now: Instant, id: JobId, input: JobInput, fx: &mut Effects) {
+    /// Returns whether the job has ended, or is being ended in another way than before.
+    fn tell_job(&mut self, now: Instant, id: JobId, input: JobInput, fx: &mut Effects) -> bool {
         let neighbours = &self.links.neighbours;
         let turn = Turn {
             now,
@@ -664,12 +680,13 @@ impl Agent {
             is_linked: &|agent| neighbours.child(agent).is_some(),
         };
         let mut acts = mem::take(&mut self.room.1);
-        let is_over = self.jobs.tell(id, &turn, input, &mut acts);
+        let (is_over, has_changed) = self.jobs.tell(id, &turn, input, &mut acts);
         acts.drain().for_each(|act| self.carry_out(id, act, fx));
         self.room.1 = acts;
         if is_over {
             fx.push(Effect::JobOver(id));
         }
+        is_over || has_changed
     }
 
     fn carry_out(&mut self, id: JobId, act: Act, fx: &mut Effects) {

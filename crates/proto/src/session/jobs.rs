@@ -32,9 +32,13 @@ impl Jobs {
         self.jobs.get(&id)
     }
 
-    /// Passes an input to a job. Returns whether the job has ended and can be forgotten.
-    pub fn tell(&mut self, id: JobId, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
-        self.jobs.get_mut(&id).is_some_and(|job| job.handle(turn, input, acts))
+    /// Passes an input to a job. Returns whether the job has ended and can be forgotten, and whether its ranks were told
+    /// to end or killed by that.
+    pub fn tell(&mut self, id: JobId, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> (bool, bool) {
+        let Some(job) = self.jobs.get_mut(&id) else { return (false, false) };
+        let before = (job.is_ending(), job.is_forced());
+        let is_over = job.handle(turn, input, acts);
+        (is_over, before != (job.is_ending(), job.is_forced()))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
