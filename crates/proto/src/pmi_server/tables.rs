@@ -77,6 +77,10 @@ impl Asked {
     }
 }
 
+/// Room for replies that is kept between two reads (bytes). Chosen: more than a batch of answers to gets of the longest
+/// values that a rank sends in one write.
+const REPLY_ROOM_KEPT: usize = 64 << 10;
+
 /// The answer to the requesting rank while its job fails.
 pub const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
 
@@ -101,7 +105,11 @@ impl Tables {
         if asked.is_some_and(|asked| !asked.may_be_answered()) {
             return;
         }
-        let (bytes, shares) = (std::mem::take(&mut self.reply).into(), std::mem::take(&mut self.handed));
+        // A copy has no room to spare, and the buffer is used again.
+        let bytes = Bytes::copy_from_slice(&self.reply);
+        self.reply.clear();
+        self.reply.shrink_to(REPLY_ROOM_KEPT);
+        let shares = std::mem::take(&mut self.handed);
         self.send(cx, client, bytes, shares);
     }
 
