@@ -911,6 +911,8 @@ impl Job {
     fn settle(&mut self, cx: &mut Cx<'_>) {
         self.stdio.flush(cx);
         self.say_ready(cx);
+        // A failure is reported first: a job that was reported as started cannot fail to start.
+        self.end_if_asked(cx);
         self.say_started(cx);
     }
 

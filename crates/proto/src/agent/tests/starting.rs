@@ -254,6 +254,22 @@ fn no_rank_starts_before_all_agents_are_there() {
     assert!(leaf.receive(UP, 1, &Control::JobDown(JobDown::StartRanks)).outputs().spawns());
 }
 
+/// The launcher answers the rank that has asked for a job by whether the job has failed to start, so the failure must
+/// come first.
+#[test]
+fn a_job_whose_only_agent_is_missing_has_failed_before_it_has_started() {
+    let mut root = TestAgent::new(0, SessionSpec { start_together: true, ..session(3) });
+    let calls = root.receive_launch(UP, job_on(1, [2], 1)).outputs().calls();
+    let probes = root.shell_ended(calls[0].0, 255, "No route to host").outputs();
+    for probe in probes.calls() {
+        root.shell_ended(probe.0, 255, "No route to host");
+    }
+    let mut sent = [probes, root.outputs()].iter().flat_map(|outputs| outputs.sent(UP)).collect::<Vec<_>>().into_iter();
+    let first = sent.find(|message| matches!(message, Control::JobUp(JobUp::Started { .. } | JobUp::Failed(_))));
+    let failure = first.as_ref().and_then(|message| cause(std::slice::from_ref(message)));
+    assert!(matches!(failure, Some(Cause::AgentsMissing { .. })), "{failure:?}");
+}
+
 #[test]
 fn a_signal_that_ends_ranks_ends_a_job_that_waits_for_agents() {
     let mut root = TestAgent::new(0, SessionSpec { start_together: true, ..session(7) });
