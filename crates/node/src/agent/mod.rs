@@ -24,7 +24,6 @@ mod ranks;
 pub(crate) mod read_timeout;
 pub(crate) mod remote;
 mod shells;
-mod spin;
 pub mod starters;
 pub(crate) mod step;
 pub(crate) mod tail;
