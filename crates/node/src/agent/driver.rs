@@ -215,7 +215,7 @@ impl AgentDriver {
     /// Performs the state machine's outputs until there are none left.
     pub fn settle(&mut self) {
         loop {
-            self.perform_all(None);
+            self.perform_all();
             self.flush_links();
             for ranks in self.jobs.values_mut() {
                 ranks.flush_keeper(&self.reactor);

@@ -9,11 +9,8 @@ mod further;
 mod output;
 mod pmi;
 mod relays;
-mod rest;
 mod server;
 mod stdin;
-
-pub use rest::rest_ns;
 
 use super::fd_backoff::FdBackoff;
 use super::keeper_link::KeeperLink;
@@ -78,8 +75,6 @@ pub struct JobRanks {
     has_killed: bool,
     /// Whether the ranks have no PID namespace, although the session has had one.
     lacks_namespace: bool,
-    /// Time before which requests of ranks that were just released are not read (ns).
-    rest_until_ns: Option<u64>,
 }
 
 /// The pseudo-terminal of a rank that has ended, which a process that the rank has started may hold.
@@ -143,7 +138,6 @@ impl JobRanks {
             fd_backoff: FdBackoff::default(),
             has_killed: false,
             lacks_namespace,
-            rest_until_ns: None,
         })
     }
 
@@ -203,10 +197,6 @@ impl JobRanks {
     /// Writes the queued requests to the keeper.
     pub fn flush_keeper(&mut self, reactor: &Reactor) {
         self.keeper.flush(reactor);
-    }
-
-    pub fn job(&self) -> JobId {
-        self.job
     }
 
     pub fn slot(&self) -> JobSlot {
@@ -388,7 +378,6 @@ impl JobRanks {
     }
 
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
-        self.end_rest_if_due(turn.now_ns, turn.reactor);
         self.send_to_crowd(turn);
         self.give_terminals_up(turn);
     }
@@ -422,7 +411,7 @@ impl JobRanks {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         let terminals = self.terminals.iter().map(|terminal| terminal.until_ns);
-        terminals.chain(self.fd_backoff.due_ns()).chain(self.rest_until_ns).min()
+        terminals.chain(self.fd_backoff.due_ns()).min()
     }
 
     /// Closes everything that the job has open here; only its keeper remains.

@@ -26,17 +26,14 @@ use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
 use wireup_wire::rank_address;
 
 impl AgentDriver {
-    /// Performs all pending outputs. Returns how many ranks of `job` got a reply.
-    pub(super) fn perform_all(&mut self, job: Option<JobId>) -> usize {
-        let mut answered = 0;
+    /// Performs all pending outputs.
+    pub(super) fn perform_all(&mut self) {
         while let Some(output) = self.agent.poll() {
-            answered += usize::from(matches!(&output, Output::Reply { job: of, .. } if job == Some(*of)));
             if let Some(recorder) = &mut self.recorder {
                 recorder.on_output(&output);
             }
             self.perform(output);
         }
-        answered
     }
 
     fn perform(&mut self, output: Output) {
