@@ -93,13 +93,11 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    /// `spare`: a keeper that was forked beforehand, for the first job.
-    ///
     /// # Errors
     /// No descriptor is left, or a recording cannot be begun.
-    pub fn new(config: AgentConfig, secret: Option<Secret>, spare: Option<Keeper>) -> Result<Self, BeginError> {
+    pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
         let mut config = AgentConfig { arch: Some(ARCH), ..config };
-        let mut keepers = Keepers::new(&mut config.session.containment, spare);
+        let mut keepers = Keepers::new(&mut config.session.containment);
         let reactor = Reactor::new().map_err(BeginError::Reactor)?;
         if let Some(secret) = &secret {
             keepers.meet_fellows(secret, &reactor);

@@ -43,8 +43,6 @@ pub struct Keepers {
     first: Option<Keeper>,
     /// How this agent meets the agents of the run that are on this machine under other names.
     fellows: Option<Fellows>,
-    /// A keeper that was forked beforehand for the first job of a run.
-    spare: Option<Keeper>,
     families: Families,
     /// Whether keepers serve more than one job.
     standing: bool,
@@ -60,24 +58,19 @@ pub struct Keepers {
 }
 
 impl Keepers {
-    /// Makes the namespace of all agents, if there is to be one. `spare`: a keeper that was forked beforehand. If there
-    /// can be no namespace, ranks run without.
-    pub fn new(containment: &mut Containment, spare: Option<Keeper>) -> Keepers {
+    /// Makes the namespace of all agents, if there is to be one. If there can be no namespace, ranks run without.
+    pub fn new(containment: &mut Containment) -> Keepers {
         let mut keepers = Keepers::default();
         match containment {
             Containment::Machine { process: 0, by_user } => {
-                let new = PidNamespace::New { by_user: *by_user };
-                let first = spare
-                    .map_or_else(|| Keeper::fork_isolated(&new), Ok)
-                    .and_then(|keeper| keeper.settled(Keeper::fork));
-                keepers.share(first.ok(), containment);
+                let first = Keeper::fork_isolated(&PidNamespace::New { by_user: *by_user });
+                keepers.share(first.and_then(|keeper| keeper.settled(Keeper::fork)).ok(), containment);
             }
             Containment::Machine { process, .. } => keepers.namespace = PidNamespace::of(*process).ok(),
             Containment::EachNode { by_user } => {
                 keepers.namespace = Some(PidNamespace::New { by_user: *by_user });
-                keepers.spare = spare;
             }
-            Containment::None => keepers.spare = spare,
+            Containment::None => {}
         }
         keepers
     }
@@ -92,7 +85,6 @@ impl Keepers {
             && let Ok(namespace) = PidNamespace::of(process)
         {
             self.namespace = Some(namespace);
-            self.spare.take().into_iter().for_each(Keeper::leave);
         }
     }
 
@@ -108,9 +100,8 @@ impl Keepers {
     fn first_of_machine(&mut self, reactor: &Reactor) -> Option<u32> {
         if let Some(PidNamespace::New { by_user }) = self.namespace {
             let new = PidNamespace::New { by_user };
-            let first = self.spare.take().map_or_else(|| Keeper::fork_isolated(&new), Ok);
-            let first = first.and_then(|first| first.settled(|| Keeper::fork_isolated(&new))).ok()?;
-            self.share(Some(first), &mut Containment::Machine { process: 0, by_user });
+            let first = Keeper::fork_isolated(&new).and_then(|first| first.settled(|| Keeper::fork_isolated(&new)));
+            self.share(Some(first.ok()?), &mut Containment::Machine { process: 0, by_user });
             // The idle keepers have namespaces of their own.
             self.pool.trim(0, reactor);
         }
@@ -135,17 +126,13 @@ impl Keepers {
             }
             (without, _) => {
                 *containment = Containment::None;
-                self.spare = without;
+                without.into_iter().for_each(Keeper::leave);
             }
         }
     }
 
     /// From now on keepers are kept; the next tick forks the first ones.
     pub fn stand(&mut self, now_ns: u64) {
-        // The spare keeper could not have the namespace of all agents.
-        if let Some(keeper) = self.spare.take() {
-            keeper.leave();
-        }
         self.standing = true;
         self.ahead_ns = Some(now_ns);
     }
@@ -214,11 +201,10 @@ impl Keepers {
     }
 
     fn take(&mut self, session: KernelSession, equipped: bool, reactor: &Reactor) -> Option<Idle> {
-        let spare = self.spare.take().map(Idle::from);
-        let keeper = spare.or_else(|| match equipped {
+        let keeper = match equipped {
             true => self.pool.take_equipped(session, reactor),
             false => self.pool.take(session, reactor),
-        });
+        };
         if self.standing {
             let now_ns = monotonic_ns();
             self.quiet_ns = Some(now_ns + QUIET_NS);
@@ -298,7 +284,7 @@ impl Keepers {
 
     /// Pids of the keepers that have no job.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        let own = self.spare.iter().map(Keeper::pid).chain(self.pool.pids()).chain(self.families.pids());
+        let own = self.pool.pids().chain(self.families.pids());
         own.chain(self.first.iter().map(Keeper::pid))
     }
 
@@ -327,7 +313,7 @@ impl Keepers {
     ) -> impl Iterator<Item = Keeper> {
         let (firsts, of_ranks): (Vec<_>, Vec<_>) = of_ranks.partition(|keeper| self.families.is_first(keeper.pid()));
         let (guests, held) = self.families.into_keepers(reactor);
-        let idle = self.spare.into_iter().chain(self.pool.into_keepers(reactor)).chain(guests);
+        let idle = self.pool.into_keepers(reactor).chain(guests);
         idle.chain(of_ranks).chain(firsts).chain(held)
     }
 }

@@ -39,7 +39,8 @@ pub enum Request {
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
-    /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked.
+    /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
+    /// that its agent had remembered by then.
     RestoreTerminalOnDeath,
     /// Begin a kernel session, or a process group in the agent's session, which no renewal undoes. Sent once: see
     /// [`super::Keeper::begin`].
