@@ -175,8 +175,8 @@ impl AgentDriver {
         self.links.dial(parent, by_parent, &self.reactor).map_err(|problem| self.cannot_dial(problem))
     }
 
-    /// Starts the agent of a standing session: other agents are started, and keepers are forked ahead for jobs. Call it
-    /// once, before anything else; it does nothing in the session of a single job.
+    /// Starts the agent of a standing session: other agents are started, and keepers are kept. Call it once,
+    /// before anything else; it does nothing in the session of a single job.
     pub fn begin_standing(&mut self) {
         if self.agent.session().standing.is_none() {
             return;
@@ -184,7 +184,7 @@ impl AgentDriver {
         let now = Instant(monotonic_ns());
         self.record(|| Entry::Begin(now));
         self.agent.begin(now);
-        self.keepers.stand(now.0);
+        self.keepers.stand();
     }
 
     /// Launches a job that came with the bootstrap message.

@@ -4,8 +4,8 @@
 //! keeper of a later job is in the namespace of the keeper that came first, a *guest* there. The first keeper stays
 //! until the last job of the family has ended here, since the kernel would end all guests with it.
 //!
-//! Ranks that have started one job often start another, so guests are kept, and one is forked ahead. All jobs of a
-//! family want the same of their keepers, since a job that ranks start has the options of theirs.
+//! Ranks that have started one job often start another, so guests are kept. All jobs of a family want the same of their
+//! keepers, since a job that ranks start has the options of theirs.
 //!
 //! ```text
 //!   first job ──► Serving ── its job is over, others are here ──► Held ── the last one is over ──► given back
@@ -42,8 +42,6 @@ struct Family {
     held: Option<KeeperLink>,
     /// Guests of the namespace that have no job.
     guests: KeeperPool,
-    /// Whether the family has had guests.
-    grows: bool,
     /// A PMIx server process for the next job, to be started by a guest.
     server: Option<SpareServer>,
 }
@@ -88,7 +86,6 @@ impl Families {
     pub fn guest_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> Option<io::Result<Idle>> {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
-        family.grows = true;
         // If the first keeper has just died, its whole namespace is about to end.
         let idle = family.guests.take_equipped(session, reactor);
         let guest = idle.map_or_else(|| Family::fork(family.first).map(Idle::from), Ok);
@@ -98,7 +95,7 @@ impl Families {
     /// Makes a job the first one of its family here; its keeper has a new namespace.
     pub fn begin(&mut self, job: JobId, first: u32) {
         let (jobs, guests) = (BTreeSet::from([job]), KeeperPool::default());
-        self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, grows: false, server: None });
+        self.here.insert(self.family_of(job), Family { first, jobs, held: None, guests, server: None });
     }
 
     /// A job is over here. Returns the first keeper of a family that is over.
@@ -127,7 +124,7 @@ impl Families {
             }
             // The guests are about to end with the first keeper.
             (true, Some(_)) => {
-                family.grows = false;
+                family.server = None;
                 Some(link)
             }
             (false, None) => {
@@ -150,13 +147,10 @@ impl Families {
         if family.jobs.is_empty() { self.here.remove(&id)?.end(reactor) } else { None }
     }
 
-    /// Forks a guest ahead for each family that has had one; it starts the server process that the next job is likely
-    /// to need.
-    pub fn fork_ahead(&mut self, reactor: &Reactor) {
-        for family in self.here.values_mut().filter(|family| family.grows) {
+    /// Starts the server process that the next job of each family is likely to need, in a keeper without a job.
+    pub fn start_servers(&mut self, reactor: &Reactor) {
+        for family in self.here.values_mut() {
             family.guests.equip(&mut family.server, || Family::fork(family.first), reactor);
-            // If no guest can be forked, the start of the next job reports the error.
-            let _ = family.guests.fill(GUESTS, || Family::fork(family.first), reactor);
         }
     }
 

@@ -31,9 +31,9 @@ use wireup_wire::peer::{Containment, Secret};
 const IDLE: usize = 2;
 /// Time without a change after which idle keepers are ended (ns).
 const QUIET_NS: u64 = 1_000_000_000;
-/// Delay of the fork of the next keeper after ranks have started a job (ns): the processes of that job come first.
-/// Programs need ten times as long until they can start another job.
-const AHEAD_NS: u64 = 5_000_000;
+/// Delay of the start of the next job's PMIx server after ranks have started a job (ns): the processes of that job come
+/// first. Programs need ten times as long until they can start another job.
+const SERVER_DELAY_NS: u64 = 5_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
@@ -51,8 +51,8 @@ pub struct Keepers {
     jobs: BTreeSet<JobId>,
     /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
     server: Option<SpareServer>,
-    /// Time of the next fork of keepers ahead (ns).
-    ahead_ns: Option<u64>,
+    /// Time at which `server`, or that of a family, is started (ns).
+    server_due_ns: Option<u64>,
     /// Time at which idle keepers are ended, except for a few (ns).
     quiet_ns: Option<u64>,
 }
@@ -131,10 +131,9 @@ impl Keepers {
         }
     }
 
-    /// From now on keepers are kept; the next tick forks the first ones.
-    pub fn stand(&mut self, now_ns: u64) {
+    /// From now on keepers whose job is over are kept.
+    pub fn stand(&mut self) {
         self.standing = true;
-        self.ahead_ns = Some(now_ns);
     }
 
     /// A keeper for ranks, which begins this kernel session: an idle one, or one that is forked now.
@@ -145,10 +144,7 @@ impl Keepers {
         self.answer_fellows(reactor);
         self.jobs.insert(job);
         let mut idle = match self.families.guest_for(job, session, reactor) {
-            Some(guest) => {
-                self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
-                guest?
-            }
+            Some(guest) => guest?,
             None => self.first_for(job, session, reactor)?,
         };
         idle.keeper.begin(session);
@@ -177,7 +173,7 @@ impl Keepers {
     pub fn equip(&mut self, job: JobId, server: SpareServer) {
         if self.families.has_joined(job) {
             self.server = self.families.equip(job, server);
-            self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
+            self.server_due_ns = Some(monotonic_ns() + SERVER_DELAY_NS);
         }
     }
 
@@ -206,9 +202,7 @@ impl Keepers {
             false => self.pool.take(session, reactor),
         };
         if self.standing {
-            let now_ns = monotonic_ns();
-            self.quiet_ns = Some(now_ns + QUIET_NS);
-            self.ahead_ns = self.ahead_ns.or(keeper.is_none().then_some(now_ns + AHEAD_NS));
+            self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
         }
         keeper
     }
@@ -255,13 +249,13 @@ impl Keepers {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.ahead_ns.into_iter().chain(self.quiet_ns).min()
+        self.server_due_ns.into_iter().chain(self.quiet_ns).min()
     }
 
-    /// Forks keepers ahead, and ends some if nothing has happened for a while.
+    /// Starts PMIx servers ahead, and ends idle keepers if nothing has happened for a while.
     pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
         let is_quiet = self.quiet_ns.take_if(|at| *at <= now_ns).is_some();
-        if self.ahead_ns.take_if(|at| *at <= now_ns).is_none() && !is_quiet {
+        if self.server_due_ns.take_if(|at| *at <= now_ns).is_none() && !is_quiet {
             return;
         }
         if is_quiet {
@@ -273,12 +267,10 @@ impl Keepers {
             self.families.trim(reactor);
             self.pool.trim(IDLE, reactor);
         }
-        self.families.fork_ahead(reactor);
+        self.families.start_servers(reactor);
         if self.standing {
             let namespace = self.namespace.as_ref();
             self.pool.equip(&mut self.server, || fork(namespace), reactor);
-            // If no keeper can be forked, the start of the next job reports the error.
-            let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
         }
     }
 
@@ -333,7 +325,7 @@ mod tests {
         let [first, other] = [Keeper::fork().unwrap(), Keeper::fork().unwrap()];
         let pids = [other.pid(), first.pid()];
         keepers.families.begin(JobId(1), first.pid());
-        keepers.pool.fill(1, Keeper::fork, &reactor).unwrap();
+        keepers.pool = keeper_pool::tests::idle(1, &reactor);
         let idle = keepers.pids().next().unwrap();
         let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();
         assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [idle, pids[0], pids[1]]);

@@ -333,8 +333,7 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells. The first call gives them a keeper of their own: a keeper that was forked ahead, since the shells
-/// are needed before ranks are.
+/// The remote shells. The first call gives them a keeper of their own.
 fn shells_of<'s>(
     shells: &'s mut Option<Shells>,
     keepers: &mut Keepers,
