@@ -9,13 +9,13 @@ mod perform;
 mod waiting;
 
 use super::further::Further;
-use super::give_way::GiveWay;
 use super::jobs::Jobs;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
 use super::link_end;
 use super::links::LinkSet;
 use super::memory::RankMemory;
+use super::parent_weight::ParentWeight;
 use super::rank_ports::ReservedPorts;
 use super::shells::Shells;
 use crate::keeper::{Keeper, forker, leaving};
@@ -67,7 +67,7 @@ pub struct AgentDriver {
     /// The deadline that the last call of `deadline_ns` returned.
     due_ns: Option<u64>,
     orphans: Orphans,
-    give_way: GiveWay,
+    parent_weight: ParentWeight,
 }
 
 /// Why an agent cannot start.
@@ -135,7 +135,7 @@ impl AgentDriver {
             listening: false,
             due_ns: None,
             orphans: Orphans::default(),
-            give_way: GiveWay::default(),
+            parent_weight: ParentWeight::default(),
         })
     }
 

@@ -16,7 +16,7 @@ use super::families::Families;
 use super::fellows::Fellows;
 use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
-use super::pmix::SpareServer;
+use super::pmix::StandbyServer;
 use crate::keeper::{Keeper, Request};
 use std::collections::BTreeSet;
 use std::io;
@@ -50,7 +50,7 @@ pub struct Keepers {
     /// Jobs that have a keeper.
     jobs: BTreeSet<JobId>,
     /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
-    server: Option<SpareServer>,
+    server: Option<StandbyServer>,
     /// Time at which `server`, or that of a family, is started (ns).
     server_due_ns: Option<u64>,
     /// Time at which idle keepers are ended, except for a few (ns).
@@ -143,8 +143,8 @@ impl Keepers {
     pub fn for_ranks(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
         self.answer_fellows(reactor);
         self.jobs.insert(job);
-        let mut idle = match self.families.guest_for(job, session, reactor) {
-            Some(guest) => guest?,
+        let mut idle = match self.families.member_for(job, session, reactor) {
+            Some(member) => member?,
             None => self.first_for(job, session, reactor)?,
         };
         idle.keeper.begin(session);
@@ -170,9 +170,9 @@ impl Keepers {
 
     /// The ranks of a job have been started, and a server process like the job's own would serve the next job. If ranks
     /// have asked for this job, such a server is started ahead.
-    pub fn equip(&mut self, job: JobId, server: SpareServer) {
+    pub fn plan_standby(&mut self, job: JobId, server: StandbyServer) {
         if self.families.has_joined(job) {
-            self.server = self.families.equip(job, server);
+            self.server = self.families.plan_standby(job, server);
             self.server_due_ns = Some(monotonic_ns() + SERVER_DELAY_NS);
         }
     }
@@ -196,9 +196,9 @@ impl Keepers {
         Ok(keeper)
     }
 
-    fn take(&mut self, session: KernelSession, equipped: bool, reactor: &Reactor) -> Option<Idle> {
-        let keeper = match equipped {
-            true => self.pool.take_equipped(session, reactor),
+    fn take(&mut self, session: KernelSession, may_have_standby: bool, reactor: &Reactor) -> Option<Idle> {
+        let keeper = match may_have_standby {
+            true => self.pool.take_with_standby(session, reactor),
             false => self.pool.take(session, reactor),
         };
         if self.standing {
@@ -262,15 +262,15 @@ impl Keepers {
             if self.jobs.is_empty() {
                 // No ranks that might start other jobs are here.
                 self.server = None;
-                self.pool.strip_all(reactor);
+                self.pool.stop_standbys(reactor);
             }
             self.families.trim(reactor);
             self.pool.trim(IDLE, reactor);
         }
-        self.families.start_servers(reactor);
+        self.families.start_standbys(reactor);
         if self.standing {
             let namespace = self.namespace.as_ref();
-            self.pool.equip(&mut self.server, || fork(namespace), reactor);
+            self.pool.start_standby(&mut self.server, || fork(namespace), reactor);
         }
     }
 
@@ -304,8 +304,8 @@ impl Keepers {
         reactor: &Reactor,
     ) -> impl Iterator<Item = Keeper> {
         let (firsts, of_ranks): (Vec<_>, Vec<_>) = of_ranks.partition(|keeper| self.families.is_first(keeper.pid()));
-        let (guests, held) = self.families.into_keepers(reactor);
-        let idle = self.pool.into_keepers(reactor).chain(guests);
+        let (members, held) = self.families.into_keepers(reactor);
+        let idle = self.pool.into_keepers(reactor).chain(members);
         idle.chain(of_ranks).chain(firsts).chain(held)
     }
 }
@@ -317,6 +317,7 @@ fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::keeper_pool::tests::idle;
 
     #[test]
     fn the_first_keeper_of_a_family_is_ended_behind_the_others() {
@@ -325,10 +326,10 @@ mod tests {
         let [first, other] = [Keeper::fork().unwrap(), Keeper::fork().unwrap()];
         let pids = [other.pid(), first.pid()];
         keepers.families.begin(JobId(1), first.pid());
-        keepers.pool = keeper_pool::tests::idle(1, &reactor);
-        let idle = keepers.pids().next().unwrap();
+        keepers.pool = idle(1, &reactor);
+        let without_job = keepers.pids().next().unwrap();
         let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();
-        assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [idle, pids[0], pids[1]]);
+        assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [without_job, pids[0], pids[1]]);
         order.into_iter().for_each(|keeper| keeper.close().unwrap());
     }
 }

@@ -18,7 +18,7 @@ use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
-use super::pmix::{PmixServer, SpareServer};
+use super::pmix::{PmixServer, StandbyServer};
 use super::rank_ports::{self, place_to_search};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
@@ -65,7 +65,7 @@ pub struct JobRanks {
     stdout: RankStdout,
     pmix: Option<PmixServer>,
     /// A server process that the keeper has started ahead, until the job gets it or it has ended.
-    spare: Option<SpareServer>,
+    standby: Option<StandbyServer>,
     relays: relays::Relays,
     /// Exits of ranks that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
@@ -116,7 +116,7 @@ impl JobRanks {
         reactor: &Reactor,
     ) -> Result<JobRanks, SpawnError> {
         let failed = |error: io::Error| spawn_error(SpawnStep::Fork, "the keeper of the ranks", &error);
-        let Idle { keeper, server: spare } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
+        let Idle { keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
         let keeper = KeeperLink::begin(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
         Ok(JobRanks {
@@ -128,7 +128,7 @@ impl JobRanks {
             first_port: 0,
             reserved: None,
             pmix: None,
-            spare,
+            standby,
             relays: relays::Relays::default(),
             deferred: Vec::new(),
             paused: [false; 2],
@@ -154,7 +154,7 @@ impl JobRanks {
             batch.programs.iter_mut().for_each(|program| program.env.push(variable.clone().into_bytes()));
         }
         self.keeper.give_sockets(std::mem::take(&mut self.sockets));
-        self.dismiss_spare();
+        self.dismiss_standby();
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
             self.keeper.request(&Request::RestoreTerminalOnDeath);

@@ -58,7 +58,7 @@ pub use directories::clear;
 use directories::remove_all as remove_directories;
 pub use plan::cpus_of_ranks;
 pub use protocol::{
-    AHEAD_SLOT, Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind, is_server,
+    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
 };
 
 use channel::{Flushed, Inbox, Outbox};

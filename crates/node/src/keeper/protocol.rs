@@ -10,13 +10,13 @@ use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
-/// The slot of the PMIx server process; `AHEAD_SLOT`: that of a server which is started before its job is known.
+/// The slot of the PMIx server process; `STANDBY_SLOT`: that of a server which is started before its job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
-pub const AHEAD_SLOT: u32 = SERVER_SLOT - 1;
+pub const STANDBY_SLOT: u32 = SERVER_SLOT - 1;
 
 /// Whether the slot is that of a PMIx server process.
 pub fn is_server(slot: u32) -> bool {
-    slot >= AHEAD_SLOT
+    slot >= STANDBY_SLOT
 }
 
 /// A request to the keeper.

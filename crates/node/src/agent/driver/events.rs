@@ -38,7 +38,7 @@ impl AgentDriver {
                 if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_keeper(turn);
                     if ranks.keeper().lost().is_some() {
-                        self.give_way.forget(ranks.keeper().pid());
+                        self.parent_weight.on_keeper_lost(ranks.keeper().pid());
                     }
                 }
             }
