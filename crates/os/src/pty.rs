@@ -77,8 +77,8 @@ impl SavedTerminal {
         Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
     }
 
-    /// Keeps these modes, those of standard input, for keepers that are forked after this process has changed them. Only
-    /// the first call has an effect.
+    /// Keeps these modes, those of standard input, for keepers that are forked after this process has changed them.
+    /// Only the first call has an effect.
     pub fn remember(&self) {
         let _ = REMEMBERED.set(self.clone());
     }

@@ -42,7 +42,7 @@ struct Family {
     jobs: BTreeSet<JobId>,
     /// The keeper of the namespace, if its own job is over.
     held: Option<KeeperLink>,
-    /// Guests of the namespace that have no job.
+    /// Keepers in the namespace that have no job.
     members: KeeperPool,
     /// A PMIx server process for the next job, to be started by a member.
     server: Option<StandbyServer>,

@@ -1,8 +1,9 @@
 //! Keeps the keepers whose job is over for the next jobs, whose ranks then need not wait for a fork.
 //!
-//! Without the pool a job of one `true` in a session takes 3.7 times as long (3.3 to 4.1; 21 instead of 4.7 ms), with 16
-//! jobs in flight 3.5 times (2.9 to 4.0), next to two busy loops 1.6 times (1.4 to 2.2): `wireup run --session NAME -n 1
-//! true` on 2 CPUs, medians of 200, 40 and 80 interleaved pairs, with 95 % intervals; compilers ran at a lower priority.
+//! Without the pool a job of one `true` in a session takes 3.7 times as long (3.3 to 4.1; 21 instead of 4.7 ms), with
+//! 16 jobs in flight 3.5 times (2.9 to 4.0), next to two busy loops 1.6 times (1.4 to 2.2): `wireup run --session NAME
+//! -n 1 true` on 2 CPUs, medians of 200, 40 and 80 interleaved pairs, with 95 % intervals; compilers ran at a lower
+//! priority.
 //!
 //! ```text
 //!   forked ──► with a job ──► renewing ──► idle ──► with a job …
