@@ -56,7 +56,7 @@ pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
     applied.and_then(|parsed| prepare(parsed, process_ns, Vec::new())).unwrap_or_else(|problem| out::fail(&problem))
 }
 
-/// First contacts a session or forks a keeper, so that either gets ready while the rest is being determined.
+/// First contacts a session, so that it gets ready while the rest is being determined.
 fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
@@ -83,39 +83,32 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         let temporary = Temporary::begin(&parsed, &surroundings, process_ns)?;
         return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
-    // If this fails, it is tried again when a keeper is needed, and the error is reported then.
-    let keeper = match parsed.contain.unwrap_or_default().by_user() {
-        Some(by_user) => Keeper::fork_isolated(&PidNamespace::New { by_user }),
-        None => Keeper::fork(),
-    };
-    let keeper = keeper.ok();
     let surroundings = look_around(&parsed)?;
     let mut resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
     }
-    let mut keeper = keeper.and_then(|keeper| fitting(keeper, resolved.session.containment));
     if resolved.flags.verbose || resolved.flags.dry_run {
-        // Only then is it waited for here.
-        keeper = keeper.and_then(|keeper| keeper.settled(Keeper::fork).ok());
-        resolved.isolates = keeper.as_ref().is_some_and(Keeper::isolates);
+        resolved.isolates = isolates(resolved.session.containment);
     }
-    let reach = Reach::OneShot { session: Box::new(resolved.session.clone()), keeper };
+    let reach = Reach::OneShot(Box::new(resolved.session.clone()));
     if !announce(&resolved, &mapping)? {
         return Ok(0);
     }
     Ok(start(resolved, reach, None, process_ns, phases))
 }
 
-/// The keeper, unless it has a PID namespace and the job, as is known by now, must not have one.
-fn fitting(keeper: Keeper, containment: Containment) -> Option<Keeper> {
-    if containment != Containment::None || !keeper.isolates() {
-        return Some(keeper);
-    }
-    // It has nothing to end. An error means that it is gone.
-    let _ = keeper.close();
-    None
+/// Whether keepers of this machine can get PID namespaces: one is forked, and ended at once.
+fn isolates(containment: Containment) -> bool {
+    let (Containment::EachNode { by_user } | Containment::Machine { by_user, .. }) = containment else { return false };
+    let keeper = Keeper::fork_isolated(&PidNamespace::New { by_user }).and_then(|keeper| keeper.settled(Keeper::fork));
+    keeper.is_ok_and(|keeper| {
+        let isolates = keeper.isolates();
+        // It has nothing to end. An error means that it is gone.
+        let _ = keeper.close();
+        isolates
+    })
 }
 
 /// Runs a job of a standing session.

@@ -4,6 +4,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, Termios, Winsize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// Opens a pseudo-terminal of the given size: (controlling end, the rank's end). The caller's own controlling terminal
 /// does not change.
@@ -60,6 +61,9 @@ pub fn size(fd: impl AsFd) -> io::Result<(u16, u16)> {
     Ok((size.ws_row, size.ws_col))
 }
 
+/// Modes of standard input before this process changed them.
+static REMEMBERED: OnceLock<SavedTerminal> = OnceLock::new();
+
 /// The saved modes of a terminal.
 #[derive(Clone, Debug)]
 pub struct SavedTerminal {
@@ -71,6 +75,17 @@ impl SavedTerminal {
     /// `fd` is not a terminal.
     pub fn of(fd: impl AsFd) -> io::Result<SavedTerminal> {
         Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
+    }
+
+    /// Keeps these modes, those of standard input, for keepers that are forked after this process has changed them.
+    /// Only the first call has an effect.
+    pub fn remember(&self) {
+        let _ = REMEMBERED.set(self.clone());
+    }
+
+    /// The modes that this process has kept.
+    pub fn remembered() -> Option<SavedTerminal> {
+        REMEMBERED.get().cloned()
     }
 
     /// Switches to raw mode: every key is passed on as typed, without echo and without signals.

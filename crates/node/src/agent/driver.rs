@@ -9,13 +9,13 @@ mod perform;
 mod waiting;
 
 use super::further::Further;
-use super::give_way::GiveWay;
 use super::jobs::Jobs;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
 use super::link_end;
 use super::links::LinkSet;
 use super::memory::RankMemory;
+use super::parent_weight::ParentWeight;
 use super::rank_ports::ReservedPorts;
 use super::shells::Shells;
 use crate::keeper::{Keeper, forker, leaving};
@@ -67,7 +67,7 @@ pub struct AgentDriver {
     /// The deadline that the last call of `deadline_ns` returned.
     due_ns: Option<u64>,
     orphans: Orphans,
-    give_way: GiveWay,
+    parent_weight: ParentWeight,
 }
 
 /// Why an agent cannot start.
@@ -93,13 +93,11 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    /// `spare`: a keeper that was forked beforehand, for the first job.
-    ///
     /// # Errors
     /// No descriptor is left, or a recording cannot be begun.
-    pub fn new(config: AgentConfig, secret: Option<Secret>, spare: Option<Keeper>) -> Result<Self, BeginError> {
+    pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
         let mut config = AgentConfig { arch: Some(ARCH), ..config };
-        let mut keepers = Keepers::new(&mut config.session.containment, spare);
+        let mut keepers = Keepers::new(&mut config.session.containment);
         let reactor = Reactor::new().map_err(BeginError::Reactor)?;
         if let Some(secret) = &secret {
             keepers.meet_fellows(secret, &reactor);
@@ -137,7 +135,7 @@ impl AgentDriver {
             listening: false,
             due_ns: None,
             orphans: Orphans::default(),
-            give_way: GiveWay::default(),
+            parent_weight: ParentWeight::default(),
         })
     }
 
@@ -177,8 +175,8 @@ impl AgentDriver {
         self.links.dial(parent, by_parent, &self.reactor).map_err(|problem| self.cannot_dial(problem))
     }
 
-    /// Starts the agent of a standing session: other agents are started, and keepers are forked ahead for jobs. Call it
-    /// once, before anything else; it does nothing in the session of a single job.
+    /// Starts the agent of a standing session: other agents are started, and keepers are kept. Call it once,
+    /// before anything else; it does nothing in the session of a single job.
     pub fn begin_standing(&mut self) {
         if self.agent.session().standing.is_none() {
             return;
@@ -186,7 +184,7 @@ impl AgentDriver {
         let now = Instant(monotonic_ns());
         self.record(|| Entry::Begin(now));
         self.agent.begin(now);
-        self.keepers.stand(now.0);
+        self.keepers.stand();
     }
 
     /// Launches a job that came with the bootstrap message.
@@ -215,7 +213,7 @@ impl AgentDriver {
     /// Performs the state machine's outputs until there are none left.
     pub fn settle(&mut self) {
         loop {
-            self.perform_all(None);
+            self.perform_all();
             self.flush_links();
             for ranks in self.jobs.values_mut() {
                 ranks.flush_keeper(&self.reactor);

@@ -25,7 +25,7 @@ use wireup_wire::peer::Secret;
 /// How long a later agent waits for the first one, which answers at once unless it is stopped.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Most agents that are answered in one turn. Chosen: more than a machine has names.
-const GUESTS_MAX: usize = 64;
+const ANSWERS_PER_TURN: usize = 64;
 
 /// What an agent finds on its machine.
 pub enum Fellows {
@@ -53,13 +53,13 @@ impl Fellows {
     /// Answers agents that have asked. `process` makes the first process of the namespace when it is first needed.
     pub fn answer(&self, mut process: impl FnMut() -> Option<u32>) {
         let Fellows::First(listener) = self else { return };
-        for _ in 0..GUESTS_MAX {
-            let Ok(guest) = local::accept(listener) else { return };
-            if is_fellow(&guest)
+        for _ in 0..ANSWERS_PER_TURN {
+            let Ok(asking) = local::accept(listener) else { return };
+            if is_fellow(&asking)
                 && let Some(process) = process()
             {
                 // A few bytes always fit into a new connection's buffer.
-                let _ = socket::send(&guest, &process.to_ne_bytes(), &[]);
+                let _ = socket::send(&asking, &process.to_ne_bytes(), &[]);
             }
         }
     }

@@ -16,7 +16,7 @@ use super::families::Families;
 use super::fellows::Fellows;
 use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
-use super::pmix::SpareServer;
+use super::pmix::StandbyServer;
 use crate::keeper::{Keeper, Request};
 use std::collections::BTreeSet;
 use std::io;
@@ -31,9 +31,9 @@ use wireup_wire::peer::{Containment, Secret};
 const IDLE: usize = 2;
 /// Time without a change after which idle keepers are ended (ns).
 const QUIET_NS: u64 = 1_000_000_000;
-/// Delay of the fork of the next keeper after ranks have started a job (ns): the processes of that job come first.
-/// Programs need ten times as long until they can start another job.
-const AHEAD_NS: u64 = 5_000_000;
+/// Delay of the start of the next job's PMIx server after ranks have started a job (ns): the processes of that job come
+/// first. Programs need ten times as long until they can start another job.
+const SERVER_DELAY_NS: u64 = 5_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
@@ -43,8 +43,6 @@ pub struct Keepers {
     first: Option<Keeper>,
     /// How this agent meets the agents of the run that are on this machine under other names.
     fellows: Option<Fellows>,
-    /// A keeper that was forked beforehand for the first job of a run.
-    spare: Option<Keeper>,
     families: Families,
     /// Whether keepers serve more than one job.
     standing: bool,
@@ -52,32 +50,27 @@ pub struct Keepers {
     /// Jobs that have a keeper.
     jobs: BTreeSet<JobId>,
     /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
-    server: Option<SpareServer>,
-    /// Time of the next fork of keepers ahead (ns).
-    ahead_ns: Option<u64>,
+    server: Option<StandbyServer>,
+    /// Time at which `server`, or that of a family, is started (ns).
+    server_due_ns: Option<u64>,
     /// Time at which idle keepers are ended, except for a few (ns).
     quiet_ns: Option<u64>,
 }
 
 impl Keepers {
-    /// Makes the namespace of all agents, if there is to be one. `spare`: a keeper that was forked beforehand. If there
-    /// can be no namespace, ranks run without.
-    pub fn new(containment: &mut Containment, spare: Option<Keeper>) -> Keepers {
+    /// Makes the namespace of all agents, if there is to be one. If there can be no namespace, ranks run without.
+    pub fn new(containment: &mut Containment) -> Keepers {
         let mut keepers = Keepers::default();
         match containment {
             Containment::Machine { process: 0, by_user } => {
-                let new = PidNamespace::New { by_user: *by_user };
-                let first = spare
-                    .map_or_else(|| Keeper::fork_isolated(&new), Ok)
-                    .and_then(|keeper| keeper.settled(Keeper::fork));
-                keepers.share(first.ok(), containment);
+                let first = Keeper::fork_isolated(&PidNamespace::New { by_user: *by_user });
+                keepers.share(first.and_then(|keeper| keeper.settled(Keeper::fork)).ok(), containment);
             }
             Containment::Machine { process, .. } => keepers.namespace = PidNamespace::of(*process).ok(),
             Containment::EachNode { by_user } => {
                 keepers.namespace = Some(PidNamespace::New { by_user: *by_user });
-                keepers.spare = spare;
             }
-            Containment::None => keepers.spare = spare,
+            Containment::None => {}
         }
         keepers
     }
@@ -92,7 +85,6 @@ impl Keepers {
             && let Ok(namespace) = PidNamespace::of(process)
         {
             self.namespace = Some(namespace);
-            self.spare.take().into_iter().for_each(Keeper::leave);
         }
     }
 
@@ -108,9 +100,8 @@ impl Keepers {
     fn first_of_machine(&mut self, reactor: &Reactor) -> Option<u32> {
         if let Some(PidNamespace::New { by_user }) = self.namespace {
             let new = PidNamespace::New { by_user };
-            let first = self.spare.take().map_or_else(|| Keeper::fork_isolated(&new), Ok);
-            let first = first.and_then(|first| first.settled(|| Keeper::fork_isolated(&new))).ok()?;
-            self.share(Some(first), &mut Containment::Machine { process: 0, by_user });
+            let first = Keeper::fork_isolated(&new).and_then(|first| first.settled(|| Keeper::fork_isolated(&new)));
+            self.share(Some(first.ok()?), &mut Containment::Machine { process: 0, by_user });
             // The idle keepers have namespaces of their own.
             self.pool.trim(0, reactor);
         }
@@ -135,19 +126,14 @@ impl Keepers {
             }
             (without, _) => {
                 *containment = Containment::None;
-                self.spare = without;
+                without.into_iter().for_each(Keeper::leave);
             }
         }
     }
 
-    /// From now on keepers are kept; the next tick forks the first ones.
-    pub fn stand(&mut self, now_ns: u64) {
-        // The spare keeper could not have the namespace of all agents.
-        if let Some(keeper) = self.spare.take() {
-            keeper.leave();
-        }
+    /// From now on keepers whose job is over are kept.
+    pub fn stand(&mut self) {
         self.standing = true;
-        self.ahead_ns = Some(now_ns);
     }
 
     /// A keeper for ranks, which begins this kernel session: an idle one, or one that is forked now.
@@ -157,11 +143,8 @@ impl Keepers {
     pub fn for_ranks(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
         self.answer_fellows(reactor);
         self.jobs.insert(job);
-        let mut idle = match self.families.guest_for(job, session, reactor) {
-            Some(guest) => {
-                self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
-                guest?
-            }
+        let mut idle = match self.families.member_for(job, session, reactor) {
+            Some(member) => member?,
             None => self.first_for(job, session, reactor)?,
         };
         idle.keeper.begin(session);
@@ -187,10 +170,10 @@ impl Keepers {
 
     /// The ranks of a job have been started, and a server process like the job's own would serve the next job. If ranks
     /// have asked for this job, such a server is started ahead.
-    pub fn equip(&mut self, job: JobId, server: SpareServer) {
+    pub fn plan_standby(&mut self, job: JobId, server: StandbyServer) {
         if self.families.has_joined(job) {
-            self.server = self.families.equip(job, server);
-            self.ahead_ns = Some(monotonic_ns() + AHEAD_NS);
+            self.server = self.families.plan_standby(job, server);
+            self.server_due_ns = Some(monotonic_ns() + SERVER_DELAY_NS);
         }
     }
 
@@ -213,16 +196,13 @@ impl Keepers {
         Ok(keeper)
     }
 
-    fn take(&mut self, session: KernelSession, equipped: bool, reactor: &Reactor) -> Option<Idle> {
-        let spare = self.spare.take().map(Idle::from);
-        let keeper = spare.or_else(|| match equipped {
-            true => self.pool.take_equipped(session, reactor),
+    fn take(&mut self, session: KernelSession, may_have_standby: bool, reactor: &Reactor) -> Option<Idle> {
+        let keeper = match may_have_standby {
+            true => self.pool.take_with_standby(session, reactor),
             false => self.pool.take(session, reactor),
-        });
+        };
         if self.standing {
-            let now_ns = monotonic_ns();
-            self.quiet_ns = Some(now_ns + QUIET_NS);
-            self.ahead_ns = self.ahead_ns.or(keeper.is_none().then_some(now_ns + AHEAD_NS));
+            self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
         }
         keeper
     }
@@ -269,36 +249,34 @@ impl Keepers {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.ahead_ns.into_iter().chain(self.quiet_ns).min()
+        self.server_due_ns.into_iter().chain(self.quiet_ns).min()
     }
 
-    /// Forks keepers ahead, and ends some if nothing has happened for a while.
+    /// Starts PMIx servers ahead, and ends idle keepers if nothing has happened for a while.
     pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
         let is_quiet = self.quiet_ns.take_if(|at| *at <= now_ns).is_some();
-        if self.ahead_ns.take_if(|at| *at <= now_ns).is_none() && !is_quiet {
+        if self.server_due_ns.take_if(|at| *at <= now_ns).is_none() && !is_quiet {
             return;
         }
         if is_quiet {
             if self.jobs.is_empty() {
                 // No ranks that might start other jobs are here.
                 self.server = None;
-                self.pool.strip_all(reactor);
+                self.pool.stop_standbys(reactor);
             }
             self.families.trim(reactor);
             self.pool.trim(IDLE, reactor);
         }
-        self.families.fork_ahead(reactor);
+        self.families.start_standbys(reactor);
         if self.standing {
             let namespace = self.namespace.as_ref();
-            self.pool.equip(&mut self.server, || fork(namespace), reactor);
-            // If no keeper can be forked, the start of the next job reports the error.
-            let _ = self.pool.fill(IDLE, || fork(namespace), reactor);
+            self.pool.start_standby(&mut self.server, || fork(namespace), reactor);
         }
     }
 
     /// Pids of the keepers that have no job.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        let own = self.spare.iter().map(Keeper::pid).chain(self.pool.pids()).chain(self.families.pids());
+        let own = self.pool.pids().chain(self.families.pids());
         own.chain(self.first.iter().map(Keeper::pid))
     }
 
@@ -326,8 +304,8 @@ impl Keepers {
         reactor: &Reactor,
     ) -> impl Iterator<Item = Keeper> {
         let (firsts, of_ranks): (Vec<_>, Vec<_>) = of_ranks.partition(|keeper| self.families.is_first(keeper.pid()));
-        let (guests, held) = self.families.into_keepers(reactor);
-        let idle = self.spare.into_iter().chain(self.pool.into_keepers(reactor)).chain(guests);
+        let (members, held) = self.families.into_keepers(reactor);
+        let idle = self.pool.into_keepers(reactor).chain(members);
         idle.chain(of_ranks).chain(firsts).chain(held)
     }
 }
@@ -339,6 +317,7 @@ fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::keeper_pool::tests::idle;
 
     #[test]
     fn the_first_keeper_of_a_family_is_ended_behind_the_others() {
@@ -347,10 +326,10 @@ mod tests {
         let [first, other] = [Keeper::fork().unwrap(), Keeper::fork().unwrap()];
         let pids = [other.pid(), first.pid()];
         keepers.families.begin(JobId(1), first.pid());
-        keepers.pool.fill(1, Keeper::fork, &reactor).unwrap();
-        let idle = keepers.pids().next().unwrap();
+        keepers.pool = idle(1, &reactor);
+        let without_job = keepers.pids().next().unwrap();
         let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();
-        assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [idle, pids[0], pids[1]]);
+        assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [without_job, pids[0], pids[1]]);
         order.into_iter().for_each(|keeper| keeper.close().unwrap());
     }
 }

@@ -16,7 +16,6 @@ mod silence;
 mod waiting;
 
 use super::link_config::LinkConfig;
-use super::spin::Spin;
 use super::token::Token;
 pub use super::transports::ListenError;
 use super::transports::{Transport, Transports, Which};
@@ -58,8 +57,6 @@ pub struct LinkSet {
     /// The dials to the parent and to other agents, each until there is a link.
     dials: BTreeMap<AgentId, Dial>,
     next: u32,
-    /// The link that last received something.
-    hot: Option<LinkId>,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
@@ -67,7 +64,6 @@ pub struct LinkSet {
     was_dialled_in_vain: bool,
     /// Time of the next check whether bytes were acknowledged (ns); set only while there may be unacknowledged bytes.
     look_ns: Option<u64>,
-    spin: Spin,
 }
 
 struct Entry {
@@ -94,7 +90,6 @@ impl LinkSet {
     pub fn new(me: AgentId, secret: Option<SecretPage>, config: LinkConfig) -> Self {
         LinkSet {
             me,
-            spin: Spin::new(wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())),
             transports: Transports::new(&config),
             config,
             secret,
@@ -103,7 +98,6 @@ impl LinkSet {
             hellos: BTreeMap::new(),
             dials: BTreeMap::new(),
             next: 1,
-            hot: None,
             dirty: Vec::new(),
             unreachable: None,
             was_dialled_in_vain: false,

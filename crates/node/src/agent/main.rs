@@ -168,7 +168,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
     let new_parent = snapshot.place(me).map(|place| place.parent);
     let config = AgentConfig { parent: known, snapshot, ..AgentConfig::new(me, session, born) };
-    let mut driver = AgentDriver::new(config, Some(secret), None)?;
+    let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;
     if by_step {
         called = Some(Called::begin(me, new_parent, &mut driver, &parent, start_timeout_ns)?);

@@ -7,21 +7,21 @@
 mod directory;
 mod opening;
 mod said;
-mod spare;
+mod standby;
 
 use super::outgoing::{Outgoing, WriteState};
 use super::ranks::unbound;
 use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
-use crate::keeper::{AHEAD_SLOT, Batch, ProcessFds, SERVER_SLOT, cpus_of_ranks};
+use crate::keeper::{Batch, ProcessFds, SERVER_SLOT, STANDBY_SLOT, cpus_of_ranks};
 use crate::spawn_error::spawn_error;
 use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;
 pub use opening::Opening;
 use said::Said;
-pub use spare::SpareServer;
+pub use standby::StandbyServer;
 use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
@@ -42,7 +42,7 @@ pub struct PmixServer {
     pub process: u32,
     pub directory: Directory,
     /// A server for the next job of the family, to be started when the ranks of this job have been.
-    pub next: Option<SpareServer>,
+    pub next: Option<StandbyServer>,
     out: Outgoing,
     /// Whether the reactor watches for room too.
     blocked: bool,
@@ -62,13 +62,13 @@ impl PmixServer {
 
     /// Gives the job a process that was started ahead.
     pub fn with(
-        spare: SpareServer,
+        standby: StandbyServer,
         plan: &PmixPlan,
         slot: JobSlot,
         reactor: &Reactor,
     ) -> Result<PmixServer, SpawnError> {
-        let mut server = PmixServer::new(plan, slot, AHEAD_SLOT, spare.directory)?;
-        server.adopt(spare.fds, reactor);
+        let mut server = PmixServer::new(plan, slot, STANDBY_SLOT, standby.directory)?;
+        server.adopt(standby.fds, reactor);
         Ok(server)
     }
 
@@ -88,7 +88,7 @@ impl PmixServer {
             slot,
             process,
             directory,
-            next: SpareServer::like(plan).ok(),
+            next: StandbyServer::like(plan).ok(),
             out,
             blocked: false,
             dying: false,

@@ -9,11 +9,8 @@ mod further;
 mod output;
 mod pmi;
 mod relays;
-mod rest;
 mod server;
 mod stdin;
-
-pub use rest::rest_ns;
 
 use super::fd_backoff::FdBackoff;
 use super::keeper_link::KeeperLink;
@@ -21,7 +18,7 @@ use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
-use super::pmix::{PmixServer, SpareServer};
+use super::pmix::{PmixServer, StandbyServer};
 use super::rank_ports::{self, place_to_search};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
@@ -68,7 +65,7 @@ pub struct JobRanks {
     stdout: RankStdout,
     pmix: Option<PmixServer>,
     /// A server process that the keeper has started ahead, until the job gets it or it has ended.
-    spare: Option<SpareServer>,
+    standby: Option<StandbyServer>,
     relays: relays::Relays,
     /// Exits of ranks that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
@@ -78,8 +75,6 @@ pub struct JobRanks {
     has_killed: bool,
     /// Whether the ranks have no PID namespace, although the session has had one.
     lacks_namespace: bool,
-    /// Time before which requests of ranks that were just released are not read (ns).
-    rest_until_ns: Option<u64>,
 }
 
 /// The pseudo-terminal of a rank that has ended, which a process that the rank has started may hold.
@@ -121,7 +116,7 @@ impl JobRanks {
         reactor: &Reactor,
     ) -> Result<JobRanks, SpawnError> {
         let failed = |error: io::Error| spawn_error(SpawnStep::Fork, "the keeper of the ranks", &error);
-        let Idle { keeper, server: spare } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
+        let Idle { keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
         let keeper = KeeperLink::begin(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
         Ok(JobRanks {
@@ -133,7 +128,7 @@ impl JobRanks {
             first_port: 0,
             reserved: None,
             pmix: None,
-            spare,
+            standby,
             relays: relays::Relays::default(),
             deferred: Vec::new(),
             paused: [false; 2],
@@ -143,7 +138,6 @@ impl JobRanks {
             fd_backoff: FdBackoff::default(),
             has_killed: false,
             lacks_namespace,
-            rest_until_ns: None,
         })
     }
 
@@ -160,7 +154,7 @@ impl JobRanks {
             batch.programs.iter_mut().for_each(|program| program.env.push(variable.clone().into_bytes()));
         }
         self.keeper.give_sockets(std::mem::take(&mut self.sockets));
-        self.dismiss_spare();
+        self.dismiss_standby();
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
             self.keeper.request(&Request::RestoreTerminalOnDeath);
@@ -203,10 +197,6 @@ impl JobRanks {
     /// Writes the queued requests to the keeper.
     pub fn flush_keeper(&mut self, reactor: &Reactor) {
         self.keeper.flush(reactor);
-    }
-
-    pub fn job(&self) -> JobId {
-        self.job
     }
 
     pub fn slot(&self) -> JobSlot {
@@ -388,7 +378,6 @@ impl JobRanks {
     }
 
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
-        self.end_rest_if_due(turn.now_ns, turn.reactor);
         self.send_to_crowd(turn);
         self.give_terminals_up(turn);
     }
@@ -422,7 +411,7 @@ impl JobRanks {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         let terminals = self.terminals.iter().map(|terminal| terminal.until_ns);
-        terminals.chain(self.fd_backoff.due_ns()).chain(self.rest_until_ns).min()
+        terminals.chain(self.fd_backoff.due_ns()).min()
     }
 
     /// Closes everything that the job has open here; only its keeper remains.

@@ -179,12 +179,6 @@ pub trait Transport {
         Vec::new()
     }
 
-    /// Whether the transport's links have no descriptors of their own: `take_in` must then be called without an event,
-    /// too.
-    fn is_polled(&self) -> bool {
-        false
-    }
-
     /// Must be called before a wait. `false`: there is something to take in first.
     fn arm(&mut self) -> bool {
         true

@@ -58,7 +58,7 @@ pub use directories::clear;
 use directories::remove_all as remove_directories;
 pub use plan::cpus_of_ranks;
 pub use protocol::{
-    AHEAD_SLOT, Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind, is_server,
+    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
 };
 
 use channel::{Flushed, Inbox, Outbox};
@@ -154,7 +154,7 @@ impl Keeper {
         let (socket, far) = socket::pair()?;
         // The modes are read before the fork: afterwards the agent might change them before the keeper reads them.
         // Usually there is no terminal.
-        let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
+        let terminal = SavedTerminal::remembered().or_else(|| SavedTerminal::of(rustix::stdio::stdin()).ok());
         let (forked, outer) = match namespace {
             None => (process::fork_with_signals_blocked()?, None),
             Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,

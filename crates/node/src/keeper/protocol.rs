@@ -10,13 +10,13 @@ use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
-/// The slot of the PMIx server process; `AHEAD_SLOT`: that of a server which is started before its job is known.
+/// The slot of the PMIx server process; `STANDBY_SLOT`: that of a server which is started before its job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
-pub const AHEAD_SLOT: u32 = SERVER_SLOT - 1;
+pub const STANDBY_SLOT: u32 = SERVER_SLOT - 1;
 
 /// Whether the slot is that of a PMIx server process.
 pub fn is_server(slot: u32) -> bool {
-    slot >= AHEAD_SLOT
+    slot >= STANDBY_SLOT
 }
 
 /// A request to the keeper.
@@ -39,7 +39,8 @@ pub enum Request {
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
-    /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked.
+    /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
+    /// that its agent had remembered by then.
     RestoreTerminalOnDeath,
     /// Begin a kernel session, or a process group in the agent's session, which no renewal undoes. Sent once: see
     /// [`super::Keeper::begin`].

@@ -412,24 +412,30 @@ fn a_keepers_death_ends_its_ranks_and_the_agent_kills_the_rest() {
 
 #[test]
 fn the_keeper_restores_the_terminal_of_a_dead_agent() {
-    let (_master, slave) = wireup_os::pty::open(24, 80).unwrap();
-    let echoes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes.contains(rustix::termios::LocalModes::ECHO);
-    let saved = wireup_os::pty::SavedTerminal::of(&slave).unwrap();
-    let Fork::Parent { child: agent } = process::fork().unwrap() else {
-        rustix::stdio::dup2_stdin(&slave).unwrap();
-        let mut bench = Bench::new();
-        // The keeper restores modes that were read before it was forked, so raw mode may be set at once.
-        saved.set_raw(&slave).unwrap();
-        bench.request(&Request::RestoreTerminalOnDeath);
-        // The answer to a later request proves that this one was read.
-        bench.run(batch(&["true"], vec![Process::new(0)]));
-        leave(0);
-    };
-    process::wait_for(agent).unwrap();
-    let start = std::time::Instant::now();
-    while !echoes() {
-        assert!(start.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(2));
+    for is_raw_before_the_fork in [false, true] {
+        let (_master, slave) = wireup_os::pty::open(24, 80).unwrap();
+        let modes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes;
+        let echoes = || modes().contains(rustix::termios::LocalModes::ECHO);
+        let saved = wireup_os::pty::SavedTerminal::of(&slave).unwrap();
+        let Fork::Parent { child: agent } = process::fork().unwrap() else {
+            rustix::stdio::dup2_stdin(&slave).unwrap();
+            if is_raw_before_the_fork {
+                saved.remember();
+                saved.set_raw(&slave).unwrap();
+            }
+            let mut bench = Bench::new();
+            saved.set_raw(&slave).unwrap();
+            bench.request(&Request::RestoreTerminalOnDeath);
+            // The answer to a later request proves that this one was read.
+            bench.run(batch(&["true"], vec![Process::new(0)]));
+            leave(0);
+        };
+        process::wait_for(agent).unwrap();
+        let start = std::time::Instant::now();
+        while !echoes() {
+            assert!(start.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

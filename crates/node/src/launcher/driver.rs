@@ -80,15 +80,15 @@ impl<'w> LauncherDriver<'w> {
         }
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
-        let one_shot = matches!(config.reach, Reach::OneShot { .. });
+        let one_shot = matches!(config.reach, Reach::OneShot(_));
         wireup_os::c_library::keep_freed_memory();
         let root = match config.reach {
             Reach::Session(session) => Root::session(*session).map_err(system("watching the session's socket"))?,
-            Reach::OneShot { session, keeper } => {
+            Reach::OneShot(session) => {
                 check_open_files(&config.job)?;
                 wireup_os::process::set_subreaper().map_err(system("becoming a subreaper"))?;
                 let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
-                Root::within(AgentDriver::new(AgentConfig::new(AgentId(0), *session, born), None, keeper)?)
+                Root::within(AgentDriver::new(AgentConfig::new(AgentId(0), *session, born), None)?)
             }
         };
         let reactor = root.reactor();
@@ -400,6 +400,7 @@ fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
         (pty.rows, pty.columns) = (rows, columns);
     }
     let saved = SavedTerminal::of(stdin).ok()?;
+    saved.remember();
     saved.set_raw(stdin).ok()?;
     Some(RawTerminal(saved))
 }

@@ -39,11 +39,7 @@ pub struct RunConfig {
 /// Where the root agent runs.
 pub enum Reach {
     /// The root agent runs in this process: the session serves only this job and ends with it.
-    OneShot {
-        session: Box<SessionSpec>,
-        /// A keeper that was forked at the very beginning, so that it gets ready while the command line is parsed.
-        keeper: Option<crate::keeper::Keeper>,
-    },
+    OneShot(Box<SessionSpec>),
     /// The root agent is that of a standing session.
     Session(Box<Attached>),
 }

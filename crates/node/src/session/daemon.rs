@@ -192,7 +192,7 @@ impl<'p> Daemon<'p> {
         }
         let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
         wireup_os::c_library::keep_freed_memory();
-        let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None, None)?;
+        let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None)?;
         agent.begin_standing();
         let reactor = agent.reactor();
         let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGTERM]).map_err(system("making a signal descriptor"))?;

@@ -113,7 +113,7 @@ const CHILD: &str = concat!(
 );
 
 #[test]
-fn parents_give_way_to_their_children_until_these_meet_them() {
+fn parents_have_less_weight_until_their_children_connect() {
     if !Path::new("/proc/self/autogroup").exists() {
         return;
     }

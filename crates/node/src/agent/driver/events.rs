@@ -1,8 +1,8 @@
 //! Dispatches a ready descriptor to its owner.
 
 use super::AgentDriver;
-use crate::agent::ranks::{JobRanks, rest_ns};
-use crate::agent::token::{JobSlot, Token};
+use crate::agent::ranks::JobRanks;
+use crate::agent::token::Token;
 use crate::agent::turn::Turn;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Event;
@@ -38,7 +38,7 @@ impl AgentDriver {
                 if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_keeper(turn);
                     if ranks.keeper().lost().is_some() {
-                        self.give_way.forget(ranks.keeper().pid());
+                        self.parent_weight.on_keeper_lost(ranks.keeper().pid());
                     }
                 }
             }
@@ -83,21 +83,9 @@ impl AgentDriver {
             Token::Launcher(_) | Token::Caller(_) => {}
         }
         self.take_inputs();
-        if let Token::Pmi(slot, _) = token {
-            self.answer(slot);
-        }
-    }
-
-    /// Sends a rank its reply at once, so that it can go on while the next request is read.
-    fn answer(&mut self, slot: JobSlot) {
-        let Some(job) = self.jobs.at(slot).map(|ranks| ranks.job()) else { return };
-        let begun_ns = monotonic_ns();
-        let released = self.perform_all(Some(job));
-        let now_ns = monotonic_ns();
-        if let Some(rest_ns) = rest_ns(released, self.cpus, now_ns.saturating_sub(begun_ns))
-            && let Some(ranks) = self.jobs.at(slot)
-        {
-            ranks.rest(now_ns + rest_ns, &self.reactor);
+        if let Token::Pmi(..) = token {
+            // A rank gets its reply at once, so that it can go on while the next request is read.
+            self.perform_all();
         }
     }
 }

@@ -26,17 +26,14 @@ use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
 use wireup_wire::rank_address;
 
 impl AgentDriver {
-    /// Performs all pending outputs. Returns how many ranks of `job` got a reply.
-    pub(super) fn perform_all(&mut self, job: Option<JobId>) -> usize {
-        let mut answered = 0;
+    /// Performs all pending outputs.
+    pub(super) fn perform_all(&mut self) {
         while let Some(output) = self.agent.poll() {
-            answered += usize::from(matches!(&output, Output::Reply { job: of, .. } if job == Some(*of)));
             if let Some(recorder) = &mut self.recorder {
                 recorder.on_output(&output);
             }
             self.perform(output);
         }
-        answered
     }
 
     fn perform(&mut self, output: Output) {
@@ -131,12 +128,12 @@ impl AgentDriver {
                     let picture = plan.report_bindings.then(|| binding::picture_of(&plan)).flatten();
                     inputs.extend(picture.map(|picture| Input::RanksBound { job: plan.job, picture }));
                     ranks.spawn(&plan, by_step, further.name(reactor))?;
-                    Ok(ranks.next_server())
+                    Ok(ranks.next_standby())
                 });
                 match spawned {
                     Ok(next) => {
-                        next.into_iter().for_each(|server| self.keepers.equip(plan.job, server));
-                        self.give_way_to(&plan);
+                        next.into_iter().for_each(|server| self.keepers.plan_standby(plan.job, server));
+                        self.lower_parent_weight(&plan);
                     }
                     Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::ChildFailed {
                         job: plan.job,
@@ -171,12 +168,12 @@ impl AgentDriver {
             }
             Output::OfFamily { job, family, by } => {
                 self.keepers.join(job, family);
-                self.give_way.note(job, by);
+                self.parent_weight.set_parent(job, by);
             }
-            Output::MeetsFamily { job } => self.give_way.end(job, monotonic_ns()),
+            Output::MeetsFamily { job } => self.parent_weight.on_started(job, monotonic_ns()),
             Output::JobGone { job } => {
                 memory.forget(job);
-                self.give_way.end(job, monotonic_ns());
+                self.parent_weight.on_started(job, monotonic_ns());
                 if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
                     self.collect_orphans();
                 }
@@ -184,7 +181,7 @@ impl AgentDriver {
                     if let Some((first, sockets)) = ranks.take_reserved() {
                         self.rank_ports.close(job, first, sockets);
                     }
-                    self.give_way.release(ranks.keeper().pid(), monotonic_ns());
+                    self.parent_weight.on_parent_over(ranks.keeper().pid(), monotonic_ns());
                     self.keepers.give_back(job, ranks.into_keeper(), &self.reactor);
                 } else {
                     self.keepers.leave(job, &self.reactor);
@@ -195,16 +192,16 @@ impl AgentDriver {
         }
     }
 
-    /// The ranks that have asked for a job give way to it when it starts, if all ranks here share too few CPUs.
-    fn give_way_to(&mut self, plan: &SpawnPlan) {
-        let asker = self.give_way.asker(plan.job).and_then(|by| self.jobs.get(&by)).map(JobRanks::keeper);
-        let asker = asker.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
+    /// The ranks that have spawned a job get less weight while it starts, if all ranks here share too few CPUs.
+    fn lower_parent_weight(&mut self, plan: &SpawnPlan) {
+        let parent = self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(JobRanks::keeper);
+        let parent = parent.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
         let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
-        // Where nodes share a machine, each rank is a scheduling group of its own, so no group could give way.
-        if let Some(keeper) = asker.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
+        // Where nodes share a machine, each rank is a scheduling group of its own, so there is no group to lower.
+        if let Some(keeper) = parent.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
             && ranks > self.cpus
         {
-            self.give_way.begin(plan.job, keeper.pid(), monotonic_ns());
+            self.parent_weight.lower(plan.job, keeper.pid(), monotonic_ns());
         }
     }
 
@@ -336,8 +333,7 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells. The first call gives them a keeper of their own: a keeper that was forked ahead, since the shells
-/// are needed before ranks are.
+/// The remote shells. The first call gives them a keeper of their own.
 fn shells_of<'s>(
     shells: &'s mut Option<Shells>,
     keepers: &mut Keepers,

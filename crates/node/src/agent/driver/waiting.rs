@@ -32,7 +32,7 @@ impl AgentDriver {
             self.shells.as_ref().and_then(Shells::deadline_ns),
             self.keepers.deadline_ns(),
             self.orphans.deadline_ns(),
-            self.give_way.deadline_ns(),
+            self.parent_weight.deadline_ns(),
             leaving::deadline_ns(),
         ];
         ranks.chain(machine).chain(own.into_iter().flatten()).min()
@@ -53,7 +53,7 @@ impl AgentDriver {
             ranks.on_tick(turn);
         }
         self.keepers.on_tick(now_ns, &self.reactor);
-        self.give_way.on_tick(now_ns);
+        self.parent_weight.on_tick(now_ns);
         self.shells.iter_mut().for_each(|shells| shells.on_tick(now_ns));
         leaving::look();
         self.look_for_orphans(now_ns);

@@ -19,14 +19,6 @@ impl LinkSet {
 
     /// A transport has incoming connections, or events for its links.
     pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
-        if self.transports.get(which).is_some_and(|transport| transport.is_polled()) {
-            // There may have been traffic on links of this transport.
-            self.spin.on_talk();
-        }
-        self.take_in_all(which, turn);
-    }
-
-    fn take_in_all(&mut self, which: Which, turn: &mut Turn<'_>) {
         let Some(transport) = self.transports.get(which) else { return };
         for carrier in transport.take_in(turn.now_ns, turn.reactor) {
             self.take_in(carrier, turn);
@@ -39,18 +31,16 @@ impl LinkSet {
         }
     }
 
-    /// Takes events of transports that have no descriptor for them.
-    pub(super) fn poll(&mut self, turn: &mut Turn<'_>) {
+    /// Prepares transports whose links have no descriptors for a wait. `false`: some had something to take in first.
+    pub(super) fn arm(&mut self, turn: &mut Turn<'_>) -> bool {
+        let mut has_armed = true;
         for which in Which::ALL {
-            if self.transports.get(*which).is_some_and(|transport| transport.is_polled()) {
-                self.take_in_all(*which, turn);
+            if self.transports.get(*which).is_some_and(|transport| !transport.arm()) {
+                self.on_transport(*which, turn);
+                has_armed = false;
             }
         }
-    }
-
-    /// Call before a wait; `false`: `poll` has more to do first.
-    pub(super) fn arm(&mut self) -> bool {
-        Which::ALL.iter().all(|which| self.transports.get(*which).is_none_or(|transport| transport.arm()))
+        has_armed
     }
 
     fn take_in(&mut self, carrier: Box<dyn Carrier>, turn: &mut Turn<'_>) {

@@ -1,6 +1,6 @@
 //! Receives from links: bytes for the state machine, and the identity of the other end.
 
-use super::{Entry, Kind, LinkSet};
+use super::{Kind, LinkSet};
 use crate::agent::turn::Turn;
 use crate::transport::link::{LinkError, Received};
 use std::time::Duration;
@@ -10,7 +10,6 @@ use wireup_wire::peer::{Hello, Role};
 
 impl LinkSet {
     pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
-        self.spin.on_talk();
         let Some(entry) = self.links.get_mut(&id) else {
             return;
         };
@@ -40,24 +39,10 @@ impl LinkSet {
         };
         match entry.link.receive(turn.buffer)? {
             Received::Nothing => self.check_hello(id)?,
-            Received::Bytes(bytes) => {
-                self.hot = Some(id);
-                turn.inputs.push(Input::LinkBytes { link: id, bytes });
-            }
+            Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
             Received::Up(hello) => self.on_proved(id, hello, turn)?,
         }
         Ok(())
-    }
-
-    /// Reads the link that last received something, without asking the reactor first.
-    pub(super) fn read_hot(&mut self, turn: &mut Turn<'_>) {
-        let is_heard = |entry: &Entry| entry.kind == Kind::Up && entry.interest.readable;
-        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(is_heard)) else {
-            return;
-        };
-        if let Err(error) = self.receive(id, turn) {
-            self.fail(id, error, turn.reactor, turn.inputs);
-        }
     }
 
     /// Both ends have proved the secret.

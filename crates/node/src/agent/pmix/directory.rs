@@ -41,7 +41,7 @@ impl Directory {
     ///
     /// # Errors
     /// As [`Directory::new`].
-    pub fn of_spare() -> io::Result<Directory> {
+    pub fn of_standby() -> io::Result<Directory> {
         let mut path = place(&usual_base())?.into_os_string();
         path.push("-next");
         Ok(Directory { path: path.into(), claim: None })

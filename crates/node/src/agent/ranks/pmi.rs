@@ -50,8 +50,7 @@ impl JobRanks {
         if event.writable {
             self.flush_pmi(client, turn.reactor);
         }
-        // During a rest requests wait in their sockets, but the end of a rank is handled.
-        if event.hangup || (event.readable && !self.is_resting()) {
+        if event.hangup || event.readable {
             self.on_pmi(client, turn);
         }
     }
@@ -99,7 +98,7 @@ impl JobRanks {
     }
 
     pub fn flush_pmi(&mut self, client: Client, reactor: &Reactor) {
-        let (token, resting) = (Token::Pmi(self.slot, client).pack(), self.is_resting());
+        let token = Token::Pmi(self.slot, client).pack();
         let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
         let (state, is_closing) = (out.flush().state, out.closing);
         let blocked = match state {
@@ -123,7 +122,8 @@ impl JobRanks {
             && blocked != std::mem::replace(&mut socket.is_blocked, blocked)
             && let Some(fd) = &socket.out.fd
         {
-            let _ = reactor.modify(fd, token, interest(blocked, resting));
+            let interest = if blocked { Interest::WRITABLE } else { Interest::READABLE };
+            let _ = reactor.modify(fd, token, interest);
         }
     }
 
@@ -135,11 +135,48 @@ impl JobRanks {
     }
 }
 
-/// The events to watch on a rank's PMI socket.
-pub(super) fn interest(blocked: bool, resting: bool) -> Interest {
-    match (blocked, resting) {
-        (true, _) => Interest::WRITABLE,
-        (false, true) => Interest::NONE,
-        (false, false) => Interest::READABLE,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::keepers::Keepers;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+    use wireup_proto::io::KernelSession;
+    use wireup_wire::ids::JobId;
+
+    /// One turn of the reactor; returns the inputs for the state machine.
+    fn turn(job: &mut JobRanks, reactor: &mut Reactor) -> Vec<Input> {
+        let events = reactor.wait(Some(Duration::ZERO)).unwrap().to_vec();
+        let (mut buffer, mut inputs) = (vec![0; 64 << 10], Vec::new());
+        let turn = &mut Turn { now_ns: 0, reactor, buffer: &mut buffer, inputs: &mut inputs };
+        for event in events {
+            if let Some(Token::Pmi(_, client)) = Token::unpack(event.token) {
+                job.on_pmi_event(client, event, turn);
+            }
+        }
+        inputs
+    }
+
+    #[test]
+    fn a_rank_with_unread_replies_is_not_read() {
+        const REPLY_BYTES: usize = 4 << 20;
+        let mut reactor = Reactor::new().unwrap();
+        let mut job =
+            JobRanks::begin(JobId(1), JobSlot(1), KernelSession::Own, &mut Keepers::default(), &reactor).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let client: Client = LocalRank(0).into();
+        let socket = PmiSocket::watched(Some(ours.into()), JobSlot(1), client, &reactor).unwrap();
+        job.ranks.push(RankIo { pmi: vec![socket], ..RankIo::default() });
+        theirs.write_all(b"cmd=get\n").unwrap();
+        job.reply(client, vec![7; REPLY_BYTES].into(), Vec::new(), &reactor);
+        assert!(job.ranks[0].pmi[0].is_blocked);
+        assert!(turn(&mut job, &mut reactor).is_empty());
+        let reader = std::thread::spawn(move || theirs.read_exact(&mut vec![0; REPLY_BYTES]).map(|()| theirs));
+        let read = (0..).map(|_| turn(&mut job, &mut reactor)).find(|inputs| !inputs.is_empty()).unwrap();
+        assert!(matches!(&read[..], [Input::ClientBytes { bytes, .. }] if bytes == &b"cmd=get\n"[..]), "{read:?}");
+        drop(reader.join().unwrap().unwrap());
+        let _ = job.into_keeper().into_keeper(&reactor).close();
     }
 }

@@ -1,7 +1,7 @@
 //! Drives the PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
 
 use super::JobRanks;
-use crate::agent::pmix::{self, Opening, PmixServer, SpareServer};
+use crate::agent::pmix::{self, Opening, PmixServer, StandbyServer};
 use crate::agent::shells::in_words;
 use crate::agent::turn::Turn;
 use crate::keeper::{KeeperEvent, Request};
@@ -15,8 +15,8 @@ impl JobRanks {
     /// The job gets a PMIx server process: the one that its keeper has started before, or a new one.
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
         let wanted = Opening::of(plan);
-        match self.spare.take_if(|spare| spare.serves(&wanted)) {
-            Some(spare) => self.pmix = Some(PmixServer::with(spare, plan, self.slot, reactor)?),
+        match self.standby.take_if(|standby| standby.serves(&wanted)) {
+            Some(standby) => self.pmix = Some(PmixServer::with(standby, plan, self.slot, reactor)?),
             None => self.start_new_pmix(plan, reactor)?,
         }
         // On a shared machine one agent is enough to remove old directories. This runs while the server process starts.
@@ -28,7 +28,7 @@ impl JobRanks {
 
     fn start_new_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
         let (mut server, batch) = PmixServer::prepare(plan, self.slot)?;
-        self.dismiss_spare();
+        self.dismiss_standby();
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: server.directory.bytes() });
         self.keeper.flush(reactor);
@@ -39,13 +39,13 @@ impl JobRanks {
         Ok(())
     }
 
-    pub(super) fn dismiss_spare(&mut self) {
-        let request = self.spare.as_mut().map(SpareServer::dismiss);
+    pub(super) fn dismiss_standby(&mut self) {
+        let request = self.standby.as_mut().map(StandbyServer::dismiss);
         request.into_iter().for_each(|request| self.keeper.request(&request));
     }
 
     /// The server to start ahead for the next job of the family, if this job has a server process.
-    pub fn next_server(&mut self) -> Option<SpareServer> {
+    pub fn next_standby(&mut self) -> Option<StandbyServer> {
         self.pmix.as_mut()?.next.take()
     }
 
@@ -77,7 +77,7 @@ impl JobRanks {
         let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.process == slot) else {
             // The server is one that the job has not used.
             if !matches!(event, KeeperEvent::Started { .. }) {
-                self.spare = None;
+                self.standby = None;
             }
             return;
         };
@@ -115,20 +115,20 @@ mod tests {
     fn a_job_that_wants_another_server_gets_a_new_one_and_the_waiting_one_is_ended() {
         let (mut reactor, mut keepers) = (Reactor::new().unwrap(), Keepers::default());
         let mut wanted = plan(&format!("wireup-{}-dismissed", std::process::id()));
-        let spare = SpareServer::like(&wanted).unwrap();
-        let directory = spare.directory();
+        let standby = StandbyServer::like(&wanted).unwrap();
+        let directory = standby.directory();
         keepers.join(JOB, JobId(1));
-        keepers.equip(JOB, spare);
+        keepers.plan_standby(JOB, standby);
         keepers.on_tick(u64::MAX, &reactor);
         assert!(directory.exists());
 
         let mut ranks = JobRanks::begin(JOB, JobSlot(0), wanted.kernel_session, &mut keepers, &reactor).unwrap();
-        assert!(ranks.spare.is_some());
+        assert!(ranks.standby.is_some());
         wanted.env = vec![b"PMIX_MCA_another=1".to_vec()];
         ranks.start_pmix(&wanted, &reactor).unwrap();
         let (mut buffer, mut inputs) = (vec![0; 1 << 16], Vec::new());
         let is_gone = |inputs: &[Input]| inputs.iter().any(|input| matches!(input, Input::PmixGone { .. }));
-        while ranks.spare.is_some() || !is_gone(&inputs) {
+        while ranks.standby.is_some() || !is_gone(&inputs) {
             for event in reactor.wait(None).unwrap().to_vec() {
                 let turn = &mut Turn { now_ns: 0, reactor: &reactor, buffer: &mut buffer, inputs: &mut inputs };
                 match Token::unpack(event.token) {

@@ -103,10 +103,6 @@ impl Transport for Ucx {
         tags.iter().filter_map(|tag| shared.inboxes.get(tag)?.token).collect()
     }
 
-    fn is_polled(&self) -> bool {
-        true
-    }
-
     fn arm(&mut self) -> bool {
         self.shared.borrow_mut().worker.arm()
     }

@@ -6,18 +6,22 @@
 //!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills the rest
 //! ```
 //!
+//! Without it, `PMIx_Spawn` of one child takes 1.28 times as long until the child has initialised PMIx (1.21 to 1.34,
+//! 17.8 instead of 14.1 ms; 40 interleaved pairs of jobs with six calls each on 2 CPUs, medians with a 95 % interval).
+//! `MPI_Comm_spawn` of Open MPI 5, which sleeps for a second, takes as long as with it (1.003).
+//!
 //! The process belongs to a keeper without a job. Its messages are not read before a job could use it.
 
 use super::directory::Directory;
 use super::opening::Opening;
-use crate::keeper::{AHEAD_SLOT, Keeper, KeeperEvent, ProcessFds, Request};
+use crate::keeper::{Keeper, KeeperEvent, ProcessFds, Request, STANDBY_SLOT};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 use wireup_proto::io::{KernelSession, PmixPlan};
 use wireup_wire::pmix::{FromServer, ToServer, pack};
 use wireup_wire::signal::SIGKILL;
 
-pub struct SpareServer {
+pub struct StandbyServer {
     opening: Opening,
     kernel_session: KernelSession,
     pub(super) directory: Directory,
@@ -25,16 +29,16 @@ pub struct SpareServer {
     pub(super) fds: ProcessFds,
 }
 
-impl SpareServer {
+impl StandbyServer {
     /// A server for a job like this one; no process exists yet.
     ///
     /// # Errors
     /// The kernel gives no random number for the name of its directory.
-    pub fn like(plan: &PmixPlan) -> io::Result<SpareServer> {
-        Ok(SpareServer {
+    pub fn like(plan: &PmixPlan) -> io::Result<StandbyServer> {
+        Ok(StandbyServer {
             opening: Opening::of(plan),
             kernel_session: plan.kernel_session,
-            directory: Directory::of_spare()?,
+            directory: Directory::of_standby()?,
             fds: ProcessFds::default(),
         })
     }
@@ -54,7 +58,7 @@ impl SpareServer {
     /// # Errors
     /// It will not start; the keeper may be gone.
     pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
-        let batch = self.opening.batch(AHEAD_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
+        let batch = self.opening.batch(STANDBY_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
         keeper.begin(self.kernel_session);
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });
@@ -67,7 +71,7 @@ impl SpareServer {
 
     /// The server's keeper has reported something. `false`: the server cannot be used.
     pub fn on_event(&mut self, event: KeeperEvent) -> bool {
-        let KeeperEvent::Started { slot: AHEAD_SLOT, fds, .. } = event else { return false };
+        let KeeperEvent::Started { slot: STANDBY_SLOT, fds, .. } = event else { return false };
         self.fds = fds;
         let open = pack(&ToServer::Open(self.opening.message(&self.directory)));
         // The message is the first one on the socket, so there is room for it.
@@ -94,7 +98,7 @@ impl SpareServer {
     /// The request that kills the server. Its keeper removes the directory later.
     pub fn dismiss(&mut self) -> Request {
         self.fds = ProcessFds::default();
-        Request::Signal { slot: Some(AHEAD_SLOT), signal: SIGKILL }
+        Request::Signal { slot: Some(STANDBY_SLOT), signal: SIGKILL }
     }
 }
 
@@ -104,40 +108,40 @@ mod tests {
     use crate::agent::pmix::tests::plan;
     use std::os::fd::OwnedFd;
 
-    fn with_socket() -> (SpareServer, OwnedFd) {
+    fn with_socket() -> (StandbyServer, OwnedFd) {
         let (ours, theirs) = wireup_os::socket::pair().unwrap();
         wireup_os::files::set_nonblocking(&ours, true).unwrap();
-        let mut spare = SpareServer::like(&plan("spare")).unwrap();
-        spare.fds.stdin = Some(ours);
-        (spare, theirs)
+        let mut standby = StandbyServer::like(&plan("standby")).unwrap();
+        standby.fds.stdin = Some(ours);
+        (standby, theirs)
     }
 
     #[test]
     fn a_server_is_used_if_it_has_opened_the_library_that_the_job_wants() {
         let wanted = Opening::of(&plan("later"));
         let opened = pack(&FromServer::Opened);
-        let (spare, theirs) = with_socket();
-        assert!(!spare.serves(&wanted), "it has not opened it yet");
+        let (standby, theirs) = with_socket();
+        assert!(!standby.serves(&wanted), "it has not opened it yet");
         rustix::io::write(&theirs, &opened).unwrap();
         let mut other = plan("later");
         other.begin.library = Some("/another".into());
-        assert!(!spare.serves(&Opening::of(&other)));
+        assert!(!standby.serves(&Opening::of(&other)));
         let other = PmixPlan { env: vec![b"PMIX_MCA_a=1".to_vec()], ..plan("later") };
-        assert!(!spare.serves(&Opening::of(&other)));
-        assert!(spare.serves(&wanted));
+        assert!(!standby.serves(&Opening::of(&other)));
+        assert!(standby.serves(&wanted));
     }
 
     #[test]
     fn a_server_that_has_ended_or_says_something_else_is_not_used() {
         let wanted = Opening::of(&plan("later"));
         let opened = pack(&FromServer::Opened);
-        let (spare, theirs) = with_socket();
+        let (standby, theirs) = with_socket();
         rustix::io::write(&theirs, &opened).unwrap();
         drop(theirs);
-        assert!(!spare.serves(&wanted));
-        let (spare, theirs) = with_socket();
+        assert!(!standby.serves(&wanted));
+        let (standby, theirs) = with_socket();
         rustix::io::write(&theirs, &pack(&FromServer::Failed { problem: "no library".into() })).unwrap();
-        assert!(!spare.serves(&wanted));
-        assert!(!SpareServer::like(&plan("planned")).unwrap().serves(&wanted), "it has not started");
+        assert!(!standby.serves(&wanted));
+        assert!(!StandbyServer::like(&plan("planned")).unwrap().serves(&wanted), "it has not started");
     }
 }
