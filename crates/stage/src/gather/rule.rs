@@ -4,7 +4,7 @@
 //! keeps its names from the first part of the pattern on that is more than a plain name: `/tmp/job/*/log=>out` makes
 //! `out/a/log`. A pattern without such a part keeps the last name.
 
-use super::name::{escaped, is_pattern, plain};
+use super::name::{ends_escape, escaped, is_pattern, plain};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -30,6 +30,10 @@ pub enum RuleError {
     NoName,
     #[error("a pattern cannot go up (..) behind its first * or ? or [")]
     GoesUp,
+    #[error(
+        "a name in the pattern ends with \\, which takes the next letter as it is; write \\\\ for the letter itself"
+    )]
+    EndsEscape,
     #[error("it is longer than a path can be")]
     TooLong,
 }
@@ -47,6 +51,9 @@ impl Rule {
             return Err(RuleError::TooLong);
         }
         let parts = parts(pattern);
+        if parts.iter().any(|part| ends_escape(part)) {
+            return Err(RuleError::EndsEscape);
+        }
         let kept = kept_from(&parts);
         let leads_up = |part: &&[u8]| matches!(&plain(part)[..], b"." | b"..");
         match parts.get(kept..) {
@@ -130,9 +137,13 @@ mod tests {
             (".=>out", RuleError::NoName),
             ("a/..=>out", RuleError::NoName),
             ("*/../a=>out", RuleError::GoesUp),
+            ("/tmp/a\\=>out", RuleError::EndsEscape),
+            ("/tmp/*\\/b=>out", RuleError::EndsEscape),
+            ("a\\\\\\=>out", RuleError::EndsEscape),
         ] {
             assert_eq!(Rule::parse(text.as_bytes()), Err(problem), "{text}");
         }
         assert!(Rule::parse(b"../a/*=>out").is_ok());
+        assert!(Rule::parse(b"a\\\\=>out").is_ok());
     }
 }
