@@ -212,7 +212,7 @@ impl Gathered {
         let (records, rest) = bytes.as_chunks::<RECORD_BYTES>();
         for (number, record) in records.iter().enumerate() {
             let why = match Record::decode(record) {
-                Err(bad) => bad.to_string(),
+                Err(why) => why,
                 Ok(record) if record.end_ns.saturating_add(EARLIER_NS) < own.exec_ns => {
                     "it is of an earlier job".into()
                 }

@@ -33,7 +33,7 @@ pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     set_environment(&open.dir);
     confine_to(&open.dir)?;
     guard::arm()?;
-    let library = library::open(open.library.as_deref()).map_err(|error| PmixFault::Library.with(error.to_string()))?;
+    let library = library::open(open.library.as_deref()).map_err(|problem| PmixFault::Library.with(problem))?;
     let ranks = ranks_directory(&open.dir);
     rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
     begin_library(&library, open).and_then(|()| guard::prove()).map_err(|problem| of_version(&library, &problem))?;

@@ -118,7 +118,7 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
         drop(first);
         bench.file("file", &noise(4, 21_000));
         let refused = stage(&store, &bench.set());
-        assert!(matches!(refused, Err(StoreError::NoRoom { wanted: 21_000.., .. })), "{refused:?}");
+        assert!(refused.as_ref().is_err_and(|why| why.starts_with("21") && why.contains("bytes do not fit")), "{refused:?}");
     });
 }
 
@@ -183,7 +183,7 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         let set = bench.set();
         let mut receiving = store.receive(set.clone()).unwrap();
         receiving.write(&plain(0, 0, 999), &[2; 999]).unwrap();
-        assert!(matches!(receiving.finish(), Err(StoreError::Damaged(_))));
+        assert!(receiving.finish().is_err_and(|why| why.contains("another content")));
         assert!(store.take(&set.digest()).unwrap().is_none());
         assert_eq!(bench.new_files(), 0);
         assert_eq!(stage(&store, &set).unwrap(), 1_000);
@@ -276,7 +276,7 @@ fn a_store_that_others_may_change_is_refused() {
     drop(bench.store(ROOM));
     for folder in ["packs", "objects"] {
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(matches!(Store::open(&root, ROOM), Err(StoreError::NotOurs(_))));
+        assert!(Store::open(&root, ROOM).is_err_and(|why| why.contains("belongs to somebody else")));
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o700)).unwrap();
     }
     symlink(bench.files.path(), bench.home.path().join("link")).unwrap();
