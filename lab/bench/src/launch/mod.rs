@@ -51,8 +51,8 @@ const WITHOUT: Flag = Flag::value(
 const MPI_PROGRAM: Flag = Flag::value(
     &["--mpi-program"],
     "PATH",
-    "An MPI program that does init, barrier, finalize: the mpi-init cases need it. Default: \
-     target/programs/mpich5/initfin, if it is there.",
+    "An MPI program that does init, barrier, finalize: the mpi-init cases need it (default: \
+     target/programs/mpich5/initfin, if it is there).",
 );
 const MPI_ENV: Flag = Flag::value(&["--mpi-env"], "K=V", "A variable for the cases with MPI programs (repeatable).");
 const JOBS: Flag = Flag::value(
