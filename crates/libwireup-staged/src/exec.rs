@@ -115,11 +115,8 @@ interposed! {
 
 fn execute_open(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
     let mut path = Text::new();
-    if let Some(staged) = staged()
-        && path.fill(|into| kernel::path_of(fd, into)).is_some()
-        && staged.map.original(path.as_bytes()).is_some_and(|original| !original.is_empty())
-    {
-        return execute(Command { path: path.from(staged.map.tree().len()).into(), words, env });
+    if let Some(original) = staged().and_then(|staged| staged.original_of(fd, &mut path)) {
+        return execute(Command { path: original.into(), words, env });
     }
     call_real!(fexecve(fd => c_int, words.as_ptr() => List, env.as_ptr() => List) -> c_int, fail)
 }

@@ -2,10 +2,13 @@
 //!
 //! Its symbols are made global, since the components that it loads expect to find them there. It is never closed.
 
+use crate::infos::{Infos, c_text};
 use crate::sys::functions::Functions;
+use crate::sys::types::Status;
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
+use std::ptr::null_mut;
 
 /// The environment variable that names the library.
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
@@ -24,6 +27,16 @@ pub struct Library {
     /// Version of the library, such as `4.2.2`.
     pub version: String,
     pub major: u32,
+}
+
+impl Library {
+    /// Registers a job with so many ranks on this node.
+    pub fn register(&self, nspace: &str, locals: i32, infos: &mut Infos) -> Status {
+        let nspace = c_text(nspace);
+        let (first, count) = (infos.as_mut_ptr(), infos.len());
+        // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
+        unsafe { (self.functions.register_nspace)(nspace.as_ptr(), locals, first, count, None, null_mut()) }
+    }
 }
 
 /// Opens `wanted`, else the library named by the environment variable, else the first usable one in the usual places.

@@ -101,6 +101,7 @@ fn unread(name: &str) -> Typed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
 
     fn applied(line: &str, variables: &[(&str, &str)]) -> Translation {
         let mut translation = Translation::new(Vendor::Hydra);
@@ -124,10 +125,13 @@ mod tests {
 
     #[test]
     fn a_variable_is_judged_only_if_no_flag_overrides_it() {
-        for (name, line) in
-            [("HYDRA_BINDING", "-bind-to none ./a"), ("OMPI_MCA_rmaps_base_mapping_policy", "-map-by node ./a")]
-        {
-            let variables = [(OsString::from(name), OsString::from("no-such"))];
+        let not_utf_8 = OsString::from_vec(vec![0xff]);
+        let bad = [
+            ("HYDRA_BINDING", not_utf_8, "-bind-to none ./a"),
+            ("OMPI_MCA_rmaps_base_cpus_per_proc", "few".into(), "-map-by node ./a"),
+        ];
+        for (name, value, line) in bad {
+            let variables = [(name.into(), value)];
             let read = |line: &str| {
                 let mut translation = Translation::new(Vendor::OpenMpi);
                 translation.read(line.split(' ').map(OsString::from).collect()).expect(line);

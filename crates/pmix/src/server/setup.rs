@@ -138,22 +138,10 @@ fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
 
 /// Registers the job; returns the variables for each rank of this node.
 fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
-    let functions = &server.library.functions;
     let locality = Locality::find(server, &begin.cpus);
     let mut infos = job_infos(begin, &server.job, &locality, rows);
-    let nspace = c_text(&server.job.nspace);
     let locals: Vec<Rank> = server.job.mapping.ranks_of(server.job.node).collect();
-    // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
-    let code = unsafe {
-        (functions.register_nspace)(
-            nspace.as_ptr(),
-            locals.len() as i32,
-            infos.as_mut_ptr(),
-            infos.len(),
-            None,
-            null_mut(),
-        )
-    };
+    let code = server.library.register(&server.job.nspace, locals.len() as i32, &mut infos);
     done(&server.library, "PMIx_server_register_nspace", code)?;
     drop(infos);
 
