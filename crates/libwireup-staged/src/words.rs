@@ -25,7 +25,8 @@ const SMALL: usize = 64;
 macro_rules! pass_on {
     ($to:literal) => {
         concat!(
-            "push r9\npush r8\npush rcx\npush rdx\npush rsi\nmov rsi, rsp\nlea rdx, [rsp + 48]\ncall ", $to,
+            "push r9\npush r8\npush rcx\npush rdx\npush rsi\nmov rsi, rsp\nlea rdx, [rsp + 48]\ncall ",
+            $to,
             "\nadd rsp, 40\nret\n"
         )
     };
@@ -36,7 +37,8 @@ macro_rules! pass_on {
     ($to:literal) => {
         concat!(
             "stp x29, x30, [sp, #-80]!\nmov x29, sp\nstp x1, x2, [sp, #16]\nstp x3, x4, [sp, #32]\n",
-            "stp x5, x6, [sp, #48]\nstr x7, [sp, #64]\nadd x1, sp, #16\nadd x2, sp, #80\nbl ", $to,
+            "stp x5, x6, [sp, #48]\nstr x7, [sp, #64]\nadd x1, sp, #16\nadd x2, sp, #80\nbl ",
+            $to,
             "\nldp x29, x30, [sp], #80\nret\n"
         )
     };

@@ -198,10 +198,7 @@ pub mod tests {
         assert_eq!(refused(|record| record.node.clear()), "its place in the job makes no sense");
         assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), "one of its times makes no sense");
         assert_eq!(refused(|record| record.tally.first_ns = 91), "one of its times makes no sense");
-        assert_eq!(
-            refused(|record| record.tally.families[0].sent = u64::MAX),
-            "one of its numbers makes no sense"
-        );
+        assert_eq!(refused(|record| record.tally.families[0].sent = u64::MAX), "one of its numbers makes no sense");
         let mut bytes = record(3).encode();
         bytes[100] ^= 1;
         assert_eq!(Record::decode(&bytes), Err("its checksum is wrong".into()));

@@ -19,8 +19,7 @@ pub struct Rule {
     pub folder: Vec<u8>,
 }
 
-const NO_NAME: &str =
-    "the pattern names a folder itself; end it with the names of files or folders, such as /*";
+const NO_NAME: &str = "the pattern names a folder itself; end it with the names of files or folders, such as /*";
 
 impl Rule {
     /// # Errors
@@ -45,7 +44,9 @@ impl Rule {
         match parts.get(kept..) {
             None | Some([]) => return Err(NO_NAME),
             Some([last]) if leads_up(last) => return Err(NO_NAME),
-            Some(kept) if kept.iter().any(leads_up) => return Err("a pattern cannot go up (..) behind its first * or ? or ["),
+            Some(kept) if kept.iter().any(leads_up) => {
+                return Err("a pattern cannot go up (..) behind its first * or ? or [");
+            }
             Some(_) => {}
         }
         Ok(Rule { pattern: pattern.to_vec(), folder: folder.to_vec() })

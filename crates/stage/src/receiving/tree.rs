@@ -91,10 +91,7 @@ impl Tree {
             if entry.kind == Kind::Folder {
                 let within = self.folders.folder(folder)?;
                 let result = mkdirat(within, name, Mode::RWXU);
-                at(
-                    entry.path(),
-                    result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error) }),
-                )?;
+                at(entry.path(), result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error) }))?;
                 made.insert(entry.path);
             }
         }

@@ -118,7 +118,10 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
         drop(first);
         bench.file("file", &noise(4, 21_000));
         let refused = stage(&store, &bench.set());
-        assert!(refused.as_ref().is_err_and(|why| why.starts_with("21") && why.contains("bytes do not fit")), "{refused:?}");
+        assert!(
+            refused.as_ref().is_err_and(|why| why.starts_with("21") && why.contains("bytes do not fit")),
+            "{refused:?}"
+        );
     });
 }
 
