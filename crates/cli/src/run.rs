@@ -258,8 +258,8 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     let (each, ranks) = (count.max(1) as usize, resolved.job.job_size());
     if each > have {
         return Some(format!(
-            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in --map-by, or the \
-             number in --bind-to"
+            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in \
+             --map-by, or the number in --bind-to"
         ));
     }
     let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };

@@ -245,8 +245,8 @@ fn check_hosts(hosts: &Hosts, blocks: &[Block], job_size: u32, oversubscribe: bo
             let (name, slots) = (&host.name, host.slots);
             return Err(match &hosts.slots_of {
                 Some(allocation) => format!(
-                    "host {name} would get {ranks} ranks but {allocation} has only {slots} slots there; lower --ppn, ask \
-                     the batch system for more tasks on a node, or add --oversubscribe"
+                    "host {name} would get {ranks} ranks but {allocation} has only {slots} slots there; lower --ppn, \
+                     ask the batch system for more tasks on a node, or add --oversubscribe"
                 ),
                 None => format!(
                     "host {name} would get {ranks} ranks but has only {slots} slots; lower --ppn, give the host more \

@@ -65,9 +65,9 @@ pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Res
         None => match flavour::choose(apps, context) {
             Choice { mixed: Some(programs), .. } => {
                 return Err(format!(
-                    "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; build \
-                     the programs with the same MPI, or start each in a job of its own (to start them nevertheless: \
-                     --pmi both)"
+                    "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; \
+                     build the programs with the same MPI, or start each in a job of its own (to start them \
+                     nevertheless: --pmi both)"
                 ));
             }
             choice => choice,

@@ -133,12 +133,12 @@ impl Hosts {
     pub fn refusal(&self, ranks: u32, slots: u64, count: usize) -> String {
         match &self.slots_of {
             Some(allocation) => format!(
-                "{ranks} ranks do not fit into the {slots} slots that {allocation} has on {count} node(s); lower -n, ask \
-                 the batch system for more tasks, or add --oversubscribe to run more ranks than slots"
+                "{ranks} ranks do not fit into the {slots} slots that {allocation} has on {count} node(s); lower -n, \
+                 ask the batch system for more tasks, or add --oversubscribe to run more ranks than slots"
             ),
             None => format!(
-                "{ranks} ranks do not fit into the {slots} slots of {count} host(s); lower -n, give the hosts more slots \
-                 (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
+                "{ranks} ranks do not fit into the {slots} slots of {count} host(s); lower -n, give the hosts more \
+                 slots (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
             ),
         }
     }

@@ -23,8 +23,8 @@ pub fn find(parsed: &Parsed) -> Result<Found, String> {
     if let Some(flag) = parsed.decided_by_session().map(|flag| flag.name()) {
         return if parsed.session.is_some() {
             Err(format!(
-                "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or run \
-                 with --no-session"
+                "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or \
+                 run with --no-session"
             ))
         } else {
             Ok(Found::None)

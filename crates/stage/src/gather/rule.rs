@@ -35,8 +35,8 @@ impl Rule {
         }
         let parts = parts(pattern);
         if parts.iter().any(|part| ends_escape(part)) {
-            let problem = "a name in the pattern ends with \\, which takes the next letter as it is; write \\\\ for the \
-                           letter itself";
+            let problem = "a name in the pattern ends with \\, which takes the next letter as it is; write \\\\ for \
+                           the letter itself";
             return Err(problem);
         }
         let kept = kept_from(&parts);

@@ -202,8 +202,8 @@ impl Store {
             }
         }
         if at(root, statvfs(root))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-            let problem = "its file system is mounted noexec, so no program can be run from it; choose another folder with \
-                           --stage=DIR";
+            let problem = "its file system is mounted noexec, so no program can be run from it; choose another folder \
+                           with --stage=DIR";
             return Err(problem_at(root, problem));
         }
         let store = Store { root: root.to_owned(), room, form: OnceCell::new() };

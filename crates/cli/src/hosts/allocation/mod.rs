@@ -50,8 +50,8 @@ pub struct Node {
 /// Why one of several equal tasks that a batch system has started cannot use the allocation.
 fn one_of_many(tasks: u32, scheduler: &str, once: &str) -> String {
     format!(
-        "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup run \
-         only once ({once}), or use --hosts or --virtual-nodes"
+        "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup \
+         run only once ({once}), or use --hosts or --virtual-nodes"
     )
 }
 
@@ -143,8 +143,8 @@ fn wrong_file(variable: &str, problem: &str) -> String {
 /// A job of a batch system without the variable that tells its hosts.
 fn no_hosts(scheduler: &str, job: &str, missing: &str) -> String {
     format!(
-        "{job} is set, so this is a job of {scheduler}, but {missing} is not, which tells its hosts; start wireup in the \
-         job's own script, name the hosts with --hosts, or unset {job} to run on this machine"
+        "{job} is set, so this is a job of {scheduler}, but {missing} is not, which tells its hosts; start wireup in \
+         the job's own script, name the hosts with --hosts, or unset {job} to run on this machine"
     )
 }
 
