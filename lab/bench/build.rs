@@ -4,29 +4,9 @@ use std::path::PathBuf;
 use std::process::{Command, exit};
 
 const PROGRAMS: [&str; 23] = [
-    "true",
-    "pmi_init",
-    "pmi_bare",
-    "pmi_exchange",
-    "spawn_baseline",
-    "pmi_echo",
-    "shells",
-    "tcp_pingpong",
-    "relay",
-    "startup",
-    "groups",
-    "from_exec",
-    "first_use",
-    "spinning",
-    "pmix_exchange",
-    "pmi2_allgather",
-    "ucx_init",
-    "spawn_jobs",
-    "misbehave",
-    "polling",
-    "beside_polling",
-    ARE_LOADED[0],
-    ARE_LOADED[1],
+    "true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_baseline", "pmi_echo", "shells", "tcp_pingpong", "relay",
+    "startup", "groups", "from_exec", "first_use", "spinning", "pmix_exchange", "pmi2_allgather", "ucx_init",
+    "spawn_jobs", "misbehave", "polling", "beside_polling", ARE_LOADED[0], ARE_LOADED[1],
 ];
 /// These load a library at run time, so they cannot be static.
 const LOAD_A_LIBRARY: [&str; 7] =

@@ -3,54 +3,22 @@
 //! `export` may precede a name, `#` begins a comment, quotes and backslashes work as in a shell; `$` and `` ` `` are
 //! literal. What a shell would run as a command is an error.
 
-use std::fs::File;
-use std::io::Read;
+use crate::bounded_file;
 use std::path::Path;
-use thiserror::Error;
 
 /// Longest file: Linux accepts no larger environment.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum EnvFileError {
-    #[error("--env-file {file}: {problem}")]
-    Read { file: String, problem: String },
-    #[error(
-        "--env-file {file}: longer than {} MiB, the largest environment that Linux accepts; is it a file of variables?",
-        FILE_BYTES_MAX >> 20
-    )]
-    TooLong { file: String },
-    #[error("--env-file {file}, line {line}: {problem}")]
-    Line { file: String, line: usize, problem: LineProblem },
-}
-
-#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LineProblem {
-    #[error("write NAME=VALUE, with a name of letters, digits and _")]
-    Name,
-    #[error("a quote is not closed; close it on the same line")]
-    OpenQuote,
-    #[error("unexpected text after the value; put a value that contains blanks into quotes")]
-    Rest,
-    #[error("the line contains a zero byte; is this a text file?")]
-    Zero,
-}
+const NAME: &str = "write NAME=VALUE, with a name of letters, digits and _";
 
 /// All variables of a file, `NAME=VALUE`, in order.
-pub fn read_file(path: &Path) -> Result<Vec<Vec<u8>>, EnvFileError> {
+pub fn read_file(path: &Path) -> Result<Vec<Vec<u8>>, String> {
     let file = path.display().to_string();
-    let read = |bytes: &mut Vec<u8>| File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(bytes);
-    let mut bytes = Vec::new();
-    if let Err(error) = read(&mut bytes) {
-        return Err(EnvFileError::Read { file, problem: error.to_string() });
-    }
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(EnvFileError::TooLong { file });
-    }
-    parse(&file, &bytes)
+    let unreadable = |problem| format!("--env-file {file}: {problem}; is it a file of variables?");
+    parse(&file, &bounded_file::read(path, FILE_BYTES_MAX).map_err(unreadable)?)
 }
 
-fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EnvFileError> {
+fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut variables = Vec::new();
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
@@ -58,23 +26,23 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EnvFileError> {
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        let refused = |problem| EnvFileError::Line { file: file.to_owned(), line: index + 1, problem };
+        let refused = |problem| format!("--env-file {file}, line {}: {problem}", index + 1);
         variables.push(assignment(line).map_err(refused)?);
     }
     Ok(variables)
 }
 
-fn assignment(line: &[u8]) -> Result<Vec<u8>, LineProblem> {
+fn assignment(line: &[u8]) -> Result<Vec<u8>, &'static str> {
     if line.contains(&0) {
-        return Err(LineProblem::Zero);
+        return Err("the line contains a zero byte; is this a text file?");
     }
     let exported = line.strip_prefix(b"export").filter(|rest| rest.first().is_some_and(u8::is_ascii_whitespace));
     let line = exported.map_or(line, <[u8]>::trim_ascii_start);
-    let at = line.iter().position(|&byte| byte == b'=').ok_or(LineProblem::Name)?;
+    let at = line.iter().position(|&byte| byte == b'=').ok_or(NAME)?;
     let name = &line[..at];
     let letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     if name.is_empty() || name[0].is_ascii_digit() || !name.iter().all(letter) {
-        return Err(LineProblem::Name);
+        return Err(NAME);
     }
     let mut variable = line[..=at].to_vec();
     value(&mut variable, &line[at + 1..])?;
@@ -82,7 +50,7 @@ fn assignment(line: &[u8]) -> Result<Vec<u8>, LineProblem> {
 }
 
 /// Appends a value without its quotes, up to the first blank outside of quotes.
-fn value(to: &mut Vec<u8>, text: &[u8]) -> Result<(), LineProblem> {
+fn value(to: &mut Vec<u8>, text: &[u8]) -> Result<(), &'static str> {
     let mut quote = None;
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
@@ -96,13 +64,13 @@ fn value(to: &mut Vec<u8>, text: &[u8]) -> Result<(), LineProblem> {
             },
             (None, byte) if byte.is_ascii_whitespace() => {
                 let rest: Vec<u8> = bytes.collect();
-                let rest = rest.trim_ascii_start();
-                return if rest.is_empty() || rest[0] == b'#' { Ok(()) } else { Err(LineProblem::Rest) };
+                let problem = "unexpected text after the value; put a value that contains blanks into quotes";
+                return if matches!(rest.trim_ascii_start(), [] | [b'#', ..]) { Ok(()) } else { Err(problem) };
             }
             (_, byte) => to.push(byte),
         }
     }
-    if quote.is_some() { Err(LineProblem::OpenQuote) } else { Ok(()) }
+    if quote.is_some() { Err("a quote is not closed; close it on the same line") } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! runs a job.
 
 mod actions;
-mod error;
 mod files;
 mod help;
 mod hydra;
@@ -28,11 +27,9 @@ mod translation;
 mod variables;
 mod vendor;
 
-use crate::flags::FlagError;
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
 use crate::{out, run};
-use error::FrontError;
 use singleton::Singleton;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -72,7 +69,7 @@ pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -
 }
 
 fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
-    let mut translation = match translated(name, words.clone()) {
+    let translation = match translated(name, words.clone()) {
         Ok(translation) => translation,
         Err(error) => return out::fail(&format!("{name}: {error}")),
     };
@@ -91,16 +88,14 @@ fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
     if !translation.quiet {
         translation.notes.iter().for_each(|note| out::tell(&format!("{name}: {note} (-quiet hides this)")));
     }
-    let parsed = Parsed::of_lines(std::mem::take(&mut translation.programs));
-    match parsed.map_err(|error| error.with_words(&words)) {
+    match Parsed::of_lines(translation.programs, &words, name) {
         Ok(parsed) => run::start_parsed(parsed, process_ns),
-        Err(FlagError::NoProgram { taken }) => out::fail(&format!("no program to run{taken}; try: {name} -n 4 ./app")),
         Err(error) => out::fail(&format!("{name}: {error}")),
     }
 }
 
 /// The request in the words of `wireup run`.
-fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, FrontError> {
+fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, String> {
     let told = Vendor::of_name(name).or_else(|| Vendor::of_options(&words));
     let vendor = match told {
         Some(vendor) => vendor,

@@ -28,8 +28,8 @@ pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
     }
     let (name, advice) = (name(offered), advice(family, offered));
     Some(format!(
-        "{program} is linked to {library}, but no rank used the {name} that it was offered: it ran as {} separate jobs of 1 \
-         rank; {advice}",
+        "{program} is linked to {library}, but no rank used the {name} that it was offered: it ran as {} separate jobs \
+         of 1 rank; {advice}",
         done.ranks
     ))
 }

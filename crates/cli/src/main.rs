@@ -15,6 +15,7 @@
 //! install handlers for stack overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
+mod bounded_file;
 mod doctor;
 mod env_file;
 mod environment;

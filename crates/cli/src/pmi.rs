@@ -13,26 +13,12 @@ pub use flags::COMMAND;
 use crate::out;
 use exchange::Exchange;
 use flags::{Action, Flags};
-use session::{Outcome, Session, SessionError};
+use session::{Outcome, Session};
 use std::ffi::OsString;
 use std::io::Write;
 use wireup_client::env::Contact;
 use wireup_client::join::Join;
 use wireup_os::clock::monotonic_ns;
-
-/// Why the client ended early.
-#[derive(Debug)]
-enum Failed {
-    Session(SessionError),
-    /// The server sent a wrong answer.
-    Wrong(String),
-}
-
-impl From<SessionError> for Failed {
-    fn from(error: SessionError) -> Self {
-        Failed::Session(error)
-    }
-}
 
 /// Runs the client; the arguments are those after `pmi`. Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
@@ -66,21 +52,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             return 1;
         }
     };
-    let result = Session::open(fd, flags.dialect, env).map_err(Failed::from).and_then(|session| act(session, &flags));
-    match result {
-        Ok(code) => code,
-        Err(failed) => {
-            let problem = match failed {
-                Failed::Session(error) => error.to_string(),
-                Failed::Wrong(problem) => problem,
-            };
-            eprintln!("wireup pmi: rank {} of {}: {problem}", env.rank, env.size);
-            1
-        }
-    }
+    Session::open(fd, flags.dialect, env).and_then(|session| act(session, &flags)).unwrap_or_else(|problem| {
+        eprintln!("wireup pmi: rank {} of {}: {problem}", env.rank, env.size);
+        1
+    })
 }
 
-fn act(mut session: Session, flags: &Flags) -> Result<u8, Failed> {
+fn act(mut session: Session, flags: &Flags) -> Result<u8, String> {
     let started_ns = monotonic_ns();
     session.start()?;
     let init_ns = monotonic_ns() - started_ns;
@@ -99,7 +77,7 @@ fn act(mut session: Session, flags: &Flags) -> Result<u8, Failed> {
     Ok(0)
 }
 
-fn init(session: &mut Session, init_ns: u64) -> Result<(), Failed> {
+fn init(session: &mut Session, init_ns: u64) -> Result<(), String> {
     let entered_ns = monotonic_ns();
     session.fence()?;
     if session.rank() == 0 {
@@ -114,9 +92,9 @@ fn init(session: &mut Session, init_ns: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-fn info(session: &mut Session) -> Result<(), Failed> {
-    let universe = session.universe_size(text_of)?;
-    let mapping = session.job_attr("PMI_process_mapping", text_of)?;
+fn info(session: &mut Session) -> Result<(), String> {
+    let universe = text_of(session.universe_size()?);
+    let mapping = text_of(session.job_attr("PMI_process_mapping")?);
     let Join { env, appnum, subversion, maxes, .. } = &session.join;
     // One write, so that lines of different ranks do not mix.
     say(&format!(
@@ -136,14 +114,12 @@ fn info(session: &mut Session) -> Result<(), Failed> {
     Ok(())
 }
 
-fn text_of(outcome: Outcome<'_>) -> String {
+fn text_of(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Value(value) => String::from_utf8_lossy(value).into_owned(),
+        Outcome::Value(value) => String::from_utf8_lossy(&value).into_owned(),
         Outcome::NotFound => "none".into(),
-        Outcome::UniverseSize(size) => size.to_string(),
-        Outcome::Failed(message) => format!("refused:{message}"),
+        Outcome::Refused(message) => format!("refused:{message}"),
         Outcome::Done => "done".into(),
-        Outcome::Strange(problem) => problem,
     }
 }
 

@@ -1,14 +1,13 @@
 //! `wireup run`: from the typed words to the exit code.
 
-use crate::flags::FlagError;
-use crate::flags::chosen::may_name_hosts;
+use crate::flags::chosen::look_around;
 use crate::flags::parsed::{self, Parsed, Stage, Stdin};
+use crate::flags::placement::cannot_place;
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
-use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::session::detach::{self, Background, Side};
 use crate::session::{self, Found};
@@ -43,7 +42,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
             0
         }
         Ok(Some(parsed)) => start_parsed(parsed, process_ns),
-        Err(error) => out::fail(&error.to_string()),
+        Err(problem) => out::fail(&problem),
     }
 }
 
@@ -52,8 +51,9 @@ pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
     if parsed.session.is_none() && !parsed.no_session {
         parsed.session = session::of_variable();
     }
-    let applied = rankfile::apply(parsed).map_err(|error| error.to_string());
-    applied.and_then(|parsed| prepare(parsed, process_ns, Vec::new())).unwrap_or_else(|problem| out::fail(&problem))
+    rankfile::apply(parsed)
+        .and_then(|parsed| prepare(parsed, process_ns, Vec::new()))
+        .unwrap_or_else(|problem| out::fail(&problem))
 }
 
 /// First contacts a session, so that it gets ready while the rest is being determined.
@@ -70,11 +70,13 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     }
     if detach {
         let why = alone.map(|why| format!(" ({why})")).unwrap_or_default();
-        return Err(format!("{}{why}", FlagError::DetachWithoutSession));
+        return Err(format!(
+            "--detach needs a running session; start one with wireup up, or name one with --session NAME{why}"
+        ));
     }
     let mut parsed = parsed;
     if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
-        let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?).map_err(|error| error.to_string())?;
+        let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
     }
     // Both take jobs of their own.
@@ -84,7 +86,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
     let surroundings = look_around(&parsed)?;
-    let mut resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
+    let mut resolved = resolved::resolve(parsed, surroundings)?;
     let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
@@ -125,16 +127,14 @@ fn in_session(
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
     let parsed = if detach { Parsed { stdin: Some(Stdin::None), ..parsed } } else { parsed };
-    let request =
-        session_placement::request(&parsed, &surroundings, &session_nodes).map_err(|error| error.to_string())?;
-    let session_nodes = match request {
+    let session_nodes = match session_placement::request(&parsed, &surroundings, &session_nodes)? {
         Some(request) => {
             let by = request.by;
             session_nodes.limited_to(&session.seats(request).map_err(|error| error.to_string())?, by)
         }
         None => session_nodes,
     };
-    let resolved = resolved::resolve_in(session_nodes, parsed, surroundings).map_err(|error| error.to_string())?;
+    let mut resolved = resolved::resolve_in(session_nodes, parsed, surroundings)?;
     let mapping = mapping(&resolved)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
@@ -147,7 +147,6 @@ fn in_session(
     if !announce(&resolved, &mapping)? {
         return Ok(0);
     }
-    let mut resolved = resolved;
     if let Some(stage) = resolved.flags.stage.take_if(|stage| stage.auto) {
         resolved.flags.stage = chosen(stage, &resolved.job, resolved.flags.verbose)?;
     }
@@ -195,18 +194,15 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
         () if parsed.profile.is_some() => "--profile",
         () => return Ok(()),
     };
-    Err(FlagError::Detached { flag: refused }.to_string())
-}
-
-fn look_around(parsed: &Parsed) -> Result<Surroundings, String> {
-    Surroundings::read(|env| may_name_hosts(parsed, Env(env)))
-        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))
+    Err(format!(
+        "--detach cannot be combined with {refused}, which needs wireup run to keep running; leave one of them out"
+    ))
 }
 
 fn mapping(resolved: &Resolved) -> Result<Mapping, String> {
     let nodes = resolved.job.nodes.len() as u32;
     let mapping = Mapping::new(&resolved.job.blocks, resolved.job.job_size(), nodes);
-    mapping.map_err(|error| FlagError::Placement(error).to_string())
+    mapping.map_err(|error| cannot_place(&error))
 }
 
 /// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
@@ -255,8 +251,8 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     let (each, ranks) = (count.max(1) as usize, resolved.job.job_size());
     if each > have {
         return Some(format!(
-            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in --map-by, or the \
-             number in --bind-to"
+            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in \
+             --map-by, or the number in --bind-to"
         ));
     }
     let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };

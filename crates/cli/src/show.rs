@@ -277,8 +277,8 @@ mod tests {
             choices(&resolved, &mapping),
             "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
              found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
-             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); containment: a PID namespace for all nodes, which share this machine; exchange: gathered up the \
-             tree, broadcast down"
+             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); containment: a PID \
+             namespace for all nodes, which share this machine; exchange: gathered up the tree, broadcast down"
         );
         let (resolved, mapping) = resolved_of("-n 1 --pmi none --contain none ./a");
         assert_eq!(

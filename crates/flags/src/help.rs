@@ -37,8 +37,10 @@ impl Flag {
 
     /// The help with the default.
     pub fn explanation(&self) -> String {
-        let default = self.default.map(|default| format!(" Default: {default}."));
-        format!("{}{}", self.help, default.unwrap_or_default())
+        match self.default {
+            Some(default) => format!("{} (default: {default}).", self.help.trim_end_matches('.')),
+            None => self.help.to_owned(),
+        }
     }
 }
 
@@ -98,7 +100,7 @@ mod tests {
             end: "\nEnd.\n",
         };
         let expected = "wireup try: try it.\n\n  wireup try\n\nFlags:\n  -l, --label             Label lines.\n  \
-                        --rounds N              Rounds. Default: 5.\n  --pty [RANK]            A terminal.\n\nEnd.\n";
+                        --rounds N              Rounds (default: 5).\n  --pty [RANK]            A terminal.\n\nEnd.\n";
         assert_eq!(command.help(), expected);
     }
 }

@@ -115,11 +115,8 @@ interposed! {
 
 fn execute_open(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
     let mut path = Text::new();
-    if let Some(staged) = staged()
-        && path.fill(|into| kernel::path_of(fd, into)).is_some()
-        && staged.map.original(path.as_bytes()).is_some_and(|original| !original.is_empty())
-    {
-        return execute(Command { path: path.from(staged.map.tree().len()).into(), words, env });
+    if let Some(original) = staged().and_then(|staged| staged.original_of(fd, &mut path)) {
+        return execute(Command { path: original.into(), words, env });
     }
     call_real!(fexecve(fd => c_int, words.as_ptr() => List, env.as_ptr() => List) -> c_int, fail)
 }
@@ -153,6 +150,20 @@ struct Spawn {
     attributes: *const c_void,
 }
 
+macro_rules! call_spawn {
+    ($name:ident, $spawn:expr, $command:expr) => {{
+        let (Spawn { pid, actions, attributes }, Command { path, words, env }) = ($spawn, $command);
+        call_real!($name(
+            pid => *mut libc::pid_t,
+            path.as_ptr() => *const c_char,
+            actions => *const c_void,
+            attributes => *const c_void,
+            words.as_ptr() => List,
+            env.as_ptr() => List,
+        ) -> c_int, identity)
+    }};
+}
+
 interposed! {
     fn posix_spawn(
         pid: *mut libc::pid_t,
@@ -176,18 +187,7 @@ impl Spawn {
     /// Returns the number of an error, as the C library's function does.
     fn start(self, plan: &mut Plan, command: Command<'_>) -> c_int {
         let start = self.decide(plan, command.path);
-        let Spawn { pid, actions, attributes } = self;
-        let mut spawn = |Command { path, words, env }: Command<'_>| {
-            call_real!(posix_spawn(
-                pid => *mut libc::pid_t,
-                path.as_ptr() => *const c_char,
-                actions => *const c_void,
-                attributes => *const c_void,
-                words.as_ptr() => List,
-                env.as_ptr() => List,
-            ) -> c_int, identity)
-        };
-        plan.call(&start, command, &mut spawn).unwrap_or_else(identity)
+        plan.call(&start, command, &mut |command| call_spawn!(posix_spawn, self, command)).unwrap_or_else(identity)
     }
 }
 
@@ -226,13 +226,6 @@ interposed! {
                 return spawn.start(&mut Plan::new(), Command { path: file, words, env });
             }
         }
-        call_real!(posix_spawnp(
-            pid => *mut libc::pid_t,
-            file.as_ptr() => *const c_char,
-            actions => *const c_void,
-            attributes => *const c_void,
-            words.as_ptr() => List,
-            env.as_ptr() => List,
-        ) -> c_int, identity)
+        call_spawn!(posix_spawnp, spawn, Command { path: file, words, env })
     }
 }

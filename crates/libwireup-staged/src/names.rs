@@ -167,12 +167,8 @@ interposed! {
 interposed! {
     fn fchdir(fd: c_int) -> c_int {
         let mut path = Text::new();
-        if let Some(staged) = staged()
-            && path.fill(|into| kernel::path_of(fd, into)).is_some()
-            && staged.map.original(path.as_bytes()).is_some_and(|original| !original.is_empty())
-        {
-            let original = path.from(staged.map.tree().len()).as_ptr();
-            return real::returned(harmless(Harmless::ChangeFolder, [original as usize, 0, 0, 0])) as c_int;
+        if let Some(original) = staged().and_then(|staged| staged.original_of(fd, &mut path)) {
+            return real::returned(harmless(Harmless::ChangeFolder, [original.as_ptr() as usize, 0, 0, 0])) as c_int;
         }
         real::returned(harmless(Harmless::ChangeFolderToOpen, [fd as usize, 0, 0, 0])) as c_int
     }

@@ -90,6 +90,13 @@ impl Staged {
         resolve(&self.map, walk, path, folder, follows, &Kernel)
     }
 
+    /// The original path of an open copy, or of a folder of copies below the root; `path` is room for it.
+    pub fn original_of<'t>(&self, fd: c_int, path: &'t mut Text) -> Option<&'t CStr> {
+        path.fill(|into| kernel::path_of(fd, into))?;
+        self.map.original(path.as_bytes()).filter(|original| !original.is_empty())?;
+        Some(path.from(self.map.tree().len()))
+    }
+
     /// Whether an open file is a copy, or a folder of copies.
     pub fn has(&self, fd: c_int) -> bool {
         let mut path = Text::new();

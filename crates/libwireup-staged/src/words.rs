@@ -20,52 +20,37 @@ const IN_REGISTERS: usize = 7;
 /// Words that need no memory from the kernel.
 const SMALL: usize = 64;
 
+/// Stores the words that came in registers, calls with their place and that of the others, and returns.
 #[cfg(target_arch = "x86_64")]
-macro_rules! words {
-    ($name:literal, $to:literal) => {
-        global_asm!(concat!(
-            ".globl ",
-            $name,
-            "\n.type ",
-            $name,
-            ", @function\n",
-            $name,
-            ":\n",
-            "push r9\npush r8\npush rcx\npush rdx\npush rsi\n",
-            "mov rsi, rsp\nlea rdx, [rsp + 48]\ncall ",
+macro_rules! pass_on {
+    ($to:literal) => {
+        concat!(
+            "push r9\npush r8\npush rcx\npush rdx\npush rsi\nmov rsi, rsp\nlea rdx, [rsp + 48]\ncall ",
             $to,
-            "\nadd rsp, 40\nret\n",
-            ".size ",
-            $name,
-            ", . - ",
-            $name,
-            "\n"
-        ));
+            "\nadd rsp, 40\nret\n"
+        )
     };
 }
 
 #[cfg(target_arch = "aarch64")]
+macro_rules! pass_on {
+    ($to:literal) => {
+        concat!(
+            "stp x29, x30, [sp, #-80]!\nmov x29, sp\nstp x1, x2, [sp, #16]\nstp x3, x4, [sp, #32]\n",
+            "stp x5, x6, [sp, #48]\nstr x7, [sp, #64]\nadd x1, sp, #16\nadd x2, sp, #80\nbl ",
+            $to,
+            "\nldp x29, x30, [sp], #80\nret\n"
+        )
+    };
+}
+
 macro_rules! words {
     ($name:literal, $to:literal) => {
-        global_asm!(concat!(
-            ".globl ",
-            $name,
-            "\n.type ",
-            $name,
-            ", %function\n",
-            $name,
-            ":\n",
-            "stp x29, x30, [sp, #-80]!\nmov x29, sp\nstp x1, x2, [sp, #16]\nstp x3, x4, [sp, #32]\n",
-            "stp x5, x6, [sp, #48]\nstr x7, [sp, #64]\n",
-            "add x1, sp, #16\nadd x2, sp, #80\nbl ",
-            $to,
-            "\nldp x29, x30, [sp], #80\nret\n",
-            ".size ",
-            $name,
-            ", . - ",
-            $name,
-            "\n"
-        ));
+        global_asm!(
+            concat!(".globl ", $name, "\n.type ", $name, ", %function\n", $name, ":\n"),
+            pass_on!($to),
+            concat!(".size ", $name, ", . - ", $name)
+        );
     };
 }
 

@@ -19,5 +19,5 @@ mod read;
 mod server;
 mod sys;
 
-pub use library::{LibraryError, VARIABLE};
+pub use library::VARIABLE;
 pub use server::main;

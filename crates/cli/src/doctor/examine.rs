@@ -88,7 +88,7 @@ pub enum Examined {
 /// Why no host can be examined.
 pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, process_ns: u64) -> Result<Examined, String> {
     let name = OwnSession::new_name("doctor", surroundings);
-    let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
+    let (spec, told) = session::standing(parsed, surroundings, &name)?;
     let agents = spec.agents.len() as u32;
     let spec = SessionSpec {
         fanout: agents,
@@ -159,13 +159,14 @@ fn ask_nodes(
     mut hosts: Vec<usize>,
     seen: &mut [Seen],
 ) -> Result<Option<u8>, String> {
+    // Where one step starts all agents, agents do not call each other.
+    let calls = !spec.remote_shell.starter().by_step();
     for _ in 0..JOBS_MAX {
-        hosts.retain(|host| seen[*host].facts.is_none());
+        hosts.retain(|host| seen[*host].facts.is_none() || (calls && seen[*host].onward.is_none()));
         if hosts.is_empty() {
             break;
         }
-        // Where one step starts all agents, agents do not call each other.
-        if hosts.len() > 1 && !spec.remote_shell.starter().by_step() {
+        if hosts.len() > 1 && calls {
             for (at, host) in hosts.iter().enumerate() {
                 seen[*host].neighbour = Some(plan.hosts[hosts[(at + 1) % hosts.len()]].clone());
             }
@@ -213,11 +214,22 @@ fn ask_nodes(
         }
         let failed = failure.and_then(|(node, words)| Some((hosts.get(node.index()).copied()?, words)));
         let Some((host, words)) = failed.filter(|(host, _)| seen[*host].facts.is_none()) else { break };
+        forget_calls_of(&plan.hosts[host], seen);
         let words = words.trim_end();
         seen[host].problem = Some(ProblemKind::Advised.with(words.strip_prefix("wireup: ").unwrap_or(words)));
         hosts.retain(|other| *other != host);
     }
     Ok(None)
+}
+
+/// Forgets what says nothing about a host that was asked to call another one: this host has failed, and ended the job.
+fn forget_calls_of(failed: &str, seen: &mut [Seen]) {
+    for seen in seen {
+        let is_of_failed = seen.neighbour.as_deref() == Some(failed) && seen.onward != Some(Ok(()));
+        if is_of_failed || seen.onward.is_none() {
+            (seen.neighbour, seen.onward) = (None, None);
+        }
+    }
 }
 
 /// Whether a cause says what is wrong on the node that it names.
@@ -279,5 +291,22 @@ impl Program for Asking<'_> {
             said.extend_from_slice(&bytes[..bytes.len().min(ERRORS_BYTES_MAX.saturating_sub(said.len()))]);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_host_leaves_nothing_against_its_neighbours() {
+        let host = |neighbour: &str, onward| Seen { neighbour: Some(neighbour.into()), onward, ..Seen::default() };
+        let refused = Some(Err("refused".to_owned()));
+        let mut seen =
+            [host("bad", refused.clone()), host("c", refused.clone()), host("d", None), host("bad", Some(Ok(())))];
+        forget_calls_of("bad", &mut seen);
+        let left = seen.map(|seen| (seen.neighbour, seen.onward));
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(left, [(None, None), (named("c"), refused), (None, None), (named("bad"), Some(Ok(())))]);
     }
 }

@@ -11,10 +11,8 @@ use crate::flags::chosen::{self, Chosen, is_of_flags};
 use crate::flags::parsed::{Parsed, Start};
 use crate::flags::remote_shell::{Reach, SSH, remote_shell};
 use crate::flags::table as flag;
-use crate::hosts::allocation::Env;
 use crate::hosts::{Host, collapse_short};
 use crate::out;
-use crate::surroundings::Surroundings;
 use crate::words::shell;
 use examine::{Examined, Plan, Seen, examine};
 use judge::{Case, Setting};
@@ -44,15 +42,15 @@ nothing on the hosts.
             flag::HOSTS,
             flag::HOST_FILE,
             Flag {
-                help: "How hosts are reached, as for wireup run. Default: in a Slurm allocation srun, else ssh.",
+                help: "How hosts are reached, as for wireup run (default: in a Slurm allocation srun, else ssh).",
                 ..flag::REMOTE_SHELL
             },
             Flag { help: "What links may use; as for wireup run.", ..flag::INTERFACE },
             Flag {
-                help: "How long 64 hosts may take, which are called at a time. Default: 10.",
+                help: "How long 64 hosts may take, which are called at a time (default: 10).",
                 ..flag::START_TIMEOUT
             },
-            Flag { help: "The directory of the ranks. Default: this one.", ..flag::WDIR },
+            Flag { help: "The directory of the ranks (default: this one).", ..flag::WDIR },
             SEND,
         ],
     }],
@@ -70,9 +68,8 @@ const PROBLEM: u8 = 1;
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let parsed = Parsed::read(line)?;
     let wdir = line.last(flag::WDIR, Value::path)?;
-    let surroundings = Surroundings::read(|env| chosen::may_name_hosts(&parsed, Env(env)))
-        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let chosen = chosen::chosen(&parsed, &surroundings).map_err(|error| error.to_string())?;
+    let surroundings = chosen::look_around(&parsed)?;
+    let chosen = chosen::chosen(&parsed, &surroundings)?;
     let current = surroundings.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
@@ -84,8 +81,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         return Ok(if problems { PROBLEM } else { 0 });
     };
     let remote_shell =
-        remote_shell(parsed.remote_shell.as_deref(), Reach::choose(true, step, Start::Tree), &surroundings)
-            .map_err(|error| error.to_string())?;
+        remote_shell(parsed.remote_shell.as_deref(), Reach::choose(true, step, Start::Tree), &surroundings)?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.is_local).map(|host| host.name.clone()).collect(),
         cwd: cwd.clone().into_os_string().into_vec(),

@@ -100,6 +100,10 @@ impl Line {
     fn wise(self, cure: impl Into<String>) -> Line {
         Line { cure: Some(Cure::Wise(cure.into())), ..self }
     }
+
+    fn wise_if(self, is_bad: bool, cure: &str) -> Line {
+        if is_bad { self.wise(cure) } else { self }
+    }
 }
 
 fn below(value: Option<u64>, least: u64) -> bool {
@@ -146,36 +150,23 @@ fn core(core: LimitsOf) -> Line {
 
 fn shared_memory(facts: &Facts) -> Line {
     match facts.shm {
-        Some(shm) => {
-            let said = line("/dev/shm", format!("{} of {} free", Bytes(shm.free), Bytes(shm.total)));
-            let little = shm.free < SHM_MIN;
-            if little { said.wise("remove old files there, or mount it with a larger size=") } else { said }
-        }
+        Some(shm) => line("/dev/shm", format!("{} of {} free", Bytes(shm.free), Bytes(shm.total)))
+            .wise_if(shm.free < SHM_MIN, "remove old files there, or mount it with a larger size="),
         None => line("/dev/shm", "missing".into())
             .wise("mount a tmpfs at /dev/shm, which MPI libraries use for shared memory"),
     }
 }
 
 fn memory(facts: &Facts) -> Line {
-    let said =
-        line("memory", facts.memory_free.map_or_else(|| "unknown".into(), |free| format!("{} free", Bytes(free))));
-    if below(facts.memory_free, MEMORY_MIN) {
-        said.wise("see what uses the memory, for example with top")
-    } else {
-        said
-    }
+    let free = facts.memory_free.map_or_else(|| "unknown".into(), |free| format!("{} free", Bytes(free)));
+    line("memory", free).wise_if(below(facts.memory_free, MEMORY_MIN), "see what uses the memory, for example with top")
 }
 
 fn interfaces(facts: &Facts) -> Vec<Line> {
     let offered = facts.offered.iter().map(|address| {
-        let said = line(
-            "interface",
-            format!("{} {}: agents on other machines connect to this address", address.interface, address.ip),
-        );
-        match address.ip.is_loopback() {
-            true => said.wise("other machines cannot connect to this one; bring up a network interface"),
-            false => said,
-        }
+        let said = format!("{} {}: agents on other machines connect to this address", address.interface, address.ip);
+        let cure = "other machines cannot connect to this one; bring up a network interface";
+        line("interface", said).wise_if(address.ip.is_loopback(), cure)
     });
     let left_out = facts
         .left_out

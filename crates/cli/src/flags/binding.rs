@@ -1,6 +1,5 @@
 //! How the flags bind the ranks of each node.
 
-use super::error::FlagError;
 use super::mapping::{MapBy, RankBy, name_of};
 use super::parsed::Parsed;
 use wireup_node::binding;
@@ -8,14 +7,14 @@ use wireup_os::bind::Machine;
 use wireup_wire::job::{BindTo, Binding, Object, Over};
 
 /// Ranks per object become ranks per node: the objects of this machine are counted, as if all nodes were like it.
-pub fn counted(parsed: &Parsed, machine: &Machine) -> Result<Option<MapBy>, FlagError> {
+pub fn counted(parsed: &Parsed, machine: &Machine) -> Result<Option<MapBy>, String> {
     let Some(MapBy::PprObject(ranks, object)) = parsed.map.by else { return Ok(parsed.map.by) };
     let objects = binding::objects(machine, object)
-        .map_err(|error| FlagError::Topology { flag: "--map-by", problem: error.to_string() })?;
+        .map_err(|error| format!("--map-by cannot be applied on this machine: {error}"))?;
     Ok(Some(MapBy::Ppr(ranks.saturating_mul(objects.len() as u32))))
 }
 
-pub fn binding(parsed: &Parsed) -> Result<Binding, FlagError> {
+pub fn binding(parsed: &Parsed) -> Result<Binding, String> {
     let over = over(parsed);
     let unit = if parsed.map.properties.threads { Object::Thread } else { Object::Core };
     let to = match (&parsed.bind.to, parsed.map.properties.cores, over) {
@@ -26,7 +25,7 @@ pub fn binding(parsed: &Parsed) -> Result<Binding, FlagError> {
         (Some(BindTo::None), _, _) => BindTo::None,
         (Some(BindTo::Even | BindTo::To { .. } | BindTo::Lists(_)), Some(count), _) => {
             let first = format!("--map-by pe={count} (bind to {})", name_of(unit));
-            return Err(FlagError::Contradiction { first, second: "--bind-to".to_owned() });
+            return Err(format!("{first} contradicts --bind-to; leave one of them out"));
         }
         (Some(to), None, _) => to.clone(),
         (None, None, Some(over)) => BindTo::To { object: over.object, count: 1 },

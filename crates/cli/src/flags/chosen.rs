@@ -1,16 +1,16 @@
 //! The hosts of a run: from the user's flags, else from `WIREUP_HOSTS`, else from a batch system, else this machine.
 
-use super::error::FlagError;
 use super::mapping::MapBy;
 use super::parsed::Parsed;
 use crate::hosts::allocation::{self, Allocation, Env};
-use crate::hosts::{self, Entry, Hosts, HostsError, Names};
+use crate::hosts::{self, Entry, Hosts, Names};
 use crate::surroundings::Surroundings;
 
 /// The variable that names hosts if no flag does, in the syntax of `--hosts`.
 pub const VARIABLE: &str = "WIREUP_HOSTS";
 const HOSTS: &str = "--hosts";
 const HOST_FILE: &str = "--hostfile";
+pub const ONLY_LOCAL: &str = "--nolocal: the job has no host but this machine; name others with --hosts or --hostfile";
 
 /// The hosts of a run that is not limited to this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,8 +21,6 @@ pub struct Chosen {
     /// The program that starts agents in one step, if all of the hosts belong to a batch system's allocation and it has
     /// one.
     pub step: Option<&'static str>,
-    /// The batch system's job that the numbers of slots come from.
-    pub slots_of: Option<String>,
 }
 
 /// Whether the hosts come from the command line, so that messages need not say where they come from.
@@ -36,8 +34,14 @@ pub fn may_name_hosts(parsed: &Parsed, env: Env) -> bool {
         || (parsed.virtual_nodes.is_none() && (env.get(VARIABLE).is_some() || allocation::is_likely(env)))
 }
 
+/// Reads what a command line needs to know of this machine.
+pub fn look_around(parsed: &Parsed) -> Result<Surroundings, String> {
+    Surroundings::read(|env| may_name_hosts(parsed, Env(env)))
+        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))
+}
+
 /// `None` for this machine or virtual nodes on it.
-pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Chosen>, FlagError> {
+pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Chosen>, String> {
     let env = Env(&surroundings.env);
     if let Some((entries, origin)) = named(parsed, env)? {
         // If the user has named hosts, a broken allocation does not matter.
@@ -45,38 +49,39 @@ pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Cho
         let Within { entries, step, has_slots } = within(entries, allocation.as_ref(), parsed);
         let slots_of = has_slots.then(|| words(allocation.as_ref()));
         let origin = if step.is_some() { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
-        return Ok(Some(Chosen {
-            hosts: sum(entries, parsed, surroundings, allocation.as_ref())?,
-            origin,
-            step,
-            slots_of,
-        }));
+        let hosts = Hosts { slots_of, ..sum(entries, parsed, surroundings, allocation.as_ref())? };
+        return Ok(Some(Chosen { hosts, origin, step }));
     }
     if parsed.virtual_nodes.is_some() {
         return Ok(None);
     }
-    let Some(allocation) = allocation::detect(env).map_err(HostsError::Allocation)? else { return Ok(None) };
+    let Some(allocation) = allocation::detect(env)? else { return Ok(None) };
     if let Some(refused) = &allocation.refused {
-        return Err(HostsError::OneOfMany(refused.clone()).into());
+        return Err(refused.clone());
     }
     let entries =
         if parsed.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(parsed, &allocation)) };
     let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
-    let step = allocation.scheduler.step_program();
     let slots_of = parsed.slots.is_none().then(|| words(Some(&allocation)));
-    Ok(Some(Chosen { hosts: sum(entries, parsed, surroundings, Some(&allocation))?, origin, step, slots_of }))
+    let hosts = Hosts { slots_of, ..sum(entries, parsed, surroundings, Some(&allocation))? };
+    Ok(Some(Chosen { hosts, origin, step: allocation.step_program() }))
 }
 
 /// The hosts that the user named, and where they were named.
-fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError> {
+fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, String> {
     let mut entries = Vec::new();
     match (parsed.hosts.is_empty(), parsed.host_files.is_empty()) {
         (true, true) => {}
-        (false, false) => return Err(FlagError::HostsTwice),
-        _ if parsed.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
+        (false, false) => return Err("--hosts and --hostfile exclude each other; leave one of them out".into()),
+        _ if parsed.virtual_nodes.is_some() => {
+            return Err(
+                "--virtual-nodes (nodes on this machine) and --hosts (other machines) exclude each other; leave \
+                        one of them out"
+                    .into(),
+            );
+        }
         (false, true) => {
-            let entries = hosts::list(&parsed.hosts.join(",")).map_err(HostsError::List)?;
-            return Ok(Some((entries, HOSTS.into())));
+            return Ok(Some((hosts::list_of_flags(&parsed.hosts)?, HOSTS.into())));
         }
         (true, false) => {
             for file in &parsed.host_files {
@@ -88,7 +93,7 @@ fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, Flag
     match env.get(VARIABLE).filter(|_| parsed.virtual_nodes.is_none()) {
         None => Ok(None),
         Some(text) => {
-            let entries = hosts::list(text).map_err(|problem| HostsError::Variable { name: VARIABLE, problem })?;
+            let entries = hosts::list(text).map_err(|problem| format!("{VARIABLE}: {problem}"))?;
             Ok(Some((entries, VARIABLE.into())))
         }
     }
@@ -115,7 +120,7 @@ fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, parsed: &Par
         let part = Allocation { nodes, ..allocation.clone() };
         entries = part.entries(wanted(parsed, &part));
     }
-    Within { entries, step: allocation.scheduler.step_program(), has_slots }
+    Within { entries, step: allocation.step_program(), has_slots }
 }
 
 fn bare(allocation: &Allocation) -> Vec<Entry> {
@@ -141,19 +146,19 @@ fn sum(
     parsed: &Parsed,
     surroundings: &Surroundings,
     allocation: Option<&Allocation>,
-) -> Result<Hosts, FlagError> {
+) -> Result<Hosts, String> {
     let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&surroundings.host);
     let names = Names::new(own, surroundings.addresses.clone(), &entries);
     let hosts = Hosts::new(entries, parsed.slots, &names)?;
     match parsed.excludes_local().then(|| hosts.clone().retain(|host| !host.is_local)) {
-        Some(others) if others.list.is_empty() => Err(FlagError::OnlyLocal),
+        Some(others) if others.list.is_empty() => Err(ONLY_LOCAL.to_owned()),
         Some(others) => Ok(others),
         None => Ok(hosts),
     }
 }
 
 fn words(allocation: Option<&Allocation>) -> String {
-    allocation.map_or_else(String::new, |allocation| format!("{} job {}", allocation.scheduler.name(), allocation.job))
+    allocation.map_or_else(String::new, |allocation| format!("{} job {}", allocation.scheduler, allocation.job))
 }
 
 #[cfg(test)]

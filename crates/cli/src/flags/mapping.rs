@@ -38,6 +38,8 @@ pub struct MapProperties {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Map {
+    /// As typed, if `by` was counted for this machine since.
+    pub typed: Option<MapBy>,
     pub by: Option<MapBy>,
     pub properties: MapProperties,
 }

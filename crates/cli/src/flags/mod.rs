@@ -7,12 +7,11 @@
 
 mod binding;
 pub mod chosen;
-pub mod error;
 mod interface;
 mod layout;
 pub mod mapping;
 pub mod parsed;
-mod placement;
+pub mod placement;
 mod program_hosts;
 mod programs;
 pub mod rankfile;
@@ -24,8 +23,6 @@ pub mod session_placement;
 mod streams;
 pub mod table;
 mod values;
-
-pub use error::FlagError;
 
 use crate::out;
 use std::ffi::OsString;

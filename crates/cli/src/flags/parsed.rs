@@ -3,18 +3,18 @@
 //! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone
 //! `:`, where the flags of the next program begin.
 
-use super::error::FlagError;
 use super::table::{HOST_FILE, RUN};
 pub use super::table::{Parsed, Program};
 pub use super::values::{EnvList, Stage, Start, Stdin, Variable};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use wireup_flags::Line;
 
 /// Parses the words after `wireup run`; `None`: they ask for help.
 ///
 /// # Errors
 /// The words are no command line of `wireup run`.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>, FlagError> {
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>, String> {
     let all: Vec<OsString> = args.into_iter().collect();
     let mut words = all.iter().cloned().peekable();
     let mut lines = Vec::new();
@@ -22,31 +22,49 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>,
         let Some(line) = RUN.parse_program(&mut words)? else { return Ok(None) };
         lines.push(line);
         if words.next().is_none() {
-            return Parsed::of_lines(lines).map(Some).map_err(|error| error.with_words(&all));
+            return Parsed::of_lines(lines, &all, "wireup run").map(Some);
         }
     }
 }
 
 impl Parsed {
-    /// A line for each program.
+    /// A line for each program, out of these words of the command line of `command`.
     ///
     /// # Errors
     /// A value is wrong, a program is missing, or a flag stands where it cannot apply.
-    pub fn of_lines(lines: Vec<Line>) -> Result<Parsed, FlagError> {
+    pub fn of_lines(lines: Vec<Line>, words: &[OsString], command: &str) -> Result<Parsed, String> {
         let alone = lines.len() == 1;
         let (mut programs, mut whole) = (Vec::with_capacity(lines.len()), Line::default());
         for (index, line) in lines.into_iter().enumerate() {
             if line.words.is_empty() {
-                let missing = FlagError::NoSectionProgram { section: index + 1 };
-                return Err(if alone { FlagError::NoProgram { taken: String::new() } } else { missing });
+                return Err(match alone {
+                    true => format!("no program to run{}; try: {command} -n 4 ./app", taken_as_value(words)),
+                    false => format!(
+                        "program {} of the command line is missing; write a program before and after every \":\"",
+                        index + 1
+                    ),
+                });
             }
             if let Some(given) = line.given.iter().find(|given| given.is(HOST_FILE)).filter(|_| index > 0) {
-                return Err(FlagError::HostsOfOneProgram { flag: given.value.flag.clone() });
+                let flag = &given.value.flag;
+                return Err(format!("{flag} applies to the whole job; move it before the first program"));
             }
             whole.given.extend_from_slice(&line.given);
             programs.push(Program { flags: Parsed::read(&line)?, argv: line.words });
         }
         Ok(Parsed { programs, ..Parsed::read(&whole)? })
+    }
+}
+
+/// If the last word is the value of a flag, which may have been meant as the program, says so.
+fn taken_as_value(words: &[OsString]) -> String {
+    let is_flag = |word: &OsString| word.as_bytes().starts_with(b"-");
+    let is_number = |word: &OsString| word.as_bytes().iter().all(u8::is_ascii_digit);
+    match words {
+        [.., flag, word] if is_flag(flag) && !is_flag(word) && !is_number(word) => {
+            format!(": {} took {} as its value", flag.to_string_lossy(), word.to_string_lossy())
+        }
+        _ => String::new(),
     }
 }
 

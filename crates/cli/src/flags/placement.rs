@@ -1,14 +1,13 @@
 //! The number of ranks and the node of each.
 
-use super::error::FlagError;
-use super::mapping::{MapBy, RankBy};
+use super::mapping::{MapBy, RankBy, name_of};
 use super::parsed::Parsed;
 use super::program_hosts;
 use crate::hosts::Hosts;
 use wireup_coll::mapping::{self, Mapping, MappingError};
 use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
-use wireup_wire::limits::JOB_SIZE_MAX;
+use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 
 /// The nodes that ranks are placed on.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +39,7 @@ impl Places<'_> {
 }
 
 /// The number of ranks of each program.
-pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagError> {
+pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, String> {
     let by_default = places.ranks(parsed.ppn.or(ppr(parsed)));
     let alone = parsed.programs.len() == 1;
     let apart = program_hosts::are_apart(parsed);
@@ -53,14 +52,17 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
             None if apart && !program.flags.hosts.is_empty() => program_hosts::ranks(program).unwrap_or(0),
             None => {
                 let program = program.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-                return Err(FlagError::NoSectionRanks { section: index + 1, program });
+                return Err(format!(
+                    "program {} ({program}) has no -n: with \":\" every program needs its number of ranks",
+                    index + 1
+                ));
             }
         };
         total += asked;
         ranks.push(asked.min(u64::from(u32::MAX)) as u32);
     }
     if total > u64::from(JOB_SIZE_MAX) {
-        return Err(FlagError::TooManyRanks { ranks: total });
+        return Err(format!("{total} ranks are too many, a job can have at most {JOB_SIZE_MAX}; lower -n"));
     }
     Ok(ranks)
 }
@@ -69,7 +71,7 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
 ///
 /// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node
 /// continue on the first one. Slots and `ppr` are limits.
-pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Block>, FlagError> {
+pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Block>, String> {
     let job_size = ranks.iter().sum();
     if let Places::Hosts(hosts) = places
         && program_hosts::are_apart(parsed)
@@ -79,16 +81,22 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
     let nodes = places.nodes();
     if let Some(per_node) = ppr(parsed) {
         if let Some(ppn) = parsed.ppn.filter(|&ppn| ppn != per_node) {
-            return Err(FlagError::PpnContradicts { ppn, ppr: per_node });
+            return Err(format!("--ppn {ppn} contradicts --map-by ppr:{per_node}:node; leave one of them out"));
         }
         if u64::from(job_size) > u64::from(per_node) * u64::from(nodes) {
-            let map = format!("ppr:{per_node}:node");
-            return Err(FlagError::PprExceeded { ranks: job_size, nodes, per_node, map });
+            let map = match parsed.map.typed {
+                Some(MapBy::PprObject(each, object)) => format!("ppr:{each}:{}", name_of(object)),
+                _ => format!("ppr:{per_node}:node"),
+            };
+            return Err(format!(
+                "{job_size} ranks do not fit with --map-by {map}, which has places for {per_node} on each of {nodes} \
+                 node(s); lower -n, or raise the number in {map}"
+            ));
         }
     }
     let oversubscribe = parsed.may_oversubscribe();
     if oversubscribe && parsed.refuses_oversubscription() {
-        return Err(FlagError::OversubscribeTwice);
+        return Err("--oversubscribe and --nooversubscribe contradict each other; leave one of them out".into());
     }
     let slots = match places {
         Places::Hosts(hosts) if hosts.stated => Slots::Of(hosts),
@@ -101,7 +109,7 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
         && u64::from(job_size) > hosts.slots()
         && !oversubscribe
     {
-        return Err(FlagError::HostSlotsExceeded { ranks: job_size, slots: hosts.slots(), hosts: nodes });
+        return Err(hosts.refusal(job_size, hosts.slots(), nodes as usize));
     }
     let blocks = match (parsed.map.by, parsed.ppn.or(ppr(parsed)), slots) {
         _ if parsed.rank_map.is_some() => of_rank_map(parsed.rank_map.as_deref().unwrap_or_default(), job_size, nodes)?,
@@ -116,14 +124,19 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
     };
     let blocks = numbered(blocks, parsed.rank_by.unwrap_or_default(), nodes as usize, job_size);
     let placed = Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
-        MappingError::NodeTooFull { node, ranks } => FlagError::NodeTooFull { node, ranks },
-        other => FlagError::Placement(other),
+        MappingError::NodeTooFull { node, ranks } => format!(
+            "node {node} would get {ranks} ranks, at most {PPN_MAX} fit on one node; lower -n or use more nodes"
+        ),
+        other => cannot_place(&other),
     })?;
     match slots {
         Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, oversubscribe)?,
         // The blocks fill the first node first, so no other node has more ranks.
         Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !oversubscribe => {
-            return Err(FlagError::SlotsExceeded { ranks: job_size, nodes, slots });
+            return Err(format!(
+                "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more nodes, or \
+                 leave --slots out (or add --oversubscribe) to let ranks share cpus"
+            ));
         }
         Slots::Alike(_) | Slots::Unlimited => {}
     }
@@ -131,6 +144,10 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
 }
 
 /// What limits the ranks of a node.
+pub fn cannot_place(error: &MappingError) -> String {
+    format!("the ranks cannot be placed: {error}; choose another --map-by")
+}
+
 #[derive(Clone, Copy)]
 enum Slots<'a> {
     Unlimited,
@@ -183,17 +200,25 @@ fn numbered(blocks: Vec<Block>, rank_by: RankBy, nodes: usize, job_size: u32) ->
 }
 
 /// The hosts in the order in which they were named, a rank each.
-fn in_order(map: &'static str, places: Places, job_size: u32) -> Result<Vec<Block>, FlagError> {
-    let Places::Hosts(hosts) = places else { return Err(FlagError::NoList { map }) };
+fn in_order(map: &str, places: Places, job_size: u32) -> Result<Vec<Block>, String> {
+    let Places::Hosts(hosts) = places else {
+        return Err(format!("--map-by {map} needs a list of hosts; name them with --hosts or --hostfile"));
+    };
     match hosts.order.get(..job_size as usize) {
         Some(order) => Ok(one_by_one(order.iter().copied())),
-        None => Err(FlagError::ListTooShort { map, places: hosts.order.len(), ranks: job_size }),
+        None => Err(format!(
+            "--map-by {map} has places for {} ranks, the job has {job_size}; name more hosts or lower -n",
+            hosts.order.len()
+        )),
     }
 }
 
-fn of_rank_map(map: &[u32], job_size: u32, nodes: u32) -> Result<Vec<Block>, FlagError> {
+fn of_rank_map(map: &[u32], job_size: u32, nodes: u32) -> Result<Vec<Block>, String> {
     match map.iter().find(|&&node| node >= nodes) {
-        Some(&node) => Err(FlagError::NoSuchNode { node, last: nodes - 1 }),
+        Some(node) => Err(format!(
+            "--rank-map names node {node}, the job has nodes 0 to {}; name more hosts, or correct the list",
+            nodes - 1
+        )),
         None => Ok(one_by_one(map.iter().copied().cycle().take(job_size as usize))),
     }
 }
@@ -211,16 +236,29 @@ fn one_by_one(nodes: impl Iterator<Item = u32>) -> Vec<Block> {
 }
 
 /// Checks that no host has more ranks than its slots or, with `oversubscribe`, than its `max_slots`.
-fn check_hosts(hosts: &Hosts, blocks: &[Block], job_size: u32, oversubscribe: bool) -> Result<(), FlagError> {
+fn check_hosts(hosts: &Hosts, blocks: &[Block], job_size: u32, oversubscribe: bool) -> Result<(), String> {
     if oversubscribe && hosts.list.iter().all(|host| host.slots_max.is_none()) {
         return Ok(());
     }
     for (host, ranks) in hosts.list.iter().zip(fill(blocks, hosts.list.len(), job_size)) {
         if ranks > host.slots && !oversubscribe {
-            return Err(FlagError::HostTooFull { host: host.name.clone(), ranks, slots: host.slots });
+            let (name, slots) = (&host.name, host.slots);
+            return Err(match &hosts.slots_of {
+                Some(allocation) => format!(
+                    "host {name} would get {ranks} ranks but {allocation} has only {slots} slots there; lower --ppn, \
+                     ask the batch system for more tasks on a node, or add --oversubscribe"
+                ),
+                None => format!(
+                    "host {name} would get {ranks} ranks but has only {slots} slots; lower --ppn, give the host more \
+                     slots, or add --oversubscribe"
+                ),
+            });
         }
         if let Some(max) = host.slots_max.filter(|&max| ranks > max) {
-            return Err(FlagError::HostMaxSlots { host: host.name.clone(), ranks, max });
+            let name = &host.name;
+            return Err(format!(
+                "host {name} would get {ranks} ranks but its max_slots is {max}; lower -n, or raise max_slots"
+            ));
         }
     }
     Ok(())

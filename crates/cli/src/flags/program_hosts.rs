@@ -3,9 +3,8 @@
 //! The nodes of the job are all that are named. The ranks of a program fill its hosts by their slots if it states any,
 //! else they are divided evenly. A program that names none uses all.
 
-use super::error::FlagError;
 use super::parsed::{Parsed, Program};
-use crate::hosts::{self, Entry, Hosts, HostsError};
+use crate::hosts::{self, Entry, Hosts};
 use wireup_coll::mapping;
 use wireup_wire::job::Block;
 
@@ -21,15 +20,14 @@ pub fn ranks(program: &Program) -> Option<u64> {
 }
 
 /// The blocks of all programs, one after another.
-pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block>, FlagError> {
+pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block>, String> {
     let all: Vec<u32> = (0..hosts.list.len() as u32).collect();
     let mut order = hosts.order.as_slice();
     let mut blocks = Vec::new();
     for (program, &ranks) in parsed.programs.iter().zip(ranks) {
         let entries = entries(program)?;
         let Some((own, rest)) = order.split_at_checked(entries.len()) else {
-            let second = "hosts of one program".to_owned();
-            return Err(FlagError::Contradiction { first: "--nolocal".to_owned(), second });
+            return Err("--nolocal contradicts hosts of one program; leave one of them out".into());
         };
         order = rest;
         if entries.is_empty() {
@@ -42,7 +40,7 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block
                 let slots: Vec<u32> = entries.iter().map(|entry| entry.slots.unwrap_or(1)).collect();
                 let room: u64 = slots.iter().map(|&slots| u64::from(slots)).sum();
                 if u64::from(ranks) > room && !parsed.may_oversubscribe() {
-                    return Err(FlagError::HostSlotsExceeded { ranks, slots: room, hosts: own.len() as u32 });
+                    return Err(hosts.refusal(ranks, room, own.len()));
                 }
                 mapping::by_slot(&slots, ranks)
             }
@@ -52,10 +50,10 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block
     Ok(blocks)
 }
 
-fn entries(program: &Program) -> Result<Vec<Entry>, FlagError> {
+fn entries(program: &Program) -> Result<Vec<Entry>, String> {
     match program.flags.hosts.is_empty() {
         true => Ok(Vec::new()),
-        false => Ok(hosts::list(&program.flags.hosts.join(",")).map_err(HostsError::List)?),
+        false => hosts::list_of_flags(&program.flags.hosts),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The programs of a job: their arguments, directories, variables, and the PMI that they are offered.
 
-use super::error::FlagError;
 use super::parsed::{EnvList, Parsed, Program};
 use crate::env_file;
 use crate::environment::{self, Pair};
@@ -17,9 +16,12 @@ pub fn apps(
     ranks: &[u32],
     surroundings: &Surroundings,
     local: bool,
-) -> Result<(Vec<AppSpec>, Vec<String>), FlagError> {
+) -> Result<(Vec<AppSpec>, Vec<String>), String> {
     if programs.len() > usize::from(u16::MAX) {
-        return Err(FlagError::TooManyPrograms(programs.len()));
+        return Err(format!(
+            "too many programs on one command line ({}); use one script that chooses the program by WIREUP_RANK",
+            programs.len()
+        ));
     }
     let (mut apps, mut warnings) = (Vec::with_capacity(programs.len()), Vec::new());
     let lookup = |name: &OsStr| surroundings.env.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
@@ -39,7 +41,7 @@ pub fn apps(
 }
 
 /// The variables of the job. If programs inherit different variables, those go to the programs.
-pub fn environment(flags: &Parsed, apps: &mut [AppSpec], inherited: &[&Pair]) -> Result<Vec<Vec<u8>>, FlagError> {
+pub fn environment(flags: &Parsed, apps: &mut [AppSpec], inherited: &[&Pair]) -> Result<Vec<Vec<u8>>, String> {
     let mut set = Vec::new();
     for file in &flags.env_files {
         set.extend(env_file::read_file(file)?);
@@ -58,10 +60,16 @@ pub fn environment(flags: &Parsed, apps: &mut [AppSpec], inherited: &[&Pair]) ->
 }
 
 /// The PMI that the user chose, else the one that the programs need.
-pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Result<Choice, FlagError> {
+pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Result<Choice, String> {
     Ok(match wish {
         None => match flavour::choose(apps, context) {
-            Choice { mixed: Some(programs), .. } => return Err(FlagError::MixedLibraries { programs }),
+            Choice { mixed: Some(programs), .. } => {
+                return Err(format!(
+                    "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; \
+                     build the programs with the same MPI, or start each in a job of its own (to start them \
+                     nevertheless: --pmi both)"
+                ));
+            }
             choice => choice,
         },
         // If the user asks for PMIx, which library the program will load still matters.
@@ -74,20 +82,25 @@ pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Res
 
 /// The absolute path of a PMIx library, since nodes work in other directories. Its existence is checked only if all
 /// ranks run on this machine.
-pub fn pmix_library(path: &Path, surroundings: &Surroundings, local: bool) -> Result<String, FlagError> {
+pub fn pmix_library(path: &Path, surroundings: &Surroundings, local: bool) -> Result<String, String> {
     let shown = path.display().to_string();
     let path = surroundings.absolute(shown.clone());
     match local && !Path::new(&path).is_file() {
-        true => Err(FlagError::PmixLibrary { path: shown }),
+        true => Err(format!(
+            "--pmix-library {shown}: file not found; give the path of a PMIx library, such as \
+             /opt/openmpi/lib/libpmix.so.2"
+        )),
         false => Ok(path),
     }
 }
 
 /// The absolute path of a working directory. It is checked only if the ranks see the same file system.
-fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bool) -> Result<PathBuf, FlagError> {
+fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bool) -> Result<PathBuf, String> {
     let current = || match &surroundings.cwd {
         Ok(cwd) => Ok(cwd.clone()),
-        Err(problem) => Err(FlagError::CurrentDirectory { problem: problem.clone() }),
+        Err(problem) => Err(format!(
+            "the current directory does not exist any more ({problem}); cd to an existing one, or give --wdir DIR"
+        )),
     };
     match wdir {
         None => current(),
@@ -101,12 +114,12 @@ fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bo
     }
 }
 
-fn check_directory(path: &Path) -> Result<(), FlagError> {
+fn check_directory(path: &Path) -> Result<(), String> {
     let problem = match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Ok(()),
         Ok(_) => "is not a directory".to_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(FlagError::WorkingDirectory { path: path.display().to_string(), problem })
+    Err(format!("working directory {}: {problem}; create it or name another with --wdir", path.display()))
 }

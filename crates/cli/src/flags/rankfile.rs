@@ -9,14 +9,11 @@
 //!
 //! The job then has its ranks in the order of this list of hosts, as with `--map-by seq`.
 
-use super::error::RankfileError;
 use super::mapping::MapBy;
 use super::parsed::Parsed;
+use crate::bounded_file;
 use crate::hosts::{self, Entry};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 
 /// Longest rankfile. Chosen: as long as host files.
 const BYTES_MAX: u64 = 32 << 20;
@@ -33,11 +30,13 @@ struct RankPlace {
 ///
 /// # Errors
 /// The file cannot be read or understood, or contradicts the flags.
-pub fn apply(parsed: Parsed) -> Result<Parsed, RankfileError> {
+pub fn apply(parsed: Parsed) -> Result<Parsed, String> {
     let Some(path) = &parsed.rankfile else { return Ok(parsed) };
     let file = path.display().to_string();
-    let whole = |problem: String| RankfileError::Whole { file: file.clone(), problem };
-    let places = read(path)?;
+    let whole = |problem: String| format!("rankfile {file}: {problem}");
+    let unreadable = |problem| whole(format!("{problem}; name a file that can be read"));
+    let text = bounded_file::read(path, BYTES_MAX).map_err(unreadable)?;
+    let places = parse(&file, &String::from_utf8_lossy(&text))?;
     let named = match places.iter().any(|place| place.host.starts_with('+')) {
         true => named(&parsed).map_err(whole)?,
         false => Vec::new(),
@@ -70,7 +69,7 @@ pub fn apply(parsed: Parsed) -> Result<Parsed, RankfileError> {
 fn named(parsed: &Parsed) -> Result<Vec<Entry>, String> {
     let mut entries = hosts::list(&parsed.hosts.join(",")).map_err(|problem| problem.to_string())?;
     for file in &parsed.host_files {
-        entries.extend(hosts::read_file(file).map_err(|problem| problem.to_string())?);
+        entries.extend(hosts::read_file(file)?);
     }
     Ok(entries)
 }
@@ -88,22 +87,10 @@ fn host(place: &RankPlace, named: &[Entry]) -> Result<String, String> {
     })
 }
 
-fn read(path: &Path) -> Result<Vec<RankPlace>, RankfileError> {
-    let file = path.display().to_string();
-    let unreadable = |problem: String| RankfileError::Read { file: file.clone(), problem };
-    let mut bytes = Vec::new();
-    let read = |bytes: &mut Vec<u8>| File::open(path)?.take(BYTES_MAX + 1).read_to_end(bytes);
-    read(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(unreadable(format!("longer than {} MiB", BYTES_MAX >> 20)));
-    }
-    parse(&file, &String::from_utf8_lossy(&bytes))
-}
-
-fn parse(file: &str, text: &str) -> Result<Vec<RankPlace>, RankfileError> {
+fn parse(file: &str, text: &str) -> Result<Vec<RankPlace>, String> {
     let mut places: BTreeMap<u32, RankPlace> = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
-        let at = |problem: String| RankfileError::Line { file: file.to_owned(), line: index + 1, problem };
+        let at = |problem: String| format!("rankfile {file}, line {}: {problem}", index + 1);
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
@@ -113,7 +100,7 @@ fn parse(file: &str, text: &str) -> Result<Vec<RankPlace>, RankfileError> {
             return Err(at(format!("rank {rank} was placed before; leave one of the lines out")));
         }
     }
-    let whole = |problem: String| RankfileError::Whole { file: file.to_owned(), problem };
+    let whole = |problem: String| format!("rankfile {file}: {problem}");
     match places.keys().zip(0u32..).find(|(rank, expected)| *rank != expected) {
         Some((_, missing)) => Err(whole(format!("rank {missing} is missing; add a line for it"))),
         None if places.is_empty() => Err(whole(format!("it places no rank; {SYNTAX}"))),

@@ -1,6 +1,5 @@
 //! How agents are started on other hosts: by ssh, by one step of a batch system, or as the user says.
 
-use super::error::FlagError;
 use super::parsed::Start;
 use crate::surroundings::Surroundings;
 use wireup_node::agent::starters;
@@ -10,16 +9,7 @@ use wireup_wire::peer::{RemoteShell, Starter};
 /// command: X11 and port forwarding, a terminal, questions, a connection that stays open. A host that does not answer
 /// at all is given up after a quarter of the default start time, so that another agent still has time to try.
 pub const SSH: [&str; 11] = [
-    "ssh",
-    "-x",
-    "-T",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ClearAllForwardings=yes",
-    "-o",
-    "ControlMaster=no",
-    "-o",
+    "ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no", "-o",
     "ConnectTimeout=15",
 ];
 
@@ -54,11 +44,7 @@ impl Reach {
 }
 
 /// The remote shell; `command` if the user has named one.
-pub fn remote_shell(
-    command: Option<&str>,
-    reach: Reach,
-    surroundings: &Surroundings,
-) -> Result<RemoteShell, FlagError> {
+pub fn remote_shell(command: Option<&str>, reach: Reach, surroundings: &Surroundings) -> Result<RemoteShell, String> {
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
         (None, Reach::ThisMachine) => return Ok(RemoteShell::Local),
@@ -72,7 +58,8 @@ pub fn remote_shell(
     for word in words.iter_mut().skip(1) {
         *word = with_absolute_file(word, surroundings);
     }
-    let shell = RemoteShell::of_words(&words).ok_or(FlagError::EmptyRemoteShell)?;
+    let shell =
+        RemoteShell::of_words(&words).ok_or("--remote-shell is empty; give a command such as ssh, or leave it out")?;
     let (Some(system), Starter { program: Some(own), batch: Some(batch), .. }) =
         (starters::batch_system(&shell), shell.starter())
     else {
@@ -84,11 +71,12 @@ pub fn remote_shell(
             words.splice(1..1, system.options().iter().map(|word| (*word).to_owned()));
             Ok(RemoteShell::of_words(&words).unwrap_or(shell))
         }
-        Reach::Allocation { program, one_step: false } if program == *own => {
-            Err(FlagError::StepStarts { program: own })
-        }
+        Reach::Allocation { program, one_step: false } if program == *own => Err(format!(
+            "--start cannot be combined with --remote-shell {own}, which starts all agents in one step; leave --start \
+                 out"
+        )),
         Reach::ThisMachine | Reach::Ssh | Reach::Allocation { .. } => {
-            Err(FlagError::StepOutside { program: own, allocation: batch.allocation })
+            Err(format!("--remote-shell {own} works only inside {}, or leave the flag out", batch.allocation))
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The meaning of a command line: one job and the session that runs it.
 
 use super::chosen::{self, Chosen};
-use super::error::FlagError;
 use super::layout::{self, Layout};
 use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
@@ -84,16 +83,12 @@ impl Resolved {
 }
 
 /// Applies defaults and reports contradictions.
-pub fn resolve(parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, FlagError> {
+pub fn resolve(parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, String> {
     resolve_on(None, parsed, surroundings)
 }
 
 /// Resolves the command line of a job that runs in a standing session.
-pub fn resolve_in(
-    session_nodes: SessionNodes,
-    parsed: Parsed,
-    surroundings: Surroundings,
-) -> Result<Resolved, FlagError> {
+pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, String> {
     resolve_on(Some(session_nodes), parsed, surroundings)
 }
 
@@ -101,26 +96,25 @@ fn resolve_on(
     mut session_nodes: Option<SessionNodes>,
     mut flags: Parsed,
     surroundings: Surroundings,
-) -> Result<Resolved, FlagError> {
+) -> Result<Resolved, String> {
     let binding = binding::binding(&flags)?;
-    let typed_map = flags.map.by;
+    flags.map.typed = flags.map.by;
     flags.map.by = binding::counted(&flags, &surroundings.machine)?;
     if flags.excludes_local() && session_nodes.is_none() && !chosen::may_name_hosts(&flags, Env(&surroundings.env)) {
-        return Err(FlagError::OnlyLocal);
+        return Err(chosen::ONLY_LOCAL.to_owned());
     }
     let chosen = match &session_nodes {
         Some(_) => None,
         None => chosen::chosen(&flags, &surroundings)?,
     };
-    let (hosts, hosts_from, step, slots_of) = match (&session_nodes, chosen) {
-        (Some(session_nodes), _) => (session_nodes.hosts.clone(), String::new(), None, None),
-        (None, Some(Chosen { hosts, origin, step, slots_of })) => (Some(hosts), origin, step, slots_of),
-        (None, None) => (None, String::new(), None, None),
+    let (hosts, hosts_from, step) = match (&session_nodes, chosen) {
+        (Some(session_nodes), _) => (session_nodes.hosts.clone(), String::new(), None),
+        (None, Some(Chosen { hosts, origin, step })) => (Some(hosts), origin, step),
+        (None, None) => (None, String::new(), None),
     };
     let start = session::start(&flags, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =
-        place_ranks(&flags, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())
-            .map_err(|error| error.with_slots_of(slots_of).with_map(typed_map))?;
+        place_ranks(&flags, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())?;
     let stated = |hosts: Option<&Hosts>| -> Vec<u32> {
         let hosts = hosts.filter(|hosts| hosts.stated && start != Start::Serial);
         hosts.map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect())
@@ -205,14 +199,20 @@ fn resolve_on(
 }
 
 /// Refuses a range of ports that is too small for the ranks on a machine.
-fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) -> Result<(), FlagError> {
+fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) -> Result<(), String> {
     let Some(PortRange { low, high }) = flags.rank_ports().map(|ports| ports.range) else { return Ok(()) };
     let nodes = 0..layout.nodes.len() as u32;
     let fullest = nodes.map(|node| mapping.local_size(NodeId(node))).max().unwrap_or(0);
     // Virtual nodes share their machine's ports.
     let ranks = if layout.nodes.iter().any(|node| node.shared) && local { mapping.job_size() } else { fullest };
     let ports = u32::from(high - low) + 1;
-    if ranks > ports { Err(FlagError::TooFewPorts { low, high, ports, ranks }) } else { Ok(()) }
+    let refused = || {
+        format!(
+            "--rank-ports {low}-{high}: {ports} ports are too few for the {ranks} ranks on a machine; name at least \
+             {ranks}, or start fewer ranks there"
+        )
+    };
+    if ranks > ports { Err(refused()) } else { Ok(()) }
 }
 
 /// How many ranks could run at once, if that was stated.
@@ -246,7 +246,7 @@ pub(super) fn place_ranks(
     start: Start,
     hosts: Option<&Hosts>,
     session_nodes: Option<&SessionNodes>,
-) -> Result<Seating, FlagError> {
+) -> Result<Seating, String> {
     let nodes_here =
         session_nodes.map_or(parsed.virtual_nodes.unwrap_or(1), |session_nodes| session_nodes.nodes.len() as u32);
     let places = match hosts {
@@ -256,7 +256,9 @@ pub(super) fn place_ranks(
     let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();
     let mut blocks = placement::blocks(parsed, &ranks, places)?;
-    let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
+    let placed = |blocks: &[Block], nodes| {
+        Mapping::new(blocks, job_size, nodes).map_err(|error| placement::cannot_place(&error))
+    };
     let mut mapping = placed(&blocks, places.nodes())?;
     let layout = match (hosts, session_nodes) {
         (_, Some(session_nodes)) => {

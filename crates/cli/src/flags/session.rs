@@ -1,7 +1,6 @@
 //! The session that a command line describes: a job's own, or the one that `wireup up` starts.
 
 use super::chosen;
-use super::error::FlagError;
 use super::layout::{self, Layout};
 use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
@@ -22,7 +21,7 @@ pub fn of_job(
     reach: Reach,
     layout: &Layout,
     name: String,
-) -> Result<SessionSpec, FlagError> {
+) -> Result<SessionSpec, String> {
     let start = start(parsed, reach != Reach::ThisMachine)?;
     let shell = remote_shell(parsed.remote_shell.as_deref(), reach, surroundings)?;
     Ok(SessionSpec {
@@ -64,12 +63,15 @@ pub fn standing(
     parsed: &Parsed,
     surroundings: &Surroundings,
     name: &str,
-) -> Result<(SessionSpec, StatedSlots), FlagError> {
+) -> Result<(SessionSpec, StatedSlots), String> {
     let chosen = chosen::chosen(parsed, surroundings)?;
     let step = chosen.as_ref().and_then(|chosen| chosen.step);
     let hosts = chosen.map(|chosen| chosen.hosts);
     if parsed.start == Some(Start::Serial) {
-        return Err(FlagError::SerialSession);
+        return Err(
+            "--start serial-ssh starts one remote shell per rank, which is not possible for a session; leave it out"
+                .into(),
+        );
     }
     let layout = match &hosts {
         Some(hosts) => Layout::of_hosts(hosts, &surroundings.host),
@@ -92,12 +94,15 @@ pub fn standing(
 }
 
 /// How agents are started.
-pub fn start(parsed: &Parsed, hosts: bool) -> Result<Start, FlagError> {
+pub fn start(parsed: &Parsed, hosts: bool) -> Result<Start, String> {
     let start = parsed.start.unwrap_or_default();
-    match (start, parsed.fanout) {
-        (Start::Flat, Some(_)) => Err(FlagError::FanoutContradicts { start: "ssh-flat" }),
-        (Start::Serial, Some(_)) => Err(FlagError::FanoutContradicts { start: "serial-ssh" }),
-        (Start::Serial, None) if !hosts => Err(FlagError::SerialWithoutHosts),
-        (Start::Tree | Start::Flat | Start::Serial, _) => Ok(start),
+    match Start::NAMED.iter().find(|(_, named)| *named == start && start != Start::Tree) {
+        Some((name, _)) if parsed.fanout.is_some() => Err(format!(
+            "--fanout has no effect with --start {name}, where the launcher starts all agents; leave one of them out"
+        )),
+        _ if start == Start::Serial && !hosts => {
+            Err("--start serial-ssh needs hosts; name them with --hosts or --hostfile".into())
+        }
+        _ => Ok(start),
     }
 }

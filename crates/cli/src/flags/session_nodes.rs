@@ -41,17 +41,17 @@ pub struct StatedSlots {
 }
 
 /// Why a job cannot run in a session.
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum SessionNodesError {
-    /// It may run outside of the session.
-    #[error("session {session} does not have {what}")]
-    Elsewhere { session: String, what: String },
-    #[error("node {host} of session {session} is lost: {problem}; to restart it: wireup up --name {session}")]
-    Lost { session: String, host: String, problem: String },
-    #[error("all nodes of session {session} are lost; to restart them: wireup up --name {session}")]
-    AllLost { session: String },
-    #[error(transparent)]
-    Flag(#[from] super::FlagError),
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotThere {
+    /// The session lacks what the job asks for, which may run outside of the session.
+    Elsewhere(String),
+    Refused(String),
+}
+
+impl From<String> for NotThere {
+    fn from(problem: String) -> NotThere {
+        NotThere::Refused(problem)
+    }
 }
 
 impl SessionNodes {
@@ -60,7 +60,7 @@ impl SessionNodes {
         surroundings: &Surroundings,
         welcome: &Welcome,
         told: &StatedSlots,
-    ) -> Result<SessionNodes, SessionNodesError> {
+    ) -> Result<SessionNodes, NotThere> {
         let session = welcome.session.clone();
         // A user who names a session means its nodes, not those of the surrounding batch job.
         let named = parsed.names_hosts();
@@ -72,7 +72,7 @@ impl SessionNodes {
         let own = |agent: usize| welcome.nodes[agent].slots > 0 && !is_left_out(agent);
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
         let count = welcome.nodes.iter().filter(|node| node.slots > 0).count();
-        let elsewhere = |what: String| SessionNodesError::Elsewhere { session: session.clone(), what };
+        let elsewhere = |what: String| NotThere::Elsewhere(format!("session {session} does not have {what}"));
         let mut lost = Vec::new();
         let mut there = |agent: &usize| match &welcome.nodes[*agent].presence {
             Presence::Up | Presence::Starting => true,
@@ -103,7 +103,8 @@ impl SessionNodes {
             }
         };
         if agents.is_empty() {
-            return Err(SessionNodesError::AllLost { session });
+            let cure = format!("to restart them: wireup up --name {session}");
+            return Err(format!("all nodes of session {session} are lost; {cure}").into());
         }
         let shared = welcome.shared && welcome.nodes.len() > 1;
         let node =
@@ -129,9 +130,9 @@ fn of_hosts(
     all: &[usize],
     surroundings: &Surroundings,
     welcome: &Welcome,
-    elsewhere: &impl Fn(String) -> SessionNodesError,
+    elsewhere: &impl Fn(String) -> NotThere,
     named: bool,
-) -> Result<Vec<usize>, SessionNodesError> {
+) -> Result<Vec<usize>, NotThere> {
     let names = Names::new(&surroundings.host, surroundings.addresses.clone(), &[]);
     let find = |host: &Host| {
         let same = |state: &NodeState| state.host == host.name || (host.is_local && names.is_local(&state.host));
@@ -143,8 +144,9 @@ fn of_hosts(
         if let Presence::Lost { problem } = &welcome.nodes[agent].presence
             && named
         {
-            let (session, host) = (welcome.session.clone(), host.name.clone());
-            return Err(SessionNodesError::Lost { session, host, problem: problem.words.clone() });
+            let (session, host) = (&welcome.session, &host.name);
+            let cure = format!("to restart it: wireup up --name {session}");
+            return Err(format!("node {host} of session {session} is lost: {}; {cure}", problem.words).into());
         }
         agents.push(agent);
     }
@@ -161,7 +163,7 @@ fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedSlots, slots: Op
     };
     let list: Vec<Host> = agents.iter().map(host).collect();
     let order = (0..list.len() as u32).collect();
-    Hosts { list, stated: told.slots_stated || slots.is_some(), order }
+    Hosts { list, stated: told.slots_stated || slots.is_some(), order, slots_of: None }
 }
 
 fn spec(welcome: &Welcome) -> SessionSpec {
@@ -207,7 +209,7 @@ mod tests {
     fn session_nodes(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
         let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
         let session_nodes = SessionNodes::new(&parsed(line), &Surroundings::example(), welcome, &told)
-            .map_err(|error| error.to_string())?;
+            .map_err(|(NotThere::Elsewhere(why) | NotThere::Refused(why))| why)?;
         let slots = session_nodes.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
         Ok((session_nodes.nodes.iter().map(|node| node.agent.0).collect(), slots))
     }

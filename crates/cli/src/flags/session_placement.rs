@@ -4,7 +4,6 @@
 //! The root is asked for a number of nodes, or for nodes until their slots suffice. The ranks are then placed on these
 //! as on hosts that the user has named.
 
-use super::error::FlagError;
 use super::mapping::MapBy;
 use super::parsed::{Parsed, Start};
 use super::resolved;
@@ -24,7 +23,7 @@ pub fn request(
     parsed: &Parsed,
     surroundings: &Surroundings,
     session_nodes: &SessionNodes,
-) -> Result<Option<SeatRequest>, FlagError> {
+) -> Result<Option<SeatRequest>, String> {
     let is_said = parsed.names_hosts()
         || parsed.virtual_nodes.is_some()
         || parsed.rank_map.is_some()
@@ -77,6 +76,7 @@ impl SessionNodes {
             list: taken.iter().map(|at| hosts.list[*at].clone()).collect(),
             stated: hosts.stated,
             order: (0..taken.len() as u32).collect(),
+            slots_of: None,
         };
         let hosts = self.hosts.as_ref().map(of_all);
         SessionNodes { all: Some((self.nodes, self.hosts)), nodes, hosts, seats: Some(by), ..self }

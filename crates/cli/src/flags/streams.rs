@@ -1,6 +1,5 @@
 //! Which ranks have standard input and a terminal, and where their output goes.
 
-use super::error::FlagError;
 use super::layout::Layout;
 use super::parsed::{Parsed, Stdin};
 use wireup_coll::mapping::Mapping;
@@ -16,7 +15,7 @@ pub fn stdin_and_pty(
     flags: &Parsed,
     job_size: u32,
     size: Option<(u16, u16)>,
-) -> Result<(StdinTarget, Option<PtySpec>), FlagError> {
+) -> Result<(StdinTarget, Option<PtySpec>), String> {
     let stdin = match flags.stdin.unwrap_or(Stdin::Rank(0)) {
         Stdin::None => StdinTarget::None,
         Stdin::All => StdinTarget::All,
@@ -28,18 +27,16 @@ pub fn stdin_and_pty(
 }
 
 /// Refuses output to a folder and to files of other names at once.
-pub fn check_output(output: &Output) -> Result<(), FlagError> {
+pub fn check_output(output: &Output) -> Result<(), String> {
     match output.directory.is_some() && output.files.iter().any(Option::is_some) {
-        true => {
-            let (first, second) = ("--output-dir".to_owned(), "--output-files and --error-files".to_owned());
-            Err(FlagError::Contradiction { first, second })
-        }
+        true => Err("--output-dir contradicts --output-files and --error-files; leave one of them out".into()),
         false => Ok(()),
     }
 }
 
-fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, FlagError> {
-    if rank < job_size { Ok(Rank(rank)) } else { Err(FlagError::NoSuchRank { flag, rank, last: job_size - 1 }) }
+fn check_rank(flag: &str, rank: u32, job_size: u32) -> Result<Rank, String> {
+    let refused = || format!("{flag} {rank}: the job has ranks 0 to {}; name one of them", job_size - 1);
+    if rank < job_size { Ok(Rank(rank)) } else { Err(refused()) }
 }
 
 /// Whether the rank that reads standard input gets the launcher's own descriptor. This is cheapest, and nothing is read

@@ -171,7 +171,7 @@ pub fn memory_kinds(value: &Value) -> Result<String, Error> {
 }
 
 pub fn stage_out(value: &Value) -> Result<Rule, Error> {
-    Rule::parse(value.word.as_bytes()).map_err(|error| value.refused(error.to_string()))
+    Rule::parse(value.word.as_bytes()).map_err(|problem| value.refused(problem))
 }
 
 /// The trace cannot share standard output with the ranks.

@@ -1,6 +1,5 @@
 //! Carries out what options do, except for those that read further options.
 
-use super::error::FrontError;
 use super::made_values::{behind, made};
 use super::parameters;
 use super::row::{Action, Listed, Typed};
@@ -14,7 +13,7 @@ use wireup_os::output_file::{self, Existing};
 
 /// # Errors
 /// The option's value is not what it expects, or contradicts another option.
-pub fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Result<(), FrontError> {
+pub fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Result<(), String> {
     match action {
         Action::Gives(flag, make) => {
             made(make, translation.vendor, typed)?.map_or(Ok(()), |word| translation.give(flag, typed, word))
@@ -49,7 +48,7 @@ pub fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Resu
 }
 
 /// Puts a value before or behind that of a variable, and sets it for the ranks of one program.
-fn join(translation: &mut Translation, typed: &Typed, first: bool) -> Result<(), FrontError> {
+fn join(translation: &mut Translation, typed: &Typed, first: bool) -> Result<(), String> {
     let word = typed.value().text()?;
     let (name, separator) =
         word.split_once('[').and_then(|(name, rest)| Some((name, rest.strip_suffix(']')?))).ok_or_else(|| {
@@ -73,7 +72,7 @@ fn list(
     typed: &Typed,
     meanings: &[(&[&str], Listed)],
     advice: &'static str,
-) -> Result<(), FrontError> {
+) -> Result<(), String> {
     let text = typed.value().text()?;
     let parts = || text.split([',', ':']).filter(|part| !part.is_empty());
     let copies = !parts().any(|word| word.eq_ignore_ascii_case("nocopy"));
@@ -95,7 +94,7 @@ fn list(
     Ok(())
 }
 
-fn output_folder(translation: &mut Translation, typed: &Typed) -> Result<(), FrontError> {
+fn output_folder(translation: &mut Translation, typed: &Typed) -> Result<(), String> {
     let text = typed.value().text()?;
     let mut words = text.split(':');
     let folder = words.next().unwrap_or_default();
@@ -110,7 +109,7 @@ fn output_folder(translation: &mut Translation, typed: &Typed) -> Result<(), Fro
     files_in(translation, typed, folder, copies)
 }
 
-fn files_in(translation: &mut Translation, typed: &Typed, folder: &str, copies: bool) -> Result<(), FrontError> {
+fn files_in(translation: &mut Translation, typed: &Typed, folder: &str, copies: bool) -> Result<(), String> {
     let file = |stream: &str| format!("{}/1/rank.%0r/{stream}", escaped(folder));
     give_files(translation, typed, [file("stdout"), file("stderr")], copies)
 }
@@ -121,7 +120,7 @@ fn give_files(
     typed: &Typed,
     [output, error]: [String; 2],
     copies: bool,
-) -> Result<(), FrontError> {
+) -> Result<(), String> {
     translation.give(&flag::OUTPUT_FILES, typed, output.into())?;
     translation.give(&flag::ERROR_FILES, typed, error.into())?;
     if copies { translation.give(&flag::TEE, typed, OsString::new()) } else { Ok(()) }
@@ -132,17 +131,15 @@ fn escaped(path: &str) -> String {
     path.replace('%', "%%")
 }
 
-fn report_pid(place: &str) -> Result<(), FrontError> {
+fn report_pid(place: &str) -> Result<(), String> {
     let pid = format!("{}\n", std::process::id());
     match place {
         "-" => out::print(&pid),
         "+" => out::print_err(&pid),
         path => {
             let file = output_file::open(Path::new(path), Existing::Empty, 0o666);
-            file.and_then(|mut file| file.write_all(pid.as_bytes())).map_err(|error| FrontError::Unreadable {
-                file: path.to_owned(),
-                problem: format!("cannot be written: {error}"),
-            })?;
+            let written = file.and_then(|mut file| file.write_all(pid.as_bytes()));
+            written.map_err(|error| format!("{path}: cannot be written: {error}; name another file"))?;
         }
     }
     Ok(())

@@ -3,10 +3,8 @@
 //! Words are separated by blanks; quotes keep blanks together. A line that begins with `#` is a comment. A backslash at
 //! the end continues a line on the next.
 
-use super::error::FrontError;
+use crate::bounded_file;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -14,22 +12,15 @@ use std::path::Path;
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The words of a line, or what is wrong with it.
-pub type Words = Result<Vec<OsString>, FrontError>;
+pub type Words = Result<Vec<OsString>, String>;
 
 /// The lines that contain words, with their numbers; the first line is 1.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn lines(path: &Path) -> Result<Vec<(usize, Words)>, FrontError> {
-    let file = path.display().to_string();
-    let unreadable = |problem: String| FrontError::Unreadable { file: file.clone(), problem };
-    let mut bytes = Vec::new();
-    let read = |bytes: &mut Vec<u8>| File::open(path)?.take(BYTES_MAX + 1).read_to_end(bytes);
-    read(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(unreadable(format!("longer than {} MiB", BYTES_MAX >> 20)));
-    }
-    Ok(split(&bytes))
+pub fn lines(path: &Path) -> Result<Vec<(usize, Words)>, String> {
+    let unreadable = |problem| format!("{}: {problem}; name a file that can be read", path.display());
+    Ok(split(&bounded_file::read(path, BYTES_MAX).map_err(unreadable)?))
 }
 
 fn split(bytes: &[u8]) -> Vec<(usize, Words)> {
@@ -76,7 +67,7 @@ pub fn words(text: &[u8]) -> Words {
         }
     }
     if let Some(open) = quote {
-        return Err(FrontError::Words(format!("a quote ({}) is not closed; close it", char::from(open))));
+        return Err(format!("a quote ({}) is not closed; close it", char::from(open)));
     }
     words.extend(word);
     Ok(words.into_iter().map(OsString::from_vec).collect())

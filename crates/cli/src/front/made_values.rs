@@ -1,6 +1,5 @@
 //! How the value of a flag of `wireup run` is made from the value of an option, a parameter or a variable.
 
-use super::error::FrontError;
 use super::remote_shell;
 use super::row::{Make, Typed};
 use super::vendor::Vendor;
@@ -12,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 ///
 /// # Errors
 /// The option's value has another form.
-pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString>, FrontError> {
+pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString>, String> {
     let value = typed.value();
     let is_number = |word: &OsStr| !word.is_empty() && word.as_bytes().iter().all(u8::is_ascii_digit);
     Ok(match make {

@@ -1,11 +1,10 @@
 //! Parameters of Open MPI, PRRTE and OpenPMIx: those of the libraries become variables of the ranks, those of the
 //! launcher (`open_mpi::PARAMETERS`) do what the corresponding flag does.
 
-use super::error::FrontError;
 use super::files;
 use super::made_values::{behind, made};
 use super::open_mpi::PARAMETERS;
-use super::row::{Effect, Typed};
+use super::row::{Effect, Make, Typed};
 use super::translation::Translation;
 use crate::flags::table as flag;
 use std::path::Path;
@@ -22,7 +21,7 @@ const FRAMEWORKS: &str = " orte prte plm pls ras rds rmaps odls oob rml routed g
 pub const UNREAD: &str = "it concerns Open MPI's own launcher";
 
 /// Sets a parameter for the ranks by this flag; one of the launcher does what it says.
-pub fn set(translation: &mut Translation, flag: &'static Flag, typed: &Typed) -> Result<(), FrontError> {
+pub fn set(translation: &mut Translation, flag: &'static Flag, typed: &Typed) -> Result<(), String> {
     let (name, value) = pair(typed)?;
     translation.give(flag, typed, behind(&format!("{PREFIX}{name}="), value.as_ref()))?;
     match is_of_launcher(&name) {
@@ -32,26 +31,24 @@ pub fn set(translation: &mut Translation, flag: &'static Flag, typed: &Typed) ->
 }
 
 /// Carries out a parameter of the launcher, or says that it has no effect.
-pub fn launcher(translation: &mut Translation, typed: &Typed) -> Result<(), FrontError> {
+pub fn launcher(translation: &mut Translation, typed: &Typed) -> Result<(), String> {
     let (name, value) = pair(typed)?;
-    match given(&name, &Typed::new(&typed.option, [value]), translation)? {
-        Some(Some((flag, word))) => translation.give(flag, typed, word),
-        Some(None) => Ok(()),
-        None => {
-            translation.note(typed, UNREAD);
-            Ok(())
-        }
+    let Some((flag, make)) = gives(&name) else {
+        translation.note(typed, UNREAD);
+        return Ok(());
+    };
+    match made(make, translation.vendor, &Typed::new(&typed.option, [value]))? {
+        Some(word) => translation.give(flag, typed, word),
+        None => Ok(()),
     }
 }
 
-/// A flag with its value.
-type FlagWord = (&'static Flag, std::ffi::OsString);
-
-/// The flag that a parameter amounts to; `None` inside: it asks for nothing. `None` if there is none.
-pub fn given(name: &str, value: &Typed, translation: &Translation) -> Result<Option<Option<FlagWord>>, FrontError> {
-    let row = PARAMETERS.iter().find(|row| row.names.contains(&name)).map(|row| row.effect);
-    let Some(Effect::Gives(flag, make)) = row else { return Ok(None) };
-    Ok(Some(made(make, translation.vendor, value)?.map(|word| (flag, word))))
+/// The flag that a parameter amounts to.
+pub fn gives(name: &str) -> Option<(&'static Flag, Make)> {
+    match PARAMETERS.iter().find(|row| row.names.contains(&name))?.effect {
+        Effect::Gives(flag, make) => Some((flag, make)),
+        _ => None,
+    }
 }
 
 /// Whether only a launcher reads a parameter.
@@ -60,7 +57,7 @@ pub fn is_of_launcher(name: &str) -> bool {
     FRAMEWORKS.contains(&format!(" {framework} ")) || PARAMETERS.iter().any(|row| row.names.contains(&name))
 }
 
-fn pair(typed: &Typed) -> Result<(String, String), FrontError> {
+fn pair(typed: &Typed) -> Result<(String, String), String> {
     let joined = typed.pair();
     let text = joined.to_string_lossy();
     let (name, value) = text.split_once('=').unwrap_or((&text, ""));
@@ -71,9 +68,9 @@ fn pair(typed: &Typed) -> Result<(String, String), FrontError> {
 }
 
 /// Reads a file of parameters, as `--tune` and `-am` take it.
-pub fn read_file(translation: &mut Translation, file: &str) -> Result<(), FrontError> {
+pub fn read_file(translation: &mut Translation, file: &str) -> Result<(), String> {
     for (line, words) in files::lines(Path::new(file))? {
-        let at = |problem: FrontError| FrontError::Line { file: file.to_owned(), line, problem: Box::new(problem) };
+        let at = |problem: String| format!("{file}, line {line}: {problem}");
         let words: Vec<String> =
             words.map_err(at)?.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
         read_line(translation, &words).map_err(at)?;
@@ -81,7 +78,7 @@ pub fn read_file(translation: &mut Translation, file: &str) -> Result<(), FrontE
     Ok(())
 }
 
-fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), FrontError> {
+fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), String> {
     let mut rest = words;
     while let [first, others @ ..] = rest {
         rest = match (first.trim_start_matches('-'), others) {
@@ -89,7 +86,7 @@ fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), Fron
                 let line = words.join(" ");
                 if !line.contains('=') {
                     let expected = "write NAME = VALUE, -mca NAME VALUE or -x NAME=VALUE";
-                    return Err(FrontError::Words(format!("{expected}, not {first}")));
+                    return Err(format!("{expected}, not {first}"));
                 }
                 set(translation, &flag::ENV, &Typed::new("-mca", [line]))?;
                 &[]
@@ -102,7 +99,7 @@ fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), Fron
                 translation.give(&flag::EXPORT, &Typed::new("-x", [word]), word.into())?;
                 rest
             }
-            _ => return Err(FrontError::Words(format!("{first}: write -mca NAME VALUE or -x NAME=VALUE"))),
+            _ => return Err(format!("{first}: write -mca NAME VALUE or -x NAME=VALUE")),
         };
     }
     Ok(())

@@ -4,7 +4,6 @@
 //! up in the tables of [`Vendor::tables`](super::vendor::Vendor::tables), then among the flags of `wireup run`.
 
 use super::actions::act;
-use super::error::FrontError;
 use super::files;
 use super::made_values::made;
 use super::row::{Effect, Row, Takes, Typed};
@@ -23,7 +22,7 @@ const DEPTH_MAX: u32 = 8;
 
 impl Translation {
     /// Reads a whole command line; stops at a request for help.
-    pub fn read(&mut self, words: Vec<OsString>) -> Result<(), FrontError> {
+    pub fn read(&mut self, words: Vec<OsString>) -> Result<(), String> {
         let mut parts = words.split(|word| word == ":").peekable();
         while let Some(words) = parts.next() {
             let files_before = self.programs.len();
@@ -42,7 +41,7 @@ impl Translation {
     }
 
     /// Reads the options and the program of one section.
-    fn read_program(&mut self, words: &[OsString]) -> Result<(), FrontError> {
+    fn read_program(&mut self, words: &[OsString]) -> Result<(), String> {
         let mut rest = words.iter();
         while let Some(word) = rest.clone().next() {
             if word == "--" {
@@ -82,7 +81,7 @@ impl Translation {
         self.programs.push(std::mem::take(&mut self.line));
     }
 
-    fn read_option(&mut self, word: &OsStr, rest: &mut std::slice::Iter<'_, OsString>) -> Result<(), FrontError> {
+    fn read_option(&mut self, word: &OsStr, rest: &mut std::slice::Iter<'_, OsString>) -> Result<(), String> {
         let (option, attached) = split(word);
         if is_help(&option) {
             self.shows = Some(Shows::Help(rest.next().map(|word| word.to_string_lossy().into_owned())));
@@ -109,9 +108,13 @@ impl Translation {
         word: &OsStr,
         option: &str,
         rest: &mut std::slice::Iter<'_, OsString>,
-    ) -> Result<(), FrontError> {
+    ) -> Result<(), String> {
         if !flag::RUN.flags().any(|flag| flag.names.contains(&option)) {
-            return Err(FrontError::Unknown { option: option.to_owned(), nearest: self.vendor.nearest(option) });
+            let advice = match self.vendor.nearest(option) {
+                Some(name) => format!("did you mean -{name}?"),
+                None => "see mpiexec --help for the options".to_owned(),
+            };
+            return Err(format!("unknown option {option}; {advice}"));
         }
         let mut words = rest.clone().cloned().peekable();
         let Some(given) = flag::RUN.flag(word, &mut words)? else { return Ok(()) };
@@ -121,7 +124,7 @@ impl Translation {
         self.give(given.flag, &typed, given.value.word)
     }
 
-    fn carry_out(&mut self, row: &Row, typed: &Typed) -> Result<(), FrontError> {
+    fn carry_out(&mut self, row: &Row, typed: &Typed) -> Result<(), String> {
         match row.effect {
             Effect::Gives(flag, make) => match made(make, self.vendor, typed)? {
                 Some(word) => self.give(flag, typed, word),
@@ -136,18 +139,16 @@ impl Translation {
                 self.note(typed, why);
                 Ok(())
             }
-            Effect::Refused(instead) => Err(FrontError::Refused { option: typed.option.clone(), instead }),
+            Effect::Refused(instead) => Err(format!("{} is not offered: {instead}", typed.option)),
         }
     }
 
     /// Reads a file with the options and the program of a section on each line.
-    fn read_file(&mut self, typed: &Typed) -> Result<(), FrontError> {
+    fn read_file(&mut self, typed: &Typed) -> Result<(), String> {
         let path = typed.words.first().cloned().unwrap_or_default();
         let file = Path::new(&path).display().to_string();
         if self.depth == DEPTH_MAX {
-            return Err(FrontError::Words(format!(
-                "{file}: files of options that name each other; leave one of them out"
-            )));
+            return Err(format!("{file}: files of options that name each other; leave one of them out"));
         }
         self.depth += 1;
         let options_before = std::mem::take(&mut self.line);
@@ -155,7 +156,7 @@ impl Translation {
         let of_next = self.set_by.iter_mut().filter(|set| set.program == Some(self.programs.len()));
         of_next.for_each(|set| set.program = None);
         for (line, words) in files::lines(Path::new(&path))? {
-            let at = |problem: FrontError| FrontError::Line { file: file.clone(), line, problem: Box::new(problem) };
+            let at = |problem: String| format!("{file}, line {line}: {problem}");
             let words = words.map_err(at)?;
             let first = self.programs.len();
             self.read(words).map_err(at)?;
@@ -163,13 +164,11 @@ impl Translation {
                 return Ok(());
             }
             // Values are read here so that messages can name the line.
-            Parsed::of_lines(self.programs[first..].to_vec()).map_err(|error| at(error.into()))?;
+            Parsed::of_lines(self.programs[first..].to_vec(), &[], "mpiexec").map_err(at)?;
         }
         self.depth -= 1;
         if self.programs.is_empty() {
-            return Err(FrontError::Words(format!(
-                "{file} has no line with a program; write one on each line, as behind mpiexec"
-            )));
+            return Err(format!("{file} has no line with a program; write one on each line, as behind mpiexec"));
         }
         self.line = options_before;
         Ok(())
@@ -196,14 +195,12 @@ fn words_of(
     option: String,
     attached: Option<OsString>,
     rest: &mut std::slice::Iter<'_, OsString>,
-) -> Result<Typed, FrontError> {
-    let mut next = |wants: &str| {
-        rest.next().cloned().ok_or_else(|| FrontError::MissingValue { option: option.clone(), wants: wants.to_owned() })
-    };
+) -> Result<Typed, String> {
+    let mut next = |wants: &str| rest.next().cloned().ok_or_else(|| format!("{option} needs {wants}"));
     let words = match (row.takes, attached) {
         (Takes::Nothing, None) => Vec::new(),
         (Takes::Nothing, Some(value)) => {
-            return Err(FrontError::UnexpectedValue { option, value: value.to_string_lossy().into_owned() });
+            return Err(format!("{option} takes no value, remove \"={}\"", value.to_string_lossy()));
         }
         (Takes::One(_) | Takes::Attached(_), Some(value)) => vec![value],
         (Takes::Attached(_), None) => Vec::new(),

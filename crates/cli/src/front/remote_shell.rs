@@ -1,6 +1,5 @@
 //! The remote shell, of which kind, program and arguments may be given by different options.
 
-use super::error::FrontError;
 use super::row::{ShellPart, Typed};
 
 /// The command for each kind of launcher; none: ranks run on this machine, or the batch system's nodes are reached by
@@ -36,7 +35,7 @@ pub struct ShellWords {
 impl ShellWords {
     /// # Errors
     /// The kind is not known, or something else was given before.
-    pub fn set(&mut self, part: ShellPart, typed: &Typed) -> Result<(), FrontError> {
+    pub fn set(&mut self, part: ShellPart, typed: &Typed) -> Result<(), String> {
         let word = typed.value().text()?;
         let field = match part {
             ShellPart::Launcher => {
@@ -50,9 +49,7 @@ impl ShellWords {
             }
         };
         match field.replace((word.clone(), typed.clone())) {
-            Some((before, first)) if before != word => {
-                Err(FrontError::Contradiction { first: first.shown(), second: typed.shown() })
-            }
+            Some((before, first)) if before != word => Err(first.contradiction(typed)),
             _ => Ok(()),
         }
     }

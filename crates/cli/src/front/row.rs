@@ -167,6 +167,11 @@ impl Typed {
         joined
     }
 
+    /// Why this option and `other` cannot be given together.
+    pub fn contradiction(&self, other: &Typed) -> String {
+        format!("{} and {} contradict each other; leave one of them out", self.shown(), other.shown())
+    }
+
     /// The option with its words, for messages.
     pub fn shown(&self) -> String {
         self.words.iter().fold(self.option.clone(), |text, word| text + " " + &String::from_utf8_lossy(word.as_bytes()))

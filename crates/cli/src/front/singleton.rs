@@ -4,7 +4,6 @@
 //! Rank 0 of the job becomes a process that passes on what the process at `PORT` and the server say to each other
 //! (`pmi/singleton`).
 
-use super::error::FrontError;
 use std::ffi::OsString;
 use wireup_os::process;
 use wireup_wire::signal::SIGTERM;
@@ -24,13 +23,12 @@ impl Singleton {
     ///
     /// # Errors
     /// The words behind the option are not as the library writes them.
-    pub fn requested(words: &[OsString]) -> Result<Option<Singleton>, FrontError> {
+    pub fn requested(words: &[OsString]) -> Result<Option<Singleton>, String> {
         let Some((first, rest)) = words.split_first().filter(|(first, _)| *first == OPTION) else { return Ok(None) };
         let number = |at: usize| rest.get(at).and_then(|word: &OsString| word.to_str()?.parse::<u32>().ok());
         let read = || Some(Singleton { port: number(0)?.try_into().ok()?, pid: number(3)? });
         let wants = "the four words of a library that needs a launcher: PORT INTERFACE KEY PID";
-        let option = || first.to_string_lossy().into_owned();
-        read().map(Some).ok_or_else(|| FrontError::MissingValue { option: option(), wants: wants.to_owned() })
+        read().map(Some).ok_or_else(|| format!("{} needs {wants}", first.to_string_lossy()))
     }
 
     /// The command line of the job whose first rank it becomes. Its standard input stays its own. Ranks use process

@@ -26,7 +26,7 @@ fn front(line: &str) -> Result<Translation, String> {
 }
 
 fn parsed(line: &str) -> Result<Parsed, String> {
-    Parsed::of_lines(front(line)?.programs).map_err(|error| error.to_string())
+    Parsed::of_lines(front(line)?.programs, &[], "mpiexec")
 }
 
 /// What a command line of `wireup run` asks for.
@@ -198,7 +198,7 @@ fn parameters_and_variables_do_what_their_flag_does() {
             let mut translation = front("mpiexec ./a").expect("valid");
             variables::apply(&mut translation, &[(name.into(), value.clone().into())]).expect(name);
             assert!(translation.gives_job(flag), "{name}");
-            Parsed::of_lines(translation.programs).expect(name);
+            Parsed::of_lines(translation.programs, &[], "mpiexec").expect(name);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The flags of `wireup run` that a command line of `mpiexec` amounts to.
 
-use super::error::FrontError;
 use super::remote_shell::ShellWords;
 use super::row::Typed;
 use super::vendor::Vendor;
@@ -75,14 +74,14 @@ impl Translation {
     ///
     /// # Errors
     /// It was given before with another value.
-    pub fn give(&mut self, flag: &'static Flag, typed: &Typed, word: OsString) -> Result<(), FrontError> {
+    pub fn give(&mut self, flag: &'static Flag, typed: &Typed, word: OsString) -> Result<(), String> {
         let program = Some(self.programs.len());
         let of_program = OF_PROGRAM.contains(flag);
         let known = self.set_by.iter_mut().find(|set| set.flag == *flag && (!of_program || set.program == program));
         let word = match known {
             Some(set) if set.word != word && !REPEATED.contains(flag) => {
                 let joined = IN_PARTS.contains(flag).then(|| joined(&set.word, &word)).flatten();
-                let contradiction = || FrontError::Contradiction { first: set.typed.shown(), second: typed.shown() };
+                let contradiction = || set.typed.contradiction(typed);
                 let word = joined.ok_or_else(contradiction)?;
                 set.word.clone_from(&word);
                 word

@@ -1,7 +1,6 @@
 //! Variables that other launchers read: each does what the corresponding flag does, unless that flag is given, or a
 //! note says that it has no effect.
 
-use super::error::FrontError;
 use super::hydra::VARIABLES;
 use super::made_values::made;
 use super::parameters;
@@ -33,16 +32,14 @@ const OF_SLURM: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// The value of a variable cannot be that of its flag.
-pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) -> Result<(), FrontError> {
+pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) -> Result<(), String> {
     let mut given_before: Vec<Flag> = flag::RUN.flags().filter(|flag| translation.has(flag)).copied().collect();
     if [flag::HOSTS, flag::HOST_FILE, flag::RANKFILE, flag::VIRTUAL_NODES].iter().any(|flag| translation.has(flag)) {
         given_before.extend(HOSTS);
     }
-    let add = |translation: &mut Translation, flag: &'static Flag, name: &str, word: OsString| {
-        if !given_before.contains(flag) && !translation.gives_job(flag) {
-            translation.give_job(flag, name, word);
-        }
-    };
+    // The value of a variable that a flag overrides is not judged.
+    let is_overridden =
+        |translation: &Translation, flag: &Flag| given_before.contains(flag) || translation.gives_job(flag);
     let value = |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value);
     let by_slurm = |name: &str, value: &OsStr| {
         OF_SLURM.iter().any(|(known, set)| name == *known && (set.is_empty() || value == *set))
@@ -51,9 +48,10 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
         for name in row.names {
             let Some(value) = value(name).filter(|value| !by_slurm(name, value)) else { continue };
             match row.effect {
+                Effect::Gives(flag, _) if is_overridden(translation, flag) => {}
                 Effect::Gives(flag, make) => {
                     if let Some(word) = made(make, Vendor::Hydra, &Typed::new(name, [value]))? {
-                        add(translation, flag, name, word);
+                        translation.give_job(flag, name, word);
                     }
                 }
                 Effect::Nothing(why) if !is_of_outer_job(name) => translation.note(&unread(name), why),
@@ -67,14 +65,16 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
         let Some(name) = name.to_str().filter(|name| !by_slurm(name, value)) else { continue };
         let parameter = PARAMETERS.iter().find_map(|prefix| name.strip_prefix(prefix));
         match parameter.filter(|parameter| parameters::is_of_launcher(parameter)) {
-            Some(parameter) if !is_within && !environment::is_of_outer_job(name.as_bytes()) => {
-                match parameters::given(parameter, &Typed::new(name, [value]), translation)? {
-                    Some(Some((flag, word))) => add(translation, flag, name, word),
-                    Some(None) => {}
-                    None => translation.note(&unread(name), parameters::UNREAD),
+            Some(_) if is_within || environment::is_of_outer_job(name.as_bytes()) => {}
+            Some(parameter) => match parameters::gives(parameter) {
+                Some((flag, _)) if is_overridden(translation, flag) => {}
+                Some((flag, make)) => {
+                    if let Some(word) = made(make, translation.vendor, &Typed::new(name, [value]))? {
+                        translation.give_job(flag, name, word);
+                    }
                 }
-            }
-            Some(_) => {}
+                None => translation.note(&unread(name), parameters::UNREAD),
+            },
             None if is_unknown(name) => translation.note(&unread(name), "no such setting is known"),
             None => {}
         }
@@ -101,6 +101,7 @@ fn unread(name: &str) -> Typed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
 
     fn applied(line: &str, variables: &[(&str, &str)]) -> Translation {
         let mut translation = Translation::new(Vendor::Hydra);
@@ -120,6 +121,25 @@ mod tests {
         };
         assert_eq!(given("./a"), ["--hostfile h", "--ppn 4", "--remote-shell rsh"]);
         assert_eq!(given("-f g ./a"), ["--hostfile g", "--ppn 4", "--remote-shell rsh"]);
+    }
+
+    #[test]
+    fn a_variable_is_judged_only_if_no_flag_overrides_it() {
+        let not_utf_8 = OsString::from_vec(vec![0xff]);
+        let bad = [
+            ("HYDRA_BINDING", not_utf_8, "-bind-to none ./a"),
+            ("OMPI_MCA_rmaps_base_cpus_per_proc", "few".into(), "-map-by node ./a"),
+        ];
+        for (name, value, line) in bad {
+            let variables = [(name.into(), value)];
+            let read = |line: &str| {
+                let mut translation = Translation::new(Vendor::OpenMpi);
+                translation.read(line.split(' ').map(OsString::from).collect()).expect(line);
+                apply(&mut translation, &variables)
+            };
+            assert_eq!(read(line), Ok(()), "{name}");
+            assert!(read("./a").is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -3,10 +3,8 @@
 //! A line is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI), `n0 ppn=4`,
 //! `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends are ignored.
 
-use super::problem::HostsError;
 use super::{Entry, HostProblem, expand};
-use std::fs::File;
-use std::io::Read;
+use crate::bounded_file;
 use std::path::Path;
 use wireup_flags::nearest;
 use wireup_node::hosts::{Pattern, words};
@@ -18,31 +16,22 @@ const SLOTS: [&str; 5] = ["slots", "ppn", "cpu", "cpus", "count"];
 const SLOTS_MAX: [&str; 2] = ["max_slots", "max-slots"];
 
 /// Reads all hosts of a file.
-pub fn read_file(path: &Path) -> Result<Vec<Entry>, HostsError> {
+pub fn read_file(path: &Path) -> Result<Vec<Entry>, String> {
     let file = path.display().to_string();
-    let read = |bytes: &mut Vec<u8>| File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(bytes);
-    let mut bytes = Vec::new();
-    if let Err(error) = read(&mut bytes) {
-        return Err(HostsError::Read { file, problem: error.to_string() });
-    }
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(HostsError::TooLong { file, bytes_max: FILE_BYTES_MAX });
-    }
-    parse(&file, &bytes)
+    let unreadable = |problem| format!("host file {file}: {problem}; give a file with one host per line");
+    parse(&file, &bounded_file::read(path, FILE_BYTES_MAX).map_err(unreadable)?)
 }
 
-pub fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Entry>, HostsError> {
+pub fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Entry>, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut entries = Vec::new();
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let read = std::str::from_utf8(line).map_err(|_| HostProblem::NotUtf8);
-        read.and_then(|line| parse_line(&mut entries, line)).map_err(|problem| HostsError::Line {
-            file: file.to_owned(),
-            line: index + 1,
-            problem,
-        })?;
+        let at = |problem| format!("{file}, line {}: {problem}", index + 1);
+        read.and_then(|line| parse_line(&mut entries, line)).map_err(at)?;
     }
-    if entries.is_empty() { Err(HostsError::Empty { file: file.to_owned() }) } else { Ok(entries) }
+    let empty = || format!("{file} contains no host; write one per line, for example: n0 slots=8");
+    if entries.is_empty() { Err(empty()) } else { Ok(entries) }
 }
 
 fn parse_line(entries: &mut Vec<Entry>, line: &str) -> Result<(), HostProblem> {
@@ -170,6 +159,6 @@ mod tests {
         assert!(refused("n0\n\nn[1-").starts_with("hosts, line 3: n[1-: brackets do not match"));
         assert!(parse("h", b"n\xff").expect_err("no text").to_string().contains("line 1: not valid UTF-8"));
         assert!(read_file(Path::new("/no/such")).expect_err("no file").to_string().starts_with("host file /no/such: "));
-        assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("is longer than 32 MiB"));
+        assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("longer than 32 MiB"));
     }
 }

@@ -9,17 +9,17 @@ mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod local_names;
-mod problem;
 mod table;
 
 pub use file::read_file;
 pub use local_names::{Names, addresses};
-pub use problem::HostsError;
 pub use table::HostTable;
 pub use wireup_node::hosts::{HostProblem, collapse_short};
 
 use std::collections::HashMap;
 use wireup_node::hosts::{HOSTS_MAX, Pattern, words};
+
+const NO_SLOTS: &str = "all hosts have 0 slots; give at least one host 1 slot or more";
 
 /// One mention of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +50,8 @@ pub struct Hosts {
     pub stated: bool,
     /// For each mention of a host its place in the list.
     pub order: Vec<u32>,
+    /// The batch system's job that the numbers of slots come from.
+    pub slots_of: Option<String>,
 }
 
 /// Reads `n0,n1:8,n[2-5]`.
@@ -63,6 +65,11 @@ pub fn list(text: &str) -> Result<Vec<Entry>, HostProblem> {
 }
 
 /// Adds all hosts of a pattern.
+/// The hosts of `--hosts`, which may be repeated.
+pub fn list_of_flags(flags: &[String]) -> Result<Vec<Entry>, String> {
+    list(&flags.join(",")).map_err(|problem| format!("--hosts {problem}"))
+}
+
 fn expand(
     entries: &mut Vec<Entry>,
     pattern: &Pattern,
@@ -78,7 +85,7 @@ fn expand(
 
 impl Hosts {
     /// Sums up what was stated about each host. `slots` is the default for hosts without a number.
-    pub fn new(entries: Vec<Entry>, slots: Option<u32>, names: &Names) -> Result<Hosts, HostsError> {
+    pub fn new(entries: Vec<Entry>, slots: Option<u32>, names: &Names) -> Result<Hosts, String> {
         let mut sums: Vec<Sum> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
         let mut local_at = None;
@@ -101,9 +108,10 @@ impl Hosts {
             mentions.push(at);
         }
         let hosts = sums.into_iter().map(|sum| sum.host(slots)).collect();
-        let all = Hosts { list: hosts, stated, order: mentions.into_iter().map(|at| at as u32).collect() };
+        let order = mentions.into_iter().map(|at| at as u32).collect();
+        let all = Hosts { list: hosts, stated, order, slots_of: None };
         let used = all.retain(|host| host.slots > 0);
-        if used.list.is_empty() { Err(HostsError::NoSlots) } else { Ok(used) }
+        if used.list.is_empty() { Err(NO_SLOTS.to_owned()) } else { Ok(used) }
     }
 
     /// Only these hosts.
@@ -118,7 +126,21 @@ impl Hosts {
             .collect();
         let order = self.order.iter().filter_map(|&at| places.get(at as usize).copied().flatten()).collect();
         let hosts = self.list.into_iter().zip(kept).filter_map(|(host, keeps)| keeps.then_some(host));
-        Hosts { list: hosts.collect(), stated: self.stated, order }
+        Hosts { list: hosts.collect(), order, ..self }
+    }
+
+    /// Why these hosts, of which `count` have `slots` slots, do not take as many ranks.
+    pub fn refusal(&self, ranks: u32, slots: u64, count: usize) -> String {
+        match &self.slots_of {
+            Some(allocation) => format!(
+                "{ranks} ranks do not fit into the {slots} slots that {allocation} has on {count} node(s); lower -n, \
+                 ask the batch system for more tasks, or add --oversubscribe to run more ranks than slots"
+            ),
+            None => format!(
+                "{ranks} ranks do not fit into the {slots} slots of {count} host(s); lower -n, give the hosts more \
+                 slots (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
+            ),
+        }
     }
 
     /// The total number of slots.

@@ -6,7 +6,7 @@
 
 use super::flags::{Flags, Gets, number};
 use super::session::{Outcome, Session};
-use super::{Failed, milliseconds, say, text_of};
+use super::{milliseconds, say, text_of};
 use std::fmt::Write;
 use wireup_os::clock::monotonic_ns;
 use wireup_wire::pmi::{Dialect, Excerpt};
@@ -40,17 +40,9 @@ impl Times {
     }
 
     fn from_text(text: &str) -> Option<Times> {
-        let mut numbers = text.split(',').map(|number| number.parse().ok());
-        let mut next = || numbers.next().flatten();
-        let times = Times {
-            clock: next()?,
-            init_ns: next()?,
-            put_ns: next()?,
-            in_ns: next()?,
-            out_ns: next()?,
-            get_ns: next()?,
-        };
-        Some(times)
+        let numbers = text.split(',').map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>()?;
+        let [clock, init_ns, put_ns, in_ns, out_ns, get_ns] = numbers.try_into().ok()?;
+        Some(Times { clock, init_ns, put_ns, in_ns, out_ns, get_ns })
     }
 }
 
@@ -90,7 +82,7 @@ impl<'s> Exchange<'s> {
         Exchange { session, flags, init_ns, rank, size }
     }
 
-    pub fn run(mut self) -> Result<(), Failed> {
+    pub fn run(mut self) -> Result<(), String> {
         let mut measured = Vec::new();
         for round in 0..self.flags.rounds {
             measured.push(self.round(round)?);
@@ -108,7 +100,7 @@ impl<'s> Exchange<'s> {
         Ok(())
     }
 
-    fn round(&mut self, round: u32) -> Result<Times, Failed> {
+    fn round(&mut self, round: u32) -> Result<Times, String> {
         let clock = clock_name();
         let started_ns = monotonic_ns();
         self.session.put(&key(round, self.rank), &self.value(round, self.rank))?;
@@ -139,20 +131,17 @@ impl<'s> Exchange<'s> {
         value
     }
 
-    fn get_and_compare(&mut self, key: &str, of: u32, expected: &[u8]) -> Result<(), Failed> {
-        let wrong = self.session.get(key, Some(of), |outcome| match outcome {
-            Outcome::Value(value) if value == expected => None,
-            Outcome::Value(value) => Some(difference(value, expected)),
-            other => Some(text_of(other)),
-        })?;
-        match wrong {
-            None => Ok(()),
-            Some(got) => Err(Failed::Wrong(format!("get of {key}, put by rank {of}: {got}"))),
-        }
+    fn get_and_compare(&mut self, key: &str, of: u32, expected: &[u8]) -> Result<(), String> {
+        let got = match self.session.get(key, Some(of))? {
+            Outcome::Value(value) if value == expected => return Ok(()),
+            Outcome::Value(value) => difference(&value, expected),
+            other => text_of(other),
+        };
+        Err(format!("get of {key}, put by rank {of}: {got}"))
     }
 
     /// Tests what a plain exchange does not cover.
-    fn check(&mut self) -> Result<(), Failed> {
+    fn check(&mut self) -> Result<(), String> {
         let dialect = self.session.dialect();
         // Hydra removes backslashes in PMI-1 and ends a PMI-2 value at the first ";".
         let disputed = if dialect == Dialect::Pmi2 { b';' } else { b'\\' };
@@ -161,31 +150,26 @@ impl<'s> Exchange<'s> {
         self.session.fence()?;
         let neighbour = (self.rank + 1) % self.size;
         self.get_and_compare(&format!("wireup-bytes-{neighbour}"), neighbour, &every_byte)?;
-        let absent = self.session.get("wireup-nobody-put-this", None, |outcome| match outcome {
-            Outcome::NotFound => None,
-            other => Some(text_of(other)),
-        })?;
-        if let Some(got) = absent {
-            return Err(Failed::Wrong(format!("the get of a key that was never put returned {got}")));
+        let absent = self.session.get("wireup-nobody-put-this", None)?;
+        if absent != Outcome::NotFound {
+            return Err(format!("the get of a key that was never put returned {}", text_of(absent)));
         }
-        let mapping = self.session.job_attr("PMI_process_mapping", text_of)?;
+        let mapping = text_of(self.session.job_attr("PMI_process_mapping")?);
         if !mapping.starts_with("(vector,") {
-            return Err(Failed::Wrong(format!("PMI_process_mapping is no mapping: {mapping}")));
+            return Err(format!("PMI_process_mapping is no mapping: {mapping}"));
         }
         Ok(())
     }
 
-    fn report(&mut self) -> Result<(), Failed> {
+    fn report(&mut self) -> Result<(), String> {
         let mut sum = Round { one_clock: true, ..Round::default() };
         for round in 0..self.flags.rounds {
             let mut ranks = Vec::new();
             for rank in 0..self.size {
                 let key = format!("wireup-times-{round}-{rank}");
-                let text = self.session.get(&key, Some(rank), text_of)?;
+                let text = text_of(self.session.get(&key, Some(rank))?);
                 let times = Times::from_text(&text);
-                ranks.push(
-                    times.ok_or_else(|| Failed::Wrong(format!("the value of {key} is not a list of times: {text}")))?,
-                );
+                ranks.push(times.ok_or_else(|| format!("the value of {key} is not a list of times: {text}"))?);
             }
             let Some(all) = Round::of(&ranks) else { continue };
             sum.slowest.init_ns += all.slowest.init_ns;

@@ -4,9 +4,8 @@
 //! `MPI_Comm_spawn` for example, and waits at `PORT` of this machine. This program runs as rank 0: it introduces the
 //! process, then passes the lines of both on.
 
-use super::session::{Session, SessionError};
+use super::session::Session;
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -19,82 +18,50 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Longest line that is passed on in one piece. The server has a limit of its own.
 const LINE_MAX: usize = 1 << 20;
 
-#[derive(Debug)]
-enum SingletonError {
-    Words,
-    NoServer,
-    Session(SessionError),
-    Unreachable { port: u16, error: io::Error },
-    OfAnother { port: u16 },
-    NoSingleton { line: String },
-    Link(io::Error),
-    NotFinalized,
-}
-
-impl fmt::Display for SingletonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SingletonError::Words => {
-                f.write_str("give the port of a process that waits for mpiexec: wireup singleton PORT")
-            }
-            SingletonError::NoServer => {
-                f.write_str("PMI_FD is not set; MPI_Comm_spawn starts this through mpiexec -pmi_args")
-            }
-            SingletonError::Session(error) => error.fmt(f),
-            SingletonError::Unreachable { port, error } => write!(
-                f,
-                "no process waits at port {port} of this machine ({error}); the first host of the job must be that of the process which \
-                 was started without mpiexec"
-            ),
-            SingletonError::OfAnother { port } => {
-                write!(f, "the process at port {port} of this machine belongs to another user; it is not served")
-            }
-            SingletonError::NoSingleton { line } => {
-                write!(f, "a process that waits for mpiexec would not say \"{line}\"")
-            }
-            SingletonError::Link(error) => {
-                write!(f, "the link of the process that was started without mpiexec: {error}")
-            }
-            SingletonError::NotFinalized => {
-                f.write_str("the process that was started without mpiexec has ended without MPI_Finalize")
-            }
-        }
-    }
+fn broken(error: io::Error) -> String {
+    format!("the link of the process that was started without mpiexec: {error}")
 }
 
 /// `words`: those behind `singleton`. Returns the exit code.
 pub fn main(mut words: impl Iterator<Item = OsString>) -> u8 {
-    let port = words.next().and_then(|word| word.to_str()?.parse().ok()).ok_or(SingletonError::Words);
+    let port = words.next().and_then(|word| word.to_str()?.parse().ok());
+    let port =
+        port.ok_or_else(|| "give the port of a process that waits for mpiexec: wireup singleton PORT".to_owned());
     match port.and_then(serve) {
         Ok(()) => 0,
-        Err(error) => {
-            crate::out::tell(&error.to_string());
+        Err(problem) => {
+            crate::out::tell(&problem);
             1
         }
     }
 }
 
-fn serve(port: u16) -> Result<(), SingletonError> {
+fn serve(port: u16) -> Result<(), String> {
     let Ok(Contact::Fd { fd, env }) = Contact::read(|name| std::env::var(name).ok()) else {
-        return Err(SingletonError::NoServer);
+        return Err("PMI_FD is not set; MPI_Comm_spawn starts this through mpiexec -pmi_args".to_owned());
     };
-    let mut session = Session::open(fd, Dialect::Pmi1, env).map_err(SingletonError::Session)?;
-    session.start().map_err(SingletonError::Session)?;
+    let mut session = Session::open(fd, Dialect::Pmi1, env)?;
+    session.start()?;
     let (kvsname, server) = session.into_parts();
     let singleton = connect(port)?;
     introduce(&singleton, &kvsname)?;
     relay(&singleton, &server)
 }
 
-fn connect(port: u16) -> Result<TcpStream, SingletonError> {
-    let unreachable = |error| SingletonError::Unreachable { port, error };
+fn connect(port: u16) -> Result<TcpStream, String> {
+    let unreachable = |error| {
+        format!(
+            "no process waits at port {port} of this machine ({error}); the first host of the job must be that of the \
+             process which was started without mpiexec"
+        )
+    };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let link = TcpStream::connect_timeout(&address, WAIT).map_err(unreachable)?;
     let own = link.local_addr().map_err(unreachable)?;
     let table = std::fs::read_to_string("/proc/net/tcp").map_err(unreachable)?;
     // Whoever listens at the port may start processes as this user.
     if owner(&table, port, own.port()) != Some(rustix::process::geteuid().as_raw()) {
-        return Err(SingletonError::OfAnother { port });
+        return Err(format!("the process at port {port} of this machine belongs to another user; it is not served"));
     }
     link.set_nodelay(true).map_err(unreachable)?;
     Ok(link)
@@ -110,25 +77,26 @@ fn owner(table: &str, port: u16, to: u16) -> Option<u32> {
 }
 
 /// The handshake after which the process is rank 0 of 1 with this kvs.
-fn introduce(singleton: &TcpStream, kvsname: &[u8]) -> Result<(), SingletonError> {
-    singleton.set_read_timeout(Some(WAIT)).map_err(SingletonError::Link)?;
+fn introduce(singleton: &TcpStream, kvsname: &[u8]) -> Result<(), String> {
+    singleton.set_read_timeout(Some(WAIT)).map_err(broken)?;
     let mut writer = singleton;
-    writer.write_all(b"cmd=singinit authtype=none\n").map_err(SingletonError::Link)?;
+    writer.write_all(b"cmd=singinit authtype=none\n").map_err(broken)?;
     // Byte by byte: what follows belongs to the relay.
     let (mut reader, mut line, mut byte) = (singleton, Vec::new(), [0]);
-    while line.len() < LINE_MAX && reader.read(&mut byte).map_err(SingletonError::Link)? > 0 && byte != *b"\n" {
+    while line.len() < LINE_MAX && reader.read(&mut byte).map_err(broken)? > 0 && byte != *b"\n" {
         line.push(byte[0]);
     }
     if !line.starts_with(b"cmd=singinit ") {
-        return Err(SingletonError::NoSingleton { line: String::from_utf8_lossy(&line).into_owned() });
+        let line = String::from_utf8_lossy(&line);
+        return Err(format!("a process that waits for mpiexec would not say \"{line}\""));
     }
     let answer = [b"cmd=singinit_info rc=0 versionok=yes stdio=no kvsname=".as_slice(), kvsname, b"\n"].concat();
-    writer.write_all(&answer).map_err(SingletonError::Link)?;
-    singleton.set_read_timeout(None).map_err(SingletonError::Link)
+    writer.write_all(&answer).map_err(broken)?;
+    singleton.set_read_timeout(None).map_err(broken)
 }
 
 /// Passes on what both say until the process closes its link.
-fn relay(singleton: &TcpStream, server: &UnixStream) -> Result<(), SingletonError> {
+fn relay(singleton: &TcpStream, server: &UnixStream) -> Result<(), String> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // When the server closes, the job is being ended.
@@ -141,17 +109,18 @@ fn relay(singleton: &TcpStream, server: &UnixStream) -> Result<(), SingletonErro
     })
 }
 
-fn pass_requests(singleton: &TcpStream, server: &UnixStream) -> Result<(), SingletonError> {
+fn pass_requests(singleton: &TcpStream, server: &UnixStream) -> Result<(), String> {
     let (mut reader, mut writer) = (BufReader::new(singleton), server);
     let (mut line, mut is_final) = (Vec::new(), false);
     loop {
         line.clear();
-        let length = (&mut reader).take(LINE_MAX as u64).read_until(b'\n', &mut line).map_err(SingletonError::Link)?;
+        let length = (&mut reader).take(LINE_MAX as u64).read_until(b'\n', &mut line).map_err(broken)?;
         if length == 0 {
-            return if is_final { Ok(()) } else { Err(SingletonError::NotFinalized) };
+            let ended = "the process that was started without mpiexec has ended without MPI_Finalize";
+            return if is_final { Ok(()) } else { Err(ended.to_owned()) };
         }
         is_final |= line.starts_with(b"cmd=finalize");
-        writer.write_all(&line).map_err(SingletonError::Link)?;
+        writer.write_all(&line).map_err(broken)?;
     }
 }
 
@@ -183,7 +152,7 @@ mod tests {
         let link = connect(listener.local_addr().expect("an address").port()).expect("it is ours");
         let (mut other, _) = listener.accept().expect("a link");
         other.write_all(b"SSH-2.0\n").expect("written");
-        let error = introduce(&link, b"kvs").expect_err("no singleton").to_string();
+        let error = introduce(&link, b"kvs").expect_err("no singleton");
         assert!(error.contains("\"SSH-2.0\""), "{error}");
     }
 }

@@ -1,8 +1,7 @@
 //! Finds the session that a run goes to, if any.
 
-use crate::flags::FlagError;
 use crate::flags::parsed::Parsed;
-use crate::flags::session_nodes::{SessionNodes, SessionNodesError, StatedSlots};
+use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
 use crate::out;
 use crate::surroundings::Surroundings;
 use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError, unended};
@@ -18,11 +17,15 @@ pub enum Found {
 /// Looks for the session that a run is meant for.
 pub fn find(parsed: &Parsed) -> Result<Found, String> {
     if parsed.no_session {
-        return if parsed.session.is_some() { Err(FlagError::SessionTwice.to_string()) } else { Ok(Found::None) };
+        let twice = "--session and --no-session contradict each other; leave one of them out";
+        return if parsed.session.is_some() { Err(twice.to_owned()) } else { Ok(Found::None) };
     }
     if let Some(flag) = parsed.decided_by_session().map(|flag| flag.name()) {
         return if parsed.session.is_some() {
-            Err(FlagError::DecidedBySession { flag }.to_string())
+            Err(format!(
+                "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or \
+                 run with --no-session"
+            ))
         } else {
             Ok(Found::None)
         };
@@ -70,10 +73,10 @@ pub fn session_nodes(
     let told = StatedSlots { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
     match SessionNodes::new(parsed, surroundings, &session.welcome, &told) {
         Ok(session_nodes) => Ok(Ok(session_nodes)),
-        Err(error @ SessionNodesError::Elsewhere { .. }) if parsed.session.is_none() => Ok(Err(error.to_string())),
-        Err(error @ SessionNodesError::Elsewhere { .. }) => Err(format!(
-            "{error}; leave out --session (or WIREUP_SESSION), or start a session that has them with wireup up"
+        Err(NotThere::Elsewhere(why)) if parsed.session.is_none() => Ok(Err(why)),
+        Err(NotThere::Elsewhere(why)) => Err(format!(
+            "{why}; leave out --session (or WIREUP_SESSION), or start a session that has them with wireup up"
         )),
-        Err(error) => Err(error.to_string()),
+        Err(NotThere::Refused(problem)) => Err(problem),
     }
 }

@@ -11,7 +11,6 @@ use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
 use wireup_node::session::{DEFAULT_NAME, Facts, Place};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
-use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 const ONLY: Flag = Flag { help: "Only this session.", default: None, ..SESSION };
 
@@ -79,10 +78,7 @@ fn look(name: &str) -> Result<Status, String> {
     let mut session = attach_to(name)?;
     let place = Place::find(name).map_err(|error| error.to_string())?;
     let facts = place.as_ref().and_then(|place| Facts::read(place).ok()).unwrap_or_default();
-    let jobs = session.ask(&Control::FromLauncher(FromLauncher::AskJobs), None, |answer| match answer {
-        Control::ToLauncher(ToLauncher::JobList(jobs)) => Some(jobs),
-        _ => None,
-    });
+    let jobs = super::jobs::list(&mut session)?;
     let kept_bytes = place.as_ref().map_or(Ok(0), spool::kept_bytes);
     Ok(Status {
         name: name.to_owned(),
@@ -91,7 +87,7 @@ fn look(name: &str) -> Result<Status, String> {
         path: place.map(|place| place.path().display().to_string()).unwrap_or_default(),
         facts,
         nodes: session.welcome.nodes.clone(),
-        jobs: jobs.map_err(|error| error.to_string())?,
+        jobs,
     })
 }
 

@@ -1,15 +1,13 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
 use super::attach_to;
-use crate::flags::chosen::may_name_hosts;
+use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
 use crate::flags::session_nodes::StatedSlots;
 use crate::flags::table as flag;
-use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::out;
-use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
@@ -28,7 +26,7 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 const NAME: Flag = Flag::value(
     &["--name", "--session"],
     "NAME",
-    "The name of the session. Default: that in WIREUP_SESSION, else default, the one that wireup run looks for.",
+    "The name of the session (default: that in WIREUP_SESSION, else default, the one that wireup run looks for).",
 );
 const LINGER: Flag =
     Flag::switch(&["--linger"], "The session keeps running when its log-in has ended, until wireup down.");
@@ -95,9 +93,7 @@ const LOOK: Duration = Duration::from_millis(2);
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let name = line.last(NAME, Value::text)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
-    let surroundings = Surroundings::read(|env| may_name_hosts(&parsed, Env(env)))
-        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let (mut spec, told) = session::standing(&parsed, &surroundings, &name).map_err(|error| error.to_string())?;
+    let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
     if let Some(standing) = &mut spec.standing {
         standing.rank_ports = rank_ports(line, &parsed)?;
     }

@@ -13,7 +13,6 @@ use wireup_stage::Store;
 use wireup_stage::answer::Answer;
 use wireup_stage::gather::sending::gather;
 use wireup_stage::receive::receive;
-use wireup_stage::store::StoreError;
 use wireup_stage::stream::{Buffered, Input};
 
 /// What the pipe from a node's rank holds (bytes): four pieces.
@@ -101,7 +100,7 @@ fn give() -> io::Result<()> {
 fn list(store: &Path) -> io::Result<()> {
     let sets = existing(store).and_then(|store| match store {
         None => Ok(Vec::new()),
-        Some(store) => store.sets().map_err(|problem| problem.to_string()),
+        Some(store) => store.sets(),
     });
     match sets {
         Ok(sets) => sets.iter().try_for_each(|kept| {
@@ -119,12 +118,11 @@ fn drop_sets(store: &Path, names: &[OsString]) -> io::Result<()> {
     let dropped = existing(store).and_then(|store| {
         let mut lines = String::new();
         let Some(store) = store else { return Ok(lines) };
-        let problem = |problem: StoreError| problem.to_string();
-        for kept in store.sets().map_err(problem)? {
+        for kept in store.sets()? {
             let is_meant = names.is_empty()
                 || names.iter().any(|name| name.to_str().is_some_and(|name| kept.name.starts_with(name)));
             if is_meant {
-                let is_gone = store.drop_set(&kept.name).map_err(problem)?;
+                let is_gone = store.drop_set(&kept.name)?;
                 lines += &format!("{} {}\n", if is_gone { "dropped" } else { "busy" }, kept.name);
             }
         }

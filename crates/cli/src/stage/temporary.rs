@@ -23,7 +23,7 @@ impl Temporary {
     pub fn begin(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
         let from_ns = monotonic_ns();
         let name = OwnSession::new_name("stage", surroundings);
-        let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
+        let (spec, told) = session::standing(parsed, surroundings, &name)?;
         let session = OwnSession::begin(&spec, &told, process_ns)?;
         up::await_all(&name, &spec, parsed.verbose)?;
         let agents = count(spec.agents.len() as u32, "agent");

@@ -21,8 +21,8 @@ use wireup_tap::{End, Gathered, Tap, TapError};
 const DIR: Flag = Flag::value(
     &["--dir"],
     "DIR",
-    "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed. Default: the \
-     working directory.",
+    "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed (default: the \
+     working directory).",
 );
 const OUTPUT: Flag =
     Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");

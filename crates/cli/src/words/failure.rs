@@ -54,8 +54,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{who} {how} while others wait for it in a collective of {group}{others}")
         }
         Cause::NotFinalized { initialised: false } => format!(
-            "{who} exited with code 0 without calling MPI_Init, in which other ranks may wait for it{others}; every rank \
-             must call MPI_Init and MPI_Finalize"
+            "{who} exited with code 0 without calling MPI_Init, in which other ranks may wait for it{others}; every \
+             rank must call MPI_Init and MPI_Finalize"
         ),
         Cause::NotFinalized { initialised: true } => format!(
             "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \
@@ -79,8 +79,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             node(failure)
         ),
         Cause::OutOfMemory => format!(
-            "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, or \
-             raise the batch system's limit"
+            "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, \
+             or raise the batch system's limit"
         ),
         Cause::KeeperLost { problem: Some(SpawnError { what, errno, .. }) } => {
             let advice = match *errno {

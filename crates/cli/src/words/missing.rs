@@ -291,8 +291,8 @@ mod tests {
             ]),
             "no agent could be started on 4 of 5 nodes: n[1-3]: ssh: connect to host HOST port 22: Connection refused; \
              n4: it did not \
-             answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh n4 \
-             true\"; --start-timeout gives it more time"
+             answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh \
+             n4 true\"; --start-timeout gives it more time"
         );
         assert_eq!(
             said(&[(1, "odd n1"), (2, "odd n2")]),

@@ -46,11 +46,7 @@ impl Setting {
             job_size: job.job_size(),
             node_count: job.nodes.len() as u32,
             label: job.options.label,
-            verbose: session.verbose,
-            local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
-            shell: shell_for_host(&session.remote_shell),
-            agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
-            added: BTreeMap::new(),
+            ..Setting::of_session(session)
         }
     }
 

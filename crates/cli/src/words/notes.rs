@@ -133,12 +133,12 @@ impl Notes {
         let more = if self.lacking == LACKING_SHOWN { "; further nodes are not reported" } else { "" };
         vec![match what {
             Lacking::Namespace => format!(
-                "node {host}: the first process of the session's PID namespace was killed, so what the job starts may outlive it; \
-                 to have one again: wireup down, then wireup up{more}"
+                "node {host}: the first process of the session's PID namespace was killed, so what the job starts may \
+                 outlive it; to have one again: wireup down, then wireup up{more}"
             ),
             Lacking::Mounts { problem } => format!(
-                "node {host}: {problem}; a library shows its ranks the staged files, except to programs that are static, not linked to \
-                 glibc, or have rights of their own{more}"
+                "node {host}: {problem}; a library shows its ranks the staged files, except to programs that are \
+                 static, not linked to glibc, or have rights of their own{more}"
             ),
             Lacking::Staged { problem } => format!("node {host}: its ranks use the original files: {problem}{more}"),
         }]
@@ -260,8 +260,7 @@ mod tests {
         assert_eq!(
             notes.summary(&setting),
             [
-                "links: 15 agents over eth0 (10.77.0.0/24)",
-                "links: n[16-17] over docker0 (172.17.0.1)",
+                "links: 15 agents over eth0 (10.77.0.0/24)", "links: n[16-17] over docker0 (172.17.0.1)",
                 "links: n18 over fd00::1"
             ]
         );

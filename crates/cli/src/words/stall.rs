@@ -96,8 +96,8 @@ impl Stalls {
             (1, 0) => "1 rank is running and has not called MPI_Init; wireup sees no wait in it".to_owned(),
             (_, 0) => format!("{running} are running and none has called MPI_Init; wireup sees no wait between them"),
             (_, 1..) => format!(
-                "{running} are running and none waits in a collective that wireup sees: they compute, or wait for messages \
-                 of each other"
+                "{running} are running and none waits in a collective that wireup sees: they compute, or wait for \
+                 messages of each other"
             ),
         }
     }

@@ -43,18 +43,7 @@ impl Server {
         });
         // The job must be noted before the library is told: the library may at once ask for data of that job's ranks.
         self.others.lock().insert(job.nspace.clone());
-        let name = c_text(&job.nspace);
-        // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
-        let code = unsafe {
-            (self.library.functions.register_nspace)(
-                name.as_ptr(),
-                0,
-                infos.as_mut_ptr(),
-                infos.len(),
-                None,
-                null_mut(),
-            )
-        };
+        let code = self.library.register(&job.nspace, 0, &mut infos);
         done(&self.library, "PMIx_server_register_nspace of another job", code)
     }
 

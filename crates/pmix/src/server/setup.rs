@@ -33,7 +33,7 @@ pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     set_environment(&open.dir);
     confine_to(&open.dir)?;
     guard::arm()?;
-    let library = library::open(open.library.as_deref()).map_err(|error| PmixFault::Library.with(error.to_string()))?;
+    let library = library::open(open.library.as_deref()).map_err(|problem| PmixFault::Library.with(problem))?;
     let ranks = ranks_directory(&open.dir);
     rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
     begin_library(&library, open).and_then(|()| guard::prove()).map_err(|problem| of_version(&library, &problem))?;
@@ -138,22 +138,10 @@ fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
 
 /// Registers the job; returns the variables for each rank of this node.
 fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
-    let functions = &server.library.functions;
     let locality = Locality::find(server, &begin.cpus);
     let mut infos = job_infos(begin, &server.job, &locality, rows);
-    let nspace = c_text(&server.job.nspace);
     let locals: Vec<Rank> = server.job.mapping.ranks_of(server.job.node).collect();
-    // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
-    let code = unsafe {
-        (functions.register_nspace)(
-            nspace.as_ptr(),
-            locals.len() as i32,
-            infos.as_mut_ptr(),
-            infos.len(),
-            None,
-            null_mut(),
-        )
-    };
+    let code = server.library.register(&server.job.nspace, locals.len() as i32, &mut infos);
     done(&server.library, "PMIx_server_register_nspace", code)?;
     drop(infos);
 

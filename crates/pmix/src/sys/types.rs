@@ -180,152 +180,51 @@ pub type SpawnCallback = unsafe extern "C" fn(Status, nspace: *mut c_char, cbdat
 /// Callback of `PMIx_server_dmodex_request`: the library keeps ownership of the data.
 pub type DmodexCallback = unsafe extern "C" fn(Status, data: *mut c_char, len: usize, cbdata: *mut c_void);
 
-/// The type of a function that this server does not provide.
-type Unused = Option<unsafe extern "C" fn()>;
-
-/// `pmix_server_module_t`, through `client_connected2` as in 4.2, then room for what later versions append.
-#[repr(C)]
-#[derive(Default)]
-pub struct ServerModule {
-    pub client_connected: Unused,
-    pub client_finalized:
-        Option<unsafe extern "C" fn(*const PmixProc, *mut c_void, Option<OpCallback>, *mut c_void) -> Status>,
-    pub abort: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *mut c_void,
-            c_int,
-            *const c_char,
-            *mut PmixProc,
-            usize,
-            Option<OpCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub fence_nb: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            usize,
-            *const PmixInfo,
-            usize,
-            *mut c_char,
-            usize,
-            Option<ModexCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub direct_modex: Option<
-        unsafe extern "C" fn(*const PmixProc, *const PmixInfo, usize, Option<ModexCallback>, *mut c_void) -> Status,
-    >,
-    pub publish: Option<
-        unsafe extern "C" fn(*const PmixProc, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status,
-    >,
-    pub lookup: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *mut *mut c_char,
-            *const PmixInfo,
-            usize,
-            Option<LookupCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub unpublish: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *mut *mut c_char,
-            *const PmixInfo,
-            usize,
-            Option<OpCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub spawn: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *const PmixInfo,
-            usize,
-            *const PmixApp,
-            usize,
-            Option<SpawnCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub connect: Option<ConnectFunction>,
-    pub disconnect: Option<ConnectFunction>,
-    pub register_events: Option<
-        unsafe extern "C" fn(*mut Status, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status,
-    >,
-    pub deregister_events: Option<unsafe extern "C" fn(*mut Status, usize, Option<OpCallback>, *mut c_void) -> Status>,
-    pub listener: Unused,
-    pub notify_event: Option<
-        unsafe extern "C" fn(
-            Status,
-            *const PmixProc,
-            u8,
-            *mut PmixInfo,
-            usize,
-            Option<OpCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub query:
-        Option<unsafe extern "C" fn(*mut PmixProc, *mut PmixQuery, usize, Option<InfoCallback>, *mut c_void) -> Status>,
-    pub tool_connected: Unused,
-    pub log: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *const PmixInfo,
-            usize,
-            *const PmixInfo,
-            usize,
-            Option<OpCallback>,
-            *mut c_void,
-        ),
-    >,
-    pub allocate: Unused,
-    pub job_control: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *const PmixProc,
-            usize,
-            *const PmixInfo,
-            usize,
-            Option<InfoCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub monitor: Unused,
-    pub get_credential: Unused,
-    pub validate_credential: Unused,
-    pub iof_pull: Unused,
-    pub push_stdin: Unused,
-    pub group: Option<
-        unsafe extern "C" fn(
-            c_int,
-            *mut c_char,
-            *const PmixProc,
-            usize,
-            *const PmixInfo,
-            usize,
-            Option<InfoCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    pub fabric: Unused,
-    pub client_connected2: Option<
-        unsafe extern "C" fn(
-            *const PmixProc,
-            *mut c_void,
-            *mut PmixInfo,
-            usize,
-            Option<OpCallback>,
-            *mut c_void,
-        ) -> Status,
-    >,
-    /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6, and room for more.
-    pub later: [Unused; 8],
+/// A function that is only named is one that this server does not provide.
+macro_rules! server_module {
+    ($($name:ident $(($($argument:ty),*) -> $result:ty)?;)*) => {
+        /// `pmix_server_module_t`, through `client_connected2` as in 4.2, then room for what later versions append.
+        #[repr(C)]
+        #[derive(Default)]
+        pub struct ServerModule {
+            $(pub $name: Option<unsafe extern "C" fn($($($argument),*)?) $(-> $result)?>,)*
+            /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6, and room for more.
+            pub later: [Option<unsafe extern "C" fn()>; 8],
+        }
+    };
 }
 
-pub type ConnectFunction =
-    unsafe extern "C" fn(*const PmixProc, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+server_module! {
+    client_connected;
+    client_finalized(*const PmixProc, *mut c_void, Option<OpCallback>, *mut c_void) -> Status;
+    abort(*const PmixProc, *mut c_void, c_int, *const c_char, *mut PmixProc, usize, Option<OpCallback>,
+        *mut c_void) -> Status;
+    fence_nb(*const PmixProc, usize, *const PmixInfo, usize, *mut c_char, usize, Option<ModexCallback>,
+        *mut c_void) -> Status;
+    direct_modex(*const PmixProc, *const PmixInfo, usize, Option<ModexCallback>, *mut c_void) -> Status;
+    publish(*const PmixProc, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+    lookup(*const PmixProc, *mut *mut c_char, *const PmixInfo, usize, Option<LookupCallback>, *mut c_void) -> Status;
+    unpublish(*const PmixProc, *mut *mut c_char, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+    spawn(*const PmixProc, *const PmixInfo, usize, *const PmixApp, usize, Option<SpawnCallback>, *mut c_void) -> Status;
+    connect(*const PmixProc, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+    disconnect(*const PmixProc, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+    register_events(*mut Status, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+    deregister_events(*mut Status, usize, Option<OpCallback>, *mut c_void) -> Status;
+    listener;
+    notify_event(Status, *const PmixProc, u8, *mut PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+    query(*mut PmixProc, *mut PmixQuery, usize, Option<InfoCallback>, *mut c_void) -> Status;
+    tool_connected;
+    log(*const PmixProc, *const PmixInfo, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> ();
+    allocate;
+    job_control(*const PmixProc, *const PmixProc, usize, *const PmixInfo, usize, Option<InfoCallback>,
+        *mut c_void) -> Status;
+    monitor;
+    get_credential;
+    validate_credential;
+    iof_pull;
+    push_stdin;
+    group(c_int, *mut c_char, *const PmixProc, usize, *const PmixInfo, usize, Option<InfoCallback>,
+        *mut c_void) -> Status;
+    fabric;
+    client_connected2(*const PmixProc, *mut c_void, *mut PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
+}

@@ -26,4 +26,4 @@ mod target;
 
 pub use receiving::Gathering;
 pub use request::{Places, Request};
-pub use rule::{Rule, RuleError};
+pub use rule::Rule;

@@ -18,6 +18,11 @@ pub fn is_pattern(part: &[u8]) -> bool {
     false
 }
 
+/// Whether a part ends with a `\` that no byte follows: it matches nothing.
+pub fn ends_escape(part: &[u8]) -> bool {
+    part.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+}
+
 /// The name that a part without a pattern stands for.
 pub fn plain(part: &[u8]) -> Vec<u8> {
     let (mut out, mut bytes) = (Vec::with_capacity(part.len()), part.iter());

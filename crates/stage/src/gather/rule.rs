@@ -4,9 +4,8 @@
 //! keeps its names from the first part of the pattern on that is more than a plain name: `/tmp/job/*/log=>out` makes
 //! `out/a/log`. A pattern without such a part keeps the last name.
 
-use super::name::{escaped, is_pattern, plain};
+use super::name::{ends_escape, escaped, is_pattern, plain};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 const ARROW: &[u8] = b"=>";
 const RANK: &[u8] = b"{rank}";
@@ -20,39 +19,34 @@ pub struct Rule {
     pub folder: Vec<u8>,
 }
 
-#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RuleError {
-    #[error("write 'PATTERN=>FOLDER', in quotes")]
-    NoArrow,
-    #[error("a pattern before => and a folder after it are needed")]
-    Empty,
-    #[error("the pattern names a folder itself; end it with the names of files or folders, such as /*")]
-    NoName,
-    #[error("a pattern cannot go up (..) behind its first * or ? or [")]
-    GoesUp,
-    #[error("it is longer than a path can be")]
-    TooLong,
-}
+const NO_NAME: &str = "the pattern names a folder itself; end it with the names of files or folders, such as /*";
 
 impl Rule {
     /// # Errors
     /// It is no rule.
-    pub fn parse(text: &[u8]) -> Result<Rule, RuleError> {
-        let at = text.windows(ARROW.len()).rposition(|two| two == ARROW).ok_or(RuleError::NoArrow)?;
+    pub fn parse(text: &[u8]) -> Result<Rule, &'static str> {
+        let at = text.windows(ARROW.len()).rposition(|two| two == ARROW).ok_or("write 'PATTERN=>FOLDER', in quotes")?;
         let (pattern, folder) = (&text[..at], &text[at + ARROW.len()..]);
         if pattern.is_empty() || folder.is_empty() {
-            return Err(RuleError::Empty);
+            return Err("a pattern before => and a folder after it are needed");
         }
         if text.len() > PATH_LEN_MAX {
-            return Err(RuleError::TooLong);
+            return Err("it is longer than a path can be");
         }
         let parts = parts(pattern);
+        if parts.iter().any(|part| ends_escape(part)) {
+            let problem = "a name in the pattern ends with \\, which takes the next letter as it is; write \\\\ for \
+                           the letter itself";
+            return Err(problem);
+        }
         let kept = kept_from(&parts);
         let leads_up = |part: &&[u8]| matches!(&plain(part)[..], b"." | b"..");
         match parts.get(kept..) {
-            None | Some([]) => return Err(RuleError::NoName),
-            Some([last]) if leads_up(last) => return Err(RuleError::NoName),
-            Some(kept) if kept.iter().any(leads_up) => return Err(RuleError::GoesUp),
+            None | Some([]) => return Err(NO_NAME),
+            Some([last]) if leads_up(last) => return Err(NO_NAME),
+            Some(kept) if kept.iter().any(leads_up) => {
+                return Err("a pattern cannot go up (..) behind its first * or ? or [");
+            }
             Some(_) => {}
         }
         Ok(Rule { pattern: pattern.to_vec(), folder: folder.to_vec() })
@@ -123,16 +117,20 @@ mod tests {
     #[test]
     fn what_is_no_rule_is_refused() {
         for (text, problem) in [
-            ("out", RuleError::NoArrow),
-            ("=>out", RuleError::Empty),
-            ("a=>", RuleError::Empty),
-            ("/=>out", RuleError::NoName),
-            (".=>out", RuleError::NoName),
-            ("a/..=>out", RuleError::NoName),
-            ("*/../a=>out", RuleError::GoesUp),
+            ("out", "write 'PATTERN=>FOLDER', in "),
+            ("=>out", "a pattern before"),
+            ("a=>", "a pattern before"),
+            ("/=>out", NO_NAME),
+            (".=>out", NO_NAME),
+            ("a/..=>out", NO_NAME),
+            ("*/../a=>out", "a pattern cannot go up (..) "),
+            ("/tmp/a\\=>out", "a name in the pattern ends with"),
+            ("/tmp/*\\/b=>out", "a name in the pattern ends with"),
+            ("a\\\\\\=>out", "a name in the pattern ends with"),
         ] {
-            assert_eq!(Rule::parse(text.as_bytes()), Err(problem), "{text}");
+            assert!(Rule::parse(text.as_bytes()).is_err_and(|said| said.starts_with(problem)), "{text}");
         }
         assert!(Rule::parse(b"../a/*=>out").is_ok());
+        assert!(Rule::parse(b"a\\\\=>out").is_ok());
     }
 }

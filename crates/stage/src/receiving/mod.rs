@@ -11,7 +11,7 @@ mod packing;
 mod tree;
 
 use crate::set::Set;
-use crate::store::{Form, Result, Store, StoreError, at, remove_tree};
+use crate::store::{Form, Result, Store, at, problem_at, remove_tree};
 use crate::stream::Cluster;
 use packing::Packing;
 use rustix::fs::{FlockOperation, flock};
@@ -53,7 +53,7 @@ impl<'a> Receiving<'a> {
         let making = store.new_folder(FlockOperation::NonBlockingLockShared)?;
         let folder = at(&new, tempfile::Builder::new().prefix("").tempdir_in(&new))?;
         let lock = at(folder.path(), File::open(folder.path()))?;
-        at(folder.path(), flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
+        at(folder.path(), flock(&lock, FlockOperation::LockShared))?;
         drop(making);
         let (copies, missing) = match form {
             Form::Image => {
@@ -165,8 +165,9 @@ impl<'a> Receiving<'a> {
 }
 
 /// A content of a set is not what was announced.
-fn damaged(set: &Set, content: u32) -> StoreError {
-    StoreError::Damaged(set.path_of(&set.contents()[content as usize]).to_owned())
+fn damaged(set: &Set, content: u32) -> String {
+    let path = set.path_of(&set.contents()[content as usize]);
+    problem_at(path, "it arrived with another content than was announced")
 }
 
 impl Drop for Receiving<'_> {

@@ -5,7 +5,7 @@ use super::{Arrived, damaged};
 use crate::image::Place;
 use crate::set::{Content, Digest, Set};
 use crate::store::packs::{Held, Pack, Places, write_index};
-use crate::store::{Result, Store, StoreError, at};
+use crate::store::{Result, Store, TOO_LARGE, at};
 use crate::stream::{BLOCK, Stored, blocks};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pwritev};
@@ -141,7 +141,7 @@ impl NewPack {
         let path = folder.join("data");
         let data = at(&path, File::create_new(&path))?;
         // Until the set that it is for is in its place.
-        at(&path, flock(&data, FlockOperation::LockShared).map_err(Into::into))?;
+        at(&path, flock(&data, FlockOperation::LockShared))?;
         let folder = folder.to_owned();
         Ok(NewPack { folder, data, end: 0, open: None, whole: BTreeMap::new(), is_settled: false })
     }
@@ -151,7 +151,7 @@ impl NewPack {
         let damaged = || damaged(set, part.content);
         let stored = Stored::of(part.len, part.stored).ok_or_else(damaged)?;
         if part.offset == 0 {
-            let block = u32::try_from(self.end).map_err(|_| StoreError::TooLarge)?;
+            let block = u32::try_from(self.end).map_err(|_| TOO_LARGE)?;
             let Content { digest, len, .. } = set.contents()[part.content as usize];
             self.open = Some(Held { digest, block, len, clusters: Vec::new() });
         }
@@ -176,13 +176,13 @@ impl NewPack {
         let mut left = &mut parts[..];
         while !left.is_empty() {
             match pwritev(&self.data, left, offset) {
-                Ok(0) => return at(&self.folder, Err(io::ErrorKind::WriteZero.into())),
+                Ok(0) => return at(&self.folder, Err(io::Error::from(io::ErrorKind::WriteZero))),
                 Ok(count) => {
                     offset += count as u64;
                     IoSlice::advance_slices(&mut left, count);
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return at(&self.folder, Err(error.into())),
+                Err(error) => return at(&self.folder, Err(error)),
             }
         }
         parts.clear();
@@ -191,7 +191,7 @@ impl NewPack {
 
     fn keep(&mut self, store: &Store) -> Result<String> {
         self.is_settled = true;
-        at(&self.folder, ftruncate(&self.data, self.end * BLOCK).map_err(Into::into))?;
+        at(&self.folder, ftruncate(&self.data, self.end * BLOCK))?;
         let index: Vec<Held> = self.whole.values().cloned().collect();
         write_index(&self.folder, &index)?;
         // The name of the folder around it is this receiver's own.

@@ -91,10 +91,7 @@ impl Tree {
             if entry.kind == Kind::Folder {
                 let within = self.folders.folder(folder)?;
                 let result = mkdirat(within, name, Mode::RWXU);
-                at(
-                    entry.path(),
-                    result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error.into()) }),
-                )?;
+                at(entry.path(), result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error) }))?;
                 made.insert(entry.path);
             }
         }
@@ -130,7 +127,7 @@ impl Tree {
         let entry = set.entry(part.entry);
         let (folder, name) = parts(&entry);
         let removed = unlinkat(self.folders.folder(folder)?, name, AtFlags::empty());
-        at(entry.path(), removed.map_err(Into::into))
+        at(entry.path(), removed)
     }
 
     /// The next cluster of a content.
@@ -166,7 +163,7 @@ impl Tree {
         let (folder, name) = parts(entry);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(self.folders.folder(folder)?, name, flags, Mode::RUSR | Mode::WUSR);
-        Ok(File::from(at(entry.path(), file.map_err(Into::into))?))
+        Ok(File::from(at(entry.path(), file)?))
     }
 
     /// A whole content: it gets its name among the contents, and its other files.
@@ -174,7 +171,7 @@ impl Tree {
         let Some(part) = self.open.take() else { return Ok(()) };
         let (len, made) = (set.contents()[number as usize].len, set.entry(part.entry));
         if part.written < len {
-            at(made.path(), ftruncate(&part.file, len).map_err(Into::into))?;
+            at(made.path(), ftruncate(&part.file, len))?;
         }
         dress(&made, &part.file)?;
         for index in self.users[number as usize].clone() {
@@ -208,7 +205,7 @@ impl Tree {
                 Kind::Link(target) => {
                     let (folder, name) = parts(&entry);
                     let made = symlinkat(OsStr::from_bytes(target), self.folders.folder(folder)?, name);
-                    at(entry.path(), made.map_err(Into::into))?;
+                    at(entry.path(), made)?;
                 }
                 Kind::File { len: 0, .. } | Kind::Original => {
                     let file = self.create_file(&entry)?;
@@ -222,7 +219,7 @@ impl Tree {
             let path = inside(entry.path);
             let done = chmodat(&self.folders.root, path, Mode::from_raw_mode(entry.mode), AtFlags::empty())
                 .and_then(|()| utimensat(&self.folders.root, path, &times(&entry), AtFlags::SYMLINK_NOFOLLOW));
-            at(entry.path(), done.map_err(Into::into))?;
+            at(entry.path(), done)?;
         }
         Ok(())
     }
@@ -231,7 +228,7 @@ impl Tree {
 /// Gives a file its bits and its time.
 fn dress(entry: &Entry, file: &File) -> Result<()> {
     let done = fchmod(file, Mode::from_raw_mode(entry.mode)).and_then(|()| futimens(file, &times(entry)));
-    at(entry.path(), done.map_err(Into::into))
+    at(entry.path(), done)
 }
 
 /// Those of the tree.
@@ -247,7 +244,7 @@ impl Folders {
         if self.last.as_ref().is_none_or(|(last, _)| last != name) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let opened = openat(&self.root, inside(name), flags, Mode::empty());
-            let opened = at(Path::new(OsStr::from_bytes(name)), opened.map_err(Into::into))?;
+            let opened = at(Path::new(OsStr::from_bytes(name)), opened)?;
             self.last = Some((name.to_vec(), opened));
         }
         Ok(self.last.as_ref().map_or(self.root.as_fd(), |(_, folder)| folder.as_fd()))
@@ -255,7 +252,7 @@ impl Folders {
 }
 
 fn folder_fd(path: &Path) -> Result<OwnedFd> {
-    at(path, open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(Into::into))
+    at(path, open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))
 }
 
 /// The folder and the name of an entry.

@@ -31,57 +31,36 @@ mod tests;
 use crate::image::mounted::{Files, may_mount, owner};
 use crate::image::{Place, image};
 use crate::receiving::Receiving;
-use crate::set::{Digest, Entry, Kind, Problem, Set};
+use crate::set::{Digest, Entry, Kind, Set};
 use packs::{Places, is_at};
 pub use placeholders::{Placeholders, Registry};
 pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
-use thiserror::Error;
 
-#[derive(Error, Debug)]
-pub enum StoreError {
-    #[error("{}: {error}", path.display())]
-    Io { path: PathBuf, error: io::Error },
-    #[error("{}: it belongs to somebody else, or others may write to it; remove it", .0.display())]
-    NotOurs(PathBuf),
-    #[error(
-        "{wanted} bytes do not fit in {}: {free} are free; a larger --stage-room, or another --stage=DIR",
-        path.display()
-    )]
-    NoRoom { path: PathBuf, wanted: u64, free: u64 },
-    #[error(
-        "{}: its file system is mounted noexec, so no program can be run from it; choose another folder with \
-         --stage=DIR",
-        .0.display()
-    )]
-    NoExec(PathBuf),
-    #[error("{}: it arrived with another content than was announced", .0.display())]
-    Damaged(PathBuf),
-    #[error(
-        "{}: node {node} keeps files there; choose a folder that is each node's own with --stage=DIR",
-        path.display()
-    )]
-    OfAnotherNode { path: PathBuf, node: String },
-    #[error("more than 16 TiB cannot be staged at once; stage less")]
-    TooLarge,
-    #[error("{}: it is being changed by another process, which does not end; try again", .0.display())]
-    Busy(PathBuf),
-    #[error(transparent)]
-    Set(#[from] Problem),
+/// Errors are texts for the user.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+pub(crate) fn at<T>(path: &Path, result: std::result::Result<T, impl Into<io::Error>>) -> Result<T> {
+    result.map_err(|error| problem_at(path, error.into()))
 }
 
-pub(crate) type Result<T> = std::result::Result<T, StoreError>;
+pub(crate) fn problem_at(path: &Path, problem: impl Display) -> String {
+    format!("{}: {problem}", path.display())
+}
 
-pub(crate) fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
-    result.map_err(|error| StoreError::Io { path: path.to_owned(), error })
+/// More cannot be kept: blocks of an image have numbers of 32 bits.
+pub(crate) const TOO_LARGE: &str = "more than 16 TiB cannot be staged at once; stage less";
+
+fn busy(path: &Path) -> String {
+    problem_at(path, "it is being changed by another process, which does not end; try again")
 }
 
 pub struct Store {
@@ -135,7 +114,7 @@ impl InUse {
         let numbers = self.set.contents().iter().map(|content| content.digest).zip(places.contents);
         let numbers: BTreeMap<Digest, Place> = numbers.collect();
         let place = |index: usize| numbers.get(&digest(&self.set.entry(index))?);
-        let image = image(&self.set, place, &lens, owner()).ok_or(StoreError::TooLarge)?;
+        let image = image(&self.set, place, &lens, owner()).ok_or(TOO_LARGE)?;
         at(&self.folder, Files::of_image(&image, &packs, &self.root))
     }
 }
@@ -218,11 +197,14 @@ impl Store {
             }
             let meta = at(&folder, fs::symlink_metadata(&folder))?;
             if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
-                return Err(StoreError::NotOurs(folder));
+                let problem = "it belongs to somebody else, or others may write to it; remove it";
+                return Err(problem_at(&folder, problem));
             }
         }
-        if at(root, statvfs(root).map_err(Into::into))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-            return Err(StoreError::NoExec(root.to_owned()));
+        if at(root, statvfs(root))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            let problem = "its file system is mounted noexec, so no program can be run from it; choose another folder \
+                           with --stage=DIR";
+            return Err(problem_at(root, problem));
         }
         let store = Store { root: root.to_owned(), room, form: OnceCell::new() };
         store.renew()?;
@@ -241,11 +223,12 @@ impl Store {
         let lock = self.root.join("renewing");
         let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock);
         let lock_file = at(&lock, open)?;
-        lock_within(&lock_file, FlockOperation::NonBlockingLockExclusive).map_err(|_| StoreError::Busy(lock))?;
+        lock_within(&lock_file, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy(&lock))?;
         match made_by() {
             Some(maker) if maker == own => return Ok(()),
             Some(maker) if maker.is_another_node_than(&own) => {
-                return Err(StoreError::OfAnotherNode { path: self.root.clone(), node: maker.node });
+                let (node, cure) = (maker.node, "choose a folder that is each node's own with --stage=DIR");
+                return Err(problem_at(&self.root, format_args!("node {node} keeps files there; {cure}")));
             }
             Some(_) => {
                 for folder in FOLDERS.map(|folder| self.root.join(folder)) {
@@ -282,7 +265,7 @@ impl Store {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
         let manifest = folder.join("manifest");
-        let set = Set::from_manifest(at(&manifest, fs::read(&manifest))?)?;
+        let set = Set::from_manifest(at(&manifest, fs::read(&manifest))?).map_err(|problem| problem.to_string())?;
         Ok(Some(InUse { set, folder, root: self.root.clone(), _lock: lock }))
     }
 
@@ -372,7 +355,7 @@ impl Store {
         let folder = self.root.join("sets");
         let lock = at(&folder, File::open(&folder))?;
         match lock_within(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Busy(folder)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy(&folder)),
             locked => at(&folder, locked.map(|()| lock)),
         }
     }
@@ -383,7 +366,7 @@ impl Store {
         let folder = self.root.join("new");
         let lock = at(&folder, File::open(&folder))?;
         match lock_within(&lock, how) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Busy(folder)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy(&folder)),
             locked => at(&folder, locked.map(|()| lock)),
         }
     }

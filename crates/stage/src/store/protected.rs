@@ -43,7 +43,7 @@ impl InUse {
         at(&mark, lock_within(&alone, FlockOperation::NonBlockingLockExclusive))?;
         let made = at(&self.folder, tempfile::Builder::new().prefix(SHOWN).tempdir_in(&self.folder))?;
         let lock = at(made.path(), File::open(made.path()))?;
-        at(made.path(), flock(&lock, FlockOperation::NonBlockingLockShared).map_err(Into::into))?;
+        at(made.path(), flock(&lock, FlockOperation::NonBlockingLockShared))?;
         self.remove_bits()?;
         Ok(Shown { folder: made.keep(), _lock: lock })
     }
@@ -102,10 +102,10 @@ fn in_tree(tree: &Path, entry: &Entry) -> PathBuf {
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {
-    let found = at(path, lstat(path).map_err(Into::into))?;
+    let found = at(path, lstat(path))?;
     match Mode::from_raw_mode(found.st_mode) == Mode::from_raw_mode(mode) {
         true => Ok(()),
-        false => at(path, chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(Into::into)),
+        false => at(path, chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())),
     }
 }
 

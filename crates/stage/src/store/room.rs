@@ -1,6 +1,6 @@
 //! Room in a store: what it holds, and what goes when more is wanted.
 
-use super::{Result, Store, StoreError, at, remove_tree};
+use super::{Result, Store, at, remove_tree};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,11 +14,11 @@ impl Store {
         }
         self.sweep()?;
         if self.room > 0 && wanted > self.room {
-            return Err(StoreError::NoRoom { path: self.root.clone(), wanted, free: self.room });
+            return Err(self.no_room(wanted, self.room));
         }
         loop {
             let held = self.held()?;
-            let stat = at(&self.root, statvfs(&self.root).map_err(Into::into))?;
+            let stat = at(&self.root, statvfs(&self.root))?;
             let left = stat.f_bavail * stat.f_frsize;
             let room = if self.room == 0 { (held + left) / 2 } else { self.room };
             let free = room.saturating_sub(held).min(left);
@@ -27,10 +27,15 @@ impl Store {
             }
             let oldest = self.sets()?.into_iter().filter(|kept| !kept.is_in_use).min_by_key(|kept| kept.used);
             let Some(oldest) = oldest else {
-                return Err(StoreError::NoRoom { path: self.root.clone(), wanted, free });
+                return Err(self.no_room(wanted, free));
             };
             self.drop_set(&oldest.name)?;
         }
+    }
+
+    fn no_room(&self, wanted: u64, free: u64) -> String {
+        let root = self.root.display();
+        format!("{wanted} bytes do not fit in {root}: {free} are free; a larger --stage-room, or another --stage=DIR")
     }
 
     /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds

@@ -117,8 +117,9 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
         assert_eq!(read(&first, &sets[0]), noise(1, 8_000));
         drop(first);
         bench.file("file", &noise(4, 21_000));
-        let refused = stage(&store, &bench.set());
-        assert!(matches!(refused, Err(StoreError::NoRoom { wanted: 21_000.., .. })), "{refused:?}");
+        let refused = stage(&store, &bench.set()).err().expect("it is larger than the room");
+        let wanted = refused.split_once(" bytes do not fit in ").and_then(|(wanted, _)| wanted.parse().ok());
+        assert!(wanted.is_some_and(|wanted: u64| wanted >= 21_000), "{refused}");
     });
 }
 
@@ -183,12 +184,12 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         let set = bench.set();
         let mut receiving = store.receive(set.clone()).unwrap();
         receiving.write(&plain(0, 0, 999), &[2; 999]).unwrap();
-        assert!(matches!(receiving.finish(), Err(StoreError::Damaged(_))));
+        assert!(receiving.finish().is_err_and(|why| why.contains("another content")));
         assert!(store.take(&set.digest()).unwrap().is_none());
         assert_eq!(bench.new_files(), 0);
         assert_eq!(stage(&store, &set).unwrap(), 1_000);
         fs::write(bench.root().join("made-by"), b"3 another-boot another-node").unwrap();
-        let refused = Store::open(&bench.root(), ROOM).err().expect("it is another node's").to_string();
+        let refused = Store::open(&bench.root(), ROOM).err().expect("it is another node's");
         assert!(refused.contains("node another-node keeps files there"), "{refused}");
     });
 }
@@ -276,7 +277,7 @@ fn a_store_that_others_may_change_is_refused() {
     drop(bench.store(ROOM));
     for folder in ["packs", "objects"] {
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(matches!(Store::open(&root, ROOM), Err(StoreError::NotOurs(_))));
+        assert!(Store::open(&root, ROOM).is_err_and(|why| why.contains("belongs to somebody else")));
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o700)).unwrap();
     }
     symlink(bench.files.path(), bench.home.path().join("link")).unwrap();

@@ -28,7 +28,6 @@ pub use receiver::Receiver;
 pub use sender::{Part, Sender};
 
 use crate::set::{Digest, PIECE_LEN, Set};
-use thiserror::Error;
 use twox_hash::XxHash3_64;
 
 const HEAD_LEN: usize = 5;
@@ -61,15 +60,7 @@ pub enum Piece<'a> {
     End,
 }
 
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum Damaged {
-    #[error("the stream of a staged set is malformed")]
-    Malformed,
-    #[error("{0}")]
-    Manifest(String),
-    #[error("the list of staged files was damaged on its way; stage them again")]
-    OtherSet,
-}
+pub const MALFORMED: &str = "the stream of a staged set is malformed";
 
 fn framed(kind: u8, body: &[&[u8]]) -> Vec<u8> {
     let len: usize = body.iter().map(|part| part.len()).sum();

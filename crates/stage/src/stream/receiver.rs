@@ -1,7 +1,7 @@
 //! Takes a stream apart, however it is cut. Pieces are used where they lie.
 
 use super::cluster::{Cluster, Cut, Stored};
-use super::{BODY_LEN_MAX, CLUSTERS, Damaged, END, FOLLOWING, HEAD_LEN, MANIFEST, MANIFEST_END, NAME, Piece, check};
+use super::{BODY_LEN_MAX, CLUSTERS, END, FOLLOWING, HEAD_LEN, MALFORMED, MANIFEST, MANIFEST_END, NAME, Piece, check};
 use crate::set::{Digest, MANIFEST_LEN_MAX, Set};
 
 #[derive(Default)]
@@ -21,14 +21,14 @@ impl Receiver {
     ///
     /// # Errors
     /// The bytes are no stream of a set. Nothing is to follow.
-    pub fn next_piece<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Damaged> {
+    pub fn next_piece<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, String> {
         loop {
             let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
                 return Ok(None);
             };
             let (len, kind) = (u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize, head[4]);
             if len > BODY_LEN_MAX {
-                return Err(Damaged::Malformed);
+                return Err(MALFORMED.to_owned());
             }
             let Some((body, rest)) = rest.split_at_checked(len) else {
                 return Ok(None);
@@ -36,21 +36,21 @@ impl Receiver {
             *bytes = rest;
             match (kind, &self.lens) {
                 (NAME, None) => {
-                    let name = body.try_into().map_err(|_| Damaged::Malformed)?;
+                    let name = body.try_into().map_err(|_| MALFORMED)?;
                     self.name = Some(name);
                     return Ok(Some(Piece::Name(name)));
                 }
                 (MANIFEST, None) => {
                     self.manifest.extend_from_slice(body);
                     if self.manifest.len() > MANIFEST_LEN_MAX {
-                        return Err(Damaged::Malformed);
+                        return Err(MALFORMED.to_owned());
                     }
                 }
                 (MANIFEST_END, None) if body.is_empty() => {
                     let set = Set::from_manifest(std::mem::take(&mut self.manifest));
-                    let set = set.map_err(|problem| Damaged::Manifest(problem.to_string()))?;
+                    let set = set.map_err(|problem| problem.to_string())?;
                     if self.name != Some(set.digest()) {
-                        return Err(Damaged::OtherSet);
+                        return Err("the list of staged files was damaged on its way; stage them again".to_owned());
                     }
                     self.lens = Some(set.contents().iter().map(|content| content.len).collect());
                     return Ok(Some(Piece::Set(set)));
@@ -61,40 +61,40 @@ impl Receiver {
                     self.following = Cut::default();
                     return Ok(Some(Piece::End));
                 }
-                _ => return Err(Damaged::Malformed),
+                _ => return Err(MALFORMED.to_owned()),
             }
         }
     }
 }
 
 /// More contents, whose numbers are greater than those before.
-fn announce(following: &mut Cut, body: &[u8], lens: &[u64]) -> Result<(), Damaged> {
-    let (wanted, rows) = body.split_first_chunk::<8>().ok_or(Damaged::Malformed)?;
+fn announce(following: &mut Cut, body: &[u8], lens: &[u64]) -> Result<(), String> {
+    let (wanted, rows) = body.split_first_chunk::<8>().ok_or(MALFORMED)?;
     if check(0, rows) != *wanted || rows.len() % 8 != 0 || following.done() > 0 {
-        return Err(Damaged::Malformed);
+        return Err(MALFORMED.to_owned());
     }
     for row in rows.chunks_exact(8) {
         let number = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
         let (first, count) = (number(0), number(4));
-        let end = first.checked_add(count).filter(|end| *end as usize <= lens.len()).ok_or(Damaged::Malformed)?;
+        let end = first.checked_add(count).filter(|end| *end as usize <= lens.len()).ok_or(MALFORMED)?;
         if following.last().is_some_and(|last| last >= first) {
-            return Err(Damaged::Malformed);
+            return Err(MALFORMED.to_owned());
         }
         for content in first..end {
-            following.push(content, lens[content as usize]).ok_or(Damaged::Malformed)?;
+            following.push(content, lens[content as usize]).ok_or(MALFORMED)?;
         }
     }
     Ok(())
 }
 
-fn piece<'a>(following: &mut Cut, body: &'a [u8]) -> Result<Piece<'a>, Damaged> {
-    let (offset, rest) = body.split_first_chunk().ok_or(Damaged::Malformed)?;
-    let (wanted, rest) = rest.split_first_chunk::<8>().ok_or(Damaged::Malformed)?;
+fn piece<'a>(following: &mut Cut, body: &'a [u8]) -> Result<Piece<'a>, String> {
+    let (offset, rest) = body.split_first_chunk().ok_or(MALFORMED)?;
+    let (wanted, rest) = rest.split_first_chunk::<8>().ok_or(MALFORMED)?;
     let at = following.done();
     // Pieces follow each other: whatever is wrong with the bytes, their place is known.
     let mut clusters = following.next_piece();
     if clusters.is_empty() {
-        return Err(Damaged::Malformed);
+        return Err(MALFORMED.to_owned());
     }
     let is_right = u64::from_le_bytes(*offset) == at && check(at, rest) == *wanted;
     match place(&mut clusters, rest).filter(|_| is_right) {

@@ -51,7 +51,7 @@ impl Parts {
     }
 
     /// What is whole with these bytes.
-    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Taken>, Damaged> {
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Taken>, String> {
         self.input.get_mut().extend(bytes);
         let mut pieces = Vec::new();
         loop {

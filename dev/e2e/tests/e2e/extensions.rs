@@ -65,26 +65,16 @@ fn the_documented_examples_work() {
 fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
     let programs = [
-        "outstanding",
-        "store",
-        "extensions",
-        "groups",
-        "pmi1 plain",
-        "threads pmi",
-        "threads pmi2",
-        "again pmi",
+        "outstanding", "store", "extensions", "groups", "pmi1 plain", "threads pmi", "threads pmi2", "again pmi",
         "again pmi2",
     ];
     for line in programs {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or(line);
         let mut run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
-        run = run.arg(&valgrind).args([
-            "-q",
-            "--error-exitcode=9",
-            "--leak-check=full",
-            "--errors-for-leak-kinds=definite",
-        ]);
+        run = run
+            .arg(&valgrind)
+            .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
         let outcome = run.arg(own(name)).args(words).succeed();
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{line}: {outcome}");
     }

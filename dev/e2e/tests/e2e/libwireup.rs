@@ -19,20 +19,8 @@ fn fabric() -> Option<&'static str> {
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
         for engine in [
-            "auto",
-            "agents",
-            "peers",
-            "allgather",
-            "ring",
-            "udp",
-            "thread",
-            "udp-thread",
-            "few",
-            "udp-few",
-            "few-thread",
-            "named",
-            "named-thread",
-            "udp-named",
+            "auto", "agents", "peers", "allgather", "ring", "udp", "thread", "udp-thread", "few", "udp-few",
+            "few-thread", "named", "named-thread", "udp-named",
         ]
         .into_iter()
         .chain(fabric())

@@ -11,19 +11,8 @@ use std::{env, fs};
 
 /// Variables that determine how registries are reached, and how much of this machine cargo may use.
 const VARIABLES: [&str; 13] = [
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
-    "TERM",
-    "CARGO_BUILD_JOBS",
+    "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "TERM", "CARGO_BUILD_JOBS",
 ];
 
 /// Prefixes of further variables of this kind.

@@ -64,13 +64,7 @@ mod tests {
             assert!(permits(good, &allowed), "{good}");
         }
         for bad in [
-            "",
-            "GPL-3.0",
-            "MIT AND GPL-3.0",
-            "Apache-2.0",
-            "(MIT",
-            "MIT ISC",
-            "MIT WITH x",
+            "", "GPL-3.0", "MIT AND GPL-3.0", "Apache-2.0", "(MIT", "MIT ISC", "MIT WITH x",
             "GPL-3.0 OR MIT AND GPL-3.0",
         ] {
             assert!(!permits(bad, &allowed), "{bad}");

@@ -51,8 +51,8 @@ const WITHOUT: Flag = Flag::value(
 const MPI_PROGRAM: Flag = Flag::value(
     &["--mpi-program"],
     "PATH",
-    "An MPI program that does init, barrier, finalize: the mpi-init cases need it. Default: \
-     target/programs/mpich5/initfin, if it is there.",
+    "An MPI program that does init, barrier, finalize: the mpi-init cases need it (default: \
+     target/programs/mpich5/initfin, if it is there).",
 );
 const MPI_ENV: Flag = Flag::value(&["--mpi-env"], "K=V", "A variable for the cases with MPI programs (repeatable).");
 const JOBS: Flag = Flag::value(
@@ -93,33 +93,14 @@ wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of on
 
 /// The default cases of `launch` on this machine.
 const HERE: [&str; 14] = [
-    "true-1x1024",
-    "true-1x256",
-    "true-1x4",
-    "pmi-init-1x4096",
-    "pmi-bare-1x4096",
-    "mpi-init-1x64",
-    "exchange-1x64",
-    "memory-64x64",
-    "openmpi4-1x4",
-    "openmpi4-1x16",
-    "openmpi5-1x4",
-    "openmpi5-1x16",
-    "pmix-sleep-1x256",
+    "true-1x1024", "true-1x256", "true-1x4", "pmi-init-1x4096", "pmi-bare-1x4096", "mpi-init-1x64", "exchange-1x64",
+    "memory-64x64", "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256",
     "polling-1x4",
 ];
 /// Those across hosts.
 const THERE: [&str; 10] = [
-    "true-16x16",
-    "true-64x16",
-    "true-64x1",
-    "mpi-init-4x4",
-    "mpi-init-4x4@srun",
-    "exchange-16x16",
-    "exchange-64x4",
-    "openmpi4-4x4",
-    "openmpi5-4x4",
-    "pmix-exchange-16x16",
+    "true-16x16", "true-64x16", "true-64x1", "mpi-init-4x4", "mpi-init-4x4@srun", "exchange-16x16", "exchange-64x4",
+    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16",
 ];
 const THERE_PMIX: [&str; 2] = ["pmix-fence-16x16", "pmix-direct-16x16"];
 const INITIATION: [&str; 6] =

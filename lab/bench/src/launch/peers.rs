@@ -73,13 +73,7 @@ impl PeerKind {
         let mut options = self.options(version, layout.job_size(), pmi);
         let further: &[&str] = match self {
             PeerKind::OpenMpi if is_since_5(version) => &[
-                "--host",
-                &slots,
-                "--prtemca",
-                "plm_ssh_agent",
-                &remote.shell,
-                "--prtemca",
-                "plm_ssh_no_tree_spawn",
+                "--host", &slots, "--prtemca", "plm_ssh_agent", &remote.shell, "--prtemca", "plm_ssh_no_tree_spawn",
                 "1",
             ],
             PeerKind::OpenMpi => {

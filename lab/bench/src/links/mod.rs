@@ -24,7 +24,7 @@ const FANOUT: Flag = Flag::value(&["--fanout"], "N", "Of the tree.").or("4");
 const PAIR: Flag = Flag::value(
     &["--pair"],
     "A,B",
-    "p2p: the two nodes. Default: 5,9, on different branches; 1,2 where there are fewer than 10.",
+    "p2p: the two nodes (default: 5,9, on different branches; 1,2 where there are fewer than 10).",
 );
 const CPUS: Flag = Flag::value(
     &["--cpus"],
@@ -35,7 +35,7 @@ const CPUS: Flag = Flag::value(
 const SIZES: Flag = Flag::value(
     &["--sizes"],
     "A,B,..",
-    "Bytes of a message, or of a node's part. Default: 1, 2, 4, .. 4194304; coll: .. 65536.",
+    "Bytes of a message, or of a node's part (default: 1, 2, 4, .. 4194304; coll: .. 65536).",
 );
 const SMALL: Flag = Flag::value(&["--iterations-small"], "N", "Up to 1024 bytes.").or("100");
 const LARGE: Flag = Flag::value(&["--iterations-large"], "N", "Above.").or("20");

@@ -32,7 +32,8 @@ const SMALL_MIB: Flag = Flag::value(&["--small-mib"], "N", "Size of the tree sma
 const MEMORY_MIB: Flag = Flag::value(
     &["--memory-mib"],
     "N",
-    "Stage a tree like mixed of this size once more, for the agents' memory alone. Default: take it from the trees above.",
+    "Stage a tree like mixed of this size once more, for the agents' memory alone (default: take it from the \
+     trees above).",
 );
 
 pub const COMMAND: Command = Command {

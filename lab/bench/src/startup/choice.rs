@@ -6,7 +6,7 @@ use super::scheme::{Lengths, SCHEMES, Scheme};
 use crate::flags::together;
 use crate::layout::{JOB_SIZE_MAX, Layout};
 
-pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes. Default: 16,64,256,1024,4096,8192,16384.");
+pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes (default: 16,64,256,1024,4096,8192,16384).");
 pub const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node; nodes are virtual.").or("16");
 pub const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "N", "Length of a value.").or("18");
 pub const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");

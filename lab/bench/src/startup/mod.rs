@@ -41,7 +41,7 @@ const MEMORY: Flag =
 const MPI_FIRST_USE: Flag =
     Flag::value(&["--mpi-first-use"], "PATH", "library: an MPI program that uses its job once.")
         .or("target/programs/mpich5/firstuse");
-const PEER: Flag = Flag::value(&["--peer"], "PATH", "Hydra's mpiexec. Default: as bench launch finds it.");
+const PEER: Flag = Flag::value(&["--peer"], "PATH", "Hydra's mpiexec (default: as bench launch finds it).");
 
 pub const COMMAND: Command = Command {
     name: "bench exchange",

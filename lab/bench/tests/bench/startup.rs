@@ -7,18 +7,8 @@ use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
 
 const SCHEMES: [&str; 12] = [
-    "text-fence",
-    "text-get-2",
-    "text-get-all",
-    "fence",
-    "fence-get-2",
-    "fence-get-all",
-    "ifence",
-    "allgather-copy",
-    "allgather",
-    "iallgather-copy",
-    "iallgather",
-    "ring",
+    "text-fence", "text-get-2", "text-get-all", "fence", "fence-get-2", "fence-get-all", "ifence", "allgather-copy",
+    "allgather", "iallgather-copy", "iallgather", "ring",
 ];
 
 fn run(name: &str, words: &str) -> Lines {

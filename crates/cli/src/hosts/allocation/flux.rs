@@ -9,11 +9,11 @@
 //!
 //! "rank" in this text is the rank of a Flux broker, in node order. A node gets one of our ranks for each core.
 
-use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler};
+use super::{Allocation, Env, Node, one_of_many};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     if env.get("FLUX_URI").is_none() {
         return Ok(None);
     }
@@ -24,7 +24,8 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
         _ => return Ok(None),
     };
     let command = format!("flux {}", args.join(" "));
-    let problem = |problem: String| AllocationError::Command { command: command.clone(), problem };
+    let problem =
+        |problem: String| format!("cannot get the hosts from {command}: {problem}; name them with --hosts instead");
     let output =
         Command::new("flux").args(&args).stdin(Stdio::null()).output().map_err(|error| problem(error.to_string()))?;
     if !output.status.success() {
@@ -32,17 +33,12 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
         return Err(problem(said.lines().next().unwrap_or("it failed without an error message").to_owned()));
     }
     let nodes = read(&output.stdout).map_err(problem)?;
-    let told_by = "flux resource R";
-    Ok(Some(Allocation { scheduler: Scheduler::Flux, job: job.to_owned(), told_by, nodes, own_name: None, refused }))
+    Ok(Some(Allocation { refused, ..Allocation::new("Flux", job, "flux resource R", nodes) }))
 }
 
-fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
+fn refused(env: Env) -> Result<Option<String>, String> {
     let tasks = env.number("FLUX_JOB_SIZE")?.unwrap_or(1);
-    Ok((tasks > 1).then_some(Refused {
-        tasks,
-        scheduler: "Flux",
-        once: "from flux batch or flux alloc, or by flux run -n 1",
-    }))
+    Ok((tasks > 1).then(|| one_of_many(tasks, "Flux", "from flux batch or flux alloc, or by flux run -n 1")))
 }
 
 /// Reads a resource set.

@@ -1,33 +1,22 @@
 //! Grid Engine: each line of `PE_HOSTFILE` has a host, its slots, its queue, its processors.
 
-use super::{Allocation, AllocationError, Env, Scheduler, counted, wrong};
-use crate::hosts::HostsError;
+use super::{Allocation, Env, counted, wrong, wrong_file};
 use std::path::Path;
 
 const FILE: &str = "PE_HOSTFILE";
 
-pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     let (Some(job), Some(file)) = (env.get("JOB_ID"), env.path(FILE)) else { return Ok(None) };
     let nodes = counted(read(&file)?);
     if nodes.is_empty() {
         return Err(wrong(FILE, &file.display().to_string(), "no host has a slot"));
     }
-    Ok(Some(Allocation {
-        scheduler: Scheduler::GridEngine,
-        job: job.to_owned(),
-        told_by: FILE,
-        nodes,
-        own_name: None,
-        refused: None,
-    }))
+    Ok(Some(Allocation::new("Grid Engine", job, FILE, nodes)))
 }
 
-fn read(file: &Path) -> Result<Vec<(String, u32)>, AllocationError> {
+fn read(file: &Path) -> Result<Vec<(String, u32)>, String> {
     let shown = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| AllocationError::File {
-        variable: FILE,
-        problem: Box::new(HostsError::Read { file: shown.clone(), problem: error.to_string() }),
-    })?;
+    let text = std::fs::read_to_string(file).map_err(|error| wrong_file(FILE, &format!("{shown}: {error}")))?;
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let pair = words.next().and_then(|host| Some((host, words.next()?.parse().ok()?)));

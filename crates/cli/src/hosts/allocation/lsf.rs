@@ -1,14 +1,14 @@
 //! LSF: `LSB_DJOB_HOSTFILE` names one host per slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` the same as
 //! the file.
 
-use super::{Allocation, AllocationError, Env, Scheduler, counted, names, pbs, wrong};
+use super::{Allocation, Env, counted, names, no_hosts, pbs, wrong};
 
 const JOB: &str = "LSB_JOBID";
 const FILE: &str = "LSB_DJOB_HOSTFILE";
 const PAIRS: &str = "LSB_MCPU_HOSTS";
 const HOSTS: &str = "LSB_HOSTS";
 
-pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     let Some(job) = env.get(JOB) else { return Ok(None) };
     let (told_by, mentions) = if let Some(file) = env.path(FILE).filter(|file| file.exists()) {
         (FILE, pbs::mentions(FILE, &file)?)
@@ -16,26 +16,19 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
         (PAIRS, read_pairs(pairs)?)
     } else if let Some(hosts) = env.get(HOSTS) {
         let words = hosts.split_whitespace().map(|word| Ok((name(HOSTS, hosts, word)?, 1)));
-        (HOSTS, words.collect::<Result<_, _>>()?)
+        (HOSTS, words.collect::<Result<_, String>>()?)
     } else {
-        return Err(AllocationError::NoHosts { scheduler: "LSF", job: JOB, missing: FILE });
+        return Err(no_hosts("LSF", JOB, FILE));
     };
     let nodes = counted(mentions);
     if nodes.is_empty() {
         return Err(wrong(told_by, env.get(told_by).unwrap_or_default(), "no host has a slot"));
     }
-    Ok(Some(Allocation {
-        scheduler: Scheduler::Lsf,
-        job: job.to_owned(),
-        told_by,
-        nodes,
-        own_name: None,
-        refused: None,
-    }))
+    Ok(Some(Allocation::new("LSF", job, told_by, nodes)))
 }
 
 /// `hostA 4 hostB 2`.
-fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
+fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&str]| match *pair {
         [host, slots] => match slots.parse() {
@@ -47,7 +40,7 @@ fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
     words.chunks(2).map(pair).collect()
 }
 
-fn name(variable: &'static str, text: &str, word: &str) -> Result<String, AllocationError> {
+fn name(variable: &str, text: &str, word: &str) -> Result<String, String> {
     match &names(variable, word)?[..] {
         [name] => Ok(name.clone()),
         _ => Err(wrong(variable, text, format!("{word} must name exactly one host"))),

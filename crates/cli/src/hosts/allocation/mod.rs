@@ -18,43 +18,15 @@ mod pbs;
 mod repeated;
 mod slurm;
 
-use super::{Entry, HostProblem, HostsError};
+use super::Entry;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::PathBuf;
-use thiserror::Error;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheduler {
-    Flux,
-    Slurm,
-    Pbs,
-    Lsf,
-    GridEngine,
-}
-
-impl Scheduler {
-    pub fn name(self) -> &'static str {
-        match self {
-            Scheduler::Flux => "Flux",
-            Scheduler::Slurm => "Slurm",
-            Scheduler::Pbs => "PBS",
-            Scheduler::Lsf => "LSF",
-            Scheduler::GridEngine => "Grid Engine",
-        }
-    }
-
-    /// The program that starts agents on all nodes in one step; `None` if agents are started one by one.
-    pub fn step_program(self) -> Option<&'static str> {
-        match self {
-            Scheduler::Slurm => Some("srun"),
-            Scheduler::Flux | Scheduler::Pbs | Scheduler::Lsf | Scheduler::GridEngine => None,
-        }
-    }
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allocation {
-    pub scheduler: Scheduler,
+    /// The batch system's name.
+    pub scheduler: &'static str,
     pub job: String,
     /// The variable or command that the information comes from.
     pub told_by: &'static str,
@@ -63,7 +35,7 @@ pub struct Allocation {
     /// The scheduler's name for this machine, if it gives one.
     pub own_name: Option<String>,
     /// Why a run cannot use the allocation.
-    pub refused: Option<Refused>,
+    pub refused: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,35 +47,12 @@ pub struct Node {
     pub cpus: u32,
 }
 
-/// This process is one of several equal tasks that a batch system has started.
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-#[error(
-    "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup run \
-     only once ({once}), or use --hosts or --virtual-nodes"
-)]
-pub struct Refused {
-    pub tasks: u32,
-    pub scheduler: &'static str,
-    pub once: &'static str,
-}
-
-/// Information from a batch system that cannot be right.
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum AllocationError {
-    #[error(
-        "{variable}={value}: {problem}; if the variable is left over from another job, unset it; or name the hosts \
-         with --hosts"
-    )]
-    Variable { variable: &'static str, value: String, problem: String },
-    #[error("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")]
-    File { variable: &'static str, problem: Box<HostsError> },
-    #[error(
-        "{job} is set, so this is a job of {scheduler}, but {missing} is not, which tells its hosts; start wireup in the \
-         job's own script, name the hosts with --hosts, or unset {job} to run on this machine"
-    )]
-    NoHosts { scheduler: &'static str, job: &'static str, missing: &'static str },
-    #[error("cannot get the hosts from {command}: {problem}; name them with --hosts instead")]
-    Command { command: String, problem: String },
+/// Why one of several equal tasks that a batch system has started cannot use the allocation.
+fn one_of_many(tasks: u32, scheduler: &str, once: &str) -> String {
+    format!(
+        "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup \
+         run only once ({once}), or use --hosts or --virtual-nodes"
+    )
 }
 
 /// The environment of this process.
@@ -122,17 +71,17 @@ impl Env<'_> {
     }
 
     /// The value of a variable that holds a whole number.
-    fn number(&self, variable: &'static str) -> Result<Option<u32>, AllocationError> {
-        let Some(value) = self.get(variable) else { return Ok(None) };
-        match value.parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(wrong(variable, value, "not a whole number")),
-        }
+    fn number(&self, variable: &str) -> Result<Option<u32>, String> {
+        let number = |value: &str| value.parse().map_err(|_| wrong(variable, value, "not a whole number"));
+        self.get(variable).map(number).transpose()
     }
 }
 
 /// The allocation that this process is in.
-pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+///
+/// # Errors
+/// What a batch system tells cannot be right.
+pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     for detect in [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect] {
         if let Some(allocation) = detect(env)? {
             return Ok(Some(allocation));
@@ -149,6 +98,15 @@ pub fn is_likely(env: Env) -> bool {
 }
 
 impl Allocation {
+    fn new(scheduler: &'static str, job: &str, told_by: &'static str, nodes: Vec<Node>) -> Allocation {
+        Allocation { scheduler, job: job.to_owned(), told_by, nodes, own_name: None, refused: None }
+    }
+
+    /// The program that starts agents on all nodes in one step; `None` if agents are started one by one.
+    pub fn step_program(&self) -> Option<&'static str> {
+        (self.scheduler == slurm::NAME).then_some("srun")
+    }
+
     /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked
     /// for; otherwise as many as there is room for.
     pub fn entries(&self, ranks: Option<u64>) -> Vec<Entry> {
@@ -165,17 +123,33 @@ impl Allocation {
 }
 
 /// A variable with an invalid value.
-fn wrong(variable: &'static str, value: &str, problem: impl ToString) -> AllocationError {
+fn wrong(variable: &str, value: &str, problem: impl Display) -> String {
     const SHOWN_MAX: usize = 80;
     let mut shown: String = value.chars().take(SHOWN_MAX).collect();
     if shown.len() < value.len() {
         shown += "...";
     }
-    AllocationError::Variable { variable, value: shown, problem: problem.to_string() }
+    format!(
+        "{variable}={shown}: {problem}; if the variable is left over from another job, unset it; or name the hosts \
+         with --hosts"
+    )
 }
 
-fn names(variable: &'static str, value: &str) -> Result<Vec<String>, AllocationError> {
-    wireup_node::hosts::expand(value).map_err(|problem: HostProblem| wrong(variable, value, problem))
+/// A variable that names a file which cannot be used.
+fn wrong_file(variable: &str, problem: &str) -> String {
+    format!("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")
+}
+
+/// A job of a batch system without the variable that tells its hosts.
+fn no_hosts(scheduler: &str, job: &str, missing: &str) -> String {
+    format!(
+        "{job} is set, so this is a job of {scheduler}, but {missing} is not, which tells its hosts; start wireup in \
+         the job's own script, name the hosts with --hosts, or unset {job} to run on this machine"
+    )
+}
+
+fn names(variable: &str, value: &str) -> Result<Vec<String>, String> {
+    wireup_node::hosts::expand(value).map_err(|problem| wrong(variable, value, problem))
 }
 
 /// One node for each name, with the sum of its mentions.

@@ -3,13 +3,14 @@
 //! `SLURM_TASKS_PER_NODE` describes the allocation, except in a process of a step, where `srun` has overwritten it with
 //! the step's. There the number of ranks follows from the allocation's cpus, `SLURM_CPUS_PER_TASK` of them for a rank.
 
-use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler, names, repeated, wrong};
+use super::{Allocation, Env, Node, names, one_of_many, repeated, wrong};
 
+pub const NAME: &str = "Slurm";
 const NODES: &str = "SLURM_JOB_NODELIST";
 const TASKS: &str = "SLURM_TASKS_PER_NODE";
 const CPUS: &str = "SLURM_JOB_CPUS_PER_NODE";
 
-pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     // A log-in to a node of a running job may set the first variable without the others.
     let (Some(job), Some(nodelist)) = (env.get("SLURM_JOB_ID"), env.get(NODES)) else { return Ok(None) };
     let names = names(NODES, nodelist)?;
@@ -27,17 +28,12 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
         let tasks = tasks.as_ref().map(|tasks| tasks[index]).or(room).unwrap_or(1).max(1);
         Node { name, tasks, cpus: cpus.as_ref().map_or(tasks, |cpus| cpus[index]).max(tasks) }
     };
-    Ok(Some(Allocation {
-        scheduler: Scheduler::Slurm,
-        job: job.to_owned(),
-        told_by: NODES,
-        nodes: names.into_iter().enumerate().map(node).collect(),
-        own_name: env.get("SLURMD_NODENAME").map(str::to_owned),
-        refused: refused(env)?,
-    }))
+    let nodes = names.into_iter().enumerate().map(node).collect();
+    let (own_name, refused) = (env.get("SLURMD_NODENAME").map(str::to_owned), refused(env)?);
+    Ok(Some(Allocation { own_name, refused, ..Allocation::new(NAME, job, NODES, nodes) }))
 }
 
-fn numbers(env: Env, variable: &'static str, nodes: usize) -> Result<Option<Vec<u32>>, AllocationError> {
+fn numbers(env: Env, variable: &str, nodes: usize) -> Result<Option<Vec<u32>>, String> {
     let Some(value) = env.get(variable) else { return Ok(None) };
     repeated::read(value, nodes).map(Some).map_err(|problem| wrong(variable, value, problem))
 }
@@ -50,8 +46,8 @@ fn speaks_of_all(env: Env, tasks: &[u32]) -> bool {
 }
 
 /// Refuses a task that is one of several, unless it is the one with the terminal.
-fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
+fn refused(env: Env) -> Result<Option<String>, String> {
     let tasks = env.number("SLURM_STEP_NUM_TASKS")?.unwrap_or(1);
     let alone = tasks <= 1 || env.get("SLURM_STEP_ID").is_none() || env.get("SLURM_PTY_PORT").is_some();
-    Ok((!alone).then_some(Refused { tasks, scheduler: "Slurm", once: "from the batch script, or by srun -n 1" }))
+    Ok((!alone).then(|| one_of_many(tasks, NAME, "from the batch script, or by srun -n 1")))
 }

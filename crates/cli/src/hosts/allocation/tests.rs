@@ -49,7 +49,7 @@ const SALLOC: &str = "SLURM_JOB_ID=12\nSLURM_JOBID=12\nSLURM_JOB_NODELIST=n[1-2]
 #[test]
 fn slurms_variables_outside_a_step_give_the_allocation() {
     let allocation = detected(SALLOC);
-    assert_eq!((allocation.scheduler, allocation.job.as_str()), (Scheduler::Slurm, "12"));
+    assert_eq!((allocation.scheduler, allocation.job.as_str()), ("Slurm", "12"));
     assert_eq!(nodes(&allocation), "n1:2/16 n2:2/16 gpu05:1/8");
     assert_eq!((&allocation.own_name, &allocation.refused), (&None, &None));
     let batch = detected(&format!("{SALLOC}\nSLURMD_NODENAME=n1\nSLURM_PROCID=0\nSLURM_NODEID=0"));
@@ -117,7 +117,7 @@ fn a_pbs_node_file_gives_one_slot_per_line() {
     let file = spool.file("cn17.site.org\ncn17.site.org\ncn18.site.org\ncn18.site.org\ncn3.site.org\n");
     let allocation = detected(&format!("PBS_JOBID=7.server\nPBS_NODEFILE={file}"));
     assert_eq!(nodes(&allocation), "cn17.site.org:2/2 cn18.site.org:2/2 cn3.site.org:1/1");
-    assert_eq!(allocation.scheduler.name(), "PBS");
+    assert_eq!(allocation.scheduler, "PBS");
     let gone = refused("PBS_JOBID=7\nPBS_NODEFILE=/no/such/file");
     assert!(gone.starts_with("cannot use the file that PBS_NODEFILE names: host file /no/such/file: "), "{gone}");
     let broken = spool.file("cn17\n&\n");
