@@ -31,7 +31,7 @@ pub fn own(name: &str) -> PathBuf {
 /// The installed launchers of MPICH, with the argument that tells `pmi1` what to expect: the newer launcher speaks PMI
 /// 1.2.
 pub fn hydras() -> Vec<(PathBuf, &'static str)> {
-    let mpich5 = xtask::layout::mpich5().join("bin/mpiexec.hydra");
+    let mpich5 = xtask::layout::peer("mpich").join("bin/mpiexec.hydra");
     let all = [(mpich5, "groups"), (PathBuf::from("/usr/bin/mpiexec.hydra"), "hydra")];
     all.into_iter().filter(|(path, _)| path.exists()).collect()
 }

@@ -23,7 +23,7 @@ pub fn run() -> Result {
     let allreduce = programs::build(Flavour::Mpich5, "allreduce")?;
     let mut remote = Command::new(near(&layout::testbed()));
     // Hosts have their own /tmp, so a working tree inside /tmp must be shared with them.
-    remote.args(["run", "-n", "4", "--ssh", "--share"]).arg(layout::root()).arg("--").arg(near(&layout::wireup()));
+    remote.args(["run", "-n", "4", "--share"]).arg(layout::root()).arg("--").arg(near(&layout::wireup()));
     remote.args(["run", "--hosts", "n[0-3]", "-n", "8", "--verbose"]).arg(near(&allreduce)).current_dir(layout::root());
     remote.env(no_session.0, &no_session.1);
     if debian::is_root() {

@@ -2,13 +2,13 @@
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
 //! files of a crate and what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests`
-//! `purity` `licences` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
+//! `purity` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
 //!
-//! In addition, if they are installed: `cargo deny`, and the compiler for musl, with which releases are built.
+//! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and the compiler for musl, with
+//! which releases are built.
 
 pub mod deny;
 mod imports;
-mod licences;
 mod manifests;
 mod modules;
 mod musl;
@@ -31,7 +31,7 @@ struct Finding {
 }
 
 /// Rules that the code does not keep everywhere yet, and how often each is broken. The numbers only fall.
-const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 164), ("a doc comment is understood alone", 147)];
+const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 161), ("a doc comment is understood alone", 147)];
 
 /// Checks all rules, and reports where each broken one is broken.
 ///
@@ -45,7 +45,6 @@ pub fn run() -> Result {
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.extend(text::check(&tree));
-    findings.push(licences::check(&tree)?);
     findings.push(waits::check(&tree)?);
     let failed = findings.iter().filter(|finding| !report(finding)).count();
     deny::run()?;

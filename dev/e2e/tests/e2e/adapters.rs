@@ -60,7 +60,7 @@ fn ucc_makes_contexts_and_teams() {
 fn nvshmem_gets_its_bootstrap_from_a_plugin() {
     let source = layout::root().join("adapters/nvshmem/nvshmem_bootstrap_wireup.c");
     let own = compile(&source, "plugin", &["-shared", "-fPIC"]);
-    let theirs = ["pmi", "pmi2"].map(|name| layout::nvshmem().join(format!("lib/nvshmem_bootstrap_{name}.so.3")));
+    let theirs = ["pmi", "pmi2"].map(|name| layout::peer("nvshmem").join(format!("lib/nvshmem_bootstrap_{name}.so.3")));
     for plugin in [&own].into_iter().chain(&theirs) {
         assert!(plugin.exists(), "no {}: run the set-up", plugin.display());
         let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());

@@ -289,7 +289,7 @@ rule hello:
 /// The step of a workflow starts an MPI program as Snakemake's documentation shows it.
 #[test]
 fn a_step_of_a_workflow_uses_it() {
-    let snakemake = layout::snakemake().join("bin/snakemake").display().to_string();
+    let snakemake = layout::peer("snakemake").join("bin/snakemake").display().to_string();
     let (Some(hello), Some(snakemake)) = (program(Flavour::Mpich5, "hello"), tool(&snakemake)) else { return };
     let links = Links::new("workflow");
     fs::write(links.0.0.join("Snakefile"), SNAKEFILE).expect("a file");

@@ -29,7 +29,7 @@ fn names_of_mpi_are_those_of_hydra() {
         // Intel's own launcher accepts a name twice, and keeps what is withdrawn.
         let hydra = match flavour {
             Flavour::Mpich4 => Some(PathBuf::from("/usr/bin/mpiexec.hydra")),
-            Flavour::Mpich5 => Some(layout::mpich5().join("bin/mpiexec.hydra")),
+            Flavour::Mpich5 => Some(layout::peer("mpich").join("bin/mpiexec.hydra")),
             _ => None,
         };
         if let Some(hydra) = hydra {

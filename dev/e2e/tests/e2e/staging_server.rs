@@ -203,7 +203,7 @@ fn mpi_programs_ask_for_nothing(
 fn mpich_asks_the_file_server_for_nothing() {
     let Some(hello) = program(Flavour::Mpich5, "hello") else { return };
     for shown in [Shown::ByMounts, Shown::ByLibrary] {
-        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5(), &[]);
+        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &[&hello], &hello, &[], &layout::peer("mpich"), &[]);
     }
 }
 
@@ -211,7 +211,7 @@ fn mpich_asks_the_file_server_for_nothing() {
 fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
     let Some(hello) = program(Flavour::OpenMpi5, "hello") else { return };
     for shown in [Shown::ByMounts, Shown::ByLibrary] {
-        mpi_programs_ask_for_nothing(shown, Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5(), &[]);
+        mpi_programs_ask_for_nothing(shown, Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::peer("openmpi"), &[]);
     }
 }
 
@@ -219,9 +219,9 @@ fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
 fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     // Two environments: the second one by PYTHONPATH, whose folders are staged too.
-    let environment = layout::mpich5();
+    let environment = layout::peer("mpich");
     let numpy =
-        fs::read_dir(layout::numpy().join("lib")).expect("an environment").flatten().next().expect("its Python");
+        fs::read_dir(layout::peer("numpy").join("lib")).expect("an environment").flatten().next().expect("its Python");
     let numpy = numpy.path().join("site-packages");
     let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank, numpy.arange(3).sum())";
     let peers = environment.parent().expect("a folder of environments");

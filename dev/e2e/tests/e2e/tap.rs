@@ -25,11 +25,11 @@ impl Peer {
     fn all() -> Vec<Peer> {
         let peers = [
             (Flavour::Mpich4, PathBuf::from("/usr/bin/mpiexec.mpich"), "", "Hydra", "PMI-1"),
-            (Flavour::Mpich5, layout::mpich5().join("bin/mpiexec"), "", "Hydra", "PMI-1"),
-            (Flavour::Mpich5, layout::mpich5().join("bin/mpiexec"), "-pmi-port", "Hydra", "PMI-1"),
-            (Flavour::Intel, layout::intel().join("bin/mpiexec.hydra"), "", "Hydra", "PMI-1"),
+            (Flavour::Mpich5, layout::peer("mpich").join("bin/mpiexec"), "", "Hydra", "PMI-1"),
+            (Flavour::Mpich5, layout::peer("mpich").join("bin/mpiexec"), "-pmi-port", "Hydra", "PMI-1"),
+            (Flavour::Intel, layout::peer("intel").join("bin/mpiexec.hydra"), "", "Hydra", "PMI-1"),
             (Flavour::OpenMpi4, PathBuf::from("/usr/bin/mpirun.openmpi"), AS_ROOT, "Open MPI", "PMIx"),
-            (Flavour::OpenMpi5, layout::openmpi5().join("bin/mpirun"), AS_ROOT, "Open MPI 5", "PMIx"),
+            (Flavour::OpenMpi5, layout::peer("openmpi").join("bin/mpirun"), AS_ROOT, "Open MPI 5", "PMIx"),
             (Flavour::Mpich5, wireup(), "run --virtual-nodes 2", "wireup", "PMI-1"),
             (Flavour::OpenMpi5, wireup(), "run --virtual-nodes 2", "wireup", "PMIx"),
         ];

