@@ -135,6 +135,11 @@ impl Run {
         self
     }
 
+    /// Lets programs find our C libraries.
+    pub fn linked(self) -> Self {
+        self.env("LD_LIBRARY_PATH", libraries::library_path())
+    }
+
     pub fn envs(self, variables: Vec<(&'static str, String)>) -> Self {
         variables.into_iter().fold(self, |run, (name, value)| run.env(name, value))
     }
@@ -421,6 +426,11 @@ impl Outcome {
         let err = self.err();
         let found = err.lines().find(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("{self}\nexpected in one line of stderr: {words:?}")).to_owned()
+    }
+
+    /// Expects that so many ranks of a test program have printed that all is right.
+    pub fn expect_all_right(&self, ranks: usize) {
+        assert_eq!(self.out().matches(libraries::ALL_RIGHT).count(), ranks, "{self}");
     }
 
     /// Expects nothing on stderr.

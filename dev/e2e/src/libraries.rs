@@ -1,7 +1,7 @@
 //! Programs linked to our C libraries, under our launcher and under others.
 
+use super::Run;
 use super::peers::program;
-use super::{Outcome, Run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use xtask::libraries;
@@ -52,12 +52,10 @@ pub fn under(launcher: &Path, ranks: usize, options: &[&str], program: &Path, ar
 
 /// Runs one of our own programs, named by the first of `words`, with our libraries: all of its `ranks` ranks say that
 /// all is right.
-pub fn all_right(line: &str, words: &str, ranks: usize) -> Outcome {
+pub fn all_right(line: &str, words: &str, ranks: usize) {
     let (name, args) = words.split_once(' ').unwrap_or((words, ""));
-    let run = Run::job(line).env("LD_LIBRARY_PATH", library_path()).arg(own(name));
-    let outcome = run.args(args.split_whitespace()).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{line} {words}: {outcome}");
-    outcome
+    let run = Run::job(line).linked().arg(own(name));
+    run.args(args.split_whitespace()).succeed().expect_all_right(ranks);
 }
 
 /// Runs such a program on each of [`PLACEMENTS`].

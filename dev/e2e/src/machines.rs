@@ -4,6 +4,7 @@
 //! makes another testbed when all are taken, up to a few. A test that damages its hosts makes its own. Testbeds end
 //! with the test process.
 
+use super::folders::Folder;
 use super::{Run, executables, programs};
 use std::fs;
 use std::io::Write;
@@ -277,27 +278,21 @@ pub fn clear(testbed: &Testbed) {
 }
 
 /// A copy of the product in a folder that no other host sees.
-pub struct HiddenCopy(PathBuf);
+pub struct HiddenCopy(Folder);
 
+#[expect(clippy::new_without_default, reason = "each is another one")]
 impl HiddenCopy {
-    pub fn new(name: &str) -> Self {
-        let folder = Path::new("/tmp").join(format!("end-to-end-hidden-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder in /tmp");
+    pub fn new() -> Self {
+        let folder = Folder::below(Path::new("/tmp"), "hidden");
         // Made smaller if `strip` is installed, since it is sent many times.
-        let stripped = Command::new("strip").arg("-o").arg(folder.join("wireup")).arg(programs::wireup()).status();
+        let stripped = Command::new("strip").arg("-o").arg(folder.at("wireup")).arg(programs::wireup()).status();
         if !stripped.is_ok_and(|status| status.success()) {
-            executables::copy(&programs::wireup(), &folder.join("wireup"));
+            executables::copy(&programs::wireup(), &folder.at("wireup"));
         }
         HiddenCopy(folder)
     }
 
     pub fn program(&self) -> PathBuf {
-        self.0.join("wireup")
-    }
-}
-
-impl Drop for HiddenCopy {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.at("wireup")
     }
 }

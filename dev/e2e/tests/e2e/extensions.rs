@@ -1,7 +1,7 @@
 //! The startup extensions of libpmi2: as requests to our own server, and emulated with other servers' requests.
 
 use wireup_e2e::Run;
-use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, library_path, own, under};
+use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, own, under};
 use wireup_e2e::peers::{program, skip, tool};
 use xtask::programs::Flavour;
 
@@ -45,7 +45,7 @@ fn the_documented_examples_work() {
     let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
     let (startup, anywhere) = (example("startup"), example("anywhere"));
     for (placement, ranks) in PLACEMENTS {
-        let run = |program| Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(program).succeed();
+        let run = |program| Run::job(placement).linked().arg(program).succeed();
         assert_eq!(run(&startup).out(), format!("the token was with {ranks} of {ranks} processes\n"));
         let line = format!("{ranks} of {ranks} addresses, by an allgather\n");
         assert_eq!(run(&anywhere).out(), line.repeat(ranks));
@@ -78,14 +78,13 @@ fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
     for line in programs {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or(line);
-        let mut run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let mut run = Run::job("-n 3 --virtual-nodes 2").linked();
         run = run.arg(&valgrind).args([
             "-q",
             "--error-exitcode=9",
             "--leak-check=full",
             "--errors-for-leak-kinds=definite",
         ]);
-        let outcome = run.arg(own(name)).args(words).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{line}: {outcome}");
+        run.arg(own(name)).args(words).succeed().expect_all_right(3);
     }
 }

@@ -48,7 +48,7 @@ fn programs_of_both_libraries_are_right() {
 #[test]
 fn a_member_that_leaves_a_group_barrier_fails_the_job() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
-        let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("left"));
+        let run = Run::job(placement).linked().arg(own("left"));
         let outcome = run.finish().expect_code(1);
         outcome.expect_err_line(&["rank 1", "while others wait for it in a collective of ranks 0-1 (tag "]);
     }
@@ -86,8 +86,7 @@ fn our_library_gives_the_same_answers_as_slurms() {
 #[test]
 fn programs_for_slurms_library_run_on_ours() {
     let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };
-    let outcome = Run::job("-n 8 --virtual-nodes 4").env("LD_LIBRARY_PATH", library_path()).arg(&attrs).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{outcome}");
+    Run::job("-n 8 --virtual-nodes 4").linked().arg(&attrs).succeed().expect_all_right(8);
 }
 
 /// Intel MPI loads the library that a variable names.
@@ -137,7 +136,7 @@ fn our_library_gives_slurms_answers_under_hydra() {
 #[test]
 fn an_abort_ends_the_job() {
     for (library, code) in [("pmi", 9), ("pmi2", 1)] {
-        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let run = Run::job("-n 4 --virtual-nodes 2").linked();
         let outcome = run.arg(own("stop")).arg(library).finish().expect_code(code);
         outcome.expect_err_line(&["rank 1", "abort", "one has had enough"]);
         assert!(!outcome.err().contains("the handler ran"), "{outcome}");
@@ -148,10 +147,8 @@ fn an_abort_ends_the_job() {
 fn threads_call_every_kind_of_function_at_once() {
     let threads = own("threads");
     for (library, code) in [("pmi", 9), ("pmi2", 1)] {
-        let job =
-            || Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&threads).arg(library);
-        let outcome = job().succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+        let job = || Run::job("-n 4 --virtual-nodes 2").linked().arg(&threads).arg(library);
+        job().succeed().expect_all_right(4);
         job().arg("abort").finish().expect_code(code).expect_err_line(&["rank 1", "abort", "one has had enough"]);
     }
 }
@@ -280,8 +277,7 @@ fn programs_compile_and_run_against_an_installed_tree() {
     cc.arg(&source).arg("-o").arg(place.join("extensions")).arg("-I").arg(prefix.join("include"));
     cc.arg("-L").arg(prefix.join("lib")).arg("-lpmi2").arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
     assert!(cc.status().expect("run cc").success());
-    let outcome = Run::job("-n 3").arg(place.join("extensions")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
+    Run::job("-n 3").arg(place.join("extensions")).succeed().expect_all_right(3);
     let pc = fs::read_to_string(prefix.join("lib/pkgconfig/wireup-pmi2.pc")).expect("the pkg-config file");
     assert!(pc.contains("-lpmi2"), "{pc}");
     fs::remove_dir_all(place).expect("clean up");

@@ -63,10 +63,10 @@ fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
         "[ $WIREUP_RANK = 0 ] || while [ ! -e {file} ]; do sleep 0.01; done; exec {} {file}",
         own("instant").display()
     );
-    let job = Run::job("-n 5 --virtual-nodes 2 --rank-ports 21000-21999").env("LD_LIBRARY_PATH", library_path());
+    let job = Run::job("-n 5 --virtual-nodes 2 --rank-ports 21000-21999").linked();
     let outcome = job.args(["sh", "-c", &script]).succeed();
     std::fs::remove_file(file.to_string()).expect("rank 0 has made the file");
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{outcome}");
+    outcome.expect_all_right(5);
 }
 
 /// Ranks send to each other by libfabric's tcp provider, at addresses that they compute.
@@ -77,12 +77,11 @@ fn libfabric_listens_on_the_ports_that_were_reserved() {
     let placements =
         [("-n 2", 2), ("-n 9 --virtual-nodes 3", 9), ("-n 5 --virtual-nodes 2 --rank-ports 23000-23999", 5)];
     for (placement, ranks) in placements {
-        let job = || Run::job(&format!("{placement} --reserve-ports")).env("LD_LIBRARY_PATH", library_path());
+        let job = || Run::job(&format!("{placement} --reserve-ports")).linked();
         let ways =
             [job().arg(&program), job().args(["sh", "-c", &format!("{range} exec {} range", program.display())])];
         for way in ways {
-            let outcome = way.succeed();
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+            way.succeed().expect_all_right(ranks);
         }
     }
 }
@@ -91,9 +90,8 @@ fn libfabric_listens_on_the_ports_that_were_reserved() {
 fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
     let Some(program) = program(Flavour::Fabric, "reserved") else { return };
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").env("LD_LIBRARY_PATH", library_path());
-    let outcome = job.arg(&program).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 9, "{outcome}");
+    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").linked();
+    job.arg(&program).succeed().expect_all_right(9);
 }
 
 /// The ports are no sockets that listen: libwireup's own ones are elsewhere.
@@ -127,9 +125,8 @@ fn datagrams_that_hosts_lose_are_sent_again() {
         rules.iter().for_each(|rule| drop(machines.ask(host, &format!("{nft} '{rule}'"))));
     }
     for transport in ["udp"].into_iter().chain(fabric()) {
-        let job = machines.job("--hosts n[0-3] --ppn 2").env("LD_LIBRARY_PATH", library_path());
-        let outcome = job.arg(own("bootstrap")).arg(transport).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{transport}: {outcome}");
+        let job = machines.job("--hosts n[0-3] --ppn 2").linked();
+        job.arg(own("bootstrap")).arg(transport).succeed().expect_all_right(8);
     }
     for host in 0..4 {
         let said = machines.ask(host, &format!("{} list table inet lossy", nft.display()));
@@ -151,7 +148,7 @@ fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
     }
     std::fs::remove_dir_all(&folder).expect("clean up");
     if fabric().is_some() {
-        let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "shm");
+        let job = Run::job("-n 2 --virtual-nodes 2").linked().env("FI_PROVIDER", "shm");
         let outcome = job.arg(&program).arg("peers").succeed();
         assert_eq!(
             outcome.out().matches("no provider of FI_EP_DGRAM here: compare FI_PROVIDER").count(),
@@ -174,10 +171,9 @@ fn providers_may_want_registered_memory_prefixes_and_contexts() {
     cc.arg(xtask::layout::sources().join("fabric/strict.c")).arg("-lfabric");
     assert!(cc.status().expect("start the compiler").success());
     for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 20 --virtual-nodes 4", 20)] {
-        let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "strict");
+        let job = Run::job(placement).linked().env("FI_PROVIDER", "strict");
         let job = job.env("FI_PROVIDER_PATH", folder.display().to_string());
-        let outcome = job.arg(own("bootstrap")).arg("fabric").succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+        job.arg(own("bootstrap")).arg("fabric").succeed().expect_all_right(ranks);
     }
     std::fs::remove_dir_all(&folder).expect("clean up");
 }
@@ -192,7 +188,7 @@ fn ranks_with_different_providers_are_told_so() {
         "FI_PROVIDER=$([ $WIREUP_RANK = 0 ] && echo udp || echo sockets) exec {} fabric",
         own("bootstrap").display()
     );
-    let job = Run::job("-n 2").env("LD_LIBRARY_PATH", library_path()).args(["sh", "-c", &script]);
+    let job = Run::job("-n 2").linked().args(["sh", "-c", &script]);
     let outcome = job.finish();
     assert!(outcome.code() != 0 && outcome.err().contains("is -7"), "{outcome}");
 }
@@ -215,7 +211,7 @@ fn ranks_make_their_own_network_under_hydra() {
 fn a_lost_rank_is_named_to_the_others() {
     for ranks in [4, 9] {
         for transport in ["1", "2"] {
-            let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).env("LD_LIBRARY_PATH", library_path());
+            let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).linked();
             let outcome = job.arg(own("lost")).arg(transport).succeed();
             assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{transport}: {outcome}");
         }
@@ -229,11 +225,11 @@ fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
         for thread in ["thread", "alone"] {
             let name = format!("wireup-busy-{}-{transport}-{thread}", std::process::id());
             let file = std::env::temp_dir().join(name);
-            let job = Run::job("-n 16 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let job = Run::job("-n 16 --virtual-nodes 2").linked();
             let outcome = job.arg(own("busy")).args([transport, thread]).arg(&file).succeed();
             std::fs::remove_file(&file).expect("rank 7 has made the file");
             std::fs::remove_file(file.with_extension("begun")).expect("rank 0 has made the file");
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {thread}: {outcome}");
+            outcome.expect_all_right(16);
         }
     }
 }
@@ -257,7 +253,7 @@ fn programs_of_libwireup_are_right_everywhere() {
 
 fn beside_mpi(flavour: Flavour, placement: &str, args: &[&str]) -> Option<Run> {
     let script = xtask::layout::sources().join("python/beside.py");
-    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let job = Run::job(placement).linked().env("PYTHONDONTWRITEBYTECODE", "1");
     let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
     Some(job.arg(mpi4py(flavour)?).arg(script).args(args))
 }
@@ -267,8 +263,7 @@ fn libraries_have_contexts_beside_mpi() {
     for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
         for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 5 --virtual-nodes 2", 5)] {
             let Some(job) = beside_mpi(flavour, placement, &[]) else { continue };
-            let outcome = job.succeed();
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{flavour:?} {placement}: {outcome}");
+            job.succeed().expect_all_right(ranks);
         }
     }
 }
@@ -277,7 +272,7 @@ fn libraries_have_contexts_beside_mpi() {
 fn without_a_launcher_libraries_are_jobs_of_their_own() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let script = xtask::layout::sources().join("python/beside.py");
-    let run = Run::shell("exec \"$@\"").arg("sh").arg(python).arg(script).env("LD_LIBRARY_PATH", library_path());
+    let run = Run::shell("exec \"$@\"").arg("sh").arg(python).arg(script).linked();
     let run = run.env("PYTHONDONTWRITEBYTECODE", "1");
     let run = run.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
     assert_eq!(run.succeed().out(), "0 of 1: all right\n");
@@ -333,7 +328,7 @@ fn the_man_page_has_every_function_and_an_example_that_works() {
     cc.current_dir(&folder).args(["-Wall", "-Werror", "example.c", "-o", "example", "-I"]);
     cc.arg(xtask::layout::root().join("include")).arg("-L").arg(library_path()).arg("-lwireup");
     assert!(cc.status().expect("start the compiler").success());
-    let job = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+    let job = Run::job("-n 3 --virtual-nodes 2").linked();
     let outcome = job.arg(folder.join("example")).succeed();
     std::fs::remove_dir_all(&folder).expect("clean up");
     let said = outcome.out();
@@ -374,11 +369,10 @@ fn the_python_package_gives_the_same_results() {
     let script = xtask::layout::sources().join("python/collectives.py");
     for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
         // The program loads its library by dlopen, so the launcher is told what it needs.
-        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
+        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").linked();
         let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
         let job = job.env("PYTHONDONTWRITEBYTECODE", "1");
-        let outcome = job.arg(&python).arg(&script).arg(engine).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{engine}: {outcome}");
+        job.arg(&python).arg(&script).arg(engine).succeed().expect_all_right(5);
     }
 }
 
@@ -388,7 +382,7 @@ fn collectives_return_what_those_of_mpi_return() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let script = xtask::layout::sources().join("python/compare.py");
     let lines = |placement: &str, what: &str, seed: usize| -> Vec<String> {
-        let job = Run::job(placement).args(["--pmi", "simple"]).env("LD_LIBRARY_PATH", library_path());
+        let job = Run::job(placement).args(["--pmi", "simple"]).linked();
         let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
         let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONHASHSEED", "0");
         let outcome = job.arg(&python).arg(&script).args([what, &seed.to_string()]).succeed();
@@ -413,7 +407,7 @@ fn collectives_return_what_those_of_mpi_return() {
 fn the_documented_example_works() {
     let ranks = program(Flavour::Example, "ranks").expect("the C compiler that built this test's own programs");
     for (placement, count) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&ranks).succeed();
+        let outcome = Run::job(placement).linked().arg(&ranks).succeed();
         assert_eq!(outcome.out(), format!("{count} of {count} messages arrived\n"));
     }
 }
@@ -422,10 +416,9 @@ fn the_documented_example_works() {
 fn valgrind_finds_no_memory_errors_in_libwireup() {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
     for engine in ["auto"].into_iter().chain(fabric()) {
-        let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
+        let run = Run::job("-n 3 --virtual-nodes 2").linked().arg(&valgrind);
         let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-        let outcome = run.arg(own("bootstrap")).arg(engine).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{engine}: {outcome}");
+        run.arg(own("bootstrap")).arg(engine).succeed().expect_all_right(3);
     }
 }
 

@@ -56,7 +56,7 @@ impl Series {
 }
 
 fn under_wireup(placement: &str, words: &[String]) -> String {
-    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("dies")).args(words);
+    let job = Run::job(placement).linked().arg(own("dies")).args(words);
     job.succeed().to_string()
 }
 
@@ -103,7 +103,7 @@ fn a_rank_that_is_killed_ends_its_job_which_names_it() {
             let series = Series { ranks: 5, transport, start: "1", victim: 3, step: 1 };
             let folder = std::env::temp_dir().join(format!("wireup-dies-{}-{transport}-{wait}", std::process::id()));
             std::fs::create_dir(&folder).expect("an empty folder");
-            let job = Run::job("-n 5 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let job = Run::job("-n 5 --virtual-nodes 2").linked();
             let outcome = job.arg(own("dies")).args(series.words(wait, &folder)).arg("itself").finish();
             std::fs::remove_dir_all(&folder).expect("the folder is there");
             outcome.expect_code(137).expect_err_line(&["rank 3", "SIGKILL"]);

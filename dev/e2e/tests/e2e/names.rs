@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use wireup_e2e::libraries::{library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::peers::program;
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run};
@@ -63,7 +63,7 @@ fn names_of_open_mpi_are_found_and_withdrawn() {
 
 /// A job whose last rank, on the node of that number, does what the line says.
 fn job(session: &Session, node: u32, line: &str) -> Run {
-    let run = session.job(&format!("-n {} --map-by node", node + 1)).env("LD_LIBRARY_PATH", library_path());
+    let run = session.job(&format!("-n {} --map-by node", node + 1)).linked();
     run.arg(own("names")).args(line.split_whitespace())
 }
 

@@ -4,10 +4,10 @@
 //! and `move_mount` (5.2), `clone3` (5.3), `close_range` (5.9), `openat2` (5.6), `faccessat2` (5.8), and everything
 //! that will come.
 
-use crate::staging::Folder;
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::Run;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::may_isolate;
 use wireup_e2e::sessions::Session;
 
@@ -66,8 +66,8 @@ fn ranks_use_the_originals_where_mounts_cannot_be_moved() {
         return;
     }
     for errno in LACKS {
-        let folder = Folder::new();
-        let data = folder.write("data", b"original");
+        let folder = Folder::new("staging");
+        let data = folder.write("data", "original");
         let job = |how: &str| {
             let run = Run::job("-n 1 --pmi simple").args([&folder.stage(), how, "--stage-also"]).arg(&data);
             run.args(["cat"]).arg(&data).without_calls_from(NEWER, errno).finish()

@@ -14,16 +14,6 @@ const WHERE: &str = "echo $WIREUP_RANK $(hostname)";
 const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
 
 #[test]
-fn ssh_starts_trees_of_every_depth() {
-    let Some(machines) = machines::four() else { return };
-    for flags in ["--start ssh-flat", "", "--fanout 2", "--fanout 1"] {
-        let outcome = machines.job(&format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
-        assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
-        outcome.expect_quiet();
-    }
-}
-
-#[test]
 fn the_launcher_may_run_on_a_host_of_the_job() {
     let Some(machines) = machines::four() else { return };
     // The launcher's temporary folder is on another machine than the folder of this test.
@@ -180,12 +170,4 @@ fn a_throttled_sshd_is_retried() {
     let outcome = machines.job(&format!("--hosts {names}")).sh("hostname").succeed();
     assert_eq!(outcome.out(), "n0\n".repeat(8), "{outcome}");
     outcome.expect_err_line(&["sshd is busy", "retrying"]);
-}
-
-#[test]
-fn a_failure_deep_in_the_tree_gives_the_jobs_exit_code() {
-    let Some(machines) = machines::four() else { return };
-    let script = "test $WIREUP_RANK = 3 && kill -SEGV $$; exec sleep 1000";
-    let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(script).finish().expect_code(128 + 11);
-    outcome.expect_err_line(&["rank 3", "n3", "SIGSEGV"]);
 }

@@ -1,10 +1,10 @@
 //! `--stage=auto`: files on a network file system are staged if the ranks are so many that it saves time.
 
-use crate::staging::{Folder, may_mount};
-use std::fs;
+use crate::staging::may_mount;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wireup_e2e::Run;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::programs;
 use wireup_testbed::slowfs::{SlowFs, Spec};
 
@@ -13,8 +13,7 @@ fn many(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
     for number in 0..400 {
         folder.write(&format!("source/{number}"), b"x");
     }
-    let mount = folder.at("mount");
-    fs::create_dir_all(&mount).expect("a folder");
+    let mount = folder.folder("mount");
     let spec = Spec { delay: Duration::ZERO, ..Spec::new(programs::testbed(), folder.at("source"), &mount) };
     Some((SlowFs::mount_or_skip(&spec)?, mount))
 }
@@ -34,7 +33,7 @@ fn many_ranks_get_copies_of_files_on_the_network_and_few_ranks_do_not() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let Some((_slow, mount)) = many(&folder) else { return };
     let outcome = job(&folder, 2, &mount, "").finish().expect_code(0);
     outcome.expect_err_line(&[
@@ -57,7 +56,7 @@ fn a_dry_run_says_what_would_be_chosen() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let Some((_slow, mount)) = many(&folder) else { return };
     let outcome = job(&folder, 2, &mount, "--dry-run").finish().expect_code(0);
     assert!(outcome.out().contains("--stage=auto: not staging: 400 files on FUSE"), "{outcome}");

@@ -1,13 +1,14 @@
 //! Files that are gathered from the nodes when a job is over (`--stage-out`): real processes on hosts that have folders
 //! of their own.
 
-use crate::staging::{Folder, noise};
+use crate::staging::noise;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wireup_e2e::faults::is_agent;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run, Running};
@@ -53,7 +54,7 @@ fn clear(machines: &Machines) {
 fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
     let Some(machines) = machines::sixteen() else { return };
     for (line, code) in [("exit 0", 0), ("test $WIREUP_RANK = 5 && exit 3; sleep 100", 3)] {
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         let script = format!(
             "{WRITE}; touch /run/made/$WIREUP_RANK; until [ -e /run/made/$((WIREUP_RANK ^ 1)) ]; do sleep 0.02; done; \
              {line}"
@@ -81,7 +82,7 @@ fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
 #[test]
 fn files_are_gathered_by_ssh_after_a_timeout() {
     let Some(machines) = machines::four() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     for node in 0..4 {
         machines.ask(node, "mkdir -p /run/made");
     }
@@ -98,9 +99,8 @@ fn files_are_gathered_by_ssh_after_a_timeout() {
 
 #[test]
 fn virtual_nodes_share_their_files_and_an_interrupt_does_not_keep_them() {
-    let folder = Folder::new();
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let folder = Folder::new("staging");
+    let work = folder.folder("work");
     let mut running = Run::job("-n 4 --virtual-nodes 2 --verbose")
         .cwd(&work)
         .args([
@@ -126,7 +126,7 @@ fn virtual_nodes_share_their_files_and_an_interrupt_does_not_keep_them() {
 #[test]
 fn files_are_gathered_inside_an_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let script = format!("{WRITE}; cp /run/made/out.$WIREUP_RANK /run/made/copy.$WIREUP_RANK");
     let words = rule("/run/made/out.{rank}", &folder, "{node}/{rank}");
     let outcome = machines.allocated("-N 4 -n 8", "--stage-out").arg(words).sh(&script).succeed();
@@ -138,7 +138,7 @@ fn files_are_gathered_inside_an_allocation() {
 fn a_session_gathers_from_the_nodes_that_are_left() {
     let Some(machines) = machines::own(4, |_| ()) else { return };
     let session = Session::on(&machines, "--hosts n[0-3]");
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let job = |name: &str, script: &str| {
         let words = rule("/run/made/out.{rank}", &folder, name);
         session.job("--ppn 2 --stage-out").arg(words).sh(script)
@@ -175,7 +175,7 @@ fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> Pid 
 fn a_node_that_is_lost_while_files_travel_is_named_and_the_others_go_on() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let session = Session::on(&machines, "--hosts n[0-2]");
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     // Far more than fits into windows and pipes, of bytes that cannot be packed.
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     let words = rule("/run/made/out.{rank}", &folder, "got");
@@ -202,7 +202,7 @@ fn a_gatherer_that_is_killed_and_an_interrupt_leave_no_half_files() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     for (is_killed, code) in [(true, 125), (false, 130)] {
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         let words = rule("/run/made/out.{rank}", &folder, "got");
         let mut running = machines.job("--hosts n[0-1] --ppn 1 --stage-out").arg(words).sh(script).start();
         running.await_out("ready\n", 2);
@@ -252,9 +252,8 @@ fn nothing_is_overwritten_and_a_full_disk_is_named() {
 
 #[test]
 fn names_that_are_not_utf8_links_and_bits_arrive() {
-    let folder = Folder::new();
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let folder = Folder::new("staging");
+    let work = folder.folder("work");
     let script = "mkdir -p out/inner; printf x > \"$(printf 'out/\\377')\"; ln -s inner out/link; ln -s out way; echo \
         p > out/inner/p; \
                   chmod 751 out/inner; chmod 640 out/inner/p; truncate -s 30M out/sparse; mkfifo out/pipe";
@@ -275,9 +274,8 @@ fn names_that_are_not_utf8_links_and_bits_arrive() {
 
 #[test]
 fn a_file_that_changes_while_it_is_read_is_refused() {
-    let folder = Folder::new();
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let folder = Folder::new("staging");
+    let work = folder.folder("work");
     fs::write(work.join("large"), noise(4_000_000).repeat(10)).expect("a file");
     // Something outside of the job goes on writing.
     let stop = folder.at("stop");
@@ -294,7 +292,7 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
 
 #[test]
 fn a_detached_job_gathers_too() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let session = Session::up("--virtual-nodes 2");
     fs::write(folder.at("taken"), b"old").expect("a file");
     let words = [rule(&folder.at("made").display().to_string(), &folder, "got"), rule("/etc/hostname", &folder, "got")];

@@ -6,63 +6,11 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines;
 use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::{Outcome, Run, Running};
 use wireup_testbed::slowfs::{SlowFs, Spec};
-
-/// A folder for the test's files and stores, removed at the end.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Folder {
-        Folder::below(&std::env::temp_dir())
-    }
-
-    /// One that the hosts of testbeds see as well.
-    pub fn shared() -> Folder {
-        Folder::below(wireup_e2e::wireup().parent().expect("a program lies in a folder"))
-    }
-
-    fn below(place: &Path) -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = place.join(format!("wireup-staging-{}-{count}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        Folder(folder)
-    }
-
-    pub fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The flag that keeps staged files here, apart from those of other tests.
-    pub fn stage(&self) -> String {
-        format!("--stage={}", self.at("store").display())
-    }
-
-    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.at(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(&path, content).expect("a file");
-        path
-    }
-
-    pub fn program(&self, name: &str, script: &str) -> PathBuf {
-        let path = self.write(name, format!("#!/bin/sh\n{script}\n").as_bytes());
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its bits");
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Folders of a store may be read-only.
-        let _ = std::process::Command::new("chmod").args(["-R", "u+w"]).arg(&self.0).status();
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Bytes that cannot be packed.
 pub fn noise(len: u32) -> Vec<u8> {
@@ -86,8 +34,8 @@ pub fn may_mount() -> bool {
 
 #[test]
 fn ranks_see_the_copy_that_was_staged() {
-    let folder = Folder::new();
-    let data = folder.write("data", b"staged");
+    let folder = Folder::new("staging");
+    let data = folder.write("data", "staged");
     // The original changes while the job waits.
     let script = format!("echo ready; read word; cat {0}; echo x > {0} || echo refused", data.display());
     let program = folder.program("program", &script);
@@ -113,9 +61,9 @@ fn ranks_see_the_copy_that_was_staged() {
 
 #[test]
 fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let program = folder.program("bin/program", "wc -c < \"$1\"");
-    let data = folder.write("bin/data", &noise(300_000));
+    let data = folder.write("bin/data", noise(300_000));
     let names = folder.at("bin").join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8"));
     fs::write(&names, b"x").expect("a file");
     let session = Session::up("--virtual-nodes 2");
@@ -162,12 +110,12 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
             println!("not run with images: it needs CAP_SYS_ADMIN");
             continue;
         }
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         for number in 0..300 {
             folder.write(&format!("env/{}/{number}", number % 7), number.to_string().as_bytes());
         }
-        folder.write("env/long", &noise(700_000));
-        folder.write("env/empty", b"");
+        folder.write("env/long", noise(700_000));
+        folder.write("env/empty", "");
         symlink("long", folder.at("env/link")).expect("a link");
         let program = folder.program("env/program", "echo as staged");
         let privileged = folder.program("env/privileged", "echo original");
@@ -203,8 +151,8 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
 
 #[test]
 fn a_store_without_room_leaves_the_ranks_the_originals() {
-    let folder = Folder::new();
-    let data = folder.write("data", &noise(3_000_000));
+    let folder = Folder::new("staging");
+    let data = folder.write("data", noise(3_000_000));
     let job = |how: &str| {
         Run::job("-n 2 --virtual-nodes 2 --pmi simple --stage-room 1")
             .args([&folder.stage(), how, "--stage-also"])
@@ -223,13 +171,12 @@ fn a_store_without_room_leaves_the_ranks_the_originals() {
 
 #[test]
 fn what_cannot_be_staged_is_named() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let stage = folder.stage();
     let refused = |words: &[&str]| Run::job("-n 1 --pmi simple").args([&stage]).args(words).finish().expect_code(125);
     refused(&["--stage-also", "/no/such/file", "true"]).expect_err_line(&["/no/such/file", "no such file"]);
     refused(&["--stage=here", "true"]).expect_err_line(&["--stage here", "give an absolute folder"]);
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let work = folder.folder("work");
     let here = Run::job("-n 1 --pmi simple").args([&stage, "--stage-also", "."]).arg("true").cwd(&work).finish();
     here.expect_code(125).expect_err_line(&["the ranks work in", "--wdir"]);
     // A copy would not have the rights of the original, which the ranks run instead.
@@ -242,10 +189,9 @@ fn what_cannot_be_staged_is_named() {
         .expect_code(125)
         .expect_err_line(&["privileged is not staged", "--stage=require demands it"]);
     // Others may write into the store's folder.
-    let open = folder.at("open");
-    fs::create_dir_all(&open).expect("a folder");
+    let open = folder.folder("open");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its bits");
-    let data = folder.write("data", b"x");
+    let data = folder.write("data", "x");
     let outcome = Run::job("-n 1 --pmi simple")
         .arg(format!("--stage={}", open.display()))
         .args(["--stage=require", "--stage-also"])
@@ -257,9 +203,9 @@ fn what_cannot_be_staged_is_named() {
 
 #[test]
 fn a_dry_run_lists_what_would_travel_and_why() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let program = folder.program("program", "true");
-    let data = folder.write("plugins/one", b"12345");
+    let data = folder.write("plugins/one", "12345");
     let outcome = Run::job("-n 1 --dry-run --stage-also")
         .arg(data.parent().expect("a folder"))
         .arg(&program)
@@ -299,8 +245,8 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
 
 /// A file that takes a second to be read, and again when it is sent.
 fn slow_file(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
-    folder.write("source/data", &noise(10_000_000));
-    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    folder.write("source/data", noise(10_000_000));
+    folder.folder("mount");
     let spec = Spec { bandwidth_mb: 10, cold: true, ..spec(&folder.at("source"), &folder.at("mount")) };
     Some((SlowFs::mount_or_skip(&spec)?, folder.at("mount/data")))
 }
@@ -326,7 +272,7 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let Some((_slow, data)) = slow_file(&folder) else { return };
     for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
         let mut running = slow_job(&folder, &data, how).start();
@@ -342,7 +288,7 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
 /// Landlock goes with the promise to gain no rights. A kernel without it refuses what the receiver asks for.
 #[test]
 fn a_receiver_has_no_more_rights_than_it_needs() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     let receiver = await_receiver(&mut running);
@@ -355,7 +301,7 @@ fn an_interrupt_while_files_travel_ends_the_run() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     await_receiver(&mut running);
@@ -366,8 +312,8 @@ fn an_interrupt_while_files_travel_ends_the_run() {
 
 #[test]
 fn two_runs_may_stage_the_same_at_once() {
-    let folder = Folder::new();
-    let data = folder.write("data", &noise(5_000_000));
+    let folder = Folder::new("staging");
+    let data = folder.write("data", noise(5_000_000));
     let job = || {
         Run::job("-n 1 --pmi simple").args([&folder.stage(), "--stage-also"]).arg(&data).args(["wc", "-c"]).arg(&data)
     };
@@ -386,7 +332,7 @@ fn a_file_that_changes_while_it_travels_is_refused() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     await_receiver(&mut running);

@@ -1,10 +1,10 @@
 //! Staged files where no mounts can be made: a library in the ranks shows them the copies.
 
-use crate::staging::Folder;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, executables};
 use xtask::layout;
 
@@ -12,8 +12,7 @@ use xtask::layout;
 pub fn with_libraries(folder: &Folder) -> PathBuf {
     let library = xtask::libraries::file(xtask::libraries::STAGED);
     let built = xtask::libraries::build().expect("build the C libraries").join(&library);
-    let bin = folder.at("installed");
-    fs::create_dir_all(&bin).expect("a folder");
+    let bin = folder.folder("installed");
     let bytes = fs::copy(built, bin.join(library)).expect("the library");
     assert!(bytes <= 64 << 10, "{bytes} bytes");
     let program = bin.join("wireup");
@@ -33,14 +32,14 @@ struct Staged {
 
 impl Staged {
     fn new() -> Staged {
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         let env = folder.at("env");
         let at = |name: &str| env.join(name);
-        folder.write("env/data", b"data\n");
-        folder.write("env/dir/sub/file", b"file\n");
-        let open = folder.write("env/open", b"open\n");
+        folder.write("env/data", "data\n");
+        folder.write("env/dir/sub/file", "file\n");
+        let open = folder.write("env/open", "open\n");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("its bits");
-        folder.write("outside/secret", b"secret\n");
+        folder.write("outside/secret", "secret\n");
         fs::create_dir_all(at("bin")).expect("a folder");
         fs::create_dir_all(at("lib")).expect("a folder");
         symlink("dir/sub", at("near")).expect("a link");
@@ -51,7 +50,7 @@ impl Staged {
         compile(&["-w", "-fexceptions", "-o"], &at("bin/shown"), &source.join("shown.c"), &["-ldl", "-lpthread"]);
         compile(&["-shared", "-fPIC", "-o"], &at("lib/libwaits.so"), &source.join("waits.c"), &[]);
         compile(&["-w", "-static", "-o"], &at("bin/still"), &source.join("still.c"), &[]);
-        let library = folder.write("one.c", b"int one(void) { return 1; }\n");
+        let library = folder.write("one.c", "int one(void) { return 1; }\n");
         compile(&["-shared", "-fPIC", "-o"], &at("lib/libone.so"), &library, &[]);
         fs::create_dir_all(at("lib/twice")).expect("a folder");
         fs::copy(at("lib/libone.so"), at("lib/twice/libtwice.so")).expect("a copy");
@@ -233,7 +232,7 @@ fn the_library_may_lie_in_a_staged_folder() {
 /// A library was staged by itself: only staged programs are told where it is.
 #[test]
 fn programs_that_are_not_staged_find_their_own_libraries() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let wireup = with_libraries(&folder);
     let program = folder.write(
         "main.c",

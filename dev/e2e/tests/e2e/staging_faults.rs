@@ -1,12 +1,13 @@
 //! Staging when something goes wrong: full and read-only stores, lost agents, slow links, odd files, impatient users.
 
-use crate::staging::{Folder, may_mount, noise};
+use crate::staging::{may_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use wireup_e2e::faults::is_agent;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Run, Running};
@@ -46,8 +47,8 @@ fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run 
 #[test]
 fn a_node_without_room_does_not_stop_the_others() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    folder.write("large/one", &noise(4_000_000).repeat(2));
+    let folder = Folder::shared("staging");
+    folder.write("large/one", noise(4_000_000).repeat(2));
     for node in 0..3 {
         machines.ask(node, "mkdir -p /run/store");
     }
@@ -60,9 +61,9 @@ fn a_node_without_room_does_not_stop_the_others() {
 #[test]
 fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
+    let folder = Folder::shared("staging");
     for number in 0..600 {
-        folder.write(&format!("many/{number}"), &noise(1_000));
+        folder.write(&format!("many/{number}"), noise(1_000));
     }
     for node in 0..3 {
         machines.ask(node, "mkdir -p /run/store");
@@ -83,8 +84,8 @@ fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
 #[test]
 fn a_store_that_is_read_only_leaves_its_node_the_originals() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    folder.write("data/one", b"12345");
+    let folder = Folder::shared("staging");
+    folder.write("data/one", "12345");
     for node in 0..3 {
         machines.ask(node, "mkdir -p /run/store");
     }
@@ -106,8 +107,8 @@ fn a_store_that_is_read_only_leaves_its_node_the_originals() {
 #[test]
 fn an_agent_that_is_killed_while_files_travel_is_named() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    let data = folder.write("data", &noise(4_000_000).repeat(15));
+    let folder = Folder::shared("staging");
+    let data = folder.write("data", noise(4_000_000).repeat(15));
     let session = Session::on(&machines, "--hosts n[0-2] --fanout 1");
     let run = || {
         let job = session.job("--ppn 1 --pmi none --stage --stage-also").arg(&data);
@@ -132,8 +133,8 @@ fn an_agent_that_is_killed_while_files_travel_is_named() {
 #[test]
 fn a_slow_link_delays_staging_and_breaks_nothing() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    let data = folder.write("data", &noise(2_000_000));
+    let folder = Folder::shared("staging");
+    let data = folder.write("data", noise(2_000_000));
     // From n0 on, a megabyte takes a second.
     machines.ask(0, "PATH=$PATH:/usr/sbin tc qdisc add dev eth0 root tbf rate 8mbit burst 64kb latency 400ms");
     let outcome = machines
@@ -154,9 +155,9 @@ fn links_out_of_a_folder_holes_and_names_arrive() {
         return;
     }
     let Some(machines) = machines::own(2, |_| ()) else { return };
-    let folder = Folder::shared();
-    folder.write("tree/inside", b"inside");
-    folder.write("elsewhere/file", b"elsewhere");
+    let folder = Folder::shared("staging");
+    folder.write("tree/inside", "inside");
+    folder.write("elsewhere/file", "elsewhere");
     let tree = folder.at("tree");
     fs::write(tree.join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8")), b"odd").expect("a file");
     symlink("../elsewhere/file", tree.join("relative")).expect("a link");
@@ -189,7 +190,7 @@ fn links_out_of_a_folder_holes_and_names_arrive() {
 
 #[test]
 fn a_library_that_is_missing_is_named_by_the_run() {
-    let folder = Folder::shared();
+    let folder = Folder::shared("staging");
     let (library, program) = (folder.at("libgone.so"), folder.at("program"));
     let make = format!(
         "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return \
@@ -207,8 +208,8 @@ fn a_library_that_is_missing_is_named_by_the_run() {
 #[test]
 fn an_interrupt_ends_a_run_whose_session_does_not_end() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
-    let folder = Folder::shared();
-    let data = folder.write("data", b"x");
+    let folder = Folder::shared("staging");
+    let data = folder.write("data", "x");
     let mut running = machines
         .job("--hosts n[0-1] -n 1 --ppn 1 --pmi none --stage --stage-also")
         .arg(&data)

@@ -1,6 +1,6 @@
 //! Staged files and the file server: which operations it still gets, from ranks and from nodes.
 
-use crate::staging::{Folder, may_mount};
+use crate::staging::may_mount;
 use crate::staging_by_library::{WITHOUT_RIGHTS, with_libraries};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{mpi4py, program, tool};
 use wireup_e2e::programs;
 use wireup_e2e::{Outcome, Run};
@@ -37,14 +38,13 @@ fn ranks_ask_the_file_server_for_nothing() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
-    fs::create_dir_all(folder.at("mount")).expect("a folder");
-    let bin = folder.at("source/bin");
-    fs::create_dir_all(&bin).expect("a folder");
+    let folder = Folder::new("staging");
+    folder.folder("mount");
+    let bin = folder.folder("source/bin");
     fs::copy("/bin/cat", bin.join("cat-1.2")).expect("a copy");
     symlink("cat-1.2", bin.join("cat")).expect("a link");
-    folder.write("source/lib/module", b"module\n");
-    folder.write("source/data/input", b"input\n");
+    folder.write("source/lib/module", "module\n");
+    folder.write("source/data/input", "input\n");
     let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
     let mount = folder.at("mount");
     let cat = mount.join("bin/cat");
@@ -72,11 +72,11 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
-    fs::create_dir_all(folder.at("mount")).expect("a folder");
-    fs::create_dir_all(folder.at("source/bin")).expect("a folder");
+    let folder = Folder::new("staging");
+    folder.folder("mount");
+    folder.folder("source/bin");
     fs::copy("/bin/cat", folder.at("source/bin/cat")).expect("a copy");
-    folder.write("source/lib/module", b"module\n");
+    folder.write("source/lib/module", "module\n");
     let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
     let [cat, module] = ["bin/cat", "lib/module"].map(|name| folder.at("mount").join(name));
     let module = module.to_str().expect("UTF-8");
@@ -90,7 +90,7 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
         slow.log().iter().filter(|line| opened(line)).count()
     };
     assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
-    folder.write("source/lib/other", b"");
+    folder.write("source/lib/other", "");
     // The kernel may cache for a second that `lib/other` does not exist.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
@@ -101,7 +101,7 @@ fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     for name in ["source", "mount"] {
         fs::create_dir_all(folder.at(name)).expect("a folder");
     }
@@ -153,7 +153,7 @@ fn mpi_programs_ask_for_nothing(
     if !may_mount() {
         return;
     }
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     // The libraries keep their paths: the file system is mounted over its source, in a mount namespace of this test.
     let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
     let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
@@ -236,7 +236,7 @@ fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
 #[test]
 fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
     let Some(pypy) = tool("/usr/bin/pypy3.9") else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let home = folder.at("pypy");
     fs::create_dir_all(home.join("bin")).expect("a folder");
     fs::copy(pypy, home.join("bin/pypy3")).expect("a copy");

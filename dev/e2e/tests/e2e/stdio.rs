@@ -50,10 +50,6 @@ fn large_input(megabytes: u64, line: &str) {
 fn a_large_input_arrives_whole() {
     large_input(200, "-n 1");
     large_input(50, "-n 2 --virtual-nodes 2 --stdin 1");
-}
-
-#[test]
-fn a_large_input_arrives_whole_at_all_ranks() {
     large_input(20, "-n 4 --virtual-nodes 2 --stdin all");
 }
 
@@ -155,6 +151,7 @@ fn a_line_beyond_the_bound_is_marked_where_another_line_cuts_it() {
     assert_eq!(out.matches('x').count(), 70_000_000);
 }
 
+/// A prompt without a newline is visible while the program waits for the answer.
 #[test]
 fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
     let script = "cd $TMPDIR; test $WIREUP_RANK = 0 && { printf 'name? '; read x; : >asked; read x; echo hello; exit; \
@@ -166,16 +163,6 @@ fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
     running.await_out("other\n", 1);
     running.write(b"x\n");
     assert_eq!(running.finish().expect_code(0).out(), "name? \nother\nhello\n");
-}
-
-/// A prompt without a newline must be visible while the program waits for the answer.
-#[test]
-fn a_prompt_without_a_newline_is_shown_at_once() {
-    let mut running = Run::job("-n 1").sh("printf 'name? '; read x; echo hello $x").stdin_open().start();
-    running.await_out("name? ", 1);
-    running.write(b"you\n");
-    let outcome = running.finish().expect_code(0);
-    assert_eq!(outcome.out(), "name? hello you\n");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::peers::{program, tool};
 use wireup_e2e::{Outcome, Run, machines, wireup};
 use xtask::layout;
@@ -139,9 +139,9 @@ fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
         assert!(!outcome.err().contains("no record"), "{outcome}");
     }
     // By the library that Slurm's own programs are linked to.
-    let step = machines.step("--mpi=pmi2 -N 2 -n 4").env("LD_LIBRARY_PATH", library_path());
+    let step = machines.step("--mpi=pmi2 -N 2 -n 4").linked();
     let outcome = step.arg(wireup()).arg("tap").arg(own("extensions")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    outcome.expect_all_right(4);
     outcome.expect_err_line(&["wireup: tap: 4 ranks on 2 nodes, started by srun, PMI-2"]);
 }
 
@@ -168,9 +168,9 @@ fn descriptors_pass_through_the_relay() {
     for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
         let run =
             Run::shell(&format!("cd \"$TMPDIR\" && exec \"$WIREUP\" run {placement} \"$WIREUP\" tap \"$0\" \"$@\""));
-        let outcome = run.env("LD_LIBRARY_PATH", library_path()).arg(own("extensions")).succeed();
+        let outcome = run.linked().arg(own("extensions")).succeed();
         let ranks = placement.chars().nth(3).and_then(|digit| digit.to_digit(10)).expect("a digit") as usize;
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
+        outcome.expect_all_right(ranks);
         outcome.expect_err_line(&["wireup: tap: ", "PMI-2"]);
     }
 }

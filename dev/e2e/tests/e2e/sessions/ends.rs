@@ -9,21 +9,6 @@ use wireup_e2e::sessions::Session;
 const SLEEPERS: &str = "setsid sleep 1000 & echo ready; exec sleep 1000";
 
 #[test]
-fn a_killed_launcher_ends_only_its_own_job() {
-    let session = Session::up("--virtual-nodes 3");
-    let mut victim = session.job("-n 3").sh(SLEEPERS).start();
-    let mut other = session.job("-n 3").sh("echo ready; read line; echo $line").stdin_open().start();
-    victim.await_out("ready\n", 3);
-    other.await_out("ready\n", 3);
-    victim.signal(Signal::KILL);
-    // The harness waits until all processes of the job are gone.
-    victim.finish().expect_code(137);
-    other.write(b"alive\n");
-    assert!(other.finish().expect_code(0).out().contains("alive"));
-    session.down("");
-}
-
-#[test]
 fn a_killed_session_daemon_leaves_nothing() {
     let session = Session::up("--virtual-nodes 4");
     let mut running = session.job("-n 4").sh(SLEEPERS).start();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, ChildStdout, Stdio};
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::strangers::{Public, can_be_stranger, stranger};
 use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
@@ -52,7 +52,7 @@ impl Drop for Impostor {
 /// A program that opens a context with a name, of a rank whose agent has this name.
 fn joins(agent: &str) -> Run {
     let run = Run::tool("/usr/bin/env", [&format!("WIREUP_AGENT=1:{agent}"), "WIREUP_LOCAL_RANK=0"]);
-    run.arg(own("named")).env("LD_LIBRARY_PATH", library_path())
+    run.arg(own("named")).linked()
 }
 
 fn expect_not_opened(outcome: Outcome, why: &str) {
@@ -96,7 +96,6 @@ fn a_stranger_who_answers_every_library_disturbs_no_job() {
         return;
     }
     let impostor = Impostor::start("agent-flood", None);
-    let outcome = Run::job("-n 4").env("LD_LIBRARY_PATH", library_path()).arg(own("libraries")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    Run::job("-n 4").linked().arg(own("libraries")).succeed().expect_all_right(4);
     impostor.expect_deaf();
 }
