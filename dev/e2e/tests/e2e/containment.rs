@@ -77,13 +77,17 @@ fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
     // On virtual nodes: the launcher, the namespace's first process, the keeper of the agents, and an agent and a
     // keeper for each node.
     for (placement, at_least) in [("-n 32", 2), ("-n 32 --virtual-nodes 4", 3 + 3 + 4)] {
-        let mut running = Run::job(placement).args(["--pmi", "simple"]).sh(RANK).start();
-        await_sleepers(&mut running, 32);
-        let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
-        assert!(victims.len() >= at_least, "{placement}: {}", run_processes::list(&victims));
-        kill_at_once(&victims);
-        // The harness waits until no process is left.
-        running.finish().expect_code(137);
+        let line = format!("{placement} --pmi simple");
+        let in_user_namespace = has_user_namespaces().then(|| by_user(&line));
+        for job in [Run::job(&line)].into_iter().chain(in_user_namespace) {
+            let mut running = job.sh(RANK).start();
+            await_sleepers(&mut running, 32);
+            let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
+            assert!(victims.len() >= at_least, "{placement}: {}", run_processes::list(&victims));
+            kill_at_once(&victims);
+            // The harness waits until no process is left.
+            running.finish().expect_code(137);
+        }
     }
 }
 
@@ -296,19 +300,6 @@ fn a_user_namespace_contains_ranks_where_the_right_is_missing() {
     // The default asks for no user namespace.
     let plain = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(["run", "-n", "1", "--verbose"]);
     plain.arg("true").succeed().expect_err_line(&["containment: none", "--contain user"]);
-}
-
-#[test]
-fn nothing_is_left_of_a_user_namespace_if_all_are_killed_at_once() {
-    if !has_user_namespaces() {
-        return;
-    }
-    for placement in ["-n 32", "-n 32 --virtual-nodes 4"] {
-        let mut running = by_user(&format!("{placement} --pmi simple")).sh(RANK).start();
-        await_sleepers(&mut running, 32);
-        kill_at_once(&running.processes().into_iter().filter(is_ours).collect::<Vec<_>>());
-        running.finish().expect_code(137);
-    }
 }
 
 #[test]

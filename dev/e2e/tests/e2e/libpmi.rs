@@ -1,13 +1,11 @@
 //! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and compared with
 //! Slurm's library.
 
-use object::elf::{DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_SONAME, DynamicTag, FileHeader64};
-use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
-use object::{LittleEndian, elf};
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::{env, fs};
+use wireup_e2e::folders::Folder;
 use wireup_e2e::libraries::{
     ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, folder, hydras, library_path, own, under,
 };
@@ -153,43 +151,11 @@ fn threads_call_every_kind_of_function_at_once() {
     }
 }
 
-/// The contents of a library's dynamic section and symbol table.
-struct Library {
-    soname: String,
-    needed: Vec<String>,
-    /// Name and version.
-    exports: BTreeSet<(String, String)>,
-    starts: bool,
-}
-
-fn read(path: &Path) -> Library {
-    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let data = &bytes[..];
-    let header = FileHeader64::<LittleEndian>::parse(data).expect("an ELF file");
-    let endian = header.endian().expect("little-endian");
-    let sections = header.sections(endian, data).expect("sections");
-    let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM).expect("dynamic symbols");
-    let versions = sections.versions(endian, data).expect("versions").expect("a version section");
-    let (dynamic, strings) = sections.dynamic(endian, data).expect("readable").expect("a dynamic section");
-    let strings = sections.strings(endian, data, strings).expect("strings");
-    let text = |at: u64| String::from_utf8_lossy(strings.get(at as u32).expect("a string")).into_owned();
-    let values = |tag: DynamicTag| dynamic.iter().filter(move |entry| entry.tag(endian) == tag);
-    let exports = symbols.enumerate().filter(|(_, symbol)| {
-        !symbol.is_undefined(endian) && symbol.st_bind() != elf::STB_LOCAL && symbol.st_type() == elf::STT_FUNC
-    });
-    let exports = exports.map(|(index, symbol)| {
-        let name = symbols.symbol_name(endian, symbol).expect("a name");
-        let version = versions.version(versions.version_index(endian, index).index()).expect("readable");
-        let version = version.map_or("", |version| std::str::from_utf8(version.name()).expect("text"));
-        (String::from_utf8_lossy(name).into_owned(), version.to_owned())
-    });
-    Library {
-        soname: values(DT_SONAME).map(|entry| text(entry.val32(endian).unwrap_or(0).into())).collect(),
-        needed: values(DT_NEEDED).map(|entry| text(entry.val32(endian).unwrap_or(0).into())).collect(),
-        exports: exports.collect(),
-        starts: [DT_INIT, DT_INIT_ARRAY].iter().any(|tag| values(*tag).count() > 0)
-            || sections.iter().any(|section| section.sh_type(endian) == elf::SHT_INIT_ARRAY),
-    }
+/// What a tool of binutils prints of a library.
+fn printed(tool: &str, options: &[&str], library: &Path) -> String {
+    let output = Command::new(tool).args(options).arg(library).output().unwrap_or_else(|e| panic!("{tool}: {e}"));
+    assert!(output.status.success(), "{tool} {}: {output:?}", library.display());
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The functions that a header declares.
@@ -215,16 +181,24 @@ fn the_libraries_are_small_and_export_exactly_the_headers() {
         let path = folder().join(libraries::file(name));
         let bytes = fs::metadata(&path).expect("the library").len();
         assert!(bytes <= bytes_max, "{}: {bytes} bytes", path.display());
-        let library = read(&path);
-        assert_eq!(library.soname, format!("lib{name}.so.0"));
-        assert_eq!(library.needed, ["libc.so.6"]);
-        assert!(!library.starts, "{name}: code runs when it is loaded");
+        let dynamic = printed("readelf", &["-dW"], &path);
+        let values = |tag: &str| -> Vec<&str> {
+            let lines = dynamic.lines().filter(|line| line.contains(tag));
+            lines.filter_map(|line| line.split_once('[')?.1.split(']').next()).collect()
+        };
+        assert_eq!((values("(SONAME)"), values("(NEEDED)")), (vec![&*format!("lib{name}.so.0")], vec!["libc.so.6"]));
+        let sections = printed("readelf", &["-SW"], &path);
+        assert!(!dynamic.contains("(INIT") && !sections.contains(" INIT_ARRAY "), "{name}: code runs at its load");
+        // Lines of `ADDRESS T NAME@@VERSION`.
+        let exports = printed("nm", &["-D", "--defined-only"], &path);
+        let exports: BTreeSet<&str> =
+            exports.lines().filter_map(|line| line.split_once(" T ")).map(|(_, it)| it).collect();
         let wanted: BTreeSet<_> = headers.iter().flat_map(|header| declared(header)).collect();
         assert!(wanted.len() >= 30, "{wanted:?}");
-        let wanted: BTreeSet<_> = wanted.into_iter().map(|symbol| (symbol, version.to_owned())).collect();
-        assert_eq!(library.exports, wanted);
-        for (symbol, _) in library.exports {
-            assert!(all.insert(symbol.clone()), "{symbol} is in both libraries");
+        let wanted: BTreeSet<String> = wanted.into_iter().map(|symbol| format!("{symbol}@@{version}")).collect();
+        assert_eq!(exports, wanted.iter().map(String::as_str).collect());
+        for symbol in wanted.iter().filter_map(|symbol| symbol.split('@').next()) {
+            assert!(all.insert(symbol.to_owned()), "{symbol} is in two libraries");
         }
     }
 }
@@ -244,9 +218,8 @@ fn test_programs_call_every_declared_function() {
 
 #[test]
 fn programs_compile_and_run_against_an_installed_tree() {
-    let place = env::temp_dir().join(format!("wireup-install-{}", std::process::id()));
-    let (program_folder, prefix) = (place.join("from"), place.join("to"));
-    fs::create_dir_all(&program_folder).expect("a folder");
+    let place = Folder::new("install");
+    let (program_folder, prefix) = (place.folder("from"), place.at("to"));
     let program = program_folder.join("wireup");
     executables::copy(&wireup(), &program);
 
@@ -267,18 +240,17 @@ fn programs_compile_and_run_against_an_installed_tree() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     // Installs once more from the installed program: to another place, and over itself.
     let again = prefix.join("bin/wireup");
-    for target in [&place.join("second"), &prefix] {
+    for target in [&place.at("second"), &prefix] {
         let done = install(&again, target);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
     let mut cc = Command::new("cc");
     let source = xtask::layout::sources().join("libpmi/extensions.c");
-    cc.arg(&source).arg("-o").arg(place.join("extensions")).arg("-I").arg(prefix.join("include"));
+    cc.arg(&source).arg("-o").arg(place.at("extensions")).arg("-I").arg(prefix.join("include"));
     cc.arg("-L").arg(prefix.join("lib")).arg("-lpmi2").arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
     assert!(cc.status().expect("run cc").success());
-    Run::job("-n 3").arg(place.join("extensions")).succeed().expect_all_right(3);
+    Run::job("-n 3").arg(place.at("extensions")).succeed().expect_all_right(3);
     let pc = fs::read_to_string(prefix.join("lib/pkgconfig/wireup-pmi2.pc")).expect("the pkg-config file");
     assert!(pc.contains("-lpmi2"), "{pc}");
-    fs::remove_dir_all(place).expect("clean up");
 }
