@@ -97,6 +97,11 @@ pub fn kill(pid: u32, signal: Signal) -> bool {
     Pid::from_raw(pid.cast_signed()).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
+/// Sends a signal to a process that exists.
+pub fn send(pid: u32, signal: Signal) {
+    assert!(kill(pid, signal), "process {pid} has ended");
+}
+
 /// The name that a process has given itself.
 pub fn short_name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()

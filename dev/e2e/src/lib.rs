@@ -233,6 +233,13 @@ impl Run {
         self.start().finish()
     }
 
+    /// Starts the command and waits for `count` times this text.
+    pub fn start_until(self, text: &str, count: usize) -> Running {
+        let mut running = self.start();
+        running.await_out(text, count);
+        running
+    }
+
     /// Runs the command to its end, which must be with exit code 0.
     pub fn succeed(self) -> Outcome {
         self.finish().expect_code(0)
@@ -315,6 +322,11 @@ impl Running {
     pub fn finish(mut self) -> Outcome {
         self.stdin = None;
         self.finish_with_open_stdin()
+    }
+
+    /// Waits for the end, which must be with exit code 0.
+    pub fn succeed(self) -> Outcome {
+        self.finish().expect_code(0)
     }
 
     /// Like [`Self::finish`], but leaves stdin open.

@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use wireup_e2e::faults::send;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::peers::program;
 use wireup_e2e::tables::{prints, reports};
@@ -128,9 +129,7 @@ const SAYS_BYE: &str = r#"trap 'trap "" TERM; echo bye; exit 0' TERM; echo ready
 
 /// A job on four nodes whose ranks wait. The launcher is on the hub, so that no rank shares its host.
 fn waiting(machines: &Machines, name: &str) -> Running {
-    let mut running = machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start();
-    running.await_out("ready\n", 4);
-    running
+    machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start_until("ready\n", 4)
 }
 
 /// The process of `wireup run`, a child of `salloc`.
@@ -202,8 +201,7 @@ fn the_next_job_removes_the_files_of_a_cancelled_step() {
 #[test]
 fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };
-    let mut running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start();
-    running.await_out("ready\n", 4);
+    let running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start_until("ready\n", 4);
     machines.signal("TERM", &steps(&machines));
     let outcome = running.finish();
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
@@ -215,10 +213,9 @@ fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
 fn sigusr1_to_a_step_reaches_the_program() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
-    let mut running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start();
-    running.await_out("ready\n", 4);
+    let running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start_until("ready\n", 4);
     machines.signal("USR1", &steps(&machines));
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     assert_eq!(outcome.out().matches("got it\n").count(), 4, "{outcome}");
 }
 
@@ -241,7 +238,7 @@ fn kill_on(machines: &Machines, i: usize, words: &str) {
     let all = machines.all_processes();
     let found = all[i].iter().filter(|process| process.command.contains(words)).map(|process| process.pid).min();
     let pid = found.unwrap_or_else(|| panic!("no {words} on n{i}"));
-    kill(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL);
+    send(pid, Signal::KILL);
 }
 
 /// Slurm itself takes ten seconds to notice.
@@ -252,7 +249,7 @@ fn a_node_without_slurmd_is_named() {
         machines.salloc("-N 4 -n 4").args(["sh", "-c", "sleep 2; exec $WIREUP run --pmi simple sleep 1000"]).start();
     let slurmd = machines.daemons(2).last().copied().expect("slurmd is the last");
     std::thread::sleep(Duration::from_secs(1));
-    kill(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL);
+    send(slurmd, Signal::KILL);
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["no agent could be started on 1 of 4 nodes: n2: Communication connection failure"]);
 }

@@ -308,7 +308,7 @@ fn sessions_serve_jobs_one_after_another_in_a_user_namespace() {
         return;
     }
     let session = Session::nowhere();
-    without_rights(&session, "up --virtual-nodes 2 --contain user").finish().expect_code(0);
+    without_rights(&session, "up --virtual-nodes 2 --contain user").succeed();
     for _ in 0..5 {
         let outcome = without_rights(&session, "run -n 4").sh("readlink /proc/self/ns/user").succeed();
         let here = fs::read_link("/proc/self/ns/user").expect("this test's namespace");
@@ -356,15 +356,14 @@ fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
     }
     for nodes in ["", "--virtual-nodes 2"] {
         let session = Session::nowhere();
-        without_rights(&session, &format!("up {nodes}")).finish().expect_code(0);
-        without_rights(&session, "run -n 2 true").finish().expect_code(0).expect_quiet();
+        without_rights(&session, &format!("up {nodes}")).succeed();
+        without_rights(&session, "run -n 2 true").succeed().expect_quiet();
         let store = session.runtime_dir().join("store");
         // A user namespace takes the place of the right.
         let staged = format!("run -n 2 --pmi simple --stage={} --stage-also /bin/true", store.display());
         let outcome = without_rights(&session, &staged)
             .args(["sh", "-c", "grep -c sets/.*/tree/usr/bin/true /proc/self/mountinfo; true"])
-            .finish()
-            .expect_code(0);
+            .succeed();
         let shown = if nodes.is_empty() { 1 } else { 0 };
         assert_eq!(outcome.out(), format!("{shown}\n{shown}\n"), "{outcome}");
         if !nodes.is_empty() {

@@ -1,8 +1,9 @@
 //! `wireup doctor` on healthy hosts and on hosts with problems.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
+use wireup_e2e::faults::send;
 use wireup_e2e::machines::{self, HiddenCopy, Machines};
 use wireup_e2e::wireup;
 
@@ -65,8 +66,7 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
 fn hosts_that_do_not_answer_are_all_named_in_one_run() {
     let Some(testbed) = hosts() else { return };
     testbed.cut(3).expect("cut a node off");
-    let sshd = Pid::from_raw(testbed.daemons(4)[0].cast_signed()).expect("a pid");
-    kill_process(sshd, Signal::KILL).expect("send the signal");
+    send(testbed.daemons(4)[0], Signal::KILL);
     let parts = [
         "n0  ok ",
         "n2  ok ",

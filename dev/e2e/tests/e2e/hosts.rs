@@ -101,10 +101,9 @@ fn signals_reach_every_host() {
     let Some(machines) = machines::sixteen() else { return };
     for (name, signal) in [("INT", Signal::INT), ("USR1", Signal::USR1)] {
         let script = format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.02; done");
-        let mut running = deep(&machines).sh(&script).start();
-        running.await_out("ready\n", 5);
+        let running = deep(&machines).sh(&script).start_until("ready\n", 5);
         running.signal(signal);
-        let outcome = running.finish().expect_code(0);
+        let outcome = running.succeed();
         assert_eq!(outcome.out().matches(&format!("got {name}\n")).count(), 5, "{outcome}");
     }
 }
@@ -138,12 +137,11 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
 fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
     let Some(machines) = machines::sixteen() else { return };
     let line = "--hosts n[0-2] --start ssh-flat --node-timeout 1 --label";
-    let mut running = machines.job(line).sh("seq -f '%0100.0f' 60000").start();
-    running.await_out("[0]", 100);
+    let running = machines.job(line).sh("seq -f '%0100.0f' 60000").start_until("[0]", 100);
     running.signal(Signal::STOP);
     std::thread::sleep(std::time::Duration::from_millis(3500));
     running.signal(Signal::CONT);
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     assert_eq!(outcome.out().lines().count(), 3 * 60_000);
 }
 

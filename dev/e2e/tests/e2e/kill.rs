@@ -57,8 +57,7 @@ fn killing_any_process_ends_the_job_and_leaves_nothing() {
     running.finish().expect_code(137);
     for turn in 1..count {
         let running = full();
-        let mut all = victims(&running);
-        all.sort_by_key(|process| process.pid.as_raw_nonzero());
+        let all = victims(&running);
         let Some(victim) = all.get(turn) else { break };
         println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
         kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
@@ -123,8 +122,7 @@ fn killing_a_process_during_exchanges_ends_the_job() {
     for scheme in ["auto", "tree", "ring", "log"] {
         for who in ["rank", "agent", "anyone"] {
             let job = Run::job("-n 6 --virtual-nodes 3 --fanout 1 --exchange").arg(scheme).arg(&program);
-            let mut running = job.linked().start();
-            running.await_out("under way\n", 6);
+            let running = job.linked().start_until("under way\n", 6);
             thread::sleep(Duration::from_micros(dice.below(20_000)));
             let mut all = victims(&running);
             all.retain(|process| match who {

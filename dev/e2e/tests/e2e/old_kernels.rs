@@ -48,7 +48,7 @@ fn sessions_run_without_newer_system_calls() {
     }
     for errno in LACKS {
         let session = Session::nowhere();
-        let up = session.again_later("--virtual-nodes 2").without_calls_from(NEWER, errno).finish().expect_code(0);
+        let up = session.again_later("--virtual-nodes 2").without_calls_from(NEWER, errno).succeed();
         up.expect_err_line(&["cannot determine your log-in session", "wireup down"]);
         for _ in 0..2 {
             let job = session.job("-n 2 --virtual-nodes 2").without_calls_from(NEWER, errno).sh("echo here").succeed();
@@ -85,8 +85,7 @@ fn a_stopped_keeper_is_not_waited_for_forever() {
         return;
     }
     let run = Run::job("-n 1 --contain none").without_calls_from(NEWER, Errno::NOSYS).sh("echo up; exec sleep 100");
-    let mut running = run.start();
-    running.await_out("up", 1);
+    let mut running = run.start_until("up", 1);
     let keeper = running.processes().into_iter().find(|process| process.name == "wireup-keeper").expect("a keeper").pid;
     kill_process(keeper, Signal::STOP).expect("send the signal");
     running.signal(Signal::INT);

@@ -2,9 +2,10 @@
 
 mod servers;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
+use wireup_e2e::faults::send;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::Machines;
 use wireup_e2e::peers::program;
@@ -176,8 +177,8 @@ fn ranks_start_children_while_threads_write_their_output() {
 fn a_spawn_without_its_forker_fails_with_a_message() {
     let script =
         THREE_SPAWNS.replace("echo begin", "echo begin; read -r go").replace("until test", "test 1 || until test");
-    let mut running = Run::job("-n 1 --pmi simple --contain none").args(["sh", "-c", &script]).stdin_open().start();
-    running.await_out("begin", 1);
+    let mut running =
+        Run::job("-n 1 --pmi simple --contain none").args(["sh", "-c", &script]).stdin_open().start_until("begin", 1);
     let forker = |running: &mut wireup_e2e::Running| {
         running.processes().into_iter().find(|process| process.name == "wireup-forker")
     };
@@ -311,7 +312,7 @@ fn in_a_session(program: &Path) {
         shown.contains("\n  ")
     });
     fs::write(&allowed, "").expect("the children may end");
-    let outcome = run.finish().expect_code(0);
+    let outcome = run.succeed();
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
     // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
@@ -390,12 +391,12 @@ fn added_hosts_are_released_when_their_job_has_ended() {
     let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
-    let mut run = machines.job("--hosts n0 -n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
-    run.await_out("over\n", 1);
+    let mut run =
+        machines.job("--hosts n0 -n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start_until("over\n", 1);
     run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
     assert!(!testbed.processes(0).is_empty(), "the run goes on");
     run.write(b"go on\n");
-    assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+    assert_eq!(count(&run.succeed(), "parent ", "counts 2, universe -1"), 1);
 }
 
 #[test]
@@ -413,11 +414,10 @@ fn hosts_are_added_to_a_session_for_one_job() {
     // When the job is over its agent leaves, and the session goes on.
     let Some(program) = program(Flavour::Mpich5, "family") else { return drop(session.down("")) };
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
-    let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
-    run.await_out("over\n", 1);
+    let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start_until("over\n", 1);
     run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
     run.write(b"go on\n");
-    assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+    assert_eq!(count(&run.succeed(), "parent ", "counts 2, universe -1"), 1);
     let outcome = session.wireup("status").succeed();
     assert!(outcome.out().contains("2 of 2 nodes up") && !outcome.out().contains("n2"), "{outcome}");
     session.down("");
@@ -427,16 +427,14 @@ fn hosts_are_added_to_a_session_for_one_job() {
 fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
     let Some(machines) = machines::four() else { return };
-    let testbed = machines.testbed();
     let session = Session::on(&machines, "--hosts n[0-1]");
     let folder = Folder::shared("stays");
     let stays = folder.program("stays", "echo stays\nsleep 600");
-    let mut run = session.job("-n 1").arg(&program).arg("missing").arg(&stays).args(["add-host", "n2"]).start();
-    run.await_out("stays\n", 2);
+    let run =
+        session.job("-n 1").arg(&program).arg("missing").arg(&stays).args(["add-host", "n2"]).start_until("stays\n", 2);
     let jobs = session.wireup("jobs").succeed();
     assert!(jobs.out().lines().any(|line| line.contains(" n2 ") && line.contains("stays")), "{jobs}");
-    let agent = testbed.processes(2).into_iter().find(|process| process.command.contains("wireup agent"));
-    kill_process(Pid::from_raw(agent.expect("an agent").pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    send(machines.agent(2), Signal::KILL);
     let outcome = run.finish();
     assert!(outcome.code() != 0, "{outcome}");
     outcome.expect_err_line(&["n2"]);
@@ -474,12 +472,11 @@ fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
     let session = Session::on(&machines, "--node-timeout 1 --hosts n[0-3]");
     let script = "echo ready; read line; exec \"$0\" spawn 3";
     let run = session.job("--hosts n0,n1,n2,n3 -n 1 --ppn 1").args(["sh", "-c", script]).arg(&program).stdin_open();
-    let mut run = run.start();
-    run.await_out("ready\n", 1);
+    let mut run = run.start_until("ready\n", 1);
     machines.power_off(3).expect("switch a node off");
     session.await_that("the loss of the node", || session.wireup("status").finish().out().contains("lost      n3"));
     run.write(b"go on\n");
-    assert_eq!(count(&run.finish().expect_code(0), "child ", " counts 4"), 3);
+    assert_eq!(count(&run.succeed(), "child ", " counts 4"), 3);
     let outcome = session.job("-n 1").arg(&program).args(["missing", "hostname", "host", "n3"]).succeed();
     assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
     session.down("");

@@ -2,12 +2,12 @@
 //! of their own.
 
 use crate::staging::noise;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wireup_e2e::faults::is_agent;
+use wireup_e2e::faults::send;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
@@ -143,12 +143,12 @@ fn a_session_gathers_from_the_nodes_that_are_left() {
         let words = rule("/run/made/out.{rank}", &folder, name);
         session.job("--ppn 2 --stage-out").arg(words).sh(script)
     };
-    let outcome = job("all/{node}/{rank}", WRITE).finish().expect_code(0).expect_quiet();
+    let outcome = job("all/{node}/{rank}", WRITE).succeed().expect_quiet();
     assert_eq!(files(&folder.at("all")), one_each(8, 2), "{outcome}");
     // A node is lost while the job runs.
     let mut running = job("left/{node}/{rank}", &format!("{WRITE}; echo ready; exec sleep 100")).start();
     running.await_out("ready\n", 8);
-    kill_agent(&machines, 1);
+    send(machines.agent(1), Signal::KILL);
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["--stage-out: node n1 is lost"]);
@@ -158,17 +158,10 @@ fn a_session_gathers_from_the_nodes_that_are_left() {
     session.down("--kill");
 }
 
-fn kill_agent(machines: &Machines, node: u16) {
-    let agent = machines.processes(node).into_iter().find(is_agent);
-    let agent = agent.expect("it has an agent");
-    kill_process(Pid::from_raw(agent.pid.cast_signed()).expect("a process"), Signal::KILL).expect("it runs");
-}
-
 /// The rank that sends the files of a node.
-fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> Pid {
-    let find = || machines.processes(node).into_iter().find(|process| process.command.contains("stage-node"));
-    running.await_that("files are sent", |_| find().is_some());
-    Pid::from_raw(find().expect("it runs").pid.cast_signed()).expect("a process")
+fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> u32 {
+    running.await_that("files are sent", |_| machines.process(node, "stage-node").is_some());
+    machines.process(node, "stage-node").expect("it runs").pid
 }
 
 #[test]
@@ -179,11 +172,10 @@ fn a_node_that_is_lost_while_files_travel_is_named_and_the_others_go_on() {
     // Far more than fits into windows and pipes, of bytes that cannot be packed.
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     let words = rule("/run/made/out.{rank}", &folder, "got");
-    let mut running = session.job("--ppn 1 --stage-out").arg(words).sh(script).start();
-    running.await_out("ready\n", 3);
+    let mut running = session.job("--ppn 1 --stage-out").arg(words).sh(script).start_until("ready\n", 3);
     let _ = await_gatherer(&mut running, &machines, 1);
     running.signal(Signal::STOP);
-    kill_agent(&machines, 1);
+    send(machines.agent(1), Signal::KILL);
     running.signal(Signal::CONT);
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["--stage-out: node n1 is lost"]);
@@ -204,11 +196,11 @@ fn a_gatherer_that_is_killed_and_an_interrupt_leave_no_half_files() {
     for (is_killed, code) in [(true, 125), (false, 130)] {
         let folder = Folder::new("staging");
         let words = rule("/run/made/out.{rank}", &folder, "got");
-        let mut running = machines.job("--hosts n[0-1] --ppn 1 --stage-out").arg(words).sh(script).start();
-        running.await_out("ready\n", 2);
+        let mut running =
+            machines.job("--hosts n[0-1] --ppn 1 --stage-out").arg(words).sh(script).start_until("ready\n", 2);
         let gatherer = await_gatherer(&mut running, &machines, 1);
         if is_killed {
-            kill_process(gatherer, Signal::KILL).expect("it runs");
+            send(gatherer, Signal::KILL);
         } else {
             running.signal(Signal::INT);
         }
@@ -258,7 +250,7 @@ fn names_that_are_not_utf8_links_and_bits_arrive() {
         p > out/inner/p; \
                   chmod 751 out/inner; chmod 640 out/inner/p; truncate -s 30M out/sparse; mkfifo out/pipe";
     let job = Run::job("-n 1").cwd(&work).args(["--stage-out", "way=>../got"]).sh(script);
-    let outcome = job.finish().expect_code(0).expect_quiet();
+    let outcome = job.succeed().expect_quiet();
     let listed = Run::shell("cd \"$0\" && find . -printf '%p %y %m %s %l\\n' | sort | cat -v")
         .arg(folder.at("got/way"))
         .succeed();
@@ -299,9 +291,8 @@ fn a_detached_job_gathers_too() {
     let script = format!("echo made > {0}; echo done", folder.at("made").display());
     let run = session
         .leaving(Run::job("--detach -n 1 --stage-out").arg(&words[0]).args(["--stage-out", &words[1]]).sh(&script));
-    let number = run.finish().expect_code(0).out().trim().to_owned();
-    let outcome: Outcome =
-        session.wireup(&format!("attach {number}")).guard(Duration::from_secs(30)).finish().expect_code(0);
+    let number = run.succeed().out().trim().to_owned();
+    let outcome: Outcome = session.wireup(&format!("attach {number}")).guard(Duration::from_secs(30)).succeed();
     assert_eq!(outcome.out(), "done\n");
     assert_eq!(fs::read(folder.at("got/made")).expect("a file"), b"made\n", "{outcome}");
     session.down("");

@@ -1,13 +1,14 @@
 //! Staged files: ranks read copies in node memory. `staging_server` looks at what the file server is still asked for.
 
-use crate::staging_server::spec;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::machines;
+use wireup_e2e::programs::testbed;
 use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::{Outcome, Run, Running};
 use wireup_testbed::slowfs::{SlowFs, Spec};
@@ -24,12 +25,24 @@ pub fn noise(len: u32) -> Vec<u8> {
     (0..len).map(step).collect()
 }
 
-pub fn may_mount() -> bool {
-    let permitted = wireup_e2e::may_isolate() && Path::new("/dev/fuse").exists();
-    if !permitted {
+/// A folder of the test with `source`, and `mount` for a slow file system.
+pub fn mounting() -> Option<Folder> {
+    if !wireup_e2e::may_isolate() || !Path::new("/dev/fuse").exists() {
         println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
+        return None;
     }
-    permitted
+    let folder = Folder::new("staging");
+    for name in ["source", "mount"] {
+        folder.folder(name);
+    }
+    Some(folder)
+}
+
+/// Mounts a file system without delays in such a folder, otherwise as `change` wants it.
+pub fn slow(folder: &Folder, change: fn(&mut Spec)) -> Option<SlowFs> {
+    let mut spec = Spec { delay: Duration::ZERO, ..Spec::new(testbed(), folder.at("source"), folder.at("mount")) };
+    change(&mut spec);
+    SlowFs::mount_or_skip(&spec)
 }
 
 #[test]
@@ -39,20 +52,14 @@ fn ranks_see_the_copy_that_was_staged() {
     // The original changes while the job waits.
     let script = format!("echo ready; read word; cat {0}; echo x > {0} || echo refused", data.display());
     let program = folder.program("program", &script);
-    for place in ["-n 1", "-n 2 --virtual-nodes 2 --stdin all"] {
+    for (place, ranks) in [("-n 1", 1), ("-n 2 --virtual-nodes 2 --stdin all", 2)] {
         fs::write(&data, b"staged").expect("a file");
-        let mut running = Run::job(place)
-            .args(["--pmi", "simple", &folder.stage(), "--stage-also"])
-            .arg(&data)
-            .arg(&program)
-            .stdin_open()
-            .start();
-        running.await_out("ready\n", if place == "-n 1" { 1 } else { 2 });
+        let run = Run::job(place).args(["--pmi", "simple", &folder.stage(), "--stage-also"]).arg(&data).arg(&program);
+        let mut running = run.stdin_open().start_until("ready\n", ranks);
         fs::write(&data, b"changed").expect("a file");
         running.write(b"go\n");
         running.close_stdin();
-        let outcome = running.finish().expect_code(0);
-        let ranks = if place == "-n 1" { 1 } else { 2 };
+        let outcome = running.succeed();
         assert_eq!(outcome.out().matches("staged").count(), ranks, "{outcome}");
         assert_eq!(outcome.out().matches("refused").count(), ranks, "{outcome}");
         assert_eq!(fs::read(&data).expect("a file"), b"changed");
@@ -69,9 +76,9 @@ fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
     let session = Session::up("--virtual-nodes 2");
     let bin = folder.at("bin").to_str().expect("UTF-8").to_owned();
     let stage = |words: &str| session.wireup(&format!("stage {words} {}", folder.stage()));
-    let told = stage(&format!("up {bin}")).finish().expect_code(0);
+    let told = stage(&format!("up {bin}")).succeed();
     told.expect_err_line(&["staged on 1 node: 3 files", "KiB sent"]);
-    let listed = stage("list").finish().expect_code(0);
+    let listed = stage("list").succeed();
     assert!(listed.out().lines().any(|line| line.contains(&bin) && line.contains(" 3 ")), "{listed}");
     // Nothing but names travels the second time, and only the changed file the third time.
     let sent = |outcome: Outcome| {
@@ -136,7 +143,7 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
             program = program.display(),
             privileged = privileged.display(),
         );
-        let outcome = Run::shell(&script).finish().expect_code(0);
+        let outcome = Run::shell(&script).succeed();
         outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
         let mut counts = std::collections::BTreeMap::new();
         outcome.out().lines().for_each(|line| *counts.entry(line.to_owned()).or_insert(0) += 1);
@@ -160,7 +167,7 @@ fn a_store_without_room_leaves_the_ranks_the_originals() {
             .args(["wc", "-c"])
             .arg(&data)
     };
-    let outcome = job("--stage").finish().expect_code(0);
+    let outcome = job("--stage").succeed();
     outcome.expect_err_line(&["staging failed", "do not fit", "--stage-room"]);
     outcome.expect_err_line(&["its ranks use the original files"]);
     assert_eq!(outcome.out().matches("3000000").count(), 2, "{outcome}");
@@ -206,11 +213,7 @@ fn a_dry_run_lists_what_would_travel_and_why() {
     let folder = Folder::new("staging");
     let program = folder.program("program", "true");
     let data = folder.write("plugins/one", "12345");
-    let outcome = Run::job("-n 1 --dry-run --stage-also")
-        .arg(data.parent().expect("a folder"))
-        .arg(&program)
-        .finish()
-        .expect_code(0);
+    let outcome = Run::job("-n 1 --dry-run --stage-also").arg(data.parent().expect("a folder")).arg(&program).succeed();
     let out = outcome.out();
     for words in ["staged on each node: 2 files", "(the program;", "(named by --stage-also; 1 files, 5 bytes)"] {
         assert!(out.contains(words), "{words}: {outcome}");
@@ -234,7 +237,7 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
              $WIREUP_RANK\n' > program; echo data > data; \
              chmod +x program; {line}; code=$?; rm -rf /run/apps /dev/shm/wireup-stage-*; exit $code"
         );
-        let outcome = machines.shell(&script).finish().expect_code(0);
+        let outcome = machines.shell(&script).succeed();
         assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
         outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
         for node in 0..3 {
@@ -246,9 +249,8 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
 /// A file that takes a second to be read, and again when it is sent.
 fn slow_file(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
     folder.write("source/data", noise(10_000_000));
-    folder.folder("mount");
-    let spec = Spec { bandwidth_mb: 10, cold: true, ..spec(&folder.at("source"), &folder.at("mount")) };
-    Some((SlowFs::mount_or_skip(&spec)?, folder.at("mount/data")))
+    let slow = slow(folder, |spec| (spec.bandwidth_mb, spec.cold) = (10, true))?;
+    Some((slow, folder.at("mount/data")))
 }
 
 fn slow_job(folder: &Folder, data: &Path, how: &str) -> Run {
@@ -269,10 +271,7 @@ fn await_receiver(running: &mut Running) -> Pid {
 
 #[test]
 fn a_receiver_that_is_killed_costs_the_copies_only() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new("staging");
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
         let mut running = slow_job(&folder, &data, how).start();
@@ -293,15 +292,12 @@ fn a_receiver_has_no_more_rights_than_it_needs() {
     let mut running = slow_job(&folder, &data, "--stage").start();
     let receiver = await_receiver(&mut running);
     running.await_that("the receiver is confined", |_| status_of(receiver, "status", "NoNewPrivs:") == 1);
-    running.finish().expect_code(0);
+    running.succeed();
 }
 
 #[test]
 fn an_interrupt_while_files_travel_ends_the_run() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new("staging");
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     await_receiver(&mut running);
@@ -319,7 +315,7 @@ fn two_runs_may_stage_the_same_at_once() {
     };
     let running: Vec<_> = (0..4).map(|_| job().start()).collect();
     for running in running {
-        let outcome = running.finish().expect_code(0).expect_quiet();
+        let outcome = running.succeed().expect_quiet();
         assert!(outcome.out().starts_with("5000000"), "{outcome}");
     }
     let count = |name: &str| fs::read_dir(folder.at("store").join(name)).expect("a store").count();
@@ -329,10 +325,7 @@ fn two_runs_may_stage_the_same_at_once() {
 
 #[test]
 fn a_file_that_changes_while_it_travels_is_refused() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new("staging");
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     await_receiver(&mut running);

@@ -114,7 +114,7 @@ fn compile(before: &[&str], program: &Path, source: &Path, after: &[&str]) {
 fn a_program_sees_copies_that_it_cannot_change() {
     let staged = Staged::new();
     let program = staged.env.join("bin/shown");
-    staged.job("").arg("true").finish().expect_code(0).expect_err_line(&["a library shows its ranks the staged files"]);
+    staged.job("").arg("true").succeed().expect_err_line(&["a library shows its ranks the staged files"]);
     let before = staged.kept();
     assert!(before.contains("bin/shown") && before.contains("dir/sub/file"), "{before}");
     let run = staged.searched(staged.job("").arg(&program).arg(&staged.env).env("odd.name-1", "odd"));
@@ -135,7 +135,7 @@ fn without_the_switch_ranks_use_the_originals() {
     let rights: Vec<&str> = WITHOUT_RIGHTS.split(' ').skip(1).collect();
     let program = staged.env.join("bin/shown").display().to_string();
     let words = format!("{program} {} child", staged.env.display());
-    let outcome = staged.run(&rights, &[], &words).finish().expect_code(0);
+    let outcome = staged.run(&rights, &[], &words).succeed();
     assert_eq!(outcome.out(), format!("original {program}\n"), "{outcome}");
     outcome.expect_err_line(&["its ranks use the original files", "no mount", "--stage-library"]);
     let outcome = staged.run(&rights, &[], "sh -c").arg("echo $LD_PRELOAD$LD_AUDIT$WIREUP_STAGED.").finish();
@@ -173,7 +173,7 @@ fn a_user_without_rights_sees_copies_that_nothing_can_change() {
 #[test]
 fn the_environment_is_of_no_harm_when_the_job_is_over() {
     let staged = Staged::new();
-    let outcome = staged.job("sh -c").arg("echo $LD_AUDIT $LD_PRELOAD $WIREUP_STAGED").finish().expect_code(0);
+    let outcome = staged.job("sh -c").arg("echo $LD_AUDIT $LD_PRELOAD $WIREUP_STAGED").succeed();
     let out = outcome.out();
     let words: Vec<&str> = out.split_whitespace().collect();
     let [audit, preload, map] = words[..] else { panic!("{outcome}") };
@@ -205,11 +205,11 @@ fn programs_start_from_their_copies_or_as_originals() {
             false => staged.job(&words),
         };
         let expected = expected.replace("script bin/script", "script env/bin/script");
-        let outcome = run.finish().expect_code(0);
+        let outcome = run.succeed();
         assert_eq!(outcome.out(), expected, "{words}: {outcome}");
     }
     let run = staged.job("script x").env("PATH", format!("{}:/usr/bin:/bin", at("bin")));
-    assert_eq!(run.finish().expect_code(0).out(), format!("script {} x\n", at("bin/script")));
+    assert_eq!(run.succeed().out(), format!("script {} x\n", at("bin/script")));
     staged.job(&at("bin/none")).finish().expect_code(127).expect_err_line(&["bin/none"]);
 }
 
@@ -267,7 +267,6 @@ fn programs_that_are_not_staged_find_their_own_libraries() {
         .arg(folder.at("staged/main"))
         .args(["sh", "-c", &script])
         .cwd(Path::new("/"))
-        .finish()
-        .expect_code(0);
+        .succeed();
     assert_eq!(outcome.out(), "1\n2\n", "{outcome}");
 }

@@ -217,10 +217,9 @@ fn exit_codes_and_signals_pass_through() {
 #[test]
 fn a_signal_reaches_the_rank_once() {
     let script = "trap 'echo got' USR1; echo ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done";
-    let mut running = tapped("\"$WIREUP\" run --pmi simple -n 2", &format!("sh -c \"{script}\"")).start();
-    running.await_out("ready\n", 2);
+    let running = tapped("\"$WIREUP\" run --pmi simple -n 2", &format!("sh -c \"{script}\"")).start_until("ready\n", 2);
     running.signal(rustix::process::Signal::USR1);
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     assert_eq!(outcome.out().matches("got\n").count(), 2, "{outcome}");
 }
 
