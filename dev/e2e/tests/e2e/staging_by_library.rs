@@ -21,7 +21,7 @@ pub fn with_libraries(folder: &Folder) -> PathBuf {
 }
 
 /// What takes the right to make mounts from a job; for virtual nodes no user namespace takes its place.
-pub const WITHOUT_RIGHTS: &str = "setpriv --bounding-set=-sys_admin";
+pub const WITHOUT_RIGHTS: &str = "--bounding-set=-sys_admin";
 
 /// A staged folder with the test's programs.
 struct Staged {
@@ -71,7 +71,7 @@ impl Staged {
 
     /// A job of one rank that may make no mounts.
     fn job(&self, words: &str) -> Run {
-        self.job_with(&WITHOUT_RIGHTS.split(' ').skip(1).collect::<Vec<_>>(), words)
+        self.job_with(&[WITHOUT_RIGHTS], words)
     }
 
     fn job_with(&self, rights: &[&str], words: &str) -> Run {
@@ -132,15 +132,17 @@ fn a_program_sees_copies_that_it_cannot_change() {
 #[test]
 fn without_the_switch_ranks_use_the_originals() {
     let staged = Staged::new();
-    let rights: Vec<&str> = WITHOUT_RIGHTS.split(' ').skip(1).collect();
     let program = staged.env.join("bin/shown").display().to_string();
     let words = format!("{program} {} child", staged.env.display());
-    let outcome = staged.run(&rights, &[], &words).succeed();
+    let outcome = staged.run(&[WITHOUT_RIGHTS], &[], &words).succeed();
     assert_eq!(outcome.out(), format!("original {program}\n"), "{outcome}");
     outcome.expect_err_line(&["its ranks use the original files", "no mount", "--stage-library"]);
-    let outcome = staged.run(&rights, &[], "sh -c").arg("echo $LD_PRELOAD$LD_AUDIT$WIREUP_STAGED.").finish();
+    let outcome = staged.run(&[WITHOUT_RIGHTS], &[], "sh -c").arg("echo $LD_PRELOAD$LD_AUDIT$WIREUP_STAGED.").finish();
     assert_eq!(outcome.expect_code(0).out(), ".\n");
-    staged.run(&rights, &["--stage=require"], "true").finish().expect_err_line(&["cannot be shown", "--stage-library"]);
+    staged
+        .run(&[WITHOUT_RIGHTS], &["--stage=require"], "true")
+        .finish()
+        .expect_err_line(&["cannot be shown", "--stage-library"]);
     let library = staged.wireup.with_file_name(xtask::libraries::file(xtask::libraries::STAGED));
     fs::remove_file(library).expect("the library");
     let outcome = staged.job("true").finish().expect_code(125);
@@ -250,20 +252,10 @@ fn programs_that_are_not_staged_find_their_own_libraries() {
     // One is found by the path of the other's folder, where no library of this name is staged.
     let other = folder.at("other/main").display().to_string();
     let script = format!("{}; {other}", folder.at("staged/main").display());
-    let outcome = Run::tool("setpriv", WITHOUT_RIGHTS.split(' ').skip(1))
+    let outcome = Run::tool("setpriv", [WITHOUT_RIGHTS])
         .arg(&wireup)
-        .args([
-            "run",
-            "-n",
-            "1",
-            "--virtual-nodes",
-            "2",
-            "--pmi",
-            "simple",
-            &folder.stage(),
-            "--stage-library",
-            "--stage-also",
-        ])
+        .args("run -n 1 --virtual-nodes 2 --pmi simple --stage-library".split(' '))
+        .args([&folder.stage(), "--stage-also"])
         .arg(folder.at("staged/main"))
         .args(["sh", "-c", &script])
         .cwd(Path::new("/"))

@@ -131,8 +131,8 @@ fn mpi_programs_ask_for_nothing(
     let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
     let wireup = with_libraries(&folder);
     let (rights, switch) = match shown {
-        Shown::ByMounts => ("", ""),
-        Shown::ByLibrary => (WITHOUT_RIGHTS, " --stage-library"),
+        Shown::ByMounts => (String::new(), ""),
+        Shown::ByLibrary => (format!("setpriv {WITHOUT_RIGHTS}"), " --stage-library"),
     };
     let mut also_flags = String::new();
     for path in also {
