@@ -287,7 +287,7 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
 /// Landlock goes with the promise to gain no rights. A kernel without it refuses what the receiver asks for.
 #[test]
 fn a_receiver_has_no_more_rights_than_it_needs() {
-    let folder = Folder::new("staging");
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     let receiver = await_receiver(&mut running);
