@@ -38,6 +38,10 @@ impl Capture {
         }
     }
 
+    pub fn has_ended(&self) -> bool {
+        self.reader.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&lock(&self.bytes)).into_owned()
     }

@@ -1,21 +1,20 @@
 //! A testbed with the product on it, a job across its nodes, and what is left of that job.
 
+use super::capture::Capture;
 use super::run_processes::Mark;
 use super::{heed_interrupts, programs, wireup};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 use wireup_testbed::{Process, Spec, Testbed};
 
-/// Bytes of a stream that are kept for messages; all are counted.
-const KEPT_BYTES_MAX: usize = 16 << 10;
+/// Characters of standard output that are shown in messages.
+const SHOWN_MAX: usize = 16 << 10;
 const LOOK_STEP: Duration = Duration::from_millis(5);
 
 /// A testbed with the product on its nodes, for trials with faults.
@@ -98,6 +97,11 @@ pub fn kill(pid: u32, signal: Signal) -> bool {
     Pid::from_raw(pid.cast_signed()).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
+/// Sends a signal to a process that exists.
+pub fn send(pid: u32, signal: Signal) {
+    assert!(kill(pid, signal), "process {pid} has ended");
+}
+
 /// The name that a process has given itself.
 pub fn short_name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
@@ -112,8 +116,8 @@ pub fn parent_of(pid: u32) -> Option<u32> {
 pub struct Started {
     child: Child,
     mark: Mark,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: Capture,
+    stderr: Capture,
     pub begun: Instant,
     pub shown: String,
 }
@@ -139,8 +143,8 @@ impl Started {
         let shown = format!("{command:?}").split(" run ").last().unwrap_or_default().to_owned();
         let begun = Instant::now();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
-        let stdout = Stream::read(child.stdout.take().expect("piped"));
-        let stderr = Stream::read(child.stderr.take().expect("piped"));
+        let stdout = Capture::reading(child.stdout.take().expect("piped"));
+        let stderr = Capture::reading(child.stderr.take().expect("piped"));
         Started { child, mark, stdout, stderr, begun, shown }
     }
 
@@ -154,8 +158,8 @@ impl Started {
 
     /// Waits until stdout contains `text` at least `count` times.
     pub fn await_out(&mut self, text: &str, count: usize) {
-        let there = until(Duration::from_secs(20), || self.stdout.text().1.matches(text).count() >= count);
-        assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
+        let there = until(Duration::from_secs(20), || self.stdout.text().matches(text).count() >= count);
+        assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text());
     }
 
     /// Processes of the job on the hub, including the launcher. Processes of nodes begin and end meanwhile: one that
@@ -178,7 +182,7 @@ impl Started {
             }
             if Instant::now() > end {
                 self.mark.kill_all();
-                println!("{}: {}", self.shown, self.stderr.text().1);
+                println!("{}: {}", self.shown, self.stderr.text());
                 return None;
             }
             thread::sleep(Duration::from_millis(1));
@@ -191,7 +195,8 @@ impl Started {
         }
         until(limit, || self.on_hub(site).is_empty());
         let left_on_hub = self.on_hub(site);
-        let ((stdout_bytes, stdout), (_, stderr)) = (self.stdout.text(), self.stderr.text());
+        let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+        let (stdout_bytes, stdout) = (stdout.len(), stdout.chars().take(SHOWN_MAX).collect());
         Some(Ended { code, stdout_bytes, stdout, stderr, at, left_on_hub })
     }
 }
@@ -201,38 +206,6 @@ impl Drop for Started {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(self.mark.folder());
-    }
-}
-
-/// A pipe that is read in the background: its length and its beginning.
-struct Stream {
-    text: Arc<Mutex<(usize, Vec<u8>)>>,
-    reader: JoinHandle<()>,
-}
-
-impl Stream {
-    fn read(mut pipe: impl Read + Send + 'static) -> Stream {
-        let text: Arc<Mutex<(usize, Vec<u8>)>> = Arc::default();
-        let into = Arc::clone(&text);
-        let reader = thread::spawn(move || {
-            let mut block = vec![0; 1 << 16];
-            while let Ok(count @ 1..) = pipe.read(&mut block) {
-                let (length, kept) = &mut *into.lock().unwrap_or_else(PoisonError::into_inner);
-                *length += count;
-                let room = KEPT_BYTES_MAX.saturating_sub(kept.len());
-                kept.extend_from_slice(&block[..count.min(room)]);
-            }
-        });
-        Stream { text, reader }
-    }
-
-    fn has_ended(&self) -> bool {
-        self.reader.is_finished()
-    }
-
-    fn text(&self) -> (usize, String) {
-        let (length, kept) = &*self.text.lock().unwrap_or_else(PoisonError::into_inner);
-        (*length, String::from_utf8_lossy(kept).into_owned())
     }
 }
 

@@ -1,25 +1,76 @@
 //! Folders for the files of one test.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder in the temporary one, removed with this value.
+/// A folder of its own, removed with this value.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
+    /// A folder in the temporary one.
+    ///
     /// # Panics
-    /// It cannot be made.
+    /// It cannot be made; so it is with all folders and files below.
     #[must_use]
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("wireup-{name}-{}", std::process::id()));
+        Folder::below(&std::env::temp_dir(), name)
+    }
+
+    /// A folder that the hosts of testbeds see as well.
+    #[must_use]
+    pub fn shared(name: &str) -> Folder {
+        Folder::below(super::wireup().parent().expect("a program lies in a folder"), name)
+    }
+
+    #[must_use]
+    pub fn below(place: &Path, name: &str) -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = place.join(format!("wireup-{name}-{}-{count}", process::id()));
         fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Folder(path)
+    }
+
+    #[must_use]
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The flag that keeps staged files here, apart from those of other tests.
+    #[must_use]
+    pub fn stage(&self) -> String {
+        format!("--stage={}", self.at("store").display())
+    }
+
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    pub fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.write(name, format!("#!/bin/sh\n{script}\n"));
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its bits");
+        path
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays is no reason to fail.
-        let _ = fs::remove_dir_all(&self.0);
+        // Folders of a store may be read-only, which does not keep root from removing them.
+        if fs::remove_dir_all(&self.0).is_err() {
+            let _ = Command::new("chmod").args(["-R", "u+w"]).arg(&self.0).status();
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }

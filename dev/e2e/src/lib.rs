@@ -135,6 +135,11 @@ impl Run {
         self
     }
 
+    /// Lets programs find our C libraries.
+    pub fn linked(self) -> Self {
+        self.env("LD_LIBRARY_PATH", libraries::library_path())
+    }
+
     pub fn envs(self, variables: Vec<(&'static str, String)>) -> Self {
         variables.into_iter().fold(self, |run, (name, value)| run.env(name, value))
     }
@@ -228,6 +233,13 @@ impl Run {
         self.start().finish()
     }
 
+    /// Starts the command and waits for `count` times this text.
+    pub fn start_until(self, text: &str, count: usize) -> Running {
+        let mut running = self.start();
+        running.await_out(text, count);
+        running
+    }
+
     /// Runs the command to its end, which must be with exit code 0.
     pub fn succeed(self) -> Outcome {
         self.finish().expect_code(0)
@@ -310,6 +322,11 @@ impl Running {
     pub fn finish(mut self) -> Outcome {
         self.stdin = None;
         self.finish_with_open_stdin()
+    }
+
+    /// Waits for the end, which must be with exit code 0.
+    pub fn succeed(self) -> Outcome {
+        self.finish().expect_code(0)
     }
 
     /// Like [`Self::finish`], but leaves stdin open.
@@ -421,6 +438,11 @@ impl Outcome {
         let err = self.err();
         let found = err.lines().find(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("{self}\nexpected in one line of stderr: {words:?}")).to_owned()
+    }
+
+    /// Expects that so many ranks of a test program have printed that all is right.
+    pub fn expect_all_right(&self, ranks: usize) {
+        assert_eq!(self.out().matches(libraries::ALL_RIGHT).count(), ranks, "{self}");
     }
 
     /// Expects nothing on stderr.

@@ -4,7 +4,10 @@
 //! makes another testbed when all are taken, up to a few. A test that damages its hosts makes its own. Testbeds end
 //! with the test process.
 
+use super::faults::{is_agent, kill};
+use super::folders::Folder;
 use super::{Run, executables, programs};
+use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::ops::Deref;
@@ -12,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use wireup_testbed::{Spec, StartError, Testbed};
+use wireup_testbed::{Process, Spec, StartError, Testbed};
 use xtask::layout;
 
 /// A testbed, reserved for one test while it holds this value.
@@ -234,6 +237,16 @@ impl Machines {
         assert!(output.status.success() || over, "{steps}: {output:?}");
     }
 
+    /// The process of host `i` whose command line contains these words.
+    pub fn process(&self, i: u16, words: &str) -> Option<Process> {
+        self.processes(i).into_iter().find(|process| process.command.contains(words))
+    }
+
+    /// The number of the agent on host `i`.
+    pub fn agent(&self, i: u16) -> u32 {
+        self.processes(i).iter().find(|process| is_agent(process)).expect("it has an agent").pid
+    }
+
     fn on_hub(&self, run: Run) -> Run {
         run.cwd(Path::new("/")).on(&self.testbed)
     }
@@ -269,35 +282,27 @@ fn line_path(line: &str) -> Option<PathBuf> {
 /// Kills everything that a failed run has left on the hosts.
 pub fn clear(testbed: &Testbed) {
     for process in testbed.all_processes().into_iter().flatten() {
-        if let Some(pid) = rustix::process::Pid::from_raw(process.pid.cast_signed()) {
-            // The process may have exited meanwhile.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        // The process may have exited meanwhile.
+        kill(process.pid, Signal::KILL);
     }
 }
 
 /// A copy of the product in a folder that no other host sees.
-pub struct HiddenCopy(PathBuf);
+pub struct HiddenCopy(Folder);
 
+#[expect(clippy::new_without_default, reason = "each is another one")]
 impl HiddenCopy {
-    pub fn new(name: &str) -> Self {
-        let folder = Path::new("/tmp").join(format!("end-to-end-hidden-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder in /tmp");
+    pub fn new() -> Self {
+        let folder = Folder::below(Path::new("/tmp"), "hidden");
         // Made smaller if `strip` is installed, since it is sent many times.
-        let stripped = Command::new("strip").arg("-o").arg(folder.join("wireup")).arg(programs::wireup()).status();
+        let stripped = Command::new("strip").arg("-o").arg(folder.at("wireup")).arg(programs::wireup()).status();
         if !stripped.is_ok_and(|status| status.success()) {
-            executables::copy(&programs::wireup(), &folder.join("wireup"));
+            executables::copy(&programs::wireup(), &folder.at("wireup"));
         }
         HiddenCopy(folder)
     }
 
     pub fn program(&self) -> PathBuf {
-        self.0.join("wireup")
-    }
-}
-
-impl Drop for HiddenCopy {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.at("wireup")
     }
 }

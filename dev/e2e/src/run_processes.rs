@@ -47,13 +47,14 @@ impl Mark {
         fs::read_dir(self.folder()).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }
 
-    /// Every process that carries the mark, without zombies.
+    /// Every process that carries the mark, without zombies, by their numbers.
     pub fn processes(&self) -> Vec<Process> {
         // A PMIx server inherits only a few variables; the temporary folder is one of them.
         let needles = [format!("{}={}", Self::VARIABLE, self.text), format!("TMPDIR={}", self.folder().display())];
         let entries = fs::read_dir("/proc").expect("read /proc").flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| carries(*pid, &needles)).filter_map(process).collect()
+        let mut pids: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        pids.sort_unstable();
+        pids.into_iter().filter(|pid| carries(*pid, &needles)).filter_map(process).collect()
     }
 
     pub fn kill_all(&self) {

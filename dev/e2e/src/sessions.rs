@@ -85,7 +85,7 @@ impl Session {
     /// `wireup run --detach FLAGS SCRIPT`; returns the job's number. Its remaining processes belong to the session.
     pub fn detach(&self, line: &str, script: &str) -> String {
         let run = self.leaving(Run::job(&format!("--detach {line}")).sh(script));
-        run.finish().expect_code(0).out().trim().to_owned()
+        run.succeed().out().trim().to_owned()
     }
 
     /// `sh -c SCRIPT`, where `$WIREUP` is the product.
@@ -161,7 +161,7 @@ impl Session {
 
     /// `wireup down FLAGS`, after which nothing must be left.
     pub fn down(self, line: &str) -> Outcome {
-        let outcome = self.wireup(&format!("down {line}")).finish().expect_code(0);
+        let outcome = self.wireup(&format!("down {line}")).succeed();
         self.expect_gone();
         assert!(!self.place(".default").exists(), "it is forgotten");
         outcome

@@ -1,6 +1,7 @@
 //! Another user of the same machine, for tests of what that user can reach. Only root can become another user.
 
 use super::executables;
+use super::folders::Folder;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -27,34 +28,25 @@ pub fn stranger(program: &Path) -> Command {
     command
 }
 
-/// A folder that every user may enter, with copies of programs that every user may run; removed when dropped.
-pub struct Public {
-    folder: PathBuf,
-}
+/// A folder that every user may enter, with copies of programs that every user may run.
+pub struct Public(Folder);
 
 impl Public {
     pub fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("public-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("make a folder for all users");
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("open the folder");
-        Self { folder }
+        let folder = Folder::new(&format!("public-{name}"));
+        std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o755)).expect("open the folder");
+        Self(folder)
     }
 
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.0.0
     }
 
     /// Copies a program into the folder.
     pub fn program(&self, from: &Path) -> PathBuf {
-        let to = self.folder.join(from.file_name().expect("a program has a name"));
+        let to = self.folder().join(from.file_name().expect("a program has a name"));
         executables::copy(from, &to);
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).expect("let all run it");
         to
-    }
-}
-
-impl Drop for Public {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -13,13 +13,8 @@ use std::path::Path;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
-use crate::netlink::{End, LOOPBACK, Netlink};
 use crate::spec::{HUB, Spec, addresses, hosts_file, mac, name};
-use crate::{mounts, node, processes, slurm, ssh, sys};
-
-const BRIDGE_INDEX: u32 = 100;
-/// Indexes of the cables' ends on the hub: this plus the node's number.
-const PORT_INDEX: u32 = 1000;
+use crate::{mounts, network, node, processes, slurm, ssh, sys};
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -35,7 +30,6 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
 }
 
 struct Hub {
-    netlink: Netlink,
     nodes: Vec<Node>,
 }
 
@@ -88,13 +82,13 @@ impl Hub {
         sys::unshare(own).map_err(|error| Failure::Unavailable(format!("no name spaces here: {error}")))?;
         mounts::enter_hub(&hosts_file(spec.nodes), &spec.program).map_err(failed("private mounts of the hub"))?;
         rustix::system::sethostname(HUB.as_bytes()).map_err(|error| failed("host name of the hub")(error.into()))?;
-        let netlink = open_network(spec).map_err(failed("network of the hub"))?;
+        open_network(spec).map_err(failed("network of the hub"))?;
         ssh::prepare().map_err(failed("keys and configuration of ssh"))?;
         if spec.slurm {
             slurm::prepare(spec).map_err(failed("key and configuration of Slurm"))?;
             slurm::start_on_hub().map_err(failed(HUB))?;
         }
-        let mut hub = Hub { netlink, nodes: Vec::new() };
+        let mut hub = Hub { nodes: Vec::new() };
         match hub.add_nodes(spec).and_then(|()| hub.await_slurm(spec)) {
             Ok(()) => Ok(hub),
             Err(failure) => {
@@ -111,7 +105,7 @@ impl Hub {
         }
         for (i, node) in (0..).zip(&mut self.nodes) {
             node.expect("made")?;
-            lay_cable(&self.netlink, i, node.pid).map_err(failed(format!("cable of {}", name(i))))?;
+            lay_cable(i, node.pid).map_err(failed(format!("cable of {}", name(i))))?;
             node.link.get_mut().write_all(b"go\n").map_err(failed(name(i)))?;
         }
         for node in &mut self.nodes {
@@ -137,11 +131,11 @@ impl Hub {
         if node.off {
             return Err(format!("{} is off", name(i)));
         }
-        let port = PORT_INDEX + u32::from(i);
+        let port = port(i);
         let done = match verb {
-            "cut" => self.netlink.set_forwarding(port, false),
-            "heal" => self.netlink.set_forwarding(port, true),
-            "power-off" => self.netlink.set_forwarding(port, false).and_then(|()| node.power_off()),
+            "cut" => network::set_forwarding(&port, false),
+            "heal" => network::set_forwarding(&port, true),
+            "power-off" => network::set_forwarding(&port, false).and_then(|()| node.power_off()),
             "cover" => {
                 let (path, with) = (word()?, word()?);
                 node.mount(|| mounts::cover(Path::new(path), Path::new(with)))
@@ -177,28 +171,32 @@ fn check(spec: &Spec) -> Result<(), String> {
             return Err(format!("this kernel has no {space} name spaces"));
         }
     }
-    let missing = ssh::missing().or_else(|| slurm::missing().filter(|_| spec.slurm));
+    let missing = ssh::missing().or_else(network::missing).or_else(|| slurm::missing().filter(|_| spec.slurm));
     missing.map_or(Ok(()), Err)
 }
 
-fn open_network(spec: &Spec) -> io::Result<Netlink> {
+/// The bridge forwards at once, and floods frames for unknown addresses.
+fn open_network(spec: &Spec) -> io::Result<()> {
     node::quieten()?;
-    let netlink = Netlink::open()?;
-    netlink.up(LOOPBACK)?;
-    netlink.add_bridge(BRIDGE_INDEX, "br0", mac(None))?;
-    netlink.add_addresses(BRIDGE_INDEX, &addresses(None))?;
-    node::add_neighbours(&netlink, spec, None, BRIDGE_INDEX)?;
-    if spec.trap_interfaces {
-        node::add_trap(&netlink)?;
-    }
-    Ok(netlink)
+    let bridge = format!("link add br0 address {} type bridge mcast_snooping 0\n", network::text(mac(None)));
+    let up = "link set lo up\nlink set br0 up\n";
+    let lines = bridge + up + &network::addresses("br0", &addresses(None)) + &node::neighbours(spec, None, "br0");
+    network::ip(&(lines + node::trap(spec)))
 }
 
-fn lay_cable(netlink: &Netlink, i: u16, pid: Pid) -> io::Result<()> {
+/// The hub's end of a node's cable.
+fn port(i: u16) -> String {
+    format!("v{i}")
+}
+
+fn lay_cable(i: u16, pid: Pid) -> io::Result<()> {
     let [a, b, c, _, e, f] = mac(Some(i));
-    let here = End { index: PORT_INDEX + u32::from(i), name: &format!("v{i}"), mac: [a, b, c, 1, e, f] };
-    let there = End { index: node::CABLE_INDEX, name: "eth0", mac: mac(Some(i)) };
-    netlink.add_cable(&here, Some(BRIDGE_INDEX), &there, pid.as_raw_pid().cast_unsigned())
+    let (here, there) = (network::text([a, b, c, 1, e, f]), network::text(mac(Some(i))));
+    let (port, pid) = (port(i), pid.as_raw_pid());
+    network::ip(&format!(
+        "link add {port} address {here} type veth peer name eth0 address {there} netns {pid}\n\
+         link set {port} master br0 up\n"
+    ))
 }
 
 impl Node {

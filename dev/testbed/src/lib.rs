@@ -2,9 +2,8 @@
 //!
 //! A *hub* with a bridge, where the launcher under test runs, and nodes `n0`, `n1`, ... with their own interfaces, host
 //! names, process numbers, `/tmp`, `/run`, `/dev/shm` and home directories. They reach each other by name; on request
-//! their monotonic clocks differ. Every node runs an sshd, and on the `PATH` is an `ssh` that is configured for
-//! the nodes. With [`Spec::slurm`] the nodes run a
-//! Slurm. A node can be cut off silently or lose power.
+//! their monotonic clocks differ. Every node runs an sshd, and on the `PATH` is an `ssh` that is configured for the
+//! nodes. With [`Spec::slurm`] the nodes run a Slurm. A node can be cut off silently or lose power.
 //!
 //! ```no_run
 //! # use std::process::Command;
@@ -18,14 +17,14 @@
 //!
 //! All of it belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also when the
 //! test or the child itself is killed. Nothing outside of its name spaces is changed, except for an empty folder,
-//! `/run/wireup-testbed`. It needs root, OpenSSH, munge and Slurm for Slurm, and no other programs.
+//! `/run/wireup-testbed`. It needs root, OpenSSH, iproute2, munge and Slurm for Slurm, and no other programs.
 //!
 //! Apart from hosts there is [`slowfs`], a slow shared file system.
 mod daemon;
 pub mod failing_calls;
 mod hub;
 mod mounts;
-mod netlink;
+mod network;
 mod node;
 mod processes;
 mod served;

@@ -11,12 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use rustix::thread::UnshareFlags;
 
-use crate::netlink::{End, LOOPBACK, Netlink};
-use crate::spec::{Spec, TRAP_ADDRESS, TRAP_INTERFACE, addresses, mac, name};
-use crate::{mounts, slurm, ssh, sys};
+use crate::spec::{Spec, addresses, mac, name};
+use crate::{mounts, network, slurm, ssh, sys};
 
-pub const CABLE_INDEX: u32 = 100;
-const TRAP_INDEX: u32 = 101;
 /// Number of nodes above which neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024
 /// entries for all name spaces together, one for each pair that has communicated.
 const LEARNING_NODES_MAX: u16 = 24;
@@ -61,7 +58,7 @@ fn make(spec: &Spec, i: u16) -> io::Result<()> {
     mounts::enter_node(Some(home.as_path()).filter(|_| spec.private_home), &spec.shares)?;
     std::env::set_current_dir("/")?;
     quieten()?;
-    Netlink::open()?.up(LOOPBACK)
+    network::ip("link set lo up\n")
 }
 
 /// Makes interfaces that are created from here on in this network send nothing by themselves.
@@ -74,13 +71,8 @@ pub fn quieten() -> io::Result<()> {
 }
 
 fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
-    let netlink = Netlink::open()?;
-    netlink.up(CABLE_INDEX)?;
-    netlink.add_addresses(CABLE_INDEX, &addresses(Some(i)))?;
-    add_neighbours(&netlink, spec, Some(i), CABLE_INDEX)?;
-    if spec.trap_interfaces {
-        add_trap(&netlink)?;
-    }
+    let lines = "link set eth0 up\n".to_owned() + &network::addresses("eth0", &addresses(Some(i)));
+    network::ip(&(lines + &neighbours(spec, Some(i), "eth0") + trap(spec)))?;
     let options = spec.sshd_options.iter().filter(|(node, _)| node.is_none_or(|node| node == i));
     let mut daemons = vec![ssh::start_daemon(&options.map(|(_, option)| option.clone()).collect::<Vec<_>>())?];
     if spec.slurm {
@@ -89,23 +81,28 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     Ok(daemons)
 }
 
-/// A cable with an unconnected end, not a bridge like the real one: the kernel needs 20 ms to remove a bridge, and new
-/// networks wait for that.
-pub fn add_trap(netlink: &Netlink) -> io::Result<()> {
-    let near = End { index: TRAP_INDEX, name: TRAP_INTERFACE, mac: [0x02, 0x42, 0xac, 0x11, 0, 1] };
-    let loose = End { index: TRAP_INDEX + 1, name: "trap0", mac: [0x02, 0x42, 0xac, 0x11, 0, 2] };
-    netlink.add_cable(&near, None, &loose, 0)?;
-    netlink.add_addresses(TRAP_INDEX, &[(TRAP_ADDRESS, 16)])
+/// Lines for an interface with the same address everywhere, as that of containers: a cable with an unconnected end, not
+/// a bridge like the real one. The kernel needs 20 ms to remove a bridge, and new networks wait for that.
+pub fn trap(spec: &Spec) -> &'static str {
+    let lines = "link add docker0 address 02:42:ac:11:00:01 type veth peer name trap0 address 02:42:ac:11:00:02\n\
+                 link set docker0 up\naddress add 172.17.0.1/16 dev docker0\n";
+    if spec.trap_interfaces { lines } else { "" }
 }
 
-/// Sets the neighbour entries of node `own` (`None` for the hub) for all others, if the table for learnt entries would
-/// overflow.
-pub fn add_neighbours(netlink: &Netlink, spec: &Spec, own: Option<u16>, index: u32) -> io::Result<()> {
+/// Lines for the neighbour entries of node `own` (`None` for the hub) for all others, if the table for learnt entries
+/// would overflow.
+pub fn neighbours(spec: &Spec, own: Option<u16>, interface: &str) -> String {
     if spec.nodes <= LEARNING_NODES_MAX {
-        return Ok(());
+        return String::new();
     }
     let others = std::iter::once(None).chain((0..spec.nodes).map(Some)).filter(|other| *other != own);
-    netlink.add_neighbours(index, others.flat_map(|other| addresses(other).map(|(address, _)| (address, mac(other)))))
+    let line = |other| {
+        let hardware = network::text(mac(other));
+        addresses(other)
+            .map(|(to, _)| format!("neighbour add {to} lladdr {hardware} nud permanent dev {interface}\n"))
+            .concat()
+    };
+    others.map(line).collect()
 }
 
 /// The home directory of the first account with number 0, under which everything runs on the nodes.

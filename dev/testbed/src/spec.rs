@@ -11,8 +11,6 @@ pub const NODES_MAX: u16 = 128;
 pub const HUB: &str = "hub";
 pub const IPV4_PREFIX: u8 = 16;
 pub const IPV6_PREFIX: u8 = 64;
-pub const TRAP_INTERFACE: &str = "docker0";
-pub const TRAP_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 17, 0, 1));
 /// The difference between the monotonic clocks of neighbours if clock offsets are used.
 const CLOCK_STEP: Duration = Duration::from_secs(100);
 /// Processors that Slurm assumes on a node. Chosen: enough for the nodes of most tests.
@@ -86,16 +84,7 @@ impl Spec {
     /// Parses flags up to `--` or the first word that is not a flag; the words after that remain in `words`.
     pub fn parse(program: PathBuf, words: &mut Vec<OsString>) -> Result<Spec, String> {
         let mut spec = Spec::new(program, 0);
-        while let Some(word) = words.first().cloned() {
-            if !word.as_encoded_bytes().starts_with(b"-") {
-                break;
-            }
-            words.remove(0);
-            if word == "--" {
-                break;
-            }
-            spec.take(&word, words)?;
-        }
+        take_flags(words, |flag, words| spec.take(flag, words))?;
         match spec.nodes {
             0 => Err(format!("-n N is missing: the number of nodes, 1 to {NODES_MAX}")),
             1..=NODES_MAX => Ok(spec),
@@ -133,11 +122,31 @@ impl Spec {
     }
 }
 
-fn value(flag: &OsStr, words: &mut Vec<OsString>) -> Result<String, String> {
+/// Takes flags up to `--` or the first word that is not a flag, each with its values, from the front of `words`.
+pub fn take_flags(
+    words: &mut Vec<OsString>,
+    mut take: impl FnMut(&OsStr, &mut Vec<OsString>) -> Result<(), String>,
+) -> Result<(), String> {
+    while words.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        let word = words.remove(0);
+        if word == "--" {
+            break;
+        }
+        take(&word, words)?;
+    }
+    Ok(())
+}
+
+/// The value behind a flag.
+pub fn os_value(flag: &OsStr, words: &mut Vec<OsString>) -> Result<OsString, String> {
     if words.is_empty() {
         return Err(format!("{}: its value is missing", flag.to_string_lossy()));
     }
-    words.remove(0).into_string().map_err(|word| format!("{}: not UTF-8", word.to_string_lossy()))
+    Ok(words.remove(0))
+}
+
+fn value(flag: &OsStr, words: &mut Vec<OsString>) -> Result<String, String> {
+    os_value(flag, words)?.into_string().map_err(|word| format!("{}: not UTF-8", word.to_string_lossy()))
 }
 
 fn sshd_option(text: &str) -> Result<(Option<u16>, String), String> {

@@ -47,7 +47,7 @@ pub fn run() -> Result {
 /// The tests of the report, and whether pages and figures are what the data give.
 fn report() -> Result {
     for words in ["-m unittest discover -q -t . -s report/tests", "-m report page --check"] {
-        let mut python = Command::new(peers::python(&layout::report()));
+        let mut python = Command::new(peers::python(&layout::peer("report")));
         python.args(words.split(' ')).current_dir(layout::root().join("lab")).env("PYTHONDONTWRITEBYTECODE", "1");
         step::run_quietly(&mut python)?;
     }

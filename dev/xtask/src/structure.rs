@@ -2,13 +2,13 @@
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
 //! files of a crate and what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests`
-//! `purity` `licences` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
+//! `purity` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
 //!
-//! In addition, if they are installed: `cargo deny`, and the compiler for musl, with which releases are built.
+//! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and the compiler for musl, with
+//! which releases are built.
 
 pub mod deny;
 mod imports;
-mod licences;
 mod manifests;
 mod modules;
 mod musl;
@@ -45,7 +45,6 @@ pub fn run() -> Result {
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.extend(text::check(&tree));
-    findings.push(licences::check(&tree)?);
     findings.push(waits::check(&tree)?);
     let failed = findings.iter().filter(|finding| !report(finding)).count();
     deny::run()?;

@@ -11,9 +11,8 @@ mod mpich;
 mod openpmix;
 pub mod reference;
 mod source;
-mod spawn;
-mod testlist;
 
+use crate::flavour::filled_in;
 use crate::step::Result;
 use entry::{Entry, Launcher};
 use std::path::PathBuf;
@@ -23,36 +22,28 @@ pub struct Suite {
     pub name: &'static str,
     /// Numbers of virtual nodes on which each entry runs, one after another; 1: without virtual nodes.
     pub nodes: &'static [u32],
-    /// The command of the suite's own launcher, up to the number of ranks; `None`: neither Debian nor PyPI has one.
-    own: Option<fn() -> Vec<String>>,
+    /// The command of the suite's own launcher, up to the number of ranks; empty: neither Debian nor PyPI has one.
+    own: &'static str,
     /// Installs what is missing, and lists the entries.
     entries: fn() -> Result<Vec<Entry>>,
 }
 
+const MPICH_5: &str = "PEERS/mpich/bin/mpiexec -n";
+/// Open MPI's launcher asks for the first option as root, and for the second if there are fewer processors than ranks.
+const OPEN_MPI: &str = "PEERS/openmpi/bin/mpiexec --allow-run-as-root --oversubscribe -n";
+const OPEN_MPI_SLOTS: &str = "PEERS/openmpi/bin/mpiexec --allow-run-as-root --host localhost:32 --map-by \
+    :oversubscribe --bind-to none -n";
+const OPEN_MPI_4: &str = "mpirun.openmpi --allow-run-as-root --oversubscribe -n";
+
 /// All suites, the shortest ones first.
 pub const ALL: [Suite; 7] = [
-    Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
-    Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
-    Suite {
-        name: "mpi4py-open-mpi",
-        nodes: &[1, 2],
-        own: Some(mpi4py::open_mpi_launcher),
-        entries: mpi4py::open_mpi_entries,
-    },
-    Suite { name: "spawn", nodes: &[1, 2], own: Some(spawn::own_launcher), entries: spawn::entries },
-    Suite {
-        name: "spawn-open-mpi",
-        nodes: &[1, 2],
-        own: Some(spawn::open_mpi_launcher),
-        entries: spawn::open_mpi_entries,
-    },
-    Suite {
-        name: "applications",
-        nodes: &[1, 2],
-        own: Some(applications::own_launcher),
-        entries: applications::entries,
-    },
-    Suite { name: "mpich", nodes: &[1], own: Some(mpich::own_launcher), entries: mpich::entries },
+    Suite { name: "openpmix", nodes: &[1, 2], own: "", entries: openpmix::entries },
+    Suite { name: "mpi4py", nodes: &[1, 2], own: MPICH_5, entries: mpi4py::entries },
+    Suite { name: "mpi4py-open-mpi", nodes: &[1, 2], own: OPEN_MPI, entries: mpi4py::open_mpi_entries },
+    Suite { name: "spawn", nodes: &[1, 2], own: MPICH_5, entries: mpich::spawn_entries },
+    Suite { name: "spawn-open-mpi", nodes: &[1, 2], own: OPEN_MPI_SLOTS, entries: mpich::open_mpi_entries },
+    Suite { name: "applications", nodes: &[1, 2], own: OPEN_MPI_4, entries: applications::entries },
+    Suite { name: "mpich", nodes: &[1], own: "mpiexec.hydra -n", entries: mpich::entries },
 ];
 
 impl Suite {
@@ -75,9 +66,10 @@ impl Suite {
     /// # Errors
     /// There is none.
     pub fn own_launcher(&self) -> Result<Launcher> {
-        let own =
-            self.own.ok_or_else(|| format!("{}: its launcher is not in Debian; change the file by hand", self.name))?;
-        Ok(Launcher::Own(own()))
+        if self.own.is_empty() {
+            return Err(format!("{}: its launcher is not in Debian; change the file by hand", self.name));
+        }
+        Ok(Launcher::Own(self.own.split(' ').map(filled_in).collect()))
     }
 
     /// Why the suite cannot run before `cargo xtask setup`; `None`: it can.

@@ -28,8 +28,7 @@ fn compile(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
 #[test]
 fn uccs_exchanges_go_on_at_the_same_time() {
     for (placement, ranks) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(adapter("oob")).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+        Run::job(placement).linked().arg(adapter("oob")).succeed().expect_all_right(ranks);
     }
     for (hydra, _) in hydras() {
         // Known: under other launchers a rank that leaves at once after a barrier is now and then taken for lost, in
@@ -50,9 +49,9 @@ fn ucc_makes_contexts_and_teams() {
     let flags = String::from_utf8_lossy(&flags.stdout).into_owned();
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let team = compile(&layout::sources().join("adapters/team.c"), "team", &flags);
-    let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&team).succeed();
+    let outcome = Run::job("-n 4 --virtual-nodes 2").linked().arg(&team).succeed();
     std::fs::remove_file(&team).expect("remove the program");
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    outcome.expect_all_right(4);
 }
 
 /// Beside the plugins that NVSHMEM brings: the same program checks the answers of all.
@@ -60,13 +59,12 @@ fn ucc_makes_contexts_and_teams() {
 fn nvshmem_gets_its_bootstrap_from_a_plugin() {
     let source = layout::root().join("adapters/nvshmem/nvshmem_bootstrap_wireup.c");
     let own = compile(&source, "plugin", &["-shared", "-fPIC"]);
-    let theirs = ["pmi", "pmi2"].map(|name| layout::nvshmem().join(format!("lib/nvshmem_bootstrap_{name}.so.3")));
+    let theirs = ["pmi", "pmi2"].map(|name| layout::peer("nvshmem").join(format!("lib/nvshmem_bootstrap_{name}.so.3")));
     for plugin in [&own].into_iter().chain(&theirs) {
         assert!(plugin.exists(), "no {}: run the set-up", plugin.display());
-        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
+        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").linked();
         let in_place = (plugin == &own).then_some("in-place");
-        let outcome = job.arg(adapter("plugin")).arg(plugin).args(in_place.as_slice()).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{}: {outcome}", plugin.display());
+        job.arg(adapter("plugin")).arg(plugin).args(in_place.as_slice()).succeed().expect_all_right(5);
     }
     std::fs::remove_file(&own).expect("remove the plugin");
 }

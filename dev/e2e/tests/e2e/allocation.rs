@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use wireup_e2e::faults::send;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::peers::program;
 use wireup_e2e::tables::{prints, reports};
@@ -112,7 +113,7 @@ fn unmodified_mpi_programs_run_in_an_allocation() {
 #[test]
 fn the_wireup_program_is_sent_to_nodes_that_lack_it() {
     let Some(machines) = machines::with_slurm() else { return };
-    let hidden = machines::HiddenCopy::new("slurm");
+    let hidden = machines::HiddenCopy::new();
     let cache = "/run/cache";
     for _ in 0..2 {
         let run = machines.salloc("-N 2 -n 2").arg(hidden.program()).args(["run", "--pmi", "simple", "uname", "-n"]);
@@ -126,9 +127,7 @@ const SAYS_BYE: &str = r#"trap 'trap "" TERM; echo bye; exit 0' TERM; echo ready
 
 /// A job on four nodes whose ranks wait. The launcher is on the hub, so that no rank shares its host.
 fn waiting(machines: &Machines, name: &str) -> Running {
-    let mut running = machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start();
-    running.await_out("ready\n", 4);
-    running
+    machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start_until("ready\n", 4)
 }
 
 /// The process of `wireup run`, a child of `salloc`.
@@ -143,26 +142,36 @@ fn steps(machines: &Machines) -> String {
     String::from_utf8_lossy(&output.expect("squeue runs").stdout).trim().to_owned()
 }
 
-#[test]
-fn ctrl_c_ends_the_job_and_its_step() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let running = waiting(&machines, "interrupted");
-    kill_process(launcher(&running), Signal::INT).expect("signal the launcher");
-    running.finish().expect_code(130);
-    assert_eq!(steps(&machines), "");
+fn kill(pid: Pid, signal: Signal) {
+    kill_process(pid, signal).expect("send the signal");
 }
 
+/// The harness looks for what is left.
 #[test]
-fn a_cancelled_step_is_reported_and_leaves_nothing() {
+fn jobs_of_an_allocation_end_cleanly_whatever_ends_them() {
     let Some(machines) = machines::with_slurm() else { return };
-    let running = waiting(&machines, "cancelled-step");
-    machines.cancel(&steps(&machines));
+    let end = |what: &str, by: &dyn Fn(&Running)| {
+        let running = waiting(&machines, what);
+        by(&running);
+        running.finish()
+    };
+    end("interrupt", &|running| kill(launcher(running), Signal::INT)).expect_code(130);
+    assert_eq!(steps(&machines), "");
     // The line depends on what arrives first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or a rank that was killed
     // before its agent.
-    let outcome = running.finish();
+    let outcome = end("cancelled-step", &|_| machines.cancel(&steps(&machines)));
     assert!([125, 137].contains(&outcome.code()), "{outcome}");
     let line = outcome.expect_err_line(&["the other ranks were ended"]);
     assert!(line.contains("scancel") || line.contains("SIGKILL"), "{line}");
+    assert_ne!(end("cancelled-job", &|_| machines.cancel("--name=cancelled-job")).code(), 0);
+    let outcome = end("agent", &|_| kill_on(&machines, 2, "wireup agent")).expect_code(125);
+    outcome.expect_err_line(&["node n2", "Killed", "out-of-memory"]);
+    end("launcher", &|running| kill(launcher(running), Signal::KILL));
+    let outcome = end("srun", &|running| {
+        let all = running.processes();
+        kill(all.iter().find(|process| process.command.starts_with("srun ")).expect("srun runs").pid, Signal::KILL);
+    });
+    outcome.expect_code(125).expect_err_line(&["its step was killed by signal 9"]);
 }
 
 /// Slurm kills agent, keeper and PMIx server of a node at once. The next job removes the files that they leave.
@@ -190,8 +199,7 @@ fn the_next_job_removes_the_files_of_a_cancelled_step() {
 #[test]
 fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };
-    let mut running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start();
-    running.await_out("ready\n", 4);
+    let running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start_until("ready\n", 4);
     machines.signal("TERM", &steps(&machines));
     let outcome = running.finish();
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
@@ -203,19 +211,10 @@ fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
 fn sigusr1_to_a_step_reaches_the_program() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
-    let mut running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start();
-    running.await_out("ready\n", 4);
+    let running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start_until("ready\n", 4);
     machines.signal("USR1", &steps(&machines));
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     assert_eq!(outcome.out().matches("got it\n").count(), 4, "{outcome}");
-}
-
-#[test]
-fn a_cancelled_job_leaves_nothing() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let running = waiting(&machines, "cancelled-job");
-    machines.cancel("--name=cancelled-job");
-    assert_ne!(running.finish().code(), 0);
 }
 
 /// Slurm checks time limits every half a minute and the shortest limit is a minute, so this runs only with
@@ -234,34 +233,10 @@ fn slurms_time_limit_ends_the_job_cleanly() {
 
 /// Kills the process on host `i` whose command line contains these words.
 fn kill_on(machines: &Machines, i: usize, words: &str) {
-    let found = machines.all_processes()[i]
-        .iter()
-        .filter(|process| process.command.contains(words))
-        .map(|process| process.pid)
-        .min();
+    let all = machines.all_processes();
+    let found = all[i].iter().filter(|process| process.command.contains(words)).map(|process| process.pid).min();
     let pid = found.unwrap_or_else(|| panic!("no {words} on n{i}"));
-    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
-}
-
-#[test]
-fn a_killed_agents_node_is_named() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let running = waiting(&machines, "agent");
-    kill_on(&machines, 2, "wireup agent");
-    running.finish().expect_code(125).expect_err_line(&["node n2", "Killed", "out-of-memory"]);
-}
-
-#[test]
-fn a_killed_launcher_or_srun_leaves_nothing() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let running = waiting(&machines, "launcher");
-    kill_process(launcher(&running), Signal::KILL).expect("send the signal");
-    running.finish();
-    let running = waiting(&machines, "srun");
-    let all = running.processes();
-    let srun = all.iter().find(|process| process.command.starts_with("srun ")).expect("srun runs");
-    kill_process(srun.pid, Signal::KILL).expect("send the signal");
-    running.finish().expect_code(125).expect_err_line(&["its step was killed by signal 9"]);
+    send(pid, Signal::KILL);
 }
 
 /// Slurm itself takes ten seconds to notice.
@@ -272,7 +247,7 @@ fn a_node_without_slurmd_is_named() {
         machines.salloc("-N 4 -n 4").args(["sh", "-c", "sleep 2; exec $WIREUP run --pmi simple sleep 1000"]).start();
     let slurmd = machines.daemons(2).last().copied().expect("slurmd is the last");
     std::thread::sleep(Duration::from_secs(1));
-    kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
+    send(slurmd, Signal::KILL);
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["no agent could be started on 1 of 4 nodes: n2: Communication connection failure"]);
 }

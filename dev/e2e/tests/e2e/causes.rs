@@ -191,7 +191,7 @@ fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
 #[test]
 fn a_program_that_cannot_be_stored_was_not_sent() {
     let Some(hosts) = machines::own(3, |_| ()) else { return };
-    let hidden = HiddenCopy::new("unstorable");
+    let hidden = HiddenCopy::new();
     hosts.ask(0, "mkdir -p ~/.cache && mount -t tmpfs -o size=16k none ~/.cache");
     hosts.ask(1, "mkdir -p ~/.cache && mount -t tmpfs -o ro none ~/.cache");
     let program = hidden.program();

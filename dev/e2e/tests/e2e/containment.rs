@@ -77,13 +77,17 @@ fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
     // On virtual nodes: the launcher, the namespace's first process, the keeper of the agents, and an agent and a
     // keeper for each node.
     for (placement, at_least) in [("-n 32", 2), ("-n 32 --virtual-nodes 4", 3 + 3 + 4)] {
-        let mut running = Run::job(placement).args(["--pmi", "simple"]).sh(RANK).start();
-        await_sleepers(&mut running, 32);
-        let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
-        assert!(victims.len() >= at_least, "{placement}: {}", run_processes::list(&victims));
-        kill_at_once(&victims);
-        // The harness waits until no process is left.
-        running.finish().expect_code(137);
+        let line = format!("{placement} --pmi simple");
+        let in_user_namespace = has_user_namespaces().then(|| by_user(&line));
+        for job in [Run::job(&line)].into_iter().chain(in_user_namespace) {
+            let mut running = job.sh(RANK).start();
+            await_sleepers(&mut running, 32);
+            let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
+            assert!(victims.len() >= at_least, "{placement}: {}", run_processes::list(&victims));
+            kill_at_once(&victims);
+            // The harness waits until no process is left.
+            running.finish().expect_code(137);
+        }
     }
 }
 
@@ -299,25 +303,12 @@ fn a_user_namespace_contains_ranks_where_the_right_is_missing() {
 }
 
 #[test]
-fn nothing_is_left_of_a_user_namespace_if_all_are_killed_at_once() {
-    if !has_user_namespaces() {
-        return;
-    }
-    for placement in ["-n 32", "-n 32 --virtual-nodes 4"] {
-        let mut running = by_user(&format!("{placement} --pmi simple")).sh(RANK).start();
-        await_sleepers(&mut running, 32);
-        kill_at_once(&running.processes().into_iter().filter(is_ours).collect::<Vec<_>>());
-        running.finish().expect_code(137);
-    }
-}
-
-#[test]
 fn sessions_serve_jobs_one_after_another_in_a_user_namespace() {
     if !has_user_namespaces() {
         return;
     }
     let session = Session::nowhere();
-    without_rights(&session, "up --virtual-nodes 2 --contain user").finish().expect_code(0);
+    without_rights(&session, "up --virtual-nodes 2 --contain user").succeed();
     for _ in 0..5 {
         let outcome = without_rights(&session, "run -n 4").sh("readlink /proc/self/ns/user").succeed();
         let here = fs::read_link("/proc/self/ns/user").expect("this test's namespace");
@@ -365,15 +356,14 @@ fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
     }
     for nodes in ["", "--virtual-nodes 2"] {
         let session = Session::nowhere();
-        without_rights(&session, &format!("up {nodes}")).finish().expect_code(0);
-        without_rights(&session, "run -n 2 true").finish().expect_code(0).expect_quiet();
+        without_rights(&session, &format!("up {nodes}")).succeed();
+        without_rights(&session, "run -n 2 true").succeed().expect_quiet();
         let store = session.runtime_dir().join("store");
         // A user namespace takes the place of the right.
         let staged = format!("run -n 2 --pmi simple --stage={} --stage-also /bin/true", store.display());
         let outcome = without_rights(&session, &staged)
             .args(["sh", "-c", "grep -c sets/.*/tree/usr/bin/true /proc/self/mountinfo; true"])
-            .finish()
-            .expect_code(0);
+            .succeed();
         let shown = if nodes.is_empty() { 1 } else { 0 };
         assert_eq!(outcome.out(), format!("{shown}\n{shown}\n"), "{outcome}");
         if !nodes.is_empty() {

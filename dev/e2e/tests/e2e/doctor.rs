@@ -1,53 +1,36 @@
 //! `wireup doctor` on healthy hosts and on hosts with problems.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
-use wireup_e2e::{self, executables};
-use wireup_testbed::{Spec, Testbed};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+use wireup_e2e::faults::send;
+use wireup_e2e::machines::{self, HiddenCopy, Machines};
+use wireup_e2e::wireup;
 
-/// Far longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// Hosts `n0` to `n4` with sshd, which see the product.
-fn machines() -> Option<Testbed> {
-    let mut spec = Spec::new(wireup_e2e::programs::testbed(), 5);
-    let folder = wireup_e2e::wireup().canonicalize().expect("the product is there");
-    spec.shares = vec![folder.parent().expect("a program lies in a folder").to_owned()];
-    Testbed::start_or_skip(&spec)
+fn hosts() -> Option<Machines> {
+    machines::own(5, |_| ())
 }
 
-fn command(testbed: &Testbed, program: &Path, line: &str) -> Command {
-    let mut command = Command::new(program);
-    command.arg("doctor").args(line.split_whitespace()).current_dir("/").stdin(Stdio::null());
-    testbed.enter(&mut command);
-    command
-}
-
-fn doctor_of(program: &Path, testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
-    let Output { status, stdout, stderr } = command(testbed, program, line).output().expect("start the program");
-    let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    assert_eq!(status.code(), Some(code), "{line}: {said}");
+/// The output of `wireup doctor LINE` on the hub, which must contain all `parts`.
+fn doctor_of(program: &Path, hosts: &Machines, line: &str, code: i32, parts: &[&str]) -> String {
+    let outcome = hosts.shell(&format!("exec {} doctor {line}", program.display())).finish().expect_code(code);
+    let said = format!("{}{}", outcome.out(), outcome.err());
     for part in parts {
         assert!(said.contains(part), "{line}: {part:?} is missing in\n{said}");
     }
-    assert!(testbed.await_idle(LIMIT), "{line}: left behind: {:?}", testbed.all_processes());
     said
 }
 
-/// Runs `wireup doctor LINE` on the hub and returns its output, which must contain all `parts`.
-fn doctor(testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
-    doctor_of(&wireup_e2e::wireup(), testbed, line, code, parts)
+fn doctor(hosts: &Machines, line: &str, code: i32, parts: &[&str]) -> String {
+    doctor_of(&wireup(), hosts, line, code, parts)
 }
 
 #[test]
 fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
-    let Some(testbed) = machines() else { return };
+    let Some(testbed) = hosts() else { return };
     let said = doctor(&testbed, "--hosts n[0-3]", 0, &["n0  ok ", "eth0 10.77.0.4", "ms back", "4 hosts: 4 ok\n"]);
     assert_eq!(said.lines().count(), 5, "{said}");
     doctor(&testbed, "--hosts hub,n0", 0, &["br0 10.77.0.254, this machine", "2 hosts: 2 ok"]);
-    doctor(&testbed, "--hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
     // The interface exists on the hub, but the hosts have no interface of that name: each lists its own networks.
@@ -81,10 +64,9 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
 
 #[test]
 fn hosts_that_do_not_answer_are_all_named_in_one_run() {
-    let Some(testbed) = machines() else { return };
+    let Some(testbed) = hosts() else { return };
     testbed.cut(3).expect("cut a node off");
-    let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[0] as i32).expect("a pid");
-    rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("send the signal");
+    send(testbed.daemons(4)[0], Signal::KILL);
     let parts = [
         "n0  ok ",
         "n2  ok ",
@@ -100,7 +82,7 @@ fn hosts_that_do_not_answer_are_all_named_in_one_run() {
 /// Packets of new connections from n1 to this machine are dropped.
 #[test]
 fn a_host_behind_a_firewall_is_reported_with_the_address_that_did_not_answer() {
-    let Some(testbed) = machines() else { return };
+    let Some(testbed) = hosts() else { return };
     let rules = "add table inet firewall; add chain inet firewall in { type filter hook input priority 0; }; \
         add rule inet firewall in ip saddr 10.77.0.2 tcp flags & (syn | ack) == syn drop; \
         add rule inet firewall in ip6 saddr fd77::2 tcp flags & (syn | ack) == syn drop";
@@ -120,54 +102,25 @@ fn a_host_behind_a_firewall_is_reported_with_the_address_that_did_not_answer() {
 
 #[test]
 fn a_signal_ends_the_doctor_and_all_its_remote_processes() {
-    let Some(testbed) = machines() else { return };
+    let Some(testbed) = hosts() else { return };
     testbed.shadow(2, "/usr/bin/ssh", "#!/bin/sh\nsleep 1000\n", 0o755).expect("replace a file");
-    let mut child = command(&testbed, &wireup_e2e::wireup(), "--hosts n[0-3] --start-timeout 60")
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("start the program");
-    // The remote shell from n2 to n3 hangs.
-    let end = Instant::now() + LIMIT;
-    while !testbed.processes(2).iter().any(|process| process.command.contains("sleep")) {
-        assert!(Instant::now() < end, "n2 does not connect to n3: {:?}", testbed.processes(2));
-        thread::sleep(Duration::from_millis(10));
-    }
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
-        .expect("send the signal");
-    child.wait().expect("wait for the child");
-    assert!(testbed.await_idle(LIMIT), "left behind: {:?}", testbed.all_processes());
+    let mut running = testbed.shell("exec $WIREUP doctor --hosts n[0-3] --start-timeout 60").start();
+    running.await_that("the remote shell from n2 to n3, which hangs", |_| {
+        testbed.processes(2).iter().any(|process| process.command.contains("sleep"))
+    });
+    running.signal(Signal::TERM);
+    running.finish();
 }
 
 #[test]
 fn a_missing_wireup_is_reported_and_sent_with_the_send_flag() {
-    let Some(testbed) = machines() else { return };
-    let hidden = Hidden::new();
+    let Some(testbed) = hosts() else { return };
+    let copy = HiddenCopy::new();
+    let hidden = copy.program();
     let missing = ["n[0-1]: wireup is missing or has another version; a run would send it", "2 with remarks"];
-    doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &missing);
+    doctor_of(&hidden, &testbed, "--hosts n[0-1]", 0, &missing);
     let sent = ["note     n[0-1]: wireup was sent there", "2 hosts: 2 ok"];
-    doctor_of(&hidden.program(), &testbed, "--hosts n[0-1] --send --start-timeout 60", 0, &sent);
-    let said = doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &["2 hosts: 2 ok"]);
+    doctor_of(&hidden, &testbed, "--hosts n[0-1] --send --start-timeout 60", 0, &sent);
+    let said = doctor_of(&hidden, &testbed, "--hosts n[0-1]", 0, &["2 hosts: 2 ok"]);
     assert!(!said.contains("sent"), "{said}");
-}
-
-/// A copy of the product in a folder that no host sees.
-struct Hidden(PathBuf);
-
-impl Hidden {
-    fn new() -> Self {
-        let folder = Path::new("/tmp").join(format!("end-to-end-doctor-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder in /tmp");
-        executables::copy(&wireup_e2e::wireup(), &folder.join("wireup"));
-        Hidden(folder)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.0.join("wireup")
-    }
-}
-
-impl Drop for Hidden {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -1,8 +1,10 @@
 //! The startup extensions of libpmi2: as requests to our own server, and emulated with other servers' requests.
 
 use wireup_e2e::Run;
-use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, library_path, own, under};
-use wireup_e2e::peers::{program, skip, tool};
+use wireup_e2e::libraries::{
+    ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, no_memory_errors, own, under,
+};
+use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
 
 /// Programs in which every rank reports success: many outstanding requests, many fences, all lengths, all calls.
@@ -25,11 +27,7 @@ fn extensions_work_on_every_placement_and_with_every_exchange_scheme() {
 
 #[test]
 fn extensions_are_emulated_under_hydra() {
-    let hydras = hydras();
-    if hydras.is_empty() {
-        return skip("no mpiexec.hydra").unwrap_or_default();
-    }
-    for (hydra, _) in hydras {
+    for (hydra, _) in hydras() {
         for name in PROGRAMS {
             for ranks in [1, 5] {
                 let said = under(&hydra, ranks, &[], &own(name), "");
@@ -45,7 +43,7 @@ fn the_documented_examples_work() {
     let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
     let (startup, anywhere) = (example("startup"), example("anywhere"));
     for (placement, ranks) in PLACEMENTS {
-        let run = |program| Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(program).succeed();
+        let run = |program| Run::job(placement).linked().arg(program).succeed();
         assert_eq!(run(&startup).out(), format!("the token was with {ranks} of {ranks} processes\n"));
         let line = format!("{ranks} of {ranks} addresses, by an allgather\n");
         assert_eq!(run(&anywhere).out(), line.repeat(ranks));
@@ -63,19 +61,9 @@ fn the_documented_examples_work() {
 
 #[test]
 fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
-    let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
-    let programs = [
-        "outstanding", "store", "extensions", "groups", "pmi1 plain", "threads pmi", "threads pmi2", "again pmi",
-        "again pmi2",
-    ];
-    for line in programs {
-        let mut words = line.split(' ');
-        let name = words.next().unwrap_or(line);
-        let mut run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
-        run = run
-            .arg(&valgrind)
-            .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-        let outcome = run.arg(own(name)).args(words).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{line}: {outcome}");
+    for words in
+        "outstanding,store,extensions,groups,pmi1 plain,threads pmi,threads pmi2,again pmi,again pmi2".split(',')
+    {
+        no_memory_errors(words);
     }
 }

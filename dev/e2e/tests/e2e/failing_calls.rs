@@ -25,107 +25,49 @@ const WORKERS: usize = 3;
 /// The longest that a trial may take: the longest limit of a wait on one machine, and more on a busy one.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Errors of calls that a sandbox refuses (`EPERM`, `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`);
-/// `EINTR` only for calls that wait.
-const REFUSED: &[Errno] = &[Errno::PERM];
-const NEWER: &[Errno] = &[Errno::NOSYS, Errno::PERM];
-const OPENS: &[Errno] = &[Errno::MFILE, Errno::PERM];
-const NEWER_OPENS: &[Errno] = &[Errno::NOSYS, Errno::PERM, Errno::MFILE];
-const MAKES: &[Errno] = &[Errno::NOSPC, Errno::PERM];
-const WAITS: &[Errno] = &[Errno::INTR];
-const FULL: &[Errno] = &[Errno::NOSPC];
+/// A system call that is made to fail, with its errors.
+type FailingCall = (i64, &'static str, &'static [Errno]);
 
-/// The system calls that are made to fail. Those that cannot fail for a correct program are missing (`close`, `munmap`,
-/// `rt_sigaction`), and so are those whose failure makes the C library or Rust's standard library abort (`mmap`,
-/// `futex`).
-const CALLS: &[(i64, &str, &[Errno])] = &[
-    (libc::SYS_openat, "openat", OPENS),
-    (libc::SYS_openat2, "openat2", NEWER_OPENS),
-    (libc::SYS_socket, "socket", OPENS),
-    (libc::SYS_socketpair, "socketpair", OPENS),
-    (libc::SYS_pipe2, "pipe2", OPENS),
-    (libc::SYS_eventfd2, "eventfd2", OPENS),
-    (libc::SYS_epoll_create1, "epoll_create1", OPENS),
-    (libc::SYS_signalfd4, "signalfd4", OPENS),
-    (libc::SYS_timerfd_create, "timerfd_create", OPENS),
-    (libc::SYS_memfd_create, "memfd_create", NEWER_OPENS),
-    (libc::SYS_pidfd_open, "pidfd_open", NEWER_OPENS),
-    (libc::SYS_pidfd_send_signal, "pidfd_send_signal", NEWER),
-    (libc::SYS_accept4, "accept4", &[Errno::MFILE, Errno::PERM, Errno::INTR]),
-    (libc::SYS_dup, "dup", &[Errno::MFILE]),
-    (libc::SYS_dup3, "dup3", &[Errno::MFILE]),
-    (libc::SYS_fcntl, "fcntl", OPENS),
-    (libc::SYS_read, "read", WAITS),
-    (libc::SYS_readv, "readv", WAITS),
-    (libc::SYS_recvfrom, "recvfrom", WAITS),
-    (libc::SYS_recvmsg, "recvmsg", WAITS),
-    (libc::SYS_writev, "writev", WAITS),
-    (libc::SYS_sendto, "sendto", WAITS),
-    (libc::SYS_sendmsg, "sendmsg", WAITS),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_poll, "poll", WAITS),
-    (libc::SYS_ppoll, "ppoll", WAITS),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_epoll_wait, "epoll_wait", WAITS),
-    (libc::SYS_epoll_pwait, "epoll_pwait", WAITS),
-    (libc::SYS_epoll_pwait2, "epoll_pwait2", NEWER),
-    (libc::SYS_wait4, "wait4", WAITS),
-    (libc::SYS_waitid, "waitid", WAITS),
-    (libc::SYS_clock_nanosleep, "clock_nanosleep", WAITS),
-    (libc::SYS_flock, "flock", WAITS),
-    (libc::SYS_connect, "connect", REFUSED),
-    (libc::SYS_bind, "bind", REFUSED),
-    (libc::SYS_listen, "listen", REFUSED),
-    (libc::SYS_getsockopt, "getsockopt", REFUSED),
-    (libc::SYS_setsockopt, "setsockopt", REFUSED),
-    (libc::SYS_ioctl, "ioctl", REFUSED),
-    (libc::SYS_ftruncate, "ftruncate", FULL),
-    (libc::SYS_fallocate, "fallocate", FULL),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_mkdir, "mkdir", MAKES),
-    (libc::SYS_mkdirat, "mkdirat", MAKES),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_rename, "rename", MAKES),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_unlink, "unlink", REFUSED),
-    (libc::SYS_unlinkat, "unlinkat", REFUSED),
-    (libc::SYS_fchmod, "fchmod", REFUSED),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_chmod, "chmod", REFUSED),
-    (libc::SYS_epoll_ctl, "epoll_ctl", FULL),
-    (libc::SYS_statx, "statx", NEWER),
-    (libc::SYS_newfstatat, "newfstatat", REFUSED),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_readlink, "readlink", REFUSED),
-    (libc::SYS_readlinkat, "readlinkat", REFUSED),
-    (libc::SYS_getdents64, "getdents64", REFUSED),
-    (libc::SYS_clone, "clone", &[Errno::AGAIN, Errno::PERM]),
-    (libc::SYS_clone3, "clone3", NEWER),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_fork, "fork", &[Errno::AGAIN]),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_vfork, "vfork", &[Errno::AGAIN]),
-    (libc::SYS_execve, "execve", REFUSED),
-    (libc::SYS_unshare, "unshare", REFUSED),
-    (libc::SYS_setns, "setns", REFUSED),
-    (libc::SYS_mount, "mount", REFUSED),
-    (libc::SYS_umount2, "umount2", REFUSED),
-    (libc::SYS_prctl, "prctl", REFUSED),
-    (libc::SYS_prlimit64, "prlimit64", REFUSED),
-    (libc::SYS_setsid, "setsid", REFUSED),
-    (libc::SYS_setpgid, "setpgid", REFUSED),
-    (libc::SYS_kill, "kill", REFUSED),
-    (libc::SYS_tgkill, "tgkill", REFUSED),
-    (libc::SYS_setpriority, "setpriority", REFUSED),
-    (libc::SYS_sched_getaffinity, "sched_getaffinity", REFUSED),
-    (libc::SYS_sched_setaffinity, "sched_setaffinity", REFUSED),
-    (libc::SYS_sched_setattr, "sched_setattr", REFUSED),
-    (libc::SYS_sched_getattr, "sched_getattr", REFUSED),
-    (libc::SYS_close_range, "close_range", NEWER),
-    (libc::SYS_landlock_create_ruleset, "landlock_create_ruleset", NEWER_OPENS),
-    (libc::SYS_landlock_add_rule, "landlock_add_rule", NEWER),
-    (libc::SYS_landlock_restrict_self, "landlock_restrict_self", NEWER),
-];
+macro_rules! calls {
+    ($($errors:expr => $($call:ident)*;)*) => {
+        &[$($((libc::$call, stringify!($call), &$errors),)*)*]
+    };
+}
+
+use Errno as E;
+
+/// The system calls that are made to fail, behind their errors: those of calls that a sandbox refuses (`EPERM`,
+/// `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`); `EINTR` only for calls that wait. Those that cannot
+/// fail for a correct program are missing (`close`, `munmap`, `rt_sigaction`), and so are those whose failure makes the
+/// C library or Rust's standard library abort (`mmap`, `futex`).
+const CALLS: &[FailingCall] = calls! {
+    [E::MFILE, E::PERM] => SYS_openat SYS_socket SYS_socketpair SYS_pipe2 SYS_eventfd2 SYS_epoll_create1 SYS_signalfd4
+        SYS_timerfd_create SYS_fcntl;
+    [E::NOSYS, E::PERM, E::MFILE] => SYS_openat2 SYS_memfd_create SYS_pidfd_open SYS_landlock_create_ruleset;
+    [E::NOSYS, E::PERM] => SYS_pidfd_send_signal SYS_epoll_pwait2 SYS_statx SYS_clone3 SYS_close_range
+        SYS_landlock_add_rule SYS_landlock_restrict_self;
+    [E::MFILE, E::PERM, E::INTR] => SYS_accept4;
+    [E::MFILE] => SYS_dup SYS_dup3;
+    [E::INTR] => SYS_read SYS_readv SYS_recvfrom SYS_recvmsg SYS_writev SYS_sendto SYS_sendmsg SYS_ppoll
+        SYS_epoll_pwait SYS_wait4 SYS_waitid SYS_clock_nanosleep SYS_flock;
+    [E::NOSPC, E::PERM] => SYS_mkdirat;
+    [E::NOSPC] => SYS_ftruncate SYS_fallocate SYS_epoll_ctl;
+    [E::AGAIN, E::PERM] => SYS_clone;
+    [E::PERM] => SYS_connect SYS_bind SYS_listen SYS_getsockopt SYS_setsockopt SYS_ioctl SYS_unlinkat SYS_fchmod
+        SYS_newfstatat SYS_readlinkat SYS_getdents64 SYS_execve SYS_unshare SYS_setns SYS_mount SYS_umount2 SYS_prctl
+        SYS_prlimit64 SYS_setsid SYS_setpgid SYS_kill SYS_tgkill SYS_setpriority SYS_sched_getaffinity
+        SYS_sched_setaffinity SYS_sched_setattr SYS_sched_getattr;
+};
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: &[FailingCall] = calls! {
+    [E::INTR] => SYS_poll SYS_epoll_wait;
+    [E::NOSPC, E::PERM] => SYS_mkdir SYS_rename;
+    [E::AGAIN] => SYS_fork SYS_vfork;
+    [E::PERM] => SYS_unlink SYS_chmod SYS_readlink;
+};
+/// Newer architectures have only calls with more arguments in their place.
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_CALLS: &[FailingCall] = &[];
 
 /// (Role, call) pairs whose failure another process reports, each with its reason.
 const SAID_OTHERWISE: &[(&str, &str)] = &[
@@ -148,17 +90,19 @@ const REMOVE: [&str; 7] = ["unlink", "unlinkat", "openat", "getdents64", "newfst
 /// `write` is in the table by what it writes to.
 const WRITE: (i64, &str) = (libc::SYS_write, "write");
 
+fn known(call: &Call) -> Option<&'static FailingCall> {
+    CALLS.iter().chain(OLD_CALLS).find(|(number, ..)| *number == call.number)
+}
+
 fn errors(call: &Call) -> &'static [Errno] {
     if call.number == WRITE.0 {
-        return if call.on_file { FULL } else { WAITS };
+        return if call.on_file { &[Errno::NOSPC] } else { &[Errno::INTR] };
     }
-    let known = CALLS.iter().find(|(number, ..)| *number == call.number);
-    known.map_or(&[], |(_, _, errors)| errors)
+    known(call).map_or(&[], |(_, _, errors)| errors)
 }
 
 fn name(call: &Call) -> &'static str {
-    let known = CALLS.iter().find(|(number, ..)| *number == call.number);
-    known.map_or(WRITE.1, |(_, name, _)| name)
+    known(call).map_or(WRITE.1, |(_, name, _)| name.trim_start_matches("SYS_"))
 }
 
 /// What is run, and whether a run has done its work.

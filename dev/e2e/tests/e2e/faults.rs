@@ -30,7 +30,7 @@ const STILL_MAX: Duration = Duration::from_secs(1);
 
 #[test]
 fn faults_at_random_moments_end_the_job_cleanly() {
-    let (trials, seed) = (number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS), seed());
+    let (trials, seed) = (number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS), seed("WIREUP_FAULT_SEED"));
     println!("again with WIREUP_FAULT_SEED={seed} WIREUP_FAULT_TRIALS={trials}");
     let (next, all, stood) = (AtomicU64::new(0), Mutex::new(Vec::new()), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -118,15 +118,22 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-fn seed() -> u64 {
+fn seed(variable: &str) -> u64 {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 % 1_000_000);
-    number("WIREUP_FAULT_SEED").unwrap_or_else(clock)
+    number(variable).unwrap_or_else(clock)
 }
 
 /// splitmix64.
 pub struct Dice(u64);
 
 impl Dice {
+    /// The seed is printed, or taken from a variable.
+    pub fn printed(variable: &str) -> Dice {
+        let seed = seed(variable);
+        println!("again with {variable}={seed}");
+        Dice(seed)
+    }
+
     /// Of one trial.
     fn of(seed: u64, trial: u64) -> Dice {
         Dice(seed.wrapping_mul(1_000_003).wrapping_add(trial))

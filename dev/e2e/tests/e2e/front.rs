@@ -18,7 +18,7 @@ impl Links {
     fn new(test: &str) -> Links {
         let folder = Folder::new(&format!("front-{test}"));
         for name in ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"] {
-            symlink(wireup(), folder.0.join(name)).expect("a link");
+            symlink(wireup(), folder.at(name)).expect("a link");
         }
         Links(folder)
     }
@@ -35,8 +35,12 @@ impl Links {
 
     /// A shell whose PATH begins with the links.
     fn shell(&self, script: &str) -> Run {
-        let path = format!("{}:{}", self.0.0.display(), std::env::var("PATH").expect("a PATH"));
-        Run::shell(script).env("PATH", path)
+        self.found(Run::shell(script))
+    }
+
+    /// A run that finds the links before other launchers.
+    fn found(&self, run: Run) -> Run {
+        run.env("PATH", format!("{}:{}", self.0.0.display(), std::env::var("PATH").expect("a PATH")))
     }
 
     /// Runs the launcher with `sh -c SCRIPT` as the program; the first word of `line` names the launcher.
@@ -123,7 +127,7 @@ fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
     // On the file system of the product, where another name costs nothing.
     let links = Links(Folder(wireup().with_file_name(format!("front-copy-{}", std::process::id()))));
     fs::create_dir_all(&links.0.0).expect("a folder");
-    fs::hard_link(wireup(), links.0.0.join("mpiexec")).expect("another name");
+    fs::hard_link(wireup(), links.0.at("mpiexec")).expect("another name");
     links.run("mpiexec -n 1 true").finish().expect_code(125).expect_err_line(&["make it a link: ln -s wireup mpiexec"]);
 }
 
@@ -131,7 +135,7 @@ fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
 fn output_goes_to_files_labels_and_streams_as_asked() {
     let links = Links::new("output");
     let both = "echo out$WIREUP_RANK; echo err$WIREUP_RANK >&2";
-    let folder = links.0.0.join("files");
+    let folder = links.0.at("files");
     let read = |path: &str| fs::read_to_string(folder.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let outcome = links.script(&format!("mpirun -np 2 --output-filename {}:nocopy", folder.display()), both);
     assert_eq!((outcome.out(), outcome.err()), (String::new(), String::new()));
@@ -173,8 +177,7 @@ fn bindings_are_applied_and_reported() {
 #[test]
 fn rankfiles_place_ranks_on_hosts_and_cores() {
     let links = Links::new("rankfile");
-    let file = links.0.0.join("ranks");
-    fs::write(&file, "rank 1=localhost slot=0\nrank 0=localhost slot=*\n").expect("a file");
+    let file = links.0.write("ranks", "rank 1=localhost slot=0\nrank 0=localhost slot=*\n");
     let line = format!("mpirun --rankfile {} --report-bindings", file.display());
     let outcome = links.script(&line, "echo $WIREUP_RANK");
     assert_eq!(outcome.sorted_lines(), ["0", "1"]);
@@ -253,25 +256,18 @@ ${MPIEXEC_POSTFLAGS})
 fn a_project_with_findmpi_and_ctest_uses_it() {
     let (Some(cmake), Some(mpicc)) = (tool("/usr/bin/cmake"), tool("/usr/bin/mpicc.mpich")) else { return };
     let links = Links::new("cmake");
-    let source = links.0.0.join("source");
-    fs::create_dir_all(&source).expect("a folder");
-    fs::write(source.join("CMakeLists.txt"), CMAKE).expect("a file");
-    let hello = xtask::layout::root().join("dev/programs/mpi/hello.c");
-    fs::copy(hello, source.join("hello.c")).expect("the program");
+    links.0.write("source/CMakeLists.txt", CMAKE);
+    fs::copy(layout::root().join("dev/programs/mpi/hello.c"), links.0.at("source/hello.c")).expect("the program");
     let script = format!(
-        "export PATH={}:$PATH && {} -S {} -B {} -DMPI_C_COMPILER={} >&2 && cd {} && {} --build . >&2 && ctest \
+        "cd {} && {cmake} -S source -B build -DMPI_C_COMPILER={} >&2 && cd build && {cmake} --build . >&2 && ctest \
          --output-on-failure",
         links.0.0.display(),
-        cmake.display(),
-        source.display(),
-        links.0.0.join("build").display(),
         mpicc.display(),
-        links.0.0.join("build").display(),
-        cmake.display(),
+        cmake = cmake.display(),
     );
-    let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(120)).succeed();
+    let outcome = links.shell(&script).guard(std::time::Duration::from_secs(120)).succeed();
     assert!(outcome.out().contains("100% tests passed"), "{outcome}");
-    let cache = fs::read_to_string(links.0.0.join("build/CMakeCache.txt")).expect("the cache");
+    let cache = fs::read_to_string(links.0.at("build/CMakeCache.txt")).expect("the cache");
     assert!(cache.contains(&format!("MPIEXEC_EXECUTABLE:FILEPATH={}", links.path("mpiexec"))), "{cache}");
 }
 
@@ -289,15 +285,14 @@ rule hello:
 /// The step of a workflow starts an MPI program as Snakemake's documentation shows it.
 #[test]
 fn a_step_of_a_workflow_uses_it() {
-    let snakemake = layout::snakemake().join("bin/snakemake").display().to_string();
+    let snakemake = layout::peer("snakemake").join("bin/snakemake").display().to_string();
     let (Some(hello), Some(snakemake)) = (program(Flavour::Mpich5, "hello"), tool(&snakemake)) else { return };
     let links = Links::new("workflow");
-    fs::write(links.0.0.join("Snakefile"), SNAKEFILE).expect("a file");
-    let path = format!("{}:{}", links.0.0.display(), std::env::var("PATH").expect("a PATH"));
+    fs::write(links.0.at("Snakefile"), SNAKEFILE).expect("a file");
     let run = Run::tool(&snakemake.display().to_string(), ["--cores", "2"]).cwd(&links.0.0);
-    let run = run.env("PATH", path).env("HELLO", hello).env("XDG_CACHE_HOME", links.path("cache"));
+    let run = links.found(run).env("HELLO", hello).env("XDG_CACHE_HOME", links.path("cache"));
     run.guard(std::time::Duration::from_secs(120)).succeed();
-    let greetings = fs::read_to_string(links.0.0.join("greetings")).expect("the output");
+    let greetings = fs::read_to_string(links.0.at("greetings")).expect("the output");
     assert_eq!(greetings.lines().filter(|line| line.contains("of 2 on")).count(), 2, "{greetings}");
 }
 
@@ -325,12 +320,11 @@ fn mpichs_own_runner_is_content_with_it() {
 #[test]
 fn a_singleton_starts_children() {
     let links = Links::new("singleton");
-    let path = format!("{}:{}", links.0.0.display(), std::env::var("PATH").expect("a PATH"));
     for flavour in [Flavour::Mpich5, Flavour::Intel] {
         let Some(family) = program(flavour, "family") else { continue };
         let singleton = |words: &str| {
             let run = Run::tool(&family.display().to_string(), words.split(' ')).envs(environment(flavour));
-            run.env("PATH", &path).env("I_MPI_FABRICS", "shm:ofi").finish()
+            links.found(run).env("I_MPI_FABRICS", "shm:ofi").finish()
         };
         let outcome = singleton("spawn 3").expect_code(0);
         let counts = outcome.out().lines().filter(|line| line.contains(" counts 4")).count();

@@ -2,11 +2,12 @@
 //!
 //! The harness checks this at the end of every run.
 
+use crate::faults::Dice;
 use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wireup_e2e::libraries::{library_path, own};
+use std::time::Duration;
+use wireup_e2e::libraries::own;
 use wireup_e2e::run_processes::{self, Process};
 use wireup_e2e::{Run, Running};
 
@@ -56,8 +57,7 @@ fn killing_any_process_ends_the_job_and_leaves_nothing() {
     running.finish().expect_code(137);
     for turn in 1..count {
         let running = full();
-        let mut all = victims(&running);
-        all.sort_by_key(|process| process.pid.as_raw_nonzero());
+        let all = victims(&running);
         let Some(victim) = all.get(turn) else { break };
         println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
         kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
@@ -80,7 +80,7 @@ fn is_first_of_a_namespace(process: &Process) -> bool {
 /// At any moment from the first fork until everything runs.
 #[test]
 fn killing_any_process_during_the_start_leaves_nothing() {
-    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    let mut dice = Dice::printed("WIREUP_KILL_SEED");
     // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies
     // before it is ready.
     for turn in 0..30 {
@@ -117,13 +117,12 @@ fn killing_any_process_during_the_start_leaves_nothing() {
 /// Kills a rank, an agent or any process while several collectives are in progress, with every scheme.
 #[test]
 fn killing_a_process_during_exchanges_ends_the_job() {
-    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    let mut dice = Dice::printed("WIREUP_KILL_SEED");
     let program = own("endless");
     for scheme in ["auto", "tree", "ring", "log"] {
         for who in ["rank", "agent", "anyone"] {
             let job = Run::job("-n 6 --virtual-nodes 3 --fanout 1 --exchange").arg(scheme).arg(&program);
-            let mut running = job.env("LD_LIBRARY_PATH", library_path()).start();
-            running.await_out("under way\n", 6);
+            let running = job.linked().start_until("under way\n", 6);
             thread::sleep(Duration::from_micros(dice.below(20_000)));
             let mut all = victims(&running);
             all.retain(|process| match who {
@@ -144,7 +143,7 @@ fn killing_a_process_during_exchanges_ends_the_job() {
 fn killing_the_launcher_of_an_mpi_job_leaves_no_shared_memory() {
     use xtask::programs::Flavour;
     let Some(program) = wireup_e2e::peers::program(Flavour::Mpich5, "initfin") else { return };
-    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    let mut dice = Dice::printed("WIREUP_KILL_SEED");
     for _ in 0..5 {
         let before = shared_memory();
         let running = Run::job("-n 4 --virtual-nodes 2").arg(&program).start();
@@ -159,25 +158,4 @@ fn killing_the_launcher_of_an_mpi_job_leaves_no_shared_memory() {
 fn shared_memory() -> Vec<String> {
     let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-}
-
-/// A few random numbers; the seed is printed, or taken from a variable.
-struct Dice(u64);
-
-impl Dice {
-    fn new(variable: &str) -> Self {
-        let given = std::env::var(variable).ok().and_then(|text| text.parse().ok());
-        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
-        let seed = given.unwrap_or_else(clock);
-        println!("again with {variable}={seed}");
-        Self(seed)
-    }
-
-    /// splitmix64.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }

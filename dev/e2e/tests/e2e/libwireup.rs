@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
 use wireup_e2e::Run;
-use wireup_e2e::libraries::{ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, library_path, own, under};
+use wireup_e2e::folders::Folder;
+use wireup_e2e::libraries::{
+    ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, library_path, no_memory_errors, own, under,
+};
 use wireup_e2e::machines;
-use wireup_e2e::peers::{mpi4py, program, skip, tool};
+use wireup_e2e::peers::{mpi4py, program, tool};
 use xtask::programs::Flavour;
 
 /// The argument by which programs use libfabric, if it is installed.
@@ -15,16 +18,13 @@ fn fabric() -> Option<&'static str> {
     tool(&library).map(|_| "fabric")
 }
 
+const ENGINES: &str = "auto agents peers allgather ring udp thread udp-thread few udp-few few-thread named named-thread \
+    udp-named";
+
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in [
-            "auto", "agents", "peers", "allgather", "ring", "udp", "thread", "udp-thread", "few", "udp-few",
-            "few-thread", "named", "named-thread", "udp-named",
-        ]
-        .into_iter()
-        .chain(fabric())
-        {
+        for engine in ENGINES.split(' ').chain(fabric()) {
             all_right(placement, &format!("bootstrap {engine}"), ranks);
         }
     }
@@ -44,17 +44,16 @@ fn instant_on_jobs_have_the_same_groups_and_collectives() {
 
 #[test]
 fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
-    let file = std::env::temp_dir().join(format!("wireup-connected-{}", std::process::id()));
-    let _ = std::fs::remove_file(&file);
+    let folder = Folder::new("connected");
+    let file = folder.at("connected");
     let file = file.display();
     let script = format!(
         "[ $WIREUP_RANK = 0 ] || while [ ! -e {file} ]; do sleep 0.01; done; exec {} {file}",
         own("instant").display()
     );
-    let job = Run::job("-n 5 --virtual-nodes 2 --rank-ports 21000-21999").env("LD_LIBRARY_PATH", library_path());
+    let job = Run::job("-n 5 --virtual-nodes 2 --rank-ports 21000-21999").linked();
     let outcome = job.args(["sh", "-c", &script]).succeed();
-    std::fs::remove_file(file.to_string()).expect("rank 0 has made the file");
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{outcome}");
+    outcome.expect_all_right(5);
 }
 
 /// Ranks send to each other by libfabric's tcp provider, at addresses that they compute.
@@ -65,12 +64,11 @@ fn libfabric_listens_on_the_ports_that_were_reserved() {
     let placements =
         [("-n 2", 2), ("-n 9 --virtual-nodes 3", 9), ("-n 5 --virtual-nodes 2 --rank-ports 23000-23999", 5)];
     for (placement, ranks) in placements {
-        let job = || Run::job(&format!("{placement} --reserve-ports")).env("LD_LIBRARY_PATH", library_path());
+        let job = || Run::job(&format!("{placement} --reserve-ports")).linked();
         let ways =
             [job().arg(&program), job().args(["sh", "-c", &format!("{range} exec {} range", program.display())])];
         for way in ways {
-            let outcome = way.succeed();
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+            way.succeed().expect_all_right(ranks);
         }
     }
 }
@@ -79,9 +77,8 @@ fn libfabric_listens_on_the_ports_that_were_reserved() {
 fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
     let Some(program) = program(Flavour::Fabric, "reserved") else { return };
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").env("LD_LIBRARY_PATH", library_path());
-    let outcome = job.arg(&program).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 9, "{outcome}");
+    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").linked();
+    job.arg(&program).succeed().expect_all_right(9);
 }
 
 /// The ports are no sockets that listen: libwireup's own ones are elsewhere.
@@ -115,9 +112,8 @@ fn datagrams_that_hosts_lose_are_sent_again() {
         rules.iter().for_each(|rule| drop(machines.ask(host, &format!("{nft} '{rule}'"))));
     }
     for transport in ["udp"].into_iter().chain(fabric()) {
-        let job = machines.job("--hosts n[0-3] --ppn 2").env("LD_LIBRARY_PATH", library_path());
-        let outcome = job.arg(own("bootstrap")).arg(transport).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{transport}: {outcome}");
+        let job = machines.job("--hosts n[0-3] --ppn 2").linked();
+        job.arg(own("bootstrap")).arg(transport).succeed().expect_all_right(8);
     }
     for host in 0..4 {
         let said = machines.ask(host, &format!("{} list table inet lossy", nft.display()));
@@ -128,46 +124,36 @@ fn datagrams_that_hosts_lose_are_sent_again() {
 #[test]
 fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
     let program = own("nofabric");
-    let folder = std::env::temp_dir().join(format!("wireup-nofabric-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("make a folder");
-    std::fs::write(folder.join("libfabric.so.1"), "no library").expect("write a file that is no library");
-    let hidden = format!("{}:{}", folder.display(), library_path());
+    let folder = Folder::new("nofabric");
+    folder.write("libfabric.so.1", "no library");
+    let hidden = format!("{}:{}", folder.0.display(), library_path());
     for when in ["peers", "auto"] {
         let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", &hidden).arg(&program).arg(when);
         let outcome = job.succeed();
         assert_eq!(outcome.out().matches("install it (Debian: libfabric1)").count(), 2, "{when}: {outcome}");
     }
-    std::fs::remove_dir_all(&folder).expect("clean up");
     if fabric().is_some() {
-        let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "shm");
+        let job = Run::job("-n 2 --virtual-nodes 2").linked().env("FI_PROVIDER", "shm");
         let outcome = job.arg(&program).arg("peers").succeed();
-        assert_eq!(
-            outcome.out().matches("no provider of FI_EP_DGRAM here: compare FI_PROVIDER").count(),
-            2,
-            "{outcome}"
-        );
+        let said = "no provider of FI_EP_DGRAM here: compare FI_PROVIDER";
+        assert_eq!(outcome.out().matches(said).count(), 2, "{outcome}");
     }
 }
 
 /// A provider that wants what devices want, and loses a datagram now and then.
 #[test]
 fn providers_may_want_registered_memory_prefixes_and_contexts() {
-    if let Some(why) = Flavour::Fabric.missing() {
-        return skip(&why).unwrap_or_default();
-    }
-    let folder = std::env::temp_dir().join(format!("wireup-strict-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("make a folder");
+    let Some(_) = program(Flavour::Fabric, "reserved") else { return };
+    let folder = Folder::new("strict");
     let mut cc = std::process::Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(folder.join("libstrict-fi.so"));
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(folder.at("libstrict-fi.so"));
     cc.arg(xtask::layout::sources().join("fabric/strict.c")).arg("-lfabric");
     assert!(cc.status().expect("start the compiler").success());
     for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 20 --virtual-nodes 4", 20)] {
-        let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "strict");
-        let job = job.env("FI_PROVIDER_PATH", folder.display().to_string());
-        let outcome = job.arg(own("bootstrap")).arg("fabric").succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+        let job = Run::job(placement).linked().env("FI_PROVIDER", "strict");
+        let job = job.env("FI_PROVIDER_PATH", &folder.0);
+        job.arg(own("bootstrap")).arg("fabric").succeed().expect_all_right(ranks);
     }
-    std::fs::remove_dir_all(&folder).expect("clean up");
 }
 
 /// Endpoints of different providers do not understand each other.
@@ -180,16 +166,13 @@ fn ranks_with_different_providers_are_told_so() {
         "FI_PROVIDER=$([ $WIREUP_RANK = 0 ] && echo udp || echo sockets) exec {} fabric",
         own("bootstrap").display()
     );
-    let job = Run::job("-n 2").env("LD_LIBRARY_PATH", library_path()).args(["sh", "-c", &script]);
+    let job = Run::job("-n 2").linked().args(["sh", "-c", &script]);
     let outcome = job.finish();
     assert!(outcome.code() != 0 && outcome.err().contains("is -7"), "{outcome}");
 }
 
 #[test]
 fn ranks_make_their_own_network_under_hydra() {
-    if hydras().is_empty() {
-        return skip("no mpiexec.hydra").unwrap_or_default();
-    }
     for (hydra, _) in hydras() {
         for engine in ["auto", "agents", "ring", "udp", "thread", "udp-few", "few-thread"].into_iter().chain(fabric()) {
             let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
@@ -203,7 +186,7 @@ fn ranks_make_their_own_network_under_hydra() {
 fn a_lost_rank_is_named_to_the_others() {
     for ranks in [4, 9] {
         for transport in ["1", "2"] {
-            let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).env("LD_LIBRARY_PATH", library_path());
+            let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).linked();
             let outcome = job.arg(own("lost")).arg(transport).succeed();
             assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{transport}: {outcome}");
         }
@@ -215,13 +198,11 @@ fn a_lost_rank_is_named_to_the_others() {
 fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
     for transport in ["1", "2"] {
         for thread in ["thread", "alone"] {
-            let name = format!("wireup-busy-{}-{transport}-{thread}", std::process::id());
-            let file = std::env::temp_dir().join(name);
-            let job = Run::job("-n 16 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let folder = Folder::new("busy");
+            let file = folder.at("answered");
+            let job = Run::job("-n 16 --virtual-nodes 2").linked();
             let outcome = job.arg(own("busy")).args([transport, thread]).arg(&file).succeed();
-            std::fs::remove_file(&file).expect("rank 7 has made the file");
-            std::fs::remove_file(file.with_extension("begun")).expect("rank 0 has made the file");
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {thread}: {outcome}");
+            outcome.expect_all_right(16);
         }
     }
 }
@@ -243,11 +224,14 @@ fn programs_of_libwireup_are_right_everywhere() {
     }
 }
 
+/// Lets Python programs import our package, which loads our library.
+fn with_package(run: Run) -> Run {
+    run.linked().env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", xtask::layout::root().join("python"))
+}
+
 fn beside_mpi(flavour: Flavour, placement: &str, args: &[&str]) -> Option<Run> {
     let script = xtask::layout::sources().join("python/beside.py");
-    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("PYTHONDONTWRITEBYTECODE", "1");
-    let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
-    Some(job.arg(mpi4py(flavour)?).arg(script).args(args))
+    Some(with_package(Run::job(placement)).arg(mpi4py(flavour)?).arg(script).args(args))
 }
 
 #[test]
@@ -255,8 +239,7 @@ fn libraries_have_contexts_beside_mpi() {
     for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
         for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 5 --virtual-nodes 2", 5)] {
             let Some(job) = beside_mpi(flavour, placement, &[]) else { continue };
-            let outcome = job.succeed();
-            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{flavour:?} {placement}: {outcome}");
+            job.succeed().expect_all_right(ranks);
         }
     }
 }
@@ -265,9 +248,7 @@ fn libraries_have_contexts_beside_mpi() {
 fn without_a_launcher_libraries_are_jobs_of_their_own() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let script = xtask::layout::sources().join("python/beside.py");
-    let run = Run::shell("exec \"$@\"").arg("sh").arg(python).arg(script).env("LD_LIBRARY_PATH", library_path());
-    let run = run.env("PYTHONDONTWRITEBYTECODE", "1");
-    let run = run.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+    let run = with_package(Run::shell("exec \"$@\"").arg("sh").arg(python).arg(script));
     assert_eq!(run.succeed().out(), "0 of 1: all right\n");
 }
 
@@ -310,24 +291,19 @@ fn the_man_page_has_every_function_and_an_example_that_works() {
     assert!(missing.is_empty(), "not in the page: {missing:?}");
 
     let example = text.split_once(".EX").and_then(|(_, rest)| rest.split_once(".EE")).expect("an example").0;
-    let folder = std::env::temp_dir().join(format!("wireup-man-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("make a folder");
+    let folder = Folder::new("man");
     let source = format!(
         "#include <stdio.h>\n#include <wireup.h>\nint main(void) {{{example}printf(\"%d of %d\\n\", (int)arrived, \
          (int)all);}}"
     );
-    std::fs::write(folder.join("example.c"), source).expect("write the example");
+    folder.write("example.c", source);
     let mut cc = std::process::Command::new("cc");
-    cc.current_dir(&folder).args(["-Wall", "-Werror", "example.c", "-o", "example", "-I"]);
+    cc.current_dir(&folder.0).args(["-Wall", "-Werror", "example.c", "-o", "example", "-I"]);
     cc.arg(xtask::layout::root().join("include")).arg("-L").arg(library_path()).arg("-lwireup");
     assert!(cc.status().expect("start the compiler").success());
-    let job = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
-    let outcome = job.arg(folder.join("example")).succeed();
-    std::fs::remove_dir_all(&folder).expect("clean up");
-    let said = outcome.out();
-    let mut lines: Vec<&str> = said.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["0 of 3", "1 of 3", "2 of 3"]);
+    let job = Run::job("-n 3 --virtual-nodes 2").linked();
+    let outcome = job.arg(folder.at("example")).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 of 3", "1 of 3", "2 of 3"]);
 
     let Some(groff) = tool("/usr/bin/groff") else { return };
     let shown = std::process::Command::new(groff).args(["-ww", "-man", "-Tutf8"]).arg(&page).output().expect("groff");
@@ -362,11 +338,8 @@ fn the_python_package_gives_the_same_results() {
     let script = xtask::layout::sources().join("python/collectives.py");
     for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
         // The program loads its library by dlopen, so the launcher is told what it needs.
-        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
-        let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
-        let job = job.env("PYTHONDONTWRITEBYTECODE", "1");
-        let outcome = job.arg(&python).arg(&script).arg(engine).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{engine}: {outcome}");
+        let job = with_package(Run::job("-n 5 --virtual-nodes 2 --pmi simple"));
+        job.arg(&python).arg(&script).arg(engine).succeed().expect_all_right(5);
     }
 }
 
@@ -376,13 +349,8 @@ fn collectives_return_what_those_of_mpi_return() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let script = xtask::layout::sources().join("python/compare.py");
     let lines = |placement: &str, what: &str, seed: usize| -> Vec<String> {
-        let job = Run::job(placement).args(["--pmi", "simple"]).env("LD_LIBRARY_PATH", library_path());
-        let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
-        let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONHASHSEED", "0");
-        let outcome = job.arg(&python).arg(&script).args([what, &seed.to_string()]).succeed();
-        let mut lines: Vec<String> = outcome.out().lines().map(str::to_owned).collect();
-        lines.sort_unstable();
-        lines
+        let job = with_package(Run::job(placement).args(["--pmi", "simple"])).env("PYTHONHASHSEED", "0");
+        job.arg(&python).arg(&script).args([what, &seed.to_string()]).succeed().sorted_lines()
     };
     for (seed, placement) in
         ["-n 1", "-n 2", "-n 5 --virtual-nodes 2", "-n 9 --virtual-nodes 2"].into_iter().enumerate()
@@ -401,19 +369,15 @@ fn collectives_return_what_those_of_mpi_return() {
 fn the_documented_example_works() {
     let ranks = program(Flavour::Example, "ranks").expect("the C compiler that built this test's own programs");
     for (placement, count) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&ranks).succeed();
+        let outcome = Run::job(placement).linked().arg(&ranks).succeed();
         assert_eq!(outcome.out(), format!("{count} of {count} messages arrived\n"));
     }
 }
 
 #[test]
 fn valgrind_finds_no_memory_errors_in_libwireup() {
-    let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
     for engine in ["auto"].into_iter().chain(fabric()) {
-        let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
-        let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-        let outcome = run.arg(own("bootstrap")).arg(engine).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{engine}: {outcome}");
+        no_memory_errors(&format!("bootstrap {engine}"));
     }
 }
 

@@ -1,10 +1,12 @@
 //! The links of agents: addresses, encryption, foreign connections.
 
+use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use wireup_e2e::Running;
+use wireup_e2e::faults::send;
 use wireup_e2e::machines::{self, Machines};
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -81,17 +83,6 @@ fn encrypted_links_hide_the_jobs_data() {
     assert_eq!(readable_packets(&machines, ""), 0);
 }
 
-#[test]
-fn encrypted_links_carry_input_output_and_failures() {
-    let Some(machines) = machines::sixteen() else { return };
-    let outcome = machines.job("--hosts n[0-7] --fanout 2").sh("wc -c; head -c 3000000 /dev/zero; exit 0");
-    let outcome = outcome.stdin(vec![b'x'; 1 << 20]).succeed();
-    assert_eq!(outcome.stdout.iter().filter(|byte| **byte == 0).count(), 8 * 3_000_000);
-    assert!(outcome.out().contains("1048576"));
-    let failed = machines.job("--hosts n[0-7] --fanout 2").sh("test $WIREUP_RANK = 6 && exit 5; exec sleep 1000");
-    failed.finish().expect_code(5).expect_err_line(&["rank 6", "n6"]);
-}
-
 /// Opens connections and reports when they are open; each behaves in one of the ways of a foreign program.
 const STRANGER: &str = "
 import os, socket, sys, time
@@ -150,15 +141,13 @@ fn port_of(running: &mut Running, pid: u32) -> u16 {
 fn foreign_connections_disturb_neither_start_nor_job() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     // n1's remote shell hangs until the foreign connections are open.
-    let shell = rustix::process::Pid::from_raw(machines.daemons(1)[0].cast_signed()).expect("a pid");
-    rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("send the signal");
+    send(machines.daemons(1)[0], Signal::STOP);
     let run = machines.job("--hosts n0,n1 --start ssh-flat --early-start --stdin all").sh("echo up; wc -c");
-    let mut running = run.stdin_open().start();
-    running.await_out("up\n", 1);
+    let mut running = run.stdin_open().start_until("up\n", 1);
     let launcher = running.pid().as_raw_nonzero().get().cast_unsigned();
     let port = port_of(&mut running, launcher);
     let mut early = strangers(&machines, 2, "hub", port);
-    rustix::process::kill_process(shell, rustix::process::Signal::CONT).expect("send the signal");
+    send(machines.daemons(1)[0], Signal::CONT);
     running.await_out("up\n", 2);
     let mut late = strangers(&machines, 2, "hub", port);
     for _ in 0..100 {
@@ -170,5 +159,5 @@ fn foreign_connections_disturb_neither_start_nor_job() {
         child.kill().expect("kill the child");
         child.wait().expect("wait for the child");
     }
-    running.finish().expect_code(0).expect_quiet();
+    running.succeed().expect_quiet();
 }

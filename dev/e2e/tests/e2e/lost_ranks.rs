@@ -8,8 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use wireup_e2e::Run;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::libraries::{hydras, library_path, own};
-use wireup_e2e::peers::skip;
 
 const TCP: &str = "1";
 const UDP: &str = "2";
@@ -36,18 +36,14 @@ impl Series {
 
     /// Runs it, each time with a wait and an empty folder, until the victim was not killed in a wait.
     fn run(&self, launch: impl Fn(&[String]) -> String) {
-        let name = format!("wireup-dies-{}-{}-{}", std::process::id(), self.transport, self.start);
-        let folder = std::env::temp_dir().join(format!("{name}-{}-{}", self.victim, self.step));
         for wait in (0..WAITS_MAX).step_by(self.step) {
-            std::fs::create_dir(&folder).expect("an empty folder");
-            let said = launch(&self.words(wait, &folder));
-            let exists = |rank: usize| -> bool { folder.join(rank.to_string()).exists() };
+            let folder = Folder::new("dies");
+            let said = launch(&self.words(wait, &folder.0));
+            let exists = |rank: usize| folder.at(&rank.to_string()).exists();
             let survivors = (0..self.ranks).filter(|rank| *rank != self.victim);
             let missing: Vec<usize> = survivors.filter(|rank| !exists(*rank)).collect();
-            let is_last = exists(self.victim);
-            std::fs::remove_dir_all(&folder).expect("the folder is there");
             assert!(missing.is_empty(), "wait {wait}: no news to the ranks {missing:?}: {said}");
-            if is_last {
+            if exists(self.victim) {
                 return assert!(wait > 20, "the rank waits for others");
             }
         }
@@ -56,7 +52,7 @@ impl Series {
 }
 
 fn under_wireup(placement: &str, words: &[String]) -> String {
-    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("dies")).args(words);
+    let job = Run::job(placement).linked().arg(own("dies")).args(words);
     job.succeed().to_string()
 }
 
@@ -78,9 +74,6 @@ fn the_same_over_datagrams() {
 
 #[test]
 fn the_same_under_hydra() {
-    if hydras().is_empty() {
-        return skip("no mpiexec.hydra").unwrap_or_default();
-    }
     for (hydra, _) in hydras() {
         let series = Series { ranks: 5, transport: TCP, start: "1", victim: 1, step: 5 };
         series.run(|words| under_hydra(&hydra, words));
@@ -101,11 +94,9 @@ fn a_rank_that_is_killed_ends_its_job_which_names_it() {
     for transport in [TCP, UDP] {
         for wait in [0, 5, 20, 50] {
             let series = Series { ranks: 5, transport, start: "1", victim: 3, step: 1 };
-            let folder = std::env::temp_dir().join(format!("wireup-dies-{}-{transport}-{wait}", std::process::id()));
-            std::fs::create_dir(&folder).expect("an empty folder");
-            let job = Run::job("-n 5 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
-            let outcome = job.arg(own("dies")).args(series.words(wait, &folder)).arg("itself").finish();
-            std::fs::remove_dir_all(&folder).expect("the folder is there");
+            let folder = Folder::new("dies");
+            let job = Run::job("-n 5 --virtual-nodes 2").linked();
+            let outcome = job.arg(own("dies")).args(series.words(wait, &folder.0)).arg("itself").finish();
             outcome.expect_code(137).expect_err_line(&["rank 3", "SIGKILL"]);
         }
     }

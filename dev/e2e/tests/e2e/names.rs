@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use wireup_e2e::libraries::{library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::peers::program;
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run};
@@ -29,7 +29,7 @@ fn names_of_mpi_are_those_of_hydra() {
         // Intel's own launcher accepts a name twice, and keeps what is withdrawn.
         let hydra = match flavour {
             Flavour::Mpich4 => Some(PathBuf::from("/usr/bin/mpiexec.hydra")),
-            Flavour::Mpich5 => Some(layout::mpich5().join("bin/mpiexec.hydra")),
+            Flavour::Mpich5 => Some(layout::peer("mpich").join("bin/mpiexec.hydra")),
             _ => None,
         };
         if let Some(hydra) = hydra {
@@ -63,7 +63,7 @@ fn names_of_open_mpi_are_found_and_withdrawn() {
 
 /// A job whose last rank, on the node of that number, does what the line says.
 fn job(session: &Session, node: u32, line: &str) -> Run {
-    let run = session.job(&format!("-n {} --map-by node", node + 1)).env("LD_LIBRARY_PATH", library_path());
+    let run = session.job(&format!("-n {} --map-by node", node + 1)).linked();
     run.arg(own("names")).args(line.split_whitespace())
 }
 
@@ -83,7 +83,7 @@ fn jobs_of_a_session_find_each_other_and_names_end_with_their_job() {
         "publish service: ok", "service is mine",
     ];
     expect(told, &wanted);
-    expect(server.finish().expect_code(0), &["publish service: ok"]);
+    expect(server.succeed(), &["publish service: ok"]);
     expect(job(&session, 1, "lookup service lookup done").succeed(), &["service is not found", "done is not found"]);
     expect(
         job(&session, 1, "publish a;b x;;y lookup a;b lookup a").succeed(),
@@ -95,12 +95,12 @@ fn jobs_of_a_session_find_each_other_and_names_end_with_their_job() {
 #[test]
 fn a_job_that_publishes_without_end_is_refused_and_others_go_on() {
     let session = Session::up("--virtual-nodes 2");
-    let mut greedy = job(&session, 1, "publish mark 1 fill unpublish mark publish mark 2 await done").start();
-    greedy.await_out("publish mark: ok", 2);
+    let greedy = job(&session, 1, "publish mark 1 fill unpublish mark publish mark 2 await done")
+        .start_until("publish mark: ok", 2);
     let other = job(&session, 0, "lookup mark publish mine 1 lookup mine publish done yes await-gone mark").succeed();
     expect(other, &["mark is 2", "publish mine: ok", "mine is 1", "publish done: ok"]);
     let said = ["publish mark: ok", "refused after 16 MiB", "unpublish mark: ok", "publish mark: ok"];
-    expect(greedy.finish().expect_code(0), &said);
+    expect(greedy.succeed(), &said);
     session.down("");
 }
 
@@ -115,7 +115,7 @@ fn two_mpi_jobs_of_a_session_connect_by_a_name() {
                 let run = session.job(placement).envs(environment(flavour));
                 run.env("I_MPI_FABRICS", "shm:ofi").arg(&names).arg("meeting").start()
             };
-            let said = [job(), job()].map(|job| job.finish().expect_code(0).out()).concat();
+            let said = [job(), job()].map(|job| job.succeed().out()).concat();
             assert_eq!(said, "the number is 17\n", "{flavour:?} {placement}");
         }
         session.down("");
@@ -133,7 +133,7 @@ fn names_of_pmi_and_pmix_are_the_same() {
         let ours = ours.start();
         let theirs = session.job("-n 2").arg(&names).args(["service", "answer", "seen"]).succeed();
         expect(theirs, &["service is here"]);
-        expect(ours.finish().expect_code(0), &["publish service: ok", "answer is here", "publish seen: ok"]);
+        expect(ours.succeed(), &["publish service: ok", "answer is here", "publish seen: ok"]);
         session.down("");
     }
 }

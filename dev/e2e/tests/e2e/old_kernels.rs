@@ -4,33 +4,29 @@
 //! and `move_mount` (5.2), `clone3` (5.3), `close_range` (5.9), `openat2` (5.6), `faccessat2` (5.8), and everything
 //! that will come.
 
-use crate::staging::Folder;
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::Run;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::may_isolate;
 use wireup_e2e::sessions::Session;
 
 /// The first call of Linux 5.1.
 const NEWER: u32 = 424;
-/// What a kernel says that lacks a call; what a filter says that does not know it.
-const LACKS: [Errno; 2] = [Errno::NOSYS, Errno::PERM];
 
-/// Only a privileged process may give others a filter without changing how they start programs.
-fn can_refuse() -> bool {
-    let can = may_isolate();
-    if !can {
-        println!("SKIPPED: it needs CAP_SYS_ADMIN");
+/// What a kernel says that lacks a call; what a filter says that does not know it. Only a privileged process may give
+/// others a filter without changing how they start programs.
+fn lacks() -> &'static [Errno] {
+    if may_isolate() {
+        return &[Errno::NOSYS, Errno::PERM];
     }
-    can
+    println!("SKIPPED: it needs CAP_SYS_ADMIN");
+    &[]
 }
 
 #[test]
 fn jobs_run_without_newer_system_calls() {
-    if !can_refuse() {
-        return;
-    }
-    for errno in LACKS {
+    for &errno in lacks() {
         for containment in ["auto", "none", "user"] {
             for nodes in ["", " --virtual-nodes 2"] {
                 let line = format!("-n 2{nodes} --contain {containment}");
@@ -43,12 +39,9 @@ fn jobs_run_without_newer_system_calls() {
 
 #[test]
 fn sessions_run_without_newer_system_calls() {
-    if !can_refuse() {
-        return;
-    }
-    for errno in LACKS {
+    for &errno in lacks() {
         let session = Session::nowhere();
-        let up = session.again_later("--virtual-nodes 2").without_calls_from(NEWER, errno).finish().expect_code(0);
+        let up = session.again_later("--virtual-nodes 2").without_calls_from(NEWER, errno).succeed();
         up.expect_err_line(&["cannot determine your log-in session", "wireup down"]);
         for _ in 0..2 {
             let job = session.job("-n 2 --virtual-nodes 2").without_calls_from(NEWER, errno).sh("echo here").succeed();
@@ -62,12 +55,9 @@ fn sessions_run_without_newer_system_calls() {
 /// can be shown in the place of another: the ranks use the originals, unless that was forbidden.
 #[test]
 fn ranks_use_the_originals_where_mounts_cannot_be_moved() {
-    if !can_refuse() {
-        return;
-    }
-    for errno in LACKS {
-        let folder = Folder::new();
-        let data = folder.write("data", b"original");
+    for &errno in lacks() {
+        let folder = Folder::new("staging");
+        let data = folder.write("data", "original");
         let job = |how: &str| {
             let run = Run::job("-n 1 --pmi simple").args([&folder.stage(), how, "--stage-also"]).arg(&data);
             run.args(["cat"]).arg(&data).without_calls_from(NEWER, errno).finish()
@@ -81,12 +71,9 @@ fn ranks_use_the_originals_where_mounts_cannot_be_moved() {
 /// Without `pidfd_open` the end of a keeper is looked for; a stopped one is given up as always.
 #[test]
 fn a_stopped_keeper_is_not_waited_for_forever() {
-    if !can_refuse() {
-        return;
-    }
-    let run = Run::job("-n 1 --contain none").without_calls_from(NEWER, Errno::NOSYS).sh("echo up; exec sleep 100");
-    let mut running = run.start();
-    running.await_out("up", 1);
+    let Some(&errno) = lacks().first() else { return };
+    let run = Run::job("-n 1 --contain none").without_calls_from(NEWER, errno).sh("echo up; exec sleep 100");
+    let mut running = run.start_until("up", 1);
     let keeper = running.processes().into_iter().find(|process| process.name == "wireup-keeper").expect("a keeper").pid;
     kill_process(keeper, Signal::STOP).expect("send the signal");
     running.signal(Signal::INT);

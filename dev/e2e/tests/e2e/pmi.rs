@@ -4,24 +4,24 @@ use wireup_e2e::peers::{plain, program};
 use wireup_e2e::{Run, wireup};
 use xtask::programs::Flavour;
 
-const PLACEMENTS: [&str; 3] = ["-n 1", "-n 8", "-n 8 --virtual-nodes 4"];
-
+/// Fences are lazy for PMI-2 clients as well: the test client, and Slurm's unmodified client library.
 #[test]
-fn the_test_client_exchanges_values_in_both_dialects() {
-    for placement in PLACEMENTS {
-        for dialect in ["1", "2"] {
-            for bytes in ["32", "1023"] {
-                let client = ["pmi", "exchange", "--check", "--dialect", dialect, "--value-len", bytes];
-                Run::job(placement).arg(wireup()).args(client).succeed();
+fn clients_exchange_values_in_both_dialects_and_with_lazy_fences() {
+    for (placement, ranks) in [("-n 1", 1), ("-n 8", 8), ("-n 8 --virtual-nodes 4", 8)] {
+        for (fence, rounds) in [("", "1"), (" --pmi-fence=lazy", "5")] {
+            let job = || Run::job(&format!("{placement}{fence}"));
+            for dialect in ["1", "2"] {
+                for bytes in ["32", "1023"] {
+                    let client = ["pmi", "exchange", "--check", "--dialect", dialect, "--value-len", bytes];
+                    job().arg(wireup()).args(client).args(["--rounds", rounds]).succeed();
+                }
             }
+            let Some(attrs) = program(Flavour::Pmi2, "attrs") else { continue };
+            let outcome = job().arg(&attrs).succeed();
+            outcome.expect_all_right(ranks);
+            let is_mapped = outcome.out().contains("mapping (vector,(0,4,2))\n");
+            assert!(!placement.contains("nodes 4") || is_mapped, "{outcome}");
         }
-    }
-}
-
-#[test]
-fn the_test_client_starts_and_ends_in_both_dialects() {
-    for dialect in ["1", "2"] {
-        Run::job("-n 16 --virtual-nodes 4").arg(wireup()).args(["pmi", "init", "--dialect", dialect]).succeed();
     }
 }
 
@@ -55,30 +55,5 @@ fn compressed_exchanges_deliver_the_right_values() {
         let placement = format!("-n 12 --virtual-nodes 4 --exchange={scheme} --exchange-compress=100");
         let client = ["pmi", "exchange", "--check", "--value-len", "1000", "--rounds", "3"];
         Run::job(&placement).arg(wireup()).args(client).succeed();
-    }
-}
-
-/// Lazy fences work for PMI-2 clients as well: the test client, and Slurm's unmodified client library.
-#[test]
-fn lazy_fences_work_for_other_clients() {
-    for placement in PLACEMENTS {
-        let placement = format!("{placement} --pmi-fence=lazy");
-        for dialect in ["1", "2"] {
-            let client = ["pmi", "exchange", "--check", "--rounds", "5", "--dialect", dialect];
-            Run::job(&placement).arg(wireup()).args(client).succeed();
-        }
-        let Some(attrs) = program(Flavour::Pmi2, "attrs") else { continue };
-        Run::job(&placement).arg(&attrs).succeed().expect_out(": all right\n");
-    }
-}
-
-/// Slurm's unmodified client library.
-#[test]
-fn slurms_pmi_2_library_works() {
-    let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };
-    for (placement, ranks) in PLACEMENTS.into_iter().zip([1, 8, 8]) {
-        let outcome = Run::job(placement).arg(&attrs).succeed();
-        assert_eq!(outcome.out().matches(": all right\n").count(), ranks, "{outcome}");
-        assert!(!placement.contains("nodes 4") || outcome.out().contains("mapping (vector,(0,4,2))\n"), "{outcome}");
     }
 }

@@ -21,7 +21,7 @@ const HOSTS: [&str; 3] = ["n0", "n1", "n2"];
 #[test]
 fn wireup_is_sent_once_to_each_host() {
     let Some(machines) = fresh() else { return };
-    let hidden = HiddenCopy::new("once");
+    let hidden = HiddenCopy::new();
     for flags in ["--start ssh-flat", "--fanout 1"] {
         let line = format!("--hosts n[0-2] --verbose {flags} hostname");
         let first = machines.job_of(&hidden.program(), &line).succeed();
@@ -43,7 +43,7 @@ fn wireup_is_sent_once_to_each_host() {
 #[test]
 fn several_names_of_one_host_share_one_sent_program() {
     let Some(machines) = fresh() else { return };
-    let hidden = HiddenCopy::new("several");
+    let hidden = HiddenCopy::new();
     let outcome = machines.job_of(&hidden.program(), "--hosts n0,root@n0,n0-v6 hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0"; 3], "{outcome}");
     assert_eq!(machines.ask(0, "find ~/.cache/wireup -type f | wc -l").trim(), "1");
@@ -55,7 +55,7 @@ fn a_full_disk_on_a_host_is_named() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
     let home = machines.ask(1, "echo ~");
     machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("mount a small disk");
-    let hidden = HiddenCopy::new("full");
+    let hidden = HiddenCopy::new();
     for flags in ["", "--fanout 1"] {
         let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
         outcome
@@ -71,7 +71,7 @@ const PLANTED: &str = "cd ~/.cache/wireup/*/ && printf '#!/bin/sh\\ntouch /run/p
 #[test]
 fn programs_in_a_cache_of_another_user_are_not_run() {
     let Some(machines) = fresh() else { return };
-    let hidden = HiddenCopy::new("else");
+    let hidden = HiddenCopy::new();
     let line = "--hosts n0 hostname";
     // Another user owns the whole cache, then only the folder of one build, then only the program.
     for theirs in ["~/.cache/wireup", "~/.cache/wireup/*", "~/.cache/wireup/*/wireup"] {
@@ -89,7 +89,7 @@ fn programs_in_a_cache_of_another_user_are_not_run() {
 #[test]
 fn a_cache_writable_by_others_is_refused() {
     let Some(machines) = fresh() else { return };
-    let hidden = HiddenCopy::new("refused");
+    let hidden = HiddenCopy::new();
     let line = "--hosts n0 hostname";
     machines.job_of(&hidden.program(), line).succeed();
     machines.ask(0, "chmod 777 ~/.cache/wireup");
@@ -102,7 +102,7 @@ fn a_cache_writable_by_others_is_refused() {
 #[test]
 fn another_program_named_wireup_is_not_used() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
-    let hidden = HiddenCopy::new("another");
+    let hidden = HiddenCopy::new();
     let place = machines.path_in_node(0, "/run/wireup-testbed/bin/wireup");
     for fake in [
         "#!/bin/sh\necho wireup-needed x86_64 >&2\nexit 89\n", "#!/bin/sh\necho usage: wireup FILE >&2\nexit 2\n",

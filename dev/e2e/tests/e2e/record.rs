@@ -13,21 +13,16 @@ fn replay(folder: &Folder, agents: usize) {
     assert_eq!((outcome.code(), outcome.out().matches("the same as recorded").count()), (0, agents), "{outcome}");
 }
 
+/// The second one with direct links.
 #[test]
-fn a_recorded_exchange_replays_the_same() {
-    let folder = Folder::new("record-exchange");
-    let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
-    Run::job("-n 6 --virtual-nodes 3 --record").arg(&folder.0).args(client).succeed();
-    replay(&folder, 3);
-}
-
-#[test]
-fn a_recorded_job_with_direct_links_replays_the_same() {
-    let folder = Folder::new("record-direct");
-    let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
-    let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange ring --record";
-    Run::job(line).arg(&folder.0).args(client).succeed();
-    replay(&folder, 5);
+fn recorded_exchanges_replay_the_same() {
+    for (line, agents) in
+        [("-n 6 --virtual-nodes 3 --record", 3), ("-n 5 --virtual-nodes 5 --fanout 2 --exchange ring --record", 5)]
+    {
+        let folder = Folder::new("record-exchange");
+        Run::job(line).arg(&folder.0).arg(wireup()).args(["pmi", "exchange"]).succeed();
+        replay(&folder, agents);
+    }
 }
 
 #[test]

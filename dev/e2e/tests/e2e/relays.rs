@@ -1,6 +1,6 @@
 //! Ranks whose hosts cannot connect to each other: their agents carry the connections.
 
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::walls::{drop_silently, wall};
 
@@ -14,9 +14,8 @@ fn separated(by: fn(&Machines, u16, u16)) -> Option<Machines> {
 }
 
 fn works(machines: &Machines, flags: &str, engine: &str) {
-    let job = machines.job(&format!("--hosts n[0-2] --ppn 2 {flags}")).env("LD_LIBRARY_PATH", library_path());
-    let outcome = job.arg(own("bootstrap")).arg(engine).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 6, "{flags} {engine}: {outcome}");
+    let job = machines.job(&format!("--hosts n[0-2] --ppn 2 {flags}")).linked();
+    job.arg(own("bootstrap")).arg(engine).succeed().expect_all_right(6);
 }
 
 #[test]
@@ -47,7 +46,7 @@ fn datagrams_that_hosts_lose_in_both_directions_are_carried_by_the_agents() {
 fn a_lost_rank_behind_a_firewall_is_named_to_the_others() {
     let Some(machines) = separated(wall) else { return };
     for transport in ["1", "2"] {
-        let job = machines.job("--hosts n[0-2] --ppn 2").env("LD_LIBRARY_PATH", library_path());
+        let job = machines.job("--hosts n[0-2] --ppn 2").linked();
         let outcome = job.arg(own("lost")).arg(transport).succeed();
         assert_eq!(outcome.out().matches("lost rank 3").count(), 5, "{transport}: {outcome}");
     }

@@ -69,8 +69,7 @@ fn neither_secret_nor_job_is_in_a_command_line() {
     let script = "echo ready; read line; : jobs-own-argument; exit 0";
     let mut running = run.args(["-env", "OF_PROGRAM", "jobs-own-value", "--stdin", "all"]).args(["env", "-i", "sh"]);
     running = running.args(["-c", script]).stdin_open();
-    let mut running = running.start();
-    running.await_out("ready\n", 4);
+    let mut running = running.start_until("ready\n", 4);
     let ranks = |word: &String| !word.contains("echo ready");
     let seen: Vec<String> = seen_by_others(&machines).into_iter().filter(ranks).collect();
     assert!(seen.iter().any(|word| word.contains("wireup") && word.contains("agent")), "{seen:#?}");
@@ -82,5 +81,5 @@ fn neither_secret_nor_job_is_in_a_command_line() {
         assert!(word.is_ascii(), "binary: {word}");
     }
     running.write(b"go\n");
-    running.finish().expect_code(0);
+    running.succeed();
 }

@@ -10,40 +10,30 @@ fn trapping(name: &str, code: i32) -> String {
 }
 
 #[test]
-fn each_signal_is_forwarded_to_all_ranks() {
+fn each_signal_is_forwarded_to_all_ranks_whose_exit_code_is_the_jobs() {
     let signals = [
-        ("INT", Signal::INT),
-        ("TERM", Signal::TERM),
-        ("HUP", Signal::HUP),
-        ("QUIT", Signal::QUIT),
-        ("USR1", Signal::USR1),
-        ("USR2", Signal::USR2),
+        ("INT", Signal::INT, 3),
+        ("TERM", Signal::TERM, 0),
+        ("HUP", Signal::HUP, 0),
+        ("QUIT", Signal::QUIT, 0),
+        ("USR1", Signal::USR1, 0),
+        ("USR2", Signal::USR2, 0),
     ];
-    for (name, signal) in signals {
-        let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&trapping(name, 0)).start();
-        running.await_out("ready\n", 3);
+    for (name, signal, code) in signals {
+        let running = Run::job("-n 3 --virtual-nodes 2").sh(&trapping(name, code)).start_until("ready\n", 3);
         running.signal(signal);
-        let outcome = running.finish().expect_code(0);
+        let outcome = running.finish().expect_code(code);
         assert_eq!(outcome.out().matches(&format!("got {name}\n")).count(), 3, "{outcome}");
     }
 }
 
 #[test]
-fn the_ranks_exit_code_after_a_signal_is_the_jobs() {
-    let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&trapping("INT", 3)).start();
-    running.await_out("ready\n", 3);
-    running.signal(Signal::INT);
-    running.finish().expect_code(3).expect_out("got INT\n");
-}
-
-#[test]
 fn a_job_continues_after_sigusr1() {
     let script = "trap 'echo got' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; exit 0";
-    let mut running = Run::job("-n 2 --virtual-nodes 2").sh(script).start();
-    running.await_out("ready\n", 2);
+    let mut running = Run::job("-n 2 --virtual-nodes 2").sh(script).start_until("ready\n", 2);
     running.signal(Signal::USR1);
     running.await_out("got\n", 2);
-    running.finish().expect_code(0);
+    running.succeed();
 }
 
 #[test]
@@ -73,12 +63,11 @@ fn ctrl_c_twice_kills_ranks_that_ignore_it() {
 #[test]
 fn a_signal_that_is_repeated_at_once_is_one_signal() {
     let script = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let mut running = Run::job("-n 2").sh(script).start();
-    running.await_out("ready\n", 2);
+    let mut running = Run::job("-n 2").sh(script).start_until("ready\n", 2);
     running.signal(Signal::TERM);
     running.await_that("the first is reported", |running| running.err_text().contains("SIGTERM was sent to all ranks"));
     running.signal(Signal::TERM);
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     assert_eq!(outcome.out().matches("saved\n").count(), 2, "{outcome}");
 }
 
@@ -98,19 +87,20 @@ fn a_signal_during_the_start_is_not_said_to_reach_ranks() {
     assert!(!outcome.err().contains("sent to all ranks"), "{outcome}");
 }
 
+/// A program that does something before it is stopped gets the time for it.
 #[test]
-fn a_job_stops_and_continues() {
-    let script = "echo ready; while :; do sleep 0.02; done";
-    let mut running = Run::job("-n 2 --virtual-nodes 2").arg("--label").sh(script).start();
-    running.await_out("ready\n", 2);
-    let ranks = |running: &wireup_e2e::Running| -> Vec<char> {
+fn a_job_stops_and_continues_and_its_handlers_of_sigtstp_run() {
+    let script = "trap 'echo tidied' TSTP; echo ready; while :; do sleep 0.02; done";
+    let mut running = Run::job("-n 2 --virtual-nodes 2").sh(script).start_until("ready\n", 2);
+    let stopped = |running: &wireup_e2e::Running| {
         let all = running.processes();
-        all.iter().filter(|p| p.command.starts_with("/bin/sh -c")).map(|p| p.state).collect()
+        all.iter().filter(|one| one.command.starts_with("/bin/sh -c") && one.state == 'T').count()
     };
     running.signal(Signal::TSTP);
-    running.await_that("both ranks stop", |running| ranks(running).iter().filter(|state| **state == 'T').count() == 2);
+    running.await_that("both ranks stop", |running| stopped(running) >= 2);
     running.signal(Signal::CONT);
-    running.await_that("both ranks go on", |running| ranks(running).iter().all(|state| *state != 'T'));
+    running.await_that("both ranks go on", |running| stopped(running) == 0);
+    running.await_out("tidied\n", 2);
     running.signal(Signal::TERM);
     running.finish();
 }
@@ -126,7 +116,7 @@ fn a_rank_can_stop_itself_and_continue() {
     };
     running.await_that("both ranks stop", |running| stopped(running) == 2);
     running.signal(Signal::CONT);
-    assert_eq!(running.finish().expect_code(0).out().matches("through\n").count(), 2);
+    assert_eq!(running.succeed().out().matches("through\n").count(), 2);
 }
 
 /// When a job hangs, the user can ask which ranks have not arrived.
@@ -135,8 +125,7 @@ fn a_stall_report_names_the_rank_missing_in_a_fence() {
     let badpmi = wireup_e2e::peers::plain("badpmi");
     let script =
         format!("test $WIREUP_RANK = 2 && {{ echo late; exec sleep 1000; }}; exec {} unknown 99", badpmi.display());
-    let mut running = Run::job("-n 4 --virtual-nodes 2").sh(&script).start();
-    running.await_out("late\n", 1);
+    let mut running = Run::job("-n 4 --virtual-nodes 2").sh(&script).start_until("late\n", 1);
     // The report is asked for until it names rank 2: the other ranks may not have called the fence yet.
     running.await_that("the missing rank is named", |running| {
         running.signal(STALL_REPORT);
@@ -155,10 +144,9 @@ const STALL_REPORT: Signal = Signal::ALARM;
 fn an_ignored_hangup_stays_ignored() {
     let script = "trap '' HUP; exec $WIREUP run -n 2 --virtual-nodes 2 sh -c \
         'grep SigIgn /proc/self/status; echo ready; kill -HUP $$; sleep 0.5; echo through'";
-    let mut running = Run::shell(script).start();
-    running.await_out("ready\n", 2);
+    let running = Run::shell(script).start_until("ready\n", 2);
     running.signal(Signal::HUP);
-    let outcome = running.finish().expect_code(0).expect_quiet();
+    let outcome = running.succeed().expect_quiet();
     assert_eq!(outcome.out().matches("through\n").count(), 2, "{outcome}");
     let ignored = outcome.out().lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:\t")?, 16).ok());
     assert_eq!(ignored.map(|bits| bits & 1), Some(1), "{outcome}");

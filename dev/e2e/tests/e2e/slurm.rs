@@ -1,10 +1,10 @@
 //! Under a real Slurm: what our libraries answer with `srun --mpi=pmi2`, and that nothing is left of its jobs.
 
 use crate::libpmi::expect_same;
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::Run;
+use wireup_e2e::libraries::{library_path, own};
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::peers::program;
-use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
 
 /// Four ranks on each of four nodes; the first failing rank ends all.
@@ -14,14 +14,6 @@ const JOB: &str = "--hosts n[0-3] -n 16 --ppn 4";
 /// Lines of `same` that depend on the server rather than the library: Slurm's server gives no application number, knows
 /// every job attribute, and supports names; ranks under our server know which rank of a node puts its attribute.
 const OF_THE_SERVER: [&str; 6] = [" appnum ", " no job attr ", " publish ", " lookup ", " unpublish ", " put attr "];
-
-fn with_our_libraries(run: Run) -> Run {
-    run.env("LD_LIBRARY_PATH", library_path())
-}
-
-fn all_right(outcome: &Outcome) {
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{outcome}");
-}
 
 #[test]
 fn our_library_gives_the_same_answers_as_slurms() {
@@ -43,39 +35,28 @@ fn our_library_gives_the_same_answers_as_slurms() {
             let of_both = |lines: Vec<String>| -> Vec<String> {
                 lines.into_iter().filter(|line| !OF_THE_SERVER.iter().any(|part| line.contains(part))).collect()
             };
-            let here = answers(with_our_libraries(machines.job(JOB)), &slurms);
+            let here = answers(machines.job(JOB).linked(), &slurms);
             expect_same(&of_both(here), &of_both(wanted), "under our launcher");
         }
     }
 }
 
 #[test]
-fn every_extension_works_under_srun() {
+fn programs_of_our_libraries_work_under_srun_and_across_hosts() {
     let Some(machines) = machines::with_slurm() else { return };
-    for run in [machines.step(STEP), machines.job(JOB)] {
-        all_right(&with_our_libraries(run).arg(own("extensions")).succeed());
+    for (name, args) in [("extensions", &[][..]), ("bootstrap", &["auto", "4"])] {
+        for run in [machines.step(STEP), machines.job(JOB)] {
+            run.linked().arg(own(name)).args(args).succeed().expect_all_right(16);
+        }
     }
-}
-
-#[test]
-fn libwireup_works_under_srun_and_across_hosts() {
-    let Some(machines) = machines::with_slurm() else { return };
-    for run in [machines.step(STEP), machines.job(JOB)] {
-        all_right(&with_our_libraries(run).arg(own("bootstrap")).args(["auto", "4"]).succeed());
-    }
-}
-
-#[test]
-fn every_pmi_1_call_works_under_srun() {
-    let Some(machines) = machines::with_slurm() else { return };
-    all_right(&with_our_libraries(machines.step(STEP)).arg(own("pmi1")).arg("slurm").succeed());
+    machines.step(STEP).linked().arg(own("pmi1")).arg("slurm").succeed().expect_all_right(16);
 }
 
 #[test]
 fn an_abort_ends_the_step() {
     let Some(machines) = machines::with_slurm() else { return };
     for library in ["pmi", "pmi2"] {
-        let outcome = with_our_libraries(machines.step(STEP)).arg(own("stop")).arg(library).finish();
+        let outcome = machines.step(STEP).linked().arg(own("stop")).arg(library).finish();
         assert_ne!(outcome.code(), 0, "{outcome}");
     }
 }
@@ -90,7 +71,7 @@ fn a_cancelled_step_leaves_no_rank() {
     let Some(machines) = machines::with_slurm() else { return };
     // The last rank never calls the fence, so the other ranks wait in it.
     let script = r#"test "$PMI_RANK" = 15 && exec sleep 1000; exec "$0""#;
-    let step = with_our_libraries(machines.step(STEP)).arg("--job-name=cancelled").sh(script).arg(own("same"));
+    let step = machines.step(STEP).linked().arg("--job-name=cancelled").sh(script).arg(own("same"));
     let mut running = step.start();
     running.await_that("ranks in a fence", |_| {
         await_ranks(&machines, "libpmi/same", 15) && await_ranks(&machines, "sleep 1000", 1)

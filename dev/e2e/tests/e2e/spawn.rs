@@ -2,10 +2,11 @@
 
 mod servers;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use wireup_e2e::faults::send;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::Machines;
 use wireup_e2e::peers::program;
 use wireup_e2e::sessions::Session;
@@ -18,6 +19,11 @@ const PLACEMENTS: [&str; 2] = ["-n 2", "-n 2 --virtual-nodes 2"];
 
 fn families() -> impl Iterator<Item = (Flavour, PathBuf)> {
     FLAVOURS.into_iter().filter_map(|flavour| Some((flavour, program(flavour, "family")?)))
+}
+
+/// Families of all libraries but Intel MPI.
+fn families_but_intel() -> impl Iterator<Item = (Flavour, PathBuf)> {
+    families().filter(|(flavour, _)| *flavour != Flavour::Intel)
 }
 
 /// A run of the program with these words.
@@ -152,16 +158,15 @@ say 'cmd=finalize\n'
 #[test]
 fn ranks_start_children_while_threads_write_their_output() {
     for containment in ["auto", "none"] {
-        let folder = std::env::temp_dir().join(format!("threads-{containment}-{}", std::process::id()));
+        let folder = Folder::new("threads");
         let line = format!("-n 1 --pmi simple --tee --contain {containment} --output-dir");
-        let outcome = Run::job(&line).arg(&folder).args(["sh", "-c", THREE_SPAWNS]).succeed();
-        let file = fs::read_to_string(folder.join("rank.0.out")).expect("the output of the rank");
+        let outcome = Run::job(&line).arg(&folder.0).args(["sh", "-c", THREE_SPAWNS]).succeed();
+        let file = fs::read_to_string(folder.at("rank.0.out")).expect("the output of the rank");
         assert_eq!(file, outcome.out(), "{outcome}");
         for child in 1..=3 {
             assert_eq!(count(&outcome, "", &format!(" of {child}")), 1, "{outcome}");
         }
         assert_eq!(count(&outcome, "cmd=spawn_result rc=0", ""), 3, "{outcome}");
-        let _ = fs::remove_dir_all(&folder);
     }
 }
 
@@ -170,8 +175,8 @@ fn ranks_start_children_while_threads_write_their_output() {
 fn a_spawn_without_its_forker_fails_with_a_message() {
     let script =
         THREE_SPAWNS.replace("echo begin", "echo begin; read -r go").replace("until test", "test 1 || until test");
-    let mut running = Run::job("-n 1 --pmi simple --contain none").args(["sh", "-c", &script]).stdin_open().start();
-    running.await_out("begin", 1);
+    let mut running =
+        Run::job("-n 1 --pmi simple --contain none").args(["sh", "-c", &script]).stdin_open().start_until("begin", 1);
     let forker = |running: &mut wireup_e2e::Running| {
         running.processes().into_iter().find(|process| process.name == "wireup-forker")
     };
@@ -186,7 +191,7 @@ fn a_spawn_without_its_forker_fails_with_a_message() {
 
 #[test]
 fn info_keys_say_where_and_how_children_run() {
-    for family_of in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+    for family_of in families_but_intel() {
         let words = "spawn 2 wdir /usr host node1 env FAMILY_MARK=x";
         let outcome = family(&family_of, "-n 2 --virtual-nodes 2 --label", words).succeed();
         for child in 0..2 {
@@ -265,13 +270,12 @@ fn a_failure_ends_the_whole_family() {
 #[test]
 fn files_of_output_are_apart_for_each_job() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let folder = std::env::temp_dir().join(format!("wireup-family-{}", std::process::id()));
-    let run = Run::job("-n 1 --output-dir").arg(&folder).arg(&program).args(["spawn", "1"]);
+    let folder = Folder::new("family");
+    let run = Run::job("-n 1 --output-dir").arg(&folder.0).arg(&program).args(["spawn", "1"]);
     run.succeed().expect_out("");
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect(name);
+    let read = |name: &str| fs::read_to_string(folder.at(name)).expect(name);
     assert!(read("rank.0.out").starts_with("parent 0 counts 2"));
     assert!(read("job.1.rank.0.out").starts_with("child 0 of 1"));
-    std::fs::remove_dir_all(&folder).expect("remove the folder");
 }
 
 /// Children that are started one after the other: nothing of a job stays when it has ended.
@@ -279,7 +283,7 @@ fn files_of_output_are_apart_for_each_job() {
 fn many_children_come_one_after_the_other() {
     let large = std::env::var_os("WIREUP_LARGE").is_some();
     let count = if large { 1000 } else { 12 };
-    for family_of in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+    for family_of in families_but_intel() {
         let run = family(&family_of, "-n 1", &format!("repeat {count}"));
         let outcome = run.guard(std::time::Duration::from_secs(if large { 900 } else { 120 })).succeed();
         assert!(outcome.out().contains(&format!("parent 0 counts {}\n", 2 * count)), "{outcome}");
@@ -297,8 +301,8 @@ fn a_family_in_a_session_is_shown_as_a_tree() {
 
 fn in_a_session(program: &Path) {
     let session = Session::up("--virtual-nodes 2");
-    let allowed = wireup_e2e::programs::scratch().join(format!("family-{}", std::process::id()));
-    let _ = fs::remove_file(&allowed);
+    let folder = Folder::new("allowed");
+    let allowed = folder.at("allowed");
     let mut run = session.job("-n 2").arg(program).arg("late").env("FAMILY_UNTIL", &allowed).start();
     let mut shown = String::new();
     run.await_that("the children in the list of jobs", |_| {
@@ -306,8 +310,7 @@ fn in_a_session(program: &Path) {
         shown.contains("\n  ")
     });
     fs::write(&allowed, "").expect("the children may end");
-    let outcome = run.finish().expect_code(0);
-    fs::remove_file(&allowed).expect("the file is there");
+    let outcome = run.succeed();
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
     // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
@@ -321,7 +324,7 @@ fn in_a_session(program: &Path) {
 #[test]
 fn children_run_on_hosts() {
     let Some(machines) = machines::four() else { return };
-    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+    for (flavour, program) in families_but_intel() {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         // The first job leaves hosts free: their agents start with the children.
         let outcome = job("--hosts n[0-3]:1 -n 2 --label", "spawn 2");
@@ -344,7 +347,7 @@ fn children_run_on_hosts_by_any_name_of_theirs() {
         }
     }
     let Some(machines) = machines::four() else { return };
-    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+    for (flavour, program) in families_but_intel() {
         for words in ["spawn 2 host 10.77.0.2", "spawn 2 add-host 10.77.0.2"] {
             let outcome = on_hosts(&machines, "--hosts n[0-1] -n 1 --verbose", (flavour, &program), words).succeed();
             assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{words}: {outcome}");
@@ -369,16 +372,15 @@ fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
 #[test]
 fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::four() else { return };
-    let file = wireup_e2e::programs::scratch().join(format!("hosts-{}", std::process::id()));
-    fs::write(&file, "# of one\nn2 slots=2\n").unwrap();
-    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+    let folder = Folder::shared("hosts");
+    let file = folder.write("hosts", "# of one\nn2 slots=2\n");
+    for (flavour, program) in families_but_intel() {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         adds_hosts(&job, ["--hosts n[0-1] -n 2 --verbose", "--hosts n0 -n 1 --verbose"]);
         let outcome = job("--hosts n0 -n 1 --verbose", &format!("spawn 2 add-hostfile {}", file.display()));
         assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{outcome}");
         outcome.expect_err_line(&["n2 is added to the nodes of this run"]);
     }
-    fs::remove_file(&file).unwrap();
 }
 
 #[test]
@@ -387,12 +389,12 @@ fn added_hosts_are_released_when_their_job_has_ended() {
     let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
-    let mut run = machines.job("--hosts n0 -n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
-    run.await_out("over\n", 1);
+    let mut run =
+        machines.job("--hosts n0 -n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start_until("over\n", 1);
     run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
     assert!(!testbed.processes(0).is_empty(), "the run goes on");
     run.write(b"go on\n");
-    assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+    assert_eq!(count(&run.succeed(), "parent ", "counts 2, universe -1"), 1);
 }
 
 #[test]
@@ -400,7 +402,7 @@ fn hosts_are_added_to_a_session_for_one_job() {
     let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let session = Session::on(&machines, "--hosts n[0-1]");
-    for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
+    for (flavour, program) in families_but_intel() {
         let job = |line: &str, words: &str| {
             let run = session.job(line).arg(&program).args(words.split(' ')).envs(environment(flavour));
             run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed()
@@ -410,11 +412,10 @@ fn hosts_are_added_to_a_session_for_one_job() {
     // When the job is over its agent leaves, and the session goes on.
     let Some(program) = program(Flavour::Mpich5, "family") else { return drop(session.down("")) };
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
-    let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start();
-    run.await_out("over\n", 1);
+    let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start_until("over\n", 1);
     run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
     run.write(b"go on\n");
-    assert_eq!(count(&run.finish().expect_code(0), "parent ", "counts 2, universe -1"), 1);
+    assert_eq!(count(&run.succeed(), "parent ", "counts 2, universe -1"), 1);
     let outcome = session.wireup("status").succeed();
     assert!(outcome.out().contains("2 of 2 nodes up") && !outcome.out().contains("n2"), "{outcome}");
     session.down("");
@@ -424,21 +425,17 @@ fn hosts_are_added_to_a_session_for_one_job() {
 fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
     let Some(program) = program(Flavour::Mpich5, "family") else { return };
     let Some(machines) = machines::four() else { return };
-    let testbed = machines.testbed();
     let session = Session::on(&machines, "--hosts n[0-1]");
-    let stays = wireup_e2e::programs::scratch().join(format!("stays-{}", std::process::id()));
-    fs::write(&stays, "#!/bin/sh\necho stays\nsleep 600\n").unwrap();
-    fs::set_permissions(&stays, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut run = session.job("-n 1").arg(&program).arg("missing").arg(&stays).args(["add-host", "n2"]).start();
-    run.await_out("stays\n", 2);
+    let folder = Folder::shared("stays");
+    let stays = folder.program("stays", "echo stays\nsleep 600");
+    let run =
+        session.job("-n 1").arg(&program).arg("missing").arg(&stays).args(["add-host", "n2"]).start_until("stays\n", 2);
     let jobs = session.wireup("jobs").succeed();
     assert!(jobs.out().lines().any(|line| line.contains(" n2 ") && line.contains("stays")), "{jobs}");
-    let agent = testbed.processes(2).into_iter().find(|process| process.command.contains("wireup agent"));
-    kill_process(Pid::from_raw(agent.expect("an agent").pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    send(machines.agent(2), Signal::KILL);
     let outcome = run.finish();
     assert!(outcome.code() != 0, "{outcome}");
     outcome.expect_err_line(&["n2"]);
-    fs::remove_file(&stays).unwrap();
     let refused = session.job("-n 1").arg(&program).args(["missing", "hostname", "add-host", "moon"]).succeed();
     assert_eq!(count(&refused, "parent ", " is refused"), 1, "{refused}");
     refused.expect_err_line(&["cannot start: no agent could be started on 1 node: moon"]);
@@ -473,12 +470,11 @@ fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
     let session = Session::on(&machines, "--node-timeout 1 --hosts n[0-3]");
     let script = "echo ready; read line; exec \"$0\" spawn 3";
     let run = session.job("--hosts n0,n1,n2,n3 -n 1 --ppn 1").args(["sh", "-c", script]).arg(&program).stdin_open();
-    let mut run = run.start();
-    run.await_out("ready\n", 1);
+    let mut run = run.start_until("ready\n", 1);
     machines.power_off(3).expect("switch a node off");
     session.await_that("the loss of the node", || session.wireup("status").finish().out().contains("lost      n3"));
     run.write(b"go on\n");
-    assert_eq!(count(&run.finish().expect_code(0), "child ", " counts 4"), 3);
+    assert_eq!(count(&run.succeed(), "child ", " counts 4"), 3);
     let outcome = session.job("-n 1").arg(&program).args(["missing", "hostname", "host", "n3"]).succeed();
     assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
     session.down("");

@@ -1,27 +1,18 @@
 //! Agents started by real ssh: trees; hosts that forbid or throttle it; unreachable hosts, which are all named in one
 //! message.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use wireup_e2e::faults::send;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::{Outcome, wireup};
 use xtask::layout;
 
 const WHERE: &str = "echo $WIREUP_RANK $(hostname)";
 const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
-
-#[test]
-fn ssh_starts_trees_of_every_depth() {
-    let Some(machines) = machines::four() else { return };
-    for flags in ["--start ssh-flat", "", "--fanout 2", "--fanout 1"] {
-        let outcome = machines.job(&format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
-        assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
-        outcome.expect_quiet();
-    }
-}
 
 #[test]
 fn the_launcher_may_run_on_a_host_of_the_job() {
@@ -86,17 +77,12 @@ fn broken(key: &OtherKey) -> Option<Machines> {
         spec.sshd_options.push((Some(3), format!("HostKey={}/key", key.0.display())));
         spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
     })?;
-    signal_sshd(&machines, 1, Signal::KILL);
+    send(machines.daemons(1)[0], Signal::KILL);
     machines.cut(2).expect("cut a node off");
     machines.shadow(5, "/usr/bin/uname", "#!/bin/sh\necho s390x\n", 0o755).expect("replace a file");
     let product = wireup().canonicalize().expect("the product");
     machines.shadow(5, &product.display().to_string(), "", 0o644).expect("replace a file");
     Some(machines)
-}
-
-fn signal_sshd(machines: &Machines, host: u16, signal: Signal) {
-    let pid = Pid::from_raw(machines.daemons(host)[0].cast_signed()).expect("a pid");
-    kill_process(pid, signal).expect("send the signal");
 }
 
 fn names_all_faults(outcome: Outcome) {
@@ -143,21 +129,21 @@ fn a_job_with_a_missing_host_runs_no_rank() {
 #[test]
 fn an_interrupt_ends_a_job_that_waits_for_a_host() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
-    signal_sshd(&machines, 1, Signal::STOP);
+    send(machines.daemons(1)[0], Signal::STOP);
     let mut running = machines.job("--hosts n[0-1] --verbose").sh(WHERE).start();
     running.await_that("an agent is up", |running| running.processes().iter().any(|process| process.name == "ssh"));
     running.signal(Signal::INT);
     let outcome = running.finish().expect_code(130);
     assert_eq!(outcome.out(), "", "{outcome}");
-    signal_sshd(&machines, 1, Signal::CONT);
+    send(machines.daemons(1)[0], Signal::CONT);
 }
 
 /// A host accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_after_the_start_timeout() {
     let Some(machines) = machines::own(4, |_| ()) else { return };
-    signal_sshd(&machines, 1, Signal::STOP);
-    signal_sshd(&machines, 3, Signal::STOP);
+    send(machines.daemons(1)[0], Signal::STOP);
+    send(machines.daemons(3)[0], Signal::STOP);
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --start-timeout 4").sh("exec sleep 1000").finish();
     let line = outcome.expect_code(125).expect_err_line(&["no agent could be started on ", "did not ", " within 4 s"]);
     // On a busy machine other hosts may also be late and be named together with these.
@@ -165,8 +151,8 @@ fn hosts_that_hang_are_given_up_after_the_start_timeout() {
         let named = line.split(": ").any(|part| part.rsplit(' ').next().is_some_and(|name| name.contains(host)));
         assert!(named, "n{host}: {line}");
     }
-    signal_sshd(&machines, 1, Signal::CONT);
-    signal_sshd(&machines, 3, Signal::CONT);
+    send(machines.daemons(1)[0], Signal::CONT);
+    send(machines.daemons(3)[0], Signal::CONT);
 }
 
 #[test]
@@ -177,12 +163,4 @@ fn a_throttled_sshd_is_retried() {
     let outcome = machines.job(&format!("--hosts {names}")).sh("hostname").succeed();
     assert_eq!(outcome.out(), "n0\n".repeat(8), "{outcome}");
     outcome.expect_err_line(&["sshd is busy", "retrying"]);
-}
-
-#[test]
-fn a_failure_deep_in_the_tree_gives_the_jobs_exit_code() {
-    let Some(machines) = machines::four() else { return };
-    let script = "test $WIREUP_RANK = 3 && kill -SEGV $$; exec sleep 1000";
-    let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(script).finish().expect_code(128 + 11);
-    outcome.expect_err_line(&["rank 3", "n3", "SIGSEGV"]);
 }

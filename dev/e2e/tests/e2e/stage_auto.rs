@@ -1,22 +1,17 @@
 //! `--stage=auto`: files on a network file system are staged if the ranks are so many that it saves time.
 
-use crate::staging::{Folder, may_mount};
-use std::fs;
+use crate::staging::{mounting, slow};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use wireup_e2e::Run;
-use wireup_e2e::programs;
-use wireup_testbed::slowfs::{SlowFs, Spec};
+use wireup_e2e::folders::Folder;
+use wireup_testbed::slowfs::SlowFs;
 
 /// A folder with many small files, on a local disk and on a slow file system.
 fn many(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
     for number in 0..400 {
         folder.write(&format!("source/{number}"), b"x");
     }
-    let mount = folder.at("mount");
-    fs::create_dir_all(&mount).expect("a folder");
-    let spec = Spec { delay: Duration::ZERO, ..Spec::new(programs::testbed(), folder.at("source"), &mount) };
-    Some((SlowFs::mount_or_skip(&spec)?, mount))
+    Some((slow(folder, |_| ())?, folder.at("mount")))
 }
 
 fn job(folder: &Folder, ranks: u32, files: &Path, more: &str) -> Run {
@@ -31,35 +26,29 @@ fn job(folder: &Folder, ranks: u32, files: &Path, more: &str) -> Run {
 
 #[test]
 fn many_ranks_get_copies_of_files_on_the_network_and_few_ranks_do_not() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     let Some((_slow, mount)) = many(&folder) else { return };
-    let outcome = job(&folder, 2, &mount, "").finish().expect_code(0);
+    let outcome = job(&folder, 2, &mount, "").succeed();
     outcome
         .expect_err_line(&["--stage=auto: not staging: 400 files on FUSE", "by 2 ranks", "no more than staging them"]);
     assert!(!folder.at("store").exists() && outcome.out().matches('x').count() == 2, "{outcome}");
-    let outcome = job(&folder, 16, &mount, "").finish().expect_code(0);
+    let outcome = job(&folder, 16, &mount, "").succeed();
     outcome.expect_err_line(&["--stage=auto: staging: 400 files on FUSE", "by 16 ranks", "more than staging them"]);
     outcome.expect_err_line(&["staged on 1 node: 400 files"]);
     assert!(folder.at("store").exists() && outcome.out().matches('x').count() == 16, "{outcome}");
     // Files on a local disk are not staged.
-    let outcome = job(&folder, 16, &folder.at("source"), "").finish().expect_code(0);
+    let outcome = job(&folder, 16, &folder.at("source"), "").succeed();
     outcome.expect_err_line(&["--stage=auto: not staging: nothing that the ranks need lies on a network file system"]);
 }
 
 #[test]
 fn a_dry_run_says_what_would_be_chosen() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     let Some((_slow, mount)) = many(&folder) else { return };
-    let outcome = job(&folder, 2, &mount, "--dry-run").finish().expect_code(0);
+    let outcome = job(&folder, 2, &mount, "--dry-run").succeed();
     assert!(outcome.out().contains("--stage=auto: not staging: 400 files on FUSE"), "{outcome}");
     assert!(!outcome.out().contains("staged on each node"), "{outcome}");
-    let outcome = job(&folder, 16, &mount, "--dry-run").finish().expect_code(0);
+    let outcome = job(&folder, 16, &mount, "--dry-run").succeed();
     assert!(outcome.out().contains("--stage=auto: staging: 400 files on FUSE"), "{outcome}");
     assert!(outcome.out().contains("staged on each node: 400 files"), "{outcome}");
 }

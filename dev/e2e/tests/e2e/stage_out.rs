@@ -1,13 +1,14 @@
 //! Files that are gathered from the nodes when a job is over (`--stage-out`): real processes on hosts that have folders
 //! of their own.
 
-use crate::staging::{Folder, noise};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::staging::noise;
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wireup_e2e::faults::is_agent;
+use wireup_e2e::faults::send;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run, Running};
@@ -53,7 +54,7 @@ fn clear(machines: &Machines) {
 fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
     let Some(machines) = machines::sixteen() else { return };
     for (line, code) in [("exit 0", 0), ("test $WIREUP_RANK = 5 && exit 3; sleep 100", 3)] {
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         let script = format!(
             "{WRITE}; touch /run/made/$WIREUP_RANK; until [ -e /run/made/$((WIREUP_RANK ^ 1)) ]; do sleep 0.02; done; \
              {line}"
@@ -81,7 +82,7 @@ fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
 #[test]
 fn files_are_gathered_by_ssh_after_a_timeout() {
     let Some(machines) = machines::four() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     for node in 0..4 {
         machines.ask(node, "mkdir -p /run/made");
     }
@@ -98,9 +99,8 @@ fn files_are_gathered_by_ssh_after_a_timeout() {
 
 #[test]
 fn virtual_nodes_share_their_files_and_an_interrupt_does_not_keep_them() {
-    let folder = Folder::new();
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let folder = Folder::new("staging");
+    let work = folder.folder("work");
     let mut running = Run::job("-n 4 --virtual-nodes 2 --verbose")
         .cwd(&work)
         .args([
@@ -121,7 +121,7 @@ fn virtual_nodes_share_their_files_and_an_interrupt_does_not_keep_them() {
 #[test]
 fn files_are_gathered_inside_an_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let script = format!("{WRITE}; cp /run/made/out.$WIREUP_RANK /run/made/copy.$WIREUP_RANK");
     let words = rule("/run/made/out.{rank}", &folder, "{node}/{rank}");
     let outcome = machines.allocated("-N 4 -n 8", "--stage-out").arg(words).sh(&script).succeed();
@@ -133,17 +133,17 @@ fn files_are_gathered_inside_an_allocation() {
 fn a_session_gathers_from_the_nodes_that_are_left() {
     let Some(machines) = machines::own(4, |_| ()) else { return };
     let session = Session::on(&machines, "--hosts n[0-3]");
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let job = |name: &str, script: &str| {
         let words = rule("/run/made/out.{rank}", &folder, name);
         session.job("--ppn 2 --stage-out").arg(words).sh(script)
     };
-    let outcome = job("all/{node}/{rank}", WRITE).finish().expect_code(0).expect_quiet();
+    let outcome = job("all/{node}/{rank}", WRITE).succeed().expect_quiet();
     assert_eq!(files(&folder.at("all")), one_each(8, 2), "{outcome}");
     // A node is lost while the job runs.
     let mut running = job("left/{node}/{rank}", &format!("{WRITE}; echo ready; exec sleep 100")).start();
     running.await_out("ready\n", 8);
-    kill_agent(&machines, 1);
+    send(machines.agent(1), Signal::KILL);
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["--stage-out: node n1 is lost"]);
@@ -153,32 +153,24 @@ fn a_session_gathers_from_the_nodes_that_are_left() {
     session.down("--kill");
 }
 
-fn kill_agent(machines: &Machines, node: u16) {
-    let agent = machines.processes(node).into_iter().find(is_agent);
-    let agent = agent.expect("it has an agent");
-    kill_process(Pid::from_raw(agent.pid.cast_signed()).expect("a process"), Signal::KILL).expect("it runs");
-}
-
 /// The rank that sends the files of a node.
-fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> Pid {
-    let find = || machines.processes(node).into_iter().find(|process| process.command.contains("stage-node"));
-    running.await_that("files are sent", |_| find().is_some());
-    Pid::from_raw(find().expect("it runs").pid.cast_signed()).expect("a process")
+fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> u32 {
+    running.await_that("files are sent", |_| machines.process(node, "stage-node").is_some());
+    machines.process(node, "stage-node").expect("it runs").pid
 }
 
 #[test]
 fn a_node_that_is_lost_while_files_travel_is_named_and_the_others_go_on() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let session = Session::on(&machines, "--hosts n[0-2]");
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     // Far more than fits into windows and pipes, of bytes that cannot be packed.
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     let words = rule("/run/made/out.{rank}", &folder, "got");
-    let mut running = session.job("--ppn 1 --stage-out").arg(words).sh(script).start();
-    running.await_out("ready\n", 3);
+    let mut running = session.job("--ppn 1 --stage-out").arg(words).sh(script).start_until("ready\n", 3);
     let _ = await_gatherer(&mut running, &machines, 1);
     running.signal(Signal::STOP);
-    kill_agent(&machines, 1);
+    send(machines.agent(1), Signal::KILL);
     running.signal(Signal::CONT);
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["--stage-out: node n1 is lost"]);
@@ -197,13 +189,13 @@ fn a_gatherer_that_is_killed_and_an_interrupt_leave_no_half_files() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     for (is_killed, code) in [(true, 125), (false, 130)] {
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         let words = rule("/run/made/out.{rank}", &folder, "got");
-        let mut running = machines.job("--hosts n[0-1] --ppn 1 --stage-out").arg(words).sh(script).start();
-        running.await_out("ready\n", 2);
+        let mut running =
+            machines.job("--hosts n[0-1] --ppn 1 --stage-out").arg(words).sh(script).start_until("ready\n", 2);
         let gatherer = await_gatherer(&mut running, &machines, 1);
         if is_killed {
-            kill_process(gatherer, Signal::KILL).expect("it runs");
+            send(gatherer, Signal::KILL);
         } else {
             running.signal(Signal::INT);
         }
@@ -247,14 +239,13 @@ fn nothing_is_overwritten_and_a_full_disk_is_named() {
 
 #[test]
 fn names_that_are_not_utf8_links_and_bits_arrive() {
-    let folder = Folder::new();
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let folder = Folder::new("staging");
+    let work = folder.folder("work");
     let script = "mkdir -p out/inner; printf x > \"$(printf 'out/\\377')\"; ln -s inner out/link; ln -s out way; echo \
         p > out/inner/p; \
                   chmod 751 out/inner; chmod 640 out/inner/p; truncate -s 30M out/sparse; mkfifo out/pipe";
     let job = Run::job("-n 1").cwd(&work).args(["--stage-out", "way=>../got"]).sh(script);
-    let outcome = job.finish().expect_code(0).expect_quiet();
+    let outcome = job.succeed().expect_quiet();
     let listed = Run::shell("cd \"$0\" && find . -printf '%p %y %m %s %l\\n' | sort | cat -v")
         .arg(folder.at("got/way"))
         .succeed();
@@ -270,9 +261,8 @@ fn names_that_are_not_utf8_links_and_bits_arrive() {
 
 #[test]
 fn a_file_that_changes_while_it_is_read_is_refused() {
-    let folder = Folder::new();
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let folder = Folder::new("staging");
+    let work = folder.folder("work");
     fs::write(work.join("large"), noise(4_000_000).repeat(10)).expect("a file");
     // Something outside of the job goes on writing.
     let stop = folder.at("stop");
@@ -289,16 +279,15 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
 
 #[test]
 fn a_detached_job_gathers_too() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let session = Session::up("--virtual-nodes 2");
     fs::write(folder.at("taken"), b"old").expect("a file");
     let words = [rule(&folder.at("made").display().to_string(), &folder, "got"), rule("/etc/hostname", &folder, "got")];
     let script = format!("echo made > {0}; echo done", folder.at("made").display());
     let run = session
         .leaving(Run::job("--detach -n 1 --stage-out").arg(&words[0]).args(["--stage-out", &words[1]]).sh(&script));
-    let number = run.finish().expect_code(0).out().trim().to_owned();
-    let outcome: Outcome =
-        session.wireup(&format!("attach {number}")).guard(Duration::from_secs(30)).finish().expect_code(0);
+    let number = run.succeed().out().trim().to_owned();
+    let outcome: Outcome = session.wireup(&format!("attach {number}")).guard(Duration::from_secs(30)).succeed();
     assert_eq!(outcome.out(), "done\n");
     assert_eq!(fs::read(folder.at("got/made")).expect("a file"), b"made\n", "{outcome}");
     session.down("");

@@ -1,68 +1,17 @@
 //! Staged files: ranks read copies in node memory. `staging_server` looks at what the file server is still asked for.
 
-use crate::staging_server::spec;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines;
+use wireup_e2e::programs::testbed;
 use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::{Outcome, Run, Running};
 use wireup_testbed::slowfs::{SlowFs, Spec};
-
-/// A folder for the test's files and stores, removed at the end.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Folder {
-        Folder::below(&std::env::temp_dir())
-    }
-
-    /// One that the hosts of testbeds see as well.
-    pub fn shared() -> Folder {
-        Folder::below(wireup_e2e::wireup().parent().expect("a program lies in a folder"))
-    }
-
-    fn below(place: &Path) -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = place.join(format!("wireup-staging-{}-{count}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        Folder(folder)
-    }
-
-    pub fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The flag that keeps staged files here, apart from those of other tests.
-    pub fn stage(&self) -> String {
-        format!("--stage={}", self.at("store").display())
-    }
-
-    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.at(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(&path, content).expect("a file");
-        path
-    }
-
-    pub fn program(&self, name: &str, script: &str) -> PathBuf {
-        let path = self.write(name, format!("#!/bin/sh\n{script}\n").as_bytes());
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its bits");
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Folders of a store may be read-only.
-        let _ = std::process::Command::new("chmod").args(["-R", "u+w"]).arg(&self.0).status();
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Bytes that cannot be packed.
 pub fn noise(len: u32) -> Vec<u8> {
@@ -76,35 +25,41 @@ pub fn noise(len: u32) -> Vec<u8> {
     (0..len).map(step).collect()
 }
 
-pub fn may_mount() -> bool {
-    let permitted = wireup_e2e::may_isolate() && Path::new("/dev/fuse").exists();
-    if !permitted {
+/// A folder of the test with `source`, and `mount` for a slow file system.
+pub fn mounting() -> Option<Folder> {
+    if !wireup_e2e::may_isolate() || !Path::new("/dev/fuse").exists() {
         println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
+        return None;
     }
-    permitted
+    let folder = Folder::new("staging");
+    for name in ["source", "mount"] {
+        folder.folder(name);
+    }
+    Some(folder)
+}
+
+/// Mounts a file system without delays in such a folder, otherwise as `change` wants it.
+pub fn slow(folder: &Folder, change: fn(&mut Spec)) -> Option<SlowFs> {
+    let mut spec = Spec { delay: Duration::ZERO, ..Spec::new(testbed(), folder.at("source"), folder.at("mount")) };
+    change(&mut spec);
+    SlowFs::mount_or_skip(&spec)
 }
 
 #[test]
 fn ranks_see_the_copy_that_was_staged() {
-    let folder = Folder::new();
-    let data = folder.write("data", b"staged");
+    let folder = Folder::new("staging");
+    let data = folder.write("data", "staged");
     // The original changes while the job waits.
     let script = format!("echo ready; read word; cat {0}; echo x > {0} || echo refused", data.display());
     let program = folder.program("program", &script);
-    for place in ["-n 1", "-n 2 --virtual-nodes 2 --stdin all"] {
+    for (place, ranks) in [("-n 1", 1), ("-n 2 --virtual-nodes 2 --stdin all", 2)] {
         fs::write(&data, b"staged").expect("a file");
-        let mut running = Run::job(place)
-            .args(["--pmi", "simple", &folder.stage(), "--stage-also"])
-            .arg(&data)
-            .arg(&program)
-            .stdin_open()
-            .start();
-        running.await_out("ready\n", if place == "-n 1" { 1 } else { 2 });
+        let run = Run::job(place).args(["--pmi", "simple", &folder.stage(), "--stage-also"]).arg(&data).arg(&program);
+        let mut running = run.stdin_open().start_until("ready\n", ranks);
         fs::write(&data, b"changed").expect("a file");
         running.write(b"go\n");
         running.close_stdin();
-        let outcome = running.finish().expect_code(0);
-        let ranks = if place == "-n 1" { 1 } else { 2 };
+        let outcome = running.succeed();
         assert_eq!(outcome.out().matches("staged").count(), ranks, "{outcome}");
         assert_eq!(outcome.out().matches("refused").count(), ranks, "{outcome}");
         assert_eq!(fs::read(&data).expect("a file"), b"changed");
@@ -113,17 +68,17 @@ fn ranks_see_the_copy_that_was_staged() {
 
 #[test]
 fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let program = folder.program("bin/program", "wc -c < \"$1\"");
-    let data = folder.write("bin/data", &noise(300_000));
+    let data = folder.write("bin/data", noise(300_000));
     let names = folder.at("bin").join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8"));
     fs::write(&names, b"x").expect("a file");
     let session = Session::up("--virtual-nodes 2");
     let bin = folder.at("bin").to_str().expect("UTF-8").to_owned();
     let stage = |words: &str| session.wireup(&format!("stage {words} {}", folder.stage()));
-    let told = stage(&format!("up {bin}")).finish().expect_code(0);
+    let told = stage(&format!("up {bin}")).succeed();
     told.expect_err_line(&["staged on 1 node: 3 files", "KiB sent"]);
-    let listed = stage("list").finish().expect_code(0);
+    let listed = stage("list").succeed();
     assert!(listed.out().lines().any(|line| line.contains(&bin) && line.contains(" 3 ")), "{listed}");
     // Nothing but names travels the second time, and only the changed file the third time.
     let sent = |outcome: Outcome| {
@@ -162,12 +117,12 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
             println!("not run with images: it needs CAP_SYS_ADMIN");
             continue;
         }
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         for number in 0..300 {
             folder.write(&format!("env/{}/{number}", number % 7), number.to_string().as_bytes());
         }
-        folder.write("env/long", &noise(700_000));
-        folder.write("env/empty", b"");
+        folder.write("env/long", noise(700_000));
+        folder.write("env/empty", "");
         symlink("long", folder.at("env/link")).expect("a link");
         let program = folder.program("env/program", "echo as staged");
         let privileged = folder.program("env/privileged", "echo original");
@@ -188,7 +143,7 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
             program = program.display(),
             privileged = privileged.display(),
         );
-        let outcome = Run::shell(&script).finish().expect_code(0);
+        let outcome = Run::shell(&script).succeed();
         outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
         let mut counts = std::collections::BTreeMap::new();
         outcome.out().lines().for_each(|line| *counts.entry(line.to_owned()).or_insert(0) += 1);
@@ -203,8 +158,8 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
 
 #[test]
 fn a_store_without_room_leaves_the_ranks_the_originals() {
-    let folder = Folder::new();
-    let data = folder.write("data", &noise(3_000_000));
+    let folder = Folder::new("staging");
+    let data = folder.write("data", noise(3_000_000));
     let job = |how: &str| {
         Run::job("-n 2 --virtual-nodes 2 --pmi simple --stage-room 1")
             .args([&folder.stage(), how, "--stage-also"])
@@ -212,7 +167,7 @@ fn a_store_without_room_leaves_the_ranks_the_originals() {
             .args(["wc", "-c"])
             .arg(&data)
     };
-    let outcome = job("--stage").finish().expect_code(0);
+    let outcome = job("--stage").succeed();
     outcome.expect_err_line(&["staging failed", "do not fit", "--stage-room"]);
     outcome.expect_err_line(&["its ranks use the original files"]);
     assert_eq!(outcome.out().matches("3000000").count(), 2, "{outcome}");
@@ -223,13 +178,12 @@ fn a_store_without_room_leaves_the_ranks_the_originals() {
 
 #[test]
 fn what_cannot_be_staged_is_named() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let stage = folder.stage();
     let refused = |words: &[&str]| Run::job("-n 1 --pmi simple").args([&stage]).args(words).finish().expect_code(125);
     refused(&["--stage-also", "/no/such/file", "true"]).expect_err_line(&["/no/such/file", "no such file"]);
     refused(&["--stage=here", "true"]).expect_err_line(&["--stage here", "give an absolute folder"]);
-    let work = folder.at("work");
-    fs::create_dir_all(&work).expect("a folder");
+    let work = folder.folder("work");
     let here = Run::job("-n 1 --pmi simple").args([&stage, "--stage-also", "."]).arg("true").cwd(&work).finish();
     here.expect_code(125).expect_err_line(&["the ranks work in", "--wdir"]);
     // A copy would not have the rights of the original, which the ranks run instead.
@@ -242,10 +196,9 @@ fn what_cannot_be_staged_is_named() {
         .expect_code(125)
         .expect_err_line(&["privileged is not staged", "--stage=require demands it"]);
     // Others may write into the store's folder.
-    let open = folder.at("open");
-    fs::create_dir_all(&open).expect("a folder");
+    let open = folder.folder("open");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its bits");
-    let data = folder.write("data", b"x");
+    let data = folder.write("data", "x");
     let outcome = Run::job("-n 1 --pmi simple")
         .arg(format!("--stage={}", open.display()))
         .args(["--stage=require", "--stage-also"])
@@ -257,14 +210,10 @@ fn what_cannot_be_staged_is_named() {
 
 #[test]
 fn a_dry_run_lists_what_would_travel_and_why() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let program = folder.program("program", "true");
-    let data = folder.write("plugins/one", b"12345");
-    let outcome = Run::job("-n 1 --dry-run --stage-also")
-        .arg(data.parent().expect("a folder"))
-        .arg(&program)
-        .finish()
-        .expect_code(0);
+    let data = folder.write("plugins/one", "12345");
+    let outcome = Run::job("-n 1 --dry-run --stage-also").arg(data.parent().expect("a folder")).arg(&program).succeed();
     let out = outcome.out();
     for words in ["staged on each node: 2 files", "(the program;", "(named by --stage-also; 1 files, 5 bytes)"] {
         assert!(out.contains(words), "{words}: {outcome}");
@@ -288,7 +237,7 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
              $WIREUP_RANK\n' > program; echo data > data; \
              chmod +x program; {line}; code=$?; rm -rf /run/apps /dev/shm/wireup-stage-*; exit $code"
         );
-        let outcome = machines.shell(&script).finish().expect_code(0);
+        let outcome = machines.shell(&script).succeed();
         assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
         outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
         for node in 0..3 {
@@ -299,10 +248,9 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
 
 /// A file that takes a second to be read, and again when it is sent.
 fn slow_file(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
-    folder.write("source/data", &noise(10_000_000));
-    fs::create_dir_all(folder.at("mount")).expect("a folder");
-    let spec = Spec { bandwidth_mb: 10, cold: true, ..spec(&folder.at("source"), &folder.at("mount")) };
-    Some((SlowFs::mount_or_skip(&spec)?, folder.at("mount/data")))
+    folder.write("source/data", noise(10_000_000));
+    let slow = slow(folder, |spec| (spec.bandwidth_mb, spec.cold) = (10, true))?;
+    Some((slow, folder.at("mount/data")))
 }
 
 fn slow_job(folder: &Folder, data: &Path, how: &str) -> Run {
@@ -323,10 +271,7 @@ fn await_receiver(running: &mut Running) -> Pid {
 
 #[test]
 fn a_receiver_that_is_killed_costs_the_copies_only() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
         let mut running = slow_job(&folder, &data, how).start();
@@ -342,20 +287,17 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
 /// Landlock goes with the promise to gain no rights. A kernel without it refuses what the receiver asks for.
 #[test]
 fn a_receiver_has_no_more_rights_than_it_needs() {
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     let receiver = await_receiver(&mut running);
     running.await_that("the receiver is confined", |_| status_of(receiver, "status", "NoNewPrivs:") == 1);
-    running.finish().expect_code(0);
+    running.succeed();
 }
 
 #[test]
 fn an_interrupt_while_files_travel_ends_the_run() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     await_receiver(&mut running);
@@ -366,14 +308,14 @@ fn an_interrupt_while_files_travel_ends_the_run() {
 
 #[test]
 fn two_runs_may_stage_the_same_at_once() {
-    let folder = Folder::new();
-    let data = folder.write("data", &noise(5_000_000));
+    let folder = Folder::new("staging");
+    let data = folder.write("data", noise(5_000_000));
     let job = || {
         Run::job("-n 1 --pmi simple").args([&folder.stage(), "--stage-also"]).arg(&data).args(["wc", "-c"]).arg(&data)
     };
     let running: Vec<_> = (0..4).map(|_| job().start()).collect();
     for running in running {
-        let outcome = running.finish().expect_code(0).expect_quiet();
+        let outcome = running.succeed().expect_quiet();
         assert!(outcome.out().starts_with("5000000"), "{outcome}");
     }
     let count = |name: &str| fs::read_dir(folder.at("store").join(name)).expect("a store").count();
@@ -383,10 +325,7 @@ fn two_runs_may_stage_the_same_at_once() {
 
 #[test]
 fn a_file_that_changes_while_it_travels_is_refused() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
     await_receiver(&mut running);

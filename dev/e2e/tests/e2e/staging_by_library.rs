@@ -1,10 +1,10 @@
 //! Staged files where no mounts can be made: a library in the ranks shows them the copies.
 
-use crate::staging::Folder;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, executables};
 use xtask::layout;
 
@@ -12,8 +12,7 @@ use xtask::layout;
 pub fn with_libraries(folder: &Folder) -> PathBuf {
     let library = xtask::libraries::file(xtask::libraries::STAGED);
     let built = xtask::libraries::build().expect("build the C libraries").join(&library);
-    let bin = folder.at("installed");
-    fs::create_dir_all(&bin).expect("a folder");
+    let bin = folder.folder("installed");
     let bytes = fs::copy(built, bin.join(library)).expect("the library");
     assert!(bytes <= 64 << 10, "{bytes} bytes");
     let program = bin.join("wireup");
@@ -22,7 +21,7 @@ pub fn with_libraries(folder: &Folder) -> PathBuf {
 }
 
 /// What takes the right to make mounts from a job; for virtual nodes no user namespace takes its place.
-pub const WITHOUT_RIGHTS: &str = "setpriv --bounding-set=-sys_admin";
+pub const WITHOUT_RIGHTS: &str = "--bounding-set=-sys_admin";
 
 /// A staged folder with the test's programs.
 struct Staged {
@@ -33,14 +32,14 @@ struct Staged {
 
 impl Staged {
     fn new() -> Staged {
-        let folder = Folder::new();
+        let folder = Folder::new("staging");
         let env = folder.at("env");
         let at = |name: &str| env.join(name);
-        folder.write("env/data", b"data\n");
-        folder.write("env/dir/sub/file", b"file\n");
-        let open = folder.write("env/open", b"open\n");
+        folder.write("env/data", "data\n");
+        folder.write("env/dir/sub/file", "file\n");
+        let open = folder.write("env/open", "open\n");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("its bits");
-        folder.write("outside/secret", b"secret\n");
+        folder.write("outside/secret", "secret\n");
         fs::create_dir_all(at("bin")).expect("a folder");
         fs::create_dir_all(at("lib")).expect("a folder");
         symlink("dir/sub", at("near")).expect("a link");
@@ -51,7 +50,7 @@ impl Staged {
         compile(&["-w", "-fexceptions", "-o"], &at("bin/shown"), &source.join("shown.c"), &["-ldl", "-lpthread"]);
         compile(&["-shared", "-fPIC", "-o"], &at("lib/libwaits.so"), &source.join("waits.c"), &[]);
         compile(&["-w", "-static", "-o"], &at("bin/still"), &source.join("still.c"), &[]);
-        let library = folder.write("one.c", b"int one(void) { return 1; }\n");
+        let library = folder.write("one.c", "int one(void) { return 1; }\n");
         compile(&["-shared", "-fPIC", "-o"], &at("lib/libone.so"), &library, &[]);
         fs::create_dir_all(at("lib/twice")).expect("a folder");
         fs::copy(at("lib/libone.so"), at("lib/twice/libtwice.so")).expect("a copy");
@@ -72,7 +71,7 @@ impl Staged {
 
     /// A job of one rank that may make no mounts.
     fn job(&self, words: &str) -> Run {
-        self.job_with(&WITHOUT_RIGHTS.split(' ').skip(1).collect::<Vec<_>>(), words)
+        self.job_with(&[WITHOUT_RIGHTS], words)
     }
 
     fn job_with(&self, rights: &[&str], words: &str) -> Run {
@@ -115,7 +114,7 @@ fn compile(before: &[&str], program: &Path, source: &Path, after: &[&str]) {
 fn a_program_sees_copies_that_it_cannot_change() {
     let staged = Staged::new();
     let program = staged.env.join("bin/shown");
-    staged.job("").arg("true").finish().expect_code(0).expect_err_line(&["a library shows its ranks the staged files"]);
+    staged.job("").arg("true").succeed().expect_err_line(&["a library shows its ranks the staged files"]);
     let before = staged.kept();
     assert!(before.contains("bin/shown") && before.contains("dir/sub/file"), "{before}");
     let run = staged.searched(staged.job("").arg(&program).arg(&staged.env).env("odd.name-1", "odd"));
@@ -133,15 +132,17 @@ fn a_program_sees_copies_that_it_cannot_change() {
 #[test]
 fn without_the_switch_ranks_use_the_originals() {
     let staged = Staged::new();
-    let rights: Vec<&str> = WITHOUT_RIGHTS.split(' ').skip(1).collect();
     let program = staged.env.join("bin/shown").display().to_string();
     let words = format!("{program} {} child", staged.env.display());
-    let outcome = staged.run(&rights, &[], &words).finish().expect_code(0);
+    let outcome = staged.run(&[WITHOUT_RIGHTS], &[], &words).succeed();
     assert_eq!(outcome.out(), format!("original {program}\n"), "{outcome}");
     outcome.expect_err_line(&["its ranks use the original files", "no mount", "--stage-library"]);
-    let outcome = staged.run(&rights, &[], "sh -c").arg("echo $LD_PRELOAD$LD_AUDIT$WIREUP_STAGED.").finish();
+    let outcome = staged.run(&[WITHOUT_RIGHTS], &[], "sh -c").arg("echo $LD_PRELOAD$LD_AUDIT$WIREUP_STAGED.").finish();
     assert_eq!(outcome.expect_code(0).out(), ".\n");
-    staged.run(&rights, &["--stage=require"], "true").finish().expect_err_line(&["cannot be shown", "--stage-library"]);
+    staged
+        .run(&[WITHOUT_RIGHTS], &["--stage=require"], "true")
+        .finish()
+        .expect_err_line(&["cannot be shown", "--stage-library"]);
     let library = staged.wireup.with_file_name(xtask::libraries::file(xtask::libraries::STAGED));
     fs::remove_file(library).expect("the library");
     let outcome = staged.job("true").finish().expect_code(125);
@@ -174,7 +175,7 @@ fn a_user_without_rights_sees_copies_that_nothing_can_change() {
 #[test]
 fn the_environment_is_of_no_harm_when_the_job_is_over() {
     let staged = Staged::new();
-    let outcome = staged.job("sh -c").arg("echo $LD_AUDIT $LD_PRELOAD $WIREUP_STAGED").finish().expect_code(0);
+    let outcome = staged.job("sh -c").arg("echo $LD_AUDIT $LD_PRELOAD $WIREUP_STAGED").succeed();
     let out = outcome.out();
     let words: Vec<&str> = out.split_whitespace().collect();
     let [audit, preload, map] = words[..] else { panic!("{outcome}") };
@@ -206,11 +207,11 @@ fn programs_start_from_their_copies_or_as_originals() {
             false => staged.job(&words),
         };
         let expected = expected.replace("script bin/script", "script env/bin/script");
-        let outcome = run.finish().expect_code(0);
+        let outcome = run.succeed();
         assert_eq!(outcome.out(), expected, "{words}: {outcome}");
     }
     let run = staged.job("script x").env("PATH", format!("{}:/usr/bin:/bin", at("bin")));
-    assert_eq!(run.finish().expect_code(0).out(), format!("script {} x\n", at("bin/script")));
+    assert_eq!(run.succeed().out(), format!("script {} x\n", at("bin/script")));
     staged.job(&at("bin/none")).finish().expect_code(127).expect_err_line(&["bin/none"]);
 }
 
@@ -233,7 +234,7 @@ fn the_library_may_lie_in_a_staged_folder() {
 /// A library was staged by itself: only staged programs are told where it is.
 #[test]
 fn programs_that_are_not_staged_find_their_own_libraries() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let wireup = with_libraries(&folder);
     let program = folder.write(
         "main.c",
@@ -251,24 +252,13 @@ fn programs_that_are_not_staged_find_their_own_libraries() {
     // One is found by the path of the other's folder, where no library of this name is staged.
     let other = folder.at("other/main").display().to_string();
     let script = format!("{}; {other}", folder.at("staged/main").display());
-    let outcome = Run::tool("setpriv", WITHOUT_RIGHTS.split(' ').skip(1))
+    let outcome = Run::tool("setpriv", [WITHOUT_RIGHTS])
         .arg(&wireup)
-        .args([
-            "run",
-            "-n",
-            "1",
-            "--virtual-nodes",
-            "2",
-            "--pmi",
-            "simple",
-            &folder.stage(),
-            "--stage-library",
-            "--stage-also",
-        ])
+        .args("run -n 1 --virtual-nodes 2 --pmi simple --stage-library".split(' '))
+        .args([&folder.stage(), "--stage-also"])
         .arg(folder.at("staged/main"))
         .args(["sh", "-c", &script])
         .cwd(Path::new("/"))
-        .finish()
-        .expect_code(0);
+        .succeed();
     assert_eq!(outcome.out(), "1\n2\n", "{outcome}");
 }

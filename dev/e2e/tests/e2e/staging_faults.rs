@@ -1,16 +1,16 @@
 //! Staging when something goes wrong: full and read-only stores, lost agents, slow links, odd files, impatient users.
 
-use crate::staging::{Folder, may_mount, noise};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::staging::{mounting, noise};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
-use wireup_e2e::faults::is_agent;
+use wireup_e2e::faults::send;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Run, Running};
-use wireup_testbed::Process;
 
 /// What hosts keep, removed again.
 fn clear(machines: &Machines) {
@@ -19,20 +19,14 @@ fn clear(machines: &Machines) {
     }
 }
 
-fn process(machines: &Machines, node: u16, word: &str) -> Option<Process> {
-    machines.processes(node).into_iter().find(|process| process.command.contains(word))
-}
-
-fn agent(machines: &Machines, node: u16) -> Process {
-    machines.processes(node).into_iter().find(is_agent).expect("it has an agent")
-}
-
-fn send(process: &Process, signal: Signal) {
-    kill_process(Pid::from_raw(process.pid.cast_signed()).expect("a process"), signal).expect("it runs");
-}
-
 fn await_receiver(running: &mut Running, machines: &Machines, node: u16) {
-    running.await_that("a receiver runs", |_| process(machines, node, "stage-node").is_some());
+    running.await_that("a receiver runs", |_| machines.process(node, "stage-node").is_some());
+}
+
+/// A folder for a store on each of three hosts; that of host `small` is on a small disk.
+fn stores(machines: &Machines, small: u16) {
+    (0..3).for_each(|node| drop(machines.ask(node, "mkdir -p /run/store")));
+    machines.small_disk(small, "/run/store", 1 << 20).expect("a small disk");
 }
 
 /// A job on three hosts whose ranks count the bytes of a folder that was staged from the hub.
@@ -46,13 +40,10 @@ fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run 
 #[test]
 fn a_node_without_room_does_not_stop_the_others() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    folder.write("large/one", &noise(4_000_000).repeat(2));
-    for node in 0..3 {
-        machines.ask(node, "mkdir -p /run/store");
-    }
-    machines.small_disk(1, "/run/store", 1 << 20).expect("a small disk");
-    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("large")).finish().expect_code(0);
+    let folder = Folder::shared("staging");
+    folder.write("large/one", noise(4_000_000).repeat(2));
+    stores(&machines, 1);
+    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("large")).succeed();
     outcome.expect_err_line(&["node n1: staging failed: ", "do not fit"]);
     assert_eq!(outcome.out(), "8000000\n".repeat(3), "{outcome}");
 }
@@ -60,17 +51,14 @@ fn a_node_without_room_does_not_stop_the_others() {
 #[test]
 fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
+    let folder = Folder::shared("staging");
     for number in 0..600 {
-        folder.write(&format!("many/{number}"), &noise(1_000));
+        folder.write(&format!("many/{number}"), noise(1_000));
     }
-    for node in 0..3 {
-        machines.ask(node, "mkdir -p /run/store");
-    }
-    machines.small_disk(1, "/run/store", 1 << 20).expect("a small disk");
+    stores(&machines, 1);
     // The bytes fit; that there is no room for the files of a set is noticed only when they are made.
     machines.ask(1, "mount -o remount,nr_inodes=10 /run/store");
-    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("many")).finish().expect_code(0);
+    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("many")).succeed();
     outcome.expect_err_line(&["node n1: staging failed: ", "No space left on device"]);
     outcome.expect_err_line(&["node n1: its ranks use the original files"]);
     assert_eq!(outcome.out(), "600000\n".repeat(3), "{outcome}");
@@ -83,15 +71,12 @@ fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
 #[test]
 fn a_store_that_is_read_only_leaves_its_node_the_originals() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    folder.write("data/one", b"12345");
-    for node in 0..3 {
-        machines.ask(node, "mkdir -p /run/store");
-    }
-    machines.small_disk(2, "/run/store", 1 << 20).expect("a small disk");
+    let folder = Folder::shared("staging");
+    folder.write("data/one", "12345");
+    stores(&machines, 2);
     let job = |content: &[u8]| {
         folder.write("data/one", content);
-        count_job(&machines, "/run/store/here", "--stage", &folder.at("data")).finish().expect_code(0)
+        count_job(&machines, "/run/store/here", "--stage", &folder.at("data")).succeed()
     };
     assert_eq!(job(b"12345").expect_quiet().out(), "5\n".repeat(3));
     machines.ask(2, "mount -o remount,ro /run/store");
@@ -106,8 +91,8 @@ fn a_store_that_is_read_only_leaves_its_node_the_originals() {
 #[test]
 fn an_agent_that_is_killed_while_files_travel_is_named() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    let data = folder.write("data", &noise(4_000_000).repeat(15));
+    let folder = Folder::shared("staging");
+    let data = folder.write("data", noise(4_000_000).repeat(15));
     let session = Session::on(&machines, "--hosts n[0-2] --fanout 1");
     let run = || {
         let job = session.job("--ppn 1 --pmi none --stage --stage-also").arg(&data);
@@ -116,13 +101,13 @@ fn an_agent_that_is_killed_while_files_travel_is_named() {
     let mut running = run().start();
     await_receiver(&mut running, &machines, 2);
     running.signal(Signal::STOP);
-    send(&agent(&machines, 2), Signal::KILL);
+    send(machines.agent(2), Signal::KILL);
     running.signal(Signal::CONT);
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["n2"]);
     // The rest of the session goes on, and nothing is in the way of the next job.
-    let outcome = run().finish().expect_code(0);
+    let outcome = run().succeed();
     outcome.expect_err_line(&["lost and not used: n2"]);
     assert_eq!(outcome.out(), "60000000\n".repeat(2), "{outcome}");
     clear(&machines);
@@ -132,8 +117,8 @@ fn an_agent_that_is_killed_while_files_travel_is_named() {
 #[test]
 fn a_slow_link_delays_staging_and_breaks_nothing() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared();
-    let data = folder.write("data", &noise(2_000_000));
+    let folder = Folder::shared("staging");
+    let data = folder.write("data", noise(2_000_000));
     // From n0 on, a megabyte takes a second.
     machines.ask(0, "PATH=$PATH:/usr/sbin tc qdisc add dev eth0 root tbf rate 8mbit burst 64kb latency 400ms");
     let outcome = machines
@@ -141,8 +126,7 @@ fn a_slow_link_delays_staging_and_breaks_nothing() {
         .arg(&data)
         .args(["sh", "-c", "wc -c < \"$0\""])
         .arg(&data)
-        .finish()
-        .expect_code(0);
+        .succeed();
     outcome.expect_err_line(&["staged on 3 nodes: 1 file"]);
     assert_eq!(outcome.out(), "2000000\n".repeat(6), "{outcome}");
     clear(&machines);
@@ -150,13 +134,10 @@ fn a_slow_link_delays_staging_and_breaks_nothing() {
 
 #[test]
 fn links_out_of_a_folder_holes_and_names_arrive() {
-    if !may_mount() {
-        return;
-    }
-    let Some(machines) = machines::own(2, |_| ()) else { return };
-    let folder = Folder::shared();
-    folder.write("tree/inside", b"inside");
-    folder.write("elsewhere/file", b"elsewhere");
+    let (Some(_), Some(machines)) = (mounting(), machines::own(2, |_| ())) else { return };
+    let folder = Folder::shared("staging");
+    folder.write("tree/inside", "inside");
+    folder.write("elsewhere/file", "elsewhere");
     let tree = folder.at("tree");
     fs::write(tree.join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8")), b"odd").expect("a file");
     symlink("../elsewhere/file", tree.join("relative")).expect("a link");
@@ -174,8 +155,7 @@ fn links_out_of_a_folder_holes_and_names_arrive() {
         .arg(&tree)
         .args(["sh", "-c", script])
         .arg(&tree)
-        .finish()
-        .expect_code(0);
+        .succeed();
     let out = outcome.out();
     let elsewhere = folder.at("elsewhere/file").display().to_string();
     for line in ["../elsewhere/file", &elsewhere, "/etc/hostname", "nowhere", "system"] {
@@ -189,7 +169,7 @@ fn links_out_of_a_folder_holes_and_names_arrive() {
 
 #[test]
 fn a_library_that_is_missing_is_named_by_the_run() {
-    let folder = Folder::shared();
+    let folder = Folder::shared("staging");
     let (library, program) = (folder.at("libgone.so"), folder.at("program"));
     let make = format!(
         "cd {0}; echo 'int gone(void) {{ return 0; }}' > gone.c; echo 'int gone(void); int main(void) {{ return \
@@ -207,8 +187,8 @@ fn a_library_that_is_missing_is_named_by_the_run() {
 #[test]
 fn an_interrupt_ends_a_run_whose_session_does_not_end() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
-    let folder = Folder::shared();
-    let data = folder.write("data", b"x");
+    let folder = Folder::shared("staging");
+    let data = folder.write("data", "x");
     let mut running = machines
         .job("--hosts n[0-1] -n 1 --ppn 1 --pmi none --stage --stage-also")
         .arg(&data)
@@ -217,15 +197,15 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
         .start();
     running.await_out("ready\n", 1);
     // Agent 1 has no rank, so the job can end while the agent is stopped, but the session cannot.
-    let agent = agent(&machines, 1);
-    send(&agent, Signal::STOP);
+    let agent = machines.agent(1);
+    send(agent, Signal::STOP);
     running.close_stdin();
-    running.await_that("the rank has ended", |_| process(&machines, 0, "read word").is_none());
+    running.await_that("the rank has ended", |_| machines.process(0, "read word").is_none());
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(!running.has_ended(), "the session has ended although an agent is stopped");
     running.signal(Signal::INT);
     running.await_that("the end", Running::has_ended);
-    send(&agent, Signal::CONT);
+    send(agent, Signal::CONT);
     // The session was interrupted: 130, and not the exit code 3 of the rank.
     running.finish().expect_code(130);
     clear(&machines);

@@ -1,17 +1,18 @@
 //! Staged files and the file server: which operations it still gets, from ranks and from nodes.
 
-use crate::staging::{Folder, may_mount};
+use crate::staging::{mounting, slow};
 use crate::staging_by_library::{WITHOUT_RIGHTS, with_libraries};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{mpi4py, program, tool};
-use wireup_e2e::programs;
+use wireup_e2e::programs::testbed;
 use wireup_e2e::{Outcome, Run};
-use wireup_testbed::slowfs::{Line, SlowFs, Spec};
+use wireup_testbed::slowfs::{Line, SlowFs};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
@@ -21,12 +22,11 @@ fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[
     let gate = folder.at("gate");
     let _ = fs::remove_file(&gate);
     let wait = format!("echo ready; while [ ! -e {} ]; do sleep 0.02; done; exec \"$@\"", gate.display());
-    let mut running = run.args(["sh", "-c", &wait, "sh"]).arg(program).args(arguments).start();
-    running.await_out("ready\n", 4);
+    let running = run.args(["sh", "-c", &wait, "sh"]).arg(program).args(arguments).start_until("ready\n", 4);
     thread::sleep(Duration::from_millis(1_200));
     slow.clear();
     fs::write(&gate, b"").expect("a file");
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     // FUSE sends `release` of files that keepers have closed before at any later time.
     let lines = slow.log().into_iter().filter(|line| !line.operation.starts_with("release"));
     (lines.collect(), outcome)
@@ -34,18 +34,13 @@ fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[
 
 #[test]
 fn ranks_ask_the_file_server_for_nothing() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
-    fs::create_dir_all(folder.at("mount")).expect("a folder");
-    let bin = folder.at("source/bin");
-    fs::create_dir_all(&bin).expect("a folder");
+    let Some(folder) = mounting() else { return };
+    let bin = folder.folder("source/bin");
     fs::copy("/bin/cat", bin.join("cat-1.2")).expect("a copy");
     symlink("cat-1.2", bin.join("cat")).expect("a link");
-    folder.write("source/lib/module", b"module\n");
-    folder.write("source/data/input", b"input\n");
-    let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
+    folder.write("source/lib/module", "module\n");
+    folder.write("source/data/input", "input\n");
+    let Some(slow) = slow(&folder, |_| ()) else { return };
     let mount = folder.at("mount");
     let cat = mount.join("bin/cat");
     let module = mount.join("lib/module");
@@ -69,15 +64,11 @@ fn ranks_ask_the_file_server_for_nothing() {
 
 #[test]
 fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
-    fs::create_dir_all(folder.at("mount")).expect("a folder");
-    fs::create_dir_all(folder.at("source/bin")).expect("a folder");
+    let Some(folder) = mounting() else { return };
+    folder.folder("source/bin");
     fs::copy("/bin/cat", folder.at("source/bin/cat")).expect("a copy");
-    folder.write("source/lib/module", b"module\n");
-    let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
+    folder.write("source/lib/module", "module\n");
+    let Some(slow) = slow(&folder, |_| ()) else { return };
     let [cat, module] = ["bin/cat", "lib/module"].map(|name| folder.at("mount").join(name));
     let module = module.to_str().expect("UTF-8");
     let nodes = 5;
@@ -90,7 +81,7 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
         slow.log().iter().filter(|line| opened(line)).count()
     };
     assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
-    folder.write("source/lib/other", b"");
+    folder.write("source/lib/other", "");
     // The kernel may cache for a second that `lib/other` does not exist.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
@@ -98,21 +89,13 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
 
 #[test]
 fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
-    for name in ["source", "mount"] {
-        fs::create_dir_all(folder.at(name)).expect("a folder");
-    }
-    if SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))).is_none() {
-        return;
-    }
+    let Some(folder) = mounting() else { return };
+    let Some(_) = slow(&folder, |_| ()) else { return };
     let script = layout::root().join("docs/examples/slow-server.sh");
     let folders = [testbed(), wireup_e2e::wireup()].map(|program| program.parent().expect("a folder").to_owned());
     let path = format!("{}:{}:{}", folders[0].display(), folders[1].display(), std::env::var("PATH").expect("PATH"));
     let run = Run::tool("sh", [script.display().to_string(), "2".into(), "4".into()]).envs(vec![("PATH", path)]);
-    let outcome = run.guard(Duration::from_secs(120)).finish().expect_code(0);
+    let outcome = run.guard(Duration::from_secs(120)).succeed();
     let operations = |what: &str| -> u64 {
         let out = outcome.out();
         let line = out.lines().find(|line| line.starts_with(&format!("{what}  "))).expect("a line");
@@ -122,14 +105,6 @@ fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
     assert!(operations("not staged") > 100, "{outcome}");
     assert!(operations("staged") > operations("staged, once more"), "{outcome}");
     assert_eq!(operations("from a local disk"), 0, "{outcome}");
-}
-
-pub fn spec(source: &Path, mount: &Path) -> Spec {
-    Spec { delay: Duration::ZERO, ..Spec::new(testbed(), source, mount) }
-}
-
-fn testbed() -> PathBuf {
-    programs::testbed()
 }
 
 /// How staged files are shown.
@@ -150,17 +125,14 @@ fn mpi_programs_ask_for_nothing(
     libraries: &Path,
     variables: &[(&'static str, String)],
 ) {
-    if !may_mount() {
-        return;
-    }
-    let folder = Folder::new();
+    let Some(folder) = mounting() else { return };
     // The libraries keep their paths: the file system is mounted over its source, in a mount namespace of this test.
     let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
     let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
     let wireup = with_libraries(&folder);
     let (rights, switch) = match shown {
-        Shown::ByMounts => ("", ""),
-        Shown::ByLibrary => (WITHOUT_RIGHTS, " --stage-library"),
+        Shown::ByMounts => (String::new(), ""),
+        Shown::ByLibrary => (format!("setpriv {WITHOUT_RIGHTS}"), " --stage-library"),
     };
     let mut also_flags = String::new();
     for path in also {
@@ -190,7 +162,7 @@ fn mpi_programs_ask_for_nothing(
         .args(arguments)
         .guard(Duration::from_secs(120));
     run = run.envs(environment(flavour)).envs(variables.to_vec());
-    let outcome = run.finish().expect_code(0);
+    let outcome = run.succeed();
     assert_eq!(outcome.err(), "", "operations of ranks at the file server: {outcome}");
     assert!(fs::metadata(&log).expect("a log").len() > 0, "the launcher has read the files from there");
     let greetings = outcome.out().lines().filter(|line| line.contains("rank") && !line.starts_with("wireup:")).count();
@@ -200,18 +172,12 @@ fn mpi_programs_ask_for_nothing(
 }
 
 #[test]
-fn mpich_asks_the_file_server_for_nothing() {
-    let Some(hello) = program(Flavour::Mpich5, "hello") else { return };
-    for shown in [Shown::ByMounts, Shown::ByLibrary] {
-        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5(), &[]);
-    }
-}
-
-#[test]
-fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
-    let Some(hello) = program(Flavour::OpenMpi5, "hello") else { return };
-    for shown in [Shown::ByMounts, Shown::ByLibrary] {
-        mpi_programs_ask_for_nothing(shown, Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5(), &[]);
+fn mpich_and_open_mpi_with_its_plugins_ask_the_file_server_for_nothing() {
+    for (flavour, peer) in [(Flavour::Mpich5, "mpich"), (Flavour::OpenMpi5, "openmpi")] {
+        let Some(hello) = program(flavour, "hello") else { continue };
+        for shown in [Shown::ByMounts, Shown::ByLibrary] {
+            mpi_programs_ask_for_nothing(shown, flavour, &[&hello], &hello, &[], &layout::peer(peer), &[]);
+        }
     }
 }
 
@@ -219,10 +185,9 @@ fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
 fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     // Two environments: the second one by PYTHONPATH, whose folders are staged too.
-    let environment = layout::mpich5();
-    let numpy =
-        fs::read_dir(layout::numpy().join("lib")).expect("an environment").flatten().next().expect("its Python");
-    let numpy = numpy.path().join("site-packages");
+    let environment = layout::peer("mpich");
+    let mut pythons = fs::read_dir(layout::peer("numpy").join("lib")).expect("an environment").flatten();
+    let numpy = pythons.next().expect("its Python").path().join("site-packages");
     let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank, numpy.arange(3).sum())";
     let peers = environment.parent().expect("a folder of environments");
     let variables = [("PYTHONPATH", numpy.to_str().expect("UTF-8").to_owned())];
@@ -236,12 +201,13 @@ fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
 #[test]
 fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
     let Some(pypy) = tool("/usr/bin/pypy3.9") else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let home = folder.at("pypy");
-    fs::create_dir_all(home.join("bin")).expect("a folder");
+    for name in ["pypy/bin", "pypy/lib"] {
+        folder.folder(name);
+    }
     fs::copy(pypy, home.join("bin/pypy3")).expect("a copy");
     fs::copy("/lib/x86_64-linux-gnu/libpypy3.9-c.so", home.join("bin/libpypy3.9-c.so")).expect("a copy");
-    fs::create_dir_all(home.join("lib")).expect("a folder");
     let copied = Command::new("cp").args(["-rL", "/usr/lib/pypy3.9"]).arg(home.join("lib")).status();
     assert!(copied.expect("cp").success());
     let script = "import json, sqlite3, os\ns = 0\nfor i in range(3000000): s += i & 7\n\

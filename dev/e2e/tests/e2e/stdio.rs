@@ -50,16 +50,7 @@ fn large_input(megabytes: u64, line: &str) {
 fn a_large_input_arrives_whole() {
     large_input(200, "-n 1");
     large_input(50, "-n 2 --virtual-nodes 2 --stdin 1");
-}
-
-#[test]
-fn a_large_input_arrives_whole_at_all_ranks() {
     large_input(20, "-n 4 --virtual-nodes 2 --stdin all");
-}
-
-/// A gigabyte, only with `WIREUP_LARGE=1`.
-#[test]
-fn a_gigabyte_of_input_arrives_whole() {
     if std::env::var_os("WIREUP_LARGE").is_some() {
         large_input(1024, "-n 2 --virtual-nodes 2");
     }
@@ -79,7 +70,7 @@ fn typed_input_arrives_at_once() {
         running.await_out(&format!("got {word}\n"), 1);
     }
     running.close_stdin();
-    running.finish().expect_code(0);
+    running.succeed();
 }
 
 /// Expects `ranks` x `lines` lines, complete and not torn.
@@ -104,18 +95,10 @@ fn whole_lines(placement: &str, prefix: bool, ranks: usize, lines: usize, length
 }
 
 #[test]
-fn lines_of_many_ranks_are_whole() {
+fn lines_of_many_ranks_and_long_lines_are_whole() {
     whole_lines("", false, 8, 3000, 120);
     whole_lines("--virtual-nodes 3", false, 8, 3000, 120);
-}
-
-#[test]
-fn labelled_lines_are_whole() {
     whole_lines("--virtual-nodes 2 --label", true, 6, 3000, 90);
-}
-
-#[test]
-fn long_lines_are_whole() {
     whole_lines("--virtual-nodes 2", false, 4, 30, 40_000);
     whole_lines("--virtual-nodes 2 --label", true, 4, 30, 70_000);
     whole_lines("--label --line-buffered", true, 4, 30, 200_000);
@@ -155,27 +138,17 @@ fn a_line_beyond_the_bound_is_marked_where_another_line_cuts_it() {
     assert_eq!(out.matches('x').count(), 70_000_000);
 }
 
+/// A prompt without a newline is visible while the program waits for the answer.
 #[test]
 fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
     let script = "cd $TMPDIR; test $WIREUP_RANK = 0 && { printf 'name? '; read x; : >asked; read x; echo hello; exit; \
         }; \
         while ! test -e asked; do sleep 0.1; done; rm asked; echo other";
-    let mut running = Run::job("-n 2").sh(script).stdin_open().start();
-    running.await_out("name? ", 1);
+    let mut running = Run::job("-n 2").sh(script).stdin_open().start_until("name? ", 1);
     running.write(b"x\n");
     running.await_out("other\n", 1);
     running.write(b"x\n");
-    assert_eq!(running.finish().expect_code(0).out(), "name? \nother\nhello\n");
-}
-
-/// A prompt without a newline must be visible while the program waits for the answer.
-#[test]
-fn a_prompt_without_a_newline_is_shown_at_once() {
-    let mut running = Run::job("-n 1").sh("printf 'name? '; read x; echo hello $x").stdin_open().start();
-    running.await_out("name? ", 1);
-    running.write(b"you\n");
-    let outcome = running.finish().expect_code(0);
-    assert_eq!(outcome.out(), "name? hello you\n");
+    assert_eq!(running.succeed().out(), "name? \nother\nhello\n");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::peers::{program, tool};
 use wireup_e2e::{Outcome, Run, machines, wireup};
 use xtask::layout;
@@ -25,11 +25,11 @@ impl Peer {
     fn all() -> Vec<Peer> {
         let peers = [
             (Flavour::Mpich4, PathBuf::from("/usr/bin/mpiexec.mpich"), "", "Hydra", "PMI-1"),
-            (Flavour::Mpich5, layout::mpich5().join("bin/mpiexec"), "", "Hydra", "PMI-1"),
-            (Flavour::Mpich5, layout::mpich5().join("bin/mpiexec"), "-pmi-port", "Hydra", "PMI-1"),
-            (Flavour::Intel, layout::intel().join("bin/mpiexec.hydra"), "", "Hydra", "PMI-1"),
+            (Flavour::Mpich5, layout::peer("mpich").join("bin/mpiexec"), "", "Hydra", "PMI-1"),
+            (Flavour::Mpich5, layout::peer("mpich").join("bin/mpiexec"), "-pmi-port", "Hydra", "PMI-1"),
+            (Flavour::Intel, layout::peer("intel").join("bin/mpiexec.hydra"), "", "Hydra", "PMI-1"),
             (Flavour::OpenMpi4, PathBuf::from("/usr/bin/mpirun.openmpi"), AS_ROOT, "Open MPI", "PMIx"),
-            (Flavour::OpenMpi5, layout::openmpi5().join("bin/mpirun"), AS_ROOT, "Open MPI 5", "PMIx"),
+            (Flavour::OpenMpi5, layout::peer("openmpi").join("bin/mpirun"), AS_ROOT, "Open MPI 5", "PMIx"),
             (Flavour::Mpich5, wireup(), "run --virtual-nodes 2", "wireup", "PMI-1"),
             (Flavour::OpenMpi5, wireup(), "run --virtual-nodes 2", "wireup", "PMIx"),
         ];
@@ -139,9 +139,9 @@ fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
         assert!(!outcome.err().contains("no record"), "{outcome}");
     }
     // By the library that Slurm's own programs are linked to.
-    let step = machines.step("--mpi=pmi2 -N 2 -n 4").env("LD_LIBRARY_PATH", library_path());
+    let step = machines.step("--mpi=pmi2 -N 2 -n 4").linked();
     let outcome = step.arg(wireup()).arg("tap").arg(own("extensions")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    outcome.expect_all_right(4);
     outcome.expect_err_line(&["wireup: tap: 4 ranks on 2 nodes, started by srun, PMI-2"]);
 }
 
@@ -168,9 +168,9 @@ fn descriptors_pass_through_the_relay() {
     for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
         let run =
             Run::shell(&format!("cd \"$TMPDIR\" && exec \"$WIREUP\" run {placement} \"$WIREUP\" tap \"$0\" \"$@\""));
-        let outcome = run.env("LD_LIBRARY_PATH", library_path()).arg(own("extensions")).succeed();
+        let outcome = run.linked().arg(own("extensions")).succeed();
         let ranks = placement.chars().nth(3).and_then(|digit| digit.to_digit(10)).expect("a digit") as usize;
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
+        outcome.expect_all_right(ranks);
         outcome.expect_err_line(&["wireup: tap: ", "PMI-2"]);
     }
 }
@@ -217,10 +217,9 @@ fn exit_codes_and_signals_pass_through() {
 #[test]
 fn a_signal_reaches_the_rank_once() {
     let script = "trap 'echo got' USR1; echo ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done";
-    let mut running = tapped("\"$WIREUP\" run --pmi simple -n 2", &format!("sh -c \"{script}\"")).start();
-    running.await_out("ready\n", 2);
+    let running = tapped("\"$WIREUP\" run --pmi simple -n 2", &format!("sh -c \"{script}\"")).start_until("ready\n", 2);
     running.signal(rustix::process::Signal::USR1);
-    let outcome = running.finish().expect_code(0);
+    let outcome = running.succeed();
     assert_eq!(outcome.out().matches("got\n").count(), 2, "{outcome}");
 }
 

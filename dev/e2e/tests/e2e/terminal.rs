@@ -62,9 +62,8 @@ fn typed_input_reaches_a_job_brought_to_the_foreground() {
         script.display(),
         bash.display()
     );
-    let mut running = Run::shell(&line).stdin_open().start();
-    running.await_out("ready", 1);
+    let mut running = Run::shell(&line).stdin_open().start_until("ready", 1);
     running.write(b"hello\n");
     running.await_out("got hello", 1);
-    running.finish().expect_code(0);
+    running.succeed();
 }

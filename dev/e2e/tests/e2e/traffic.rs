@@ -2,7 +2,7 @@
 //! (`dev/sim/tests/traffic.rs`), counted for each agent, link and direction.
 
 use std::path::Path;
-use wireup_e2e::libraries::{library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::{Run, wireup};
 use xtask::layout;
 
@@ -28,7 +28,7 @@ fn expect_recorded((case, scheme): (String, String), program: &Path, args: &str)
         "$WIREUP run -n 13 --virtual-nodes 4 --ppn 4 --fanout 2 --exchange {scheme} \
          --profile $TMPDIR/trace $PROGRAM {args} >&2 && cat $TMPDIR/trace && rm $TMPDIR/trace"
     );
-    let run = Run::shell(&script).env("PROGRAM", program).env("LD_LIBRARY_PATH", library_path());
+    let run = Run::shell(&script).env("PROGRAM", program).linked();
     let outcome = run.succeed();
     let trace: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("a trace is JSON");
     let events = trace["traceEvents"].as_array().expect("a trace has events");

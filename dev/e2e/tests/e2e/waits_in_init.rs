@@ -55,8 +55,7 @@ fn a_rank_that_is_late_for_init_is_reported() {
             let reporting = format!("{placement} --stall-report 1");
             let outcome = ends_when_told(after(late, &mpi, &reporting).start(), &["missing rank 0 (pid "], false);
             assert!(!outcome.err().contains("no rank"), "{outcome}");
-            let mut asked = after(late, &mpi, placement).start();
-            asked.await_out("late\n", 1);
+            let asked = after(late, &mpi, placement).start_until("late\n", 1);
             ends_when_told(asked, &["missing rank 0 (pid "], true);
         }
     }

@@ -85,10 +85,11 @@ impl Turn<'_> {
 }
 
 impl State {
-    fn look_up(&mut self, path: &Path) -> io::Result<Option<FileAttr>> {
+    /// A file that does not exist has the number 0.
+    fn look_up(&mut self, path: &Path) -> io::Result<FileAttr> {
         match self.source.stat(path) {
-            Ok(stat) => Ok(Some(attributes(self.nodes.number(Identity::of(&stat), path.to_owned()), &stat))),
-            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Ok(stat) => Ok(attributes(self.nodes.number(Identity::of(&stat), path.to_owned()), &stat)),
+            Err(rustix::io::Errno::NOENT) => Ok(attributes(INodeNo(0), &self.source.stat(Path::new(""))?)),
             Err(error) => Err(error.into()),
         }
     }
@@ -157,7 +158,7 @@ impl Filesystem for Server {
         let found = turn.state.look_up(&path);
         match turn.end(found) {
             // The number 0 means that there is no such file, until the time-out.
-            Ok(found) => reply.entry(&self.timeout, &found.unwrap_or_else(absent), Generation(0)),
+            Ok(found) => reply.entry(&self.timeout, &found, Generation(0)),
             Err(error) => reply.error(error),
         }
     }
@@ -315,28 +316,6 @@ fn attributes(number: INodeNo, stat: &Stat) -> FileAttr {
         gid: stat.st_gid,
         rdev: stat.st_rdev as u32,
         blksize: stat.st_blksize as u32,
-        flags: 0,
-    }
-}
-
-/// The attributes that stand for a file that does not exist.
-fn absent() -> FileAttr {
-    let epoch = SystemTime::UNIX_EPOCH;
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: epoch,
-        mtime: epoch,
-        ctime: epoch,
-        crtime: epoch,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
         flags: 0,
     }
 }

@@ -3,6 +3,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::spec::{os_value as value, take_flags};
+
 /// Time for a small operation on a loaded file server; `BANDWIDTH_MB`: what one server sends (chosen).
 const DELAY: Duration = Duration::from_micros(200);
 const BANDWIDTH_MB: u64 = 500;
@@ -63,16 +65,7 @@ impl Spec {
     /// Parses flags up to `--` or the first word that is not a flag; the words after that remain in `words`.
     pub fn parse(program: PathBuf, words: &mut Vec<OsString>) -> Result<Spec, String> {
         let mut spec = Spec::new(program, "", "");
-        while let Some(word) = words.first().cloned() {
-            if !word.as_encoded_bytes().starts_with(b"-") {
-                break;
-            }
-            words.remove(0);
-            if word == "--" {
-                break;
-            }
-            spec.take(&word, words)?;
-        }
+        take_flags(words, |flag, words| spec.take(flag, words))?;
         for (path, flag) in
             [(Some(&spec.source), "--source"), (Some(&spec.mount), "--mount"), (spec.log.as_ref(), "--log")]
         {
@@ -96,13 +89,6 @@ impl Spec {
         }
         Ok(())
     }
-}
-
-fn value(flag: &OsStr, words: &mut Vec<OsString>) -> Result<OsString, String> {
-    if words.is_empty() {
-        return Err(format!("{}: its value is missing", flag.to_string_lossy()));
-    }
-    Ok(words.remove(0))
 }
 
 fn number(flag: &OsStr, words: &mut Vec<OsString>, least: u64) -> Result<u64, String> {

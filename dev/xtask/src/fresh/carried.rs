@@ -1,7 +1,5 @@
 //! The settings by which this machine reaches package registries, copied into the new Debian.
 
-mod mirrors;
-
 use crate::step::Result;
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -10,10 +8,8 @@ use std::process::Command;
 use std::{env, fs};
 
 /// Variables that determine how registries are reached, and how much of this machine cargo may use.
-const VARIABLES: [&str; 13] = [
-    "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "TERM", "CARGO_BUILD_JOBS",
-];
+const VARIABLES: &str = "http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY \
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE TERM CARGO_BUILD_JOBS";
 
 /// Prefixes of further variables of this kind.
 const BEGINNINGS: [&str; 5] = ["PIP_", "CARGO_REGISTRY_", "CARGO_REGISTRIES_", "CARGO_NET_", "CARGO_HTTP_"];
@@ -25,6 +21,9 @@ const CERTIFICATES: [&str; 3] =
 /// The apt options that determine how servers are reached.
 const APT_OPTIONS: [&str; 5] =
     ["Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::Check-Valid-Until", "Acquire::Check-Date"];
+
+const MIRROR: &str = "http://deb.debian.org/debian";
+const SECURITY: &str = "http://deb.debian.org/debian-security";
 
 pub struct Carried {
     /// The mirror of Debian's packages.
@@ -40,14 +39,18 @@ pub struct Carried {
 
 impl Carried {
     pub fn of_this_machine() -> Carried {
-        let sources = mirrors::read(Path::new("/etc/apt"));
         let variables: Vec<_> = env::vars().filter(|(name, _)| is_carried(name)).collect();
         let named = |(_, value): &(String, String)| value.split_whitespace().map(PathBuf::from).collect::<Vec<_>>();
         let folders = variables.iter().flat_map(named).filter(|path| path.is_absolute() && path.is_dir()).collect();
-        let options = Command::new("apt-config").arg("dump").output().map(|output| output.stdout).unwrap_or_default();
+        let printed = |command: &mut Command| command.output().map(|output| output.stdout).unwrap_or_default();
+        let options = printed(Command::new("apt-config").arg("dump"));
+        // All archives of binary packages, whatever the format of the lists that name them.
+        let format = ["indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"];
+        let archives = printed(Command::new("apt-get").args(format));
+        let archives = String::from_utf8_lossy(&archives);
         Carried {
-            mirror: mirrors::packages(&sources),
-            security: mirrors::security(&sources),
+            mirror: mirror(&archives),
+            security: archive(&archives, "/debian-security", "bookworm-security").unwrap_or_else(|| SECURITY.into()),
             apt_options: apt_options(&String::from_utf8_lossy(&options)),
             variables,
             folders,
@@ -86,7 +89,25 @@ impl Carried {
 }
 
 fn is_carried(name: &str) -> bool {
-    VARIABLES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    VARIABLES.split(' ').any(|one| one == name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// The mirror of Debian 12; a machine with another Debian uses a mirror that has this release too. Other projects
+/// publish for this suite as well, but by custom only the path of Debian's own archive ends with its name. `archives`:
+/// lines of an address and a suite.
+fn mirror(archives: &str) -> String {
+    let found = archive(archives, "/debian", "bookworm").or_else(|| archive(archives, "/debian", ""));
+    found.unwrap_or_else(|| MIRROR.into())
+}
+
+/// The archive whose address ends so and that has a suite of this name; an empty one: any.
+fn archive(archives: &str, end: &str, suite: &str) -> Option<String> {
+    let lines = archives.lines().filter_map(|line| line.split_once(' '));
+    let mut lines = lines.map(|(address, of)| (address.trim_end_matches('/'), of));
+    let is_it = |(address, of): &(&str, &str)| {
+        address.starts_with("http") && address.ends_with(end) && (suite.is_empty() || suite == *of)
+    };
+    lines.find(is_it).map(|(address, _)| address.to_owned())
 }
 
 fn files() -> Vec<(PathBuf, &'static str)> {
@@ -169,6 +190,17 @@ mod tests {
         let options = apt_options(dump);
         assert_eq!(options, "Acquire::http::Proxy \"http://p:3128\";\nAcquire::Check-Date \"false\";\n");
         assert_eq!(proxies_of_apt(&options), ["http_proxy=http://p:3128"]);
+    }
+
+    #[test]
+    fn mirrors_are_debians_own_archives() {
+        let archives = "https://p.example/debian/12/prod/ bookworm\nhttp://m.example/debian/ bookworm\n\
+                        http://m.example/debian-security/ bookworm-security\n";
+        assert_eq!(mirror(archives), "http://m.example/debian");
+        let security = archive(archives, "/debian-security", "bookworm-security");
+        assert_eq!(security.as_deref(), Some("http://m.example/debian-security"));
+        assert_eq!(mirror("http://m.example/debian trixie\n"), "http://m.example/debian");
+        assert_eq!(mirror("https://p.example/debian/12/prod/ bookworm\n"), MIRROR);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use super::faults;
 use crate::layout;
 use crate::step::{Result, output, step};
-use std::fs;
 use std::process::Command;
 
 const TESTS: [&str; 3] = [
@@ -26,20 +25,17 @@ dev/e2e/tests/e2e/failing_calls.rs
 pub fn run() -> Result {
     let commit = super::commit()?;
     let trials = step("build the trials", faults::build)?;
-    let mut text = HEAD.to_owned();
+    let mut text = String::new();
     for test in TESTS {
         let said = step(test, || {
             let mut trial = Command::new(&trials);
-            trial
-                .args(["--exact", &format!("failing_calls::{test}"), "--nocapture"])
-                .env("WIREUP_BIN", layout::debug_wireup());
-            output(trial.env("WIREUP_CALLS", "all"))
+            trial.args(["--exact", &format!("failing_calls::{test}"), "--nocapture"]).env("WIREUP_CALLS", "all");
+            output(trial.env("WIREUP_BIN", layout::debug_wireup()))
         })?;
         let tried = said.lines().find_map(|line| line.split_once(" failures tried")).map(|(count, _)| count);
         let tried = tried
             .ok_or_else(|| format!("{test}: no trial ran: root and the peers of `cargo xtask setup` are required"))?;
         text += &format!("{test}: {tried}, {commit}\n");
     }
-    let path = layout::root().join("proof/calls.txt");
-    fs::write(&path, text).map_err(|error| format!("write {}: {error}", path.display()))
+    super::prove("calls.txt", HEAD, &text)
 }

@@ -5,7 +5,7 @@
 //! overflow and for broken preconditions of unsafe functions are on. `-Zsanitizer` is for nightly compilers, so
 //! `RUSTC_BOOTSTRAP` is set here; nothing that is installed is built this way.
 
-use super::commit;
+use super::{commit, prove};
 use crate::build::rustc;
 use crate::libraries::{NAMES, links, map, static_libraries};
 use crate::step::{Result, output, run_quietly, show, step};
@@ -42,41 +42,21 @@ const SANITIZERS: [Sanitizer; 2] = [
     Sanitizer { rustc: "thread", gcc: "thread", runtime: "tsan", reports: &[("race", "ThreadSanitizer: data race")] },
 ];
 
-/// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 32] = [
-    ("named", 0),
-    ("threads pmi", 0),
-    ("threads pmi2", 0),
-    ("threads pmi abort", 9),
-    ("threads pmi2 abort", 1),
-    ("forks pmi", 0),
-    ("forks pmi2", 0),
-    ("stop pmi", 9),
-    ("stop pmi2", 1),
-    ("again pmi", 0),
-    ("again pmi2", 0),
-    ("pmi1 plain", 0),
-    ("groups", 0),
-    ("left", 1),
-    ("same refused", 0),
-    ("extensions", 0),
-    ("outstanding", 0),
-    ("store", 0),
-    ("lengths", 0),
-    ("rounds", 0),
-    ("sealed", 0),
-    ("traffic", 0),
-    ("bootstrap agents", 0),
-    ("bootstrap peers", 0),
-    ("bootstrap named", 0),
-    ("libraries", 0),
-    ("lost", 0),
-    ("old", 0),
-    ("apart", 0),
-    ("leaves", 0),
-    ("few 1 2", 0),
-    ("names publish a b publish a c lookup a unpublish a unpublish a", 0),
-];
+/// Jobs: program and arguments, and `=> CODE` behind one that does not end with 0.
+const JOBS: &str = "named, threads pmi, threads pmi2, threads pmi abort => 9, threads pmi2 abort => 1, forks pmi, \
+    forks pmi2, stop pmi => 9, stop pmi2 => 1, again pmi, again pmi2, pmi1 plain, groups, left => 1, same refused, \
+    extensions, outstanding, store, lengths, rounds, sealed, traffic, bootstrap agents, bootstrap peers, \
+    bootstrap named, libraries, lost, old, apart, leaves, few 1 2, \
+    names publish a b publish a c lookup a unpublish a unpublish a";
+
+/// Each job with its exit code.
+fn jobs() -> Vec<(&'static str, i32)> {
+    let job = |job: &'static str| match job.split_once(" => ") {
+        Some((line, code)) => (line, code.parse().expect("an exit code")),
+        None => (job, 0),
+    };
+    JOBS.split(", ").map(job).collect()
+}
 
 /// Programs that run without a launcher.
 const ALONE: [&str; 5] = ["pmi1 alone", "same", "extensions", "gone", "bootstrap"];
@@ -92,24 +72,23 @@ pub fn run() -> Result {
         None => build::programs().map(|()| layout::wireup())?,
     };
     let by = format!("{}, rustc {}", commit()?, version()?);
-    let mut text = HEAD.to_owned();
+    let mut text = String::new();
     for sanitizer in &SANITIZERS {
         let built = step(format!("build with -fsanitize={}", sanitizer.gcc), || Built::new(sanitizer))?;
         step("mistakes made on purpose", || {
             sanitizer.reports.iter().try_for_each(|(mistake, report)| built.expect_report(mistake, report))
         })?;
-        step(format!("{} jobs", JOBS.len()), || {
-            JOBS.iter().try_for_each(|(line, code)| built.expect_silence(Some(&wireup), line, *code))
+        step(format!("{} jobs", jobs().len()), || {
+            jobs().iter().try_for_each(|(line, code)| built.expect_silence(Some(&wireup), line, *code))
         })?;
         step(format!("{} programs without a launcher", ALONE.len()), || {
             ALONE.iter().try_for_each(|line| built.expect_silence(None, line, 0))
         })?;
-        let jobs = JOBS.iter().map(|(line, _)| (*line).to_owned());
+        let jobs = jobs().into_iter().map(|(line, _)| line.to_owned());
         let runs: Vec<String> = jobs.chain(ALONE.iter().map(|line| format!("{line} (no launcher)"))).collect();
         text += &format!("{}: {}: {by}\n", sanitizer.gcc, runs.join(", "));
     }
-    let path = layout::root().join("proof/sanitizers.txt");
-    fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))
+    prove("sanitizers.txt", HEAD, &text)
 }
 
 /// The folder with the instrumented libraries and programs.
@@ -133,7 +112,7 @@ impl Built {
         for name in NAMES {
             built.link(name, &target.join(&host).join("capi"))?;
         }
-        let mut programs: Vec<&str> = JOBS.iter().map(|(line, _)| *line).chain(ALONE).map(program).collect();
+        let mut programs: Vec<&str> = jobs().into_iter().map(|(line, _)| line).chain(ALONE).map(program).collect();
         programs.sort_unstable();
         programs.dedup();
         let sources = layout::sources();
@@ -248,7 +227,7 @@ mod tests {
         for file in fs::read_dir(layout::sources().join("libpmi")).unwrap() {
             let path = file.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap();
-            let runs = JOBS.iter().map(|(line, _)| *line).chain(ALONE).any(|line| program(line) == name);
+            let runs = jobs().into_iter().map(|(line, _)| line).chain(ALONE).any(|line| program(line) == name);
             assert!(runs || left_out.contains(&name) || path.extension().unwrap() == "h", "{name}");
         }
     }

@@ -61,8 +61,9 @@ mod tests {
 
     #[test]
     fn a_dependency_without_a_reason_is_named() {
-        let manifest = "[package]\nname = \"a\"\n[dependencies]\nown = { path = \"b\" }\nours.workspace = true\nbytes = \"1\"\n\
-                        known = { version = \"1\" } # blobs\n# a comment\n[target.'cfg(unix)'.dev-dependencies]\nlibc = \"1\" #\n[lib]\nx = 1\n";
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\nown = { path = \"b\" }\nours.workspace = true\n\
+                        bytes = \"1\"\nknown = { version = \"1\" } # blobs\n# a comment\n\
+                        [target.'cfg(unix)'.dev-dependencies]\nlibc = \"1\" #\n[lib]\nx = 1\n";
         assert_eq!(unexplained(manifest), ["bytes", "libc"]);
         let broken = check(&Tree::of(&[("Cargo.toml", manifest)])).remove(1).broken;
         assert!(broken.len() == 2 && broken[0].starts_with("Cargo.toml: bytes"), "{broken:?}");

@@ -1,65 +1,47 @@
 //! Applications that Debian has linked to Open MPI: LAMMPS, HPCC and ScaLAPACK's tests, with the answers that they
 //! give.
 
-use super::entry::{Ended, Entry};
+use super::entry::{Ended, Entry, words};
 use super::{libraries, source};
 use crate::step::{Result, run_quietly};
 use crate::{debian, layout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 const RANKS: u32 = 4;
 
-pub(super) fn own_launcher() -> Vec<String> {
-    ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n"].map(str::to_owned).to_vec()
-}
-
 pub(super) fn entries() -> Result<Vec<Entry>> {
     debian::ensure(&["openmpi-bin", "lammps", "hpcc", "scalapack-mpi-test", "scalapack-test-common"])?;
     // Programs leave files where they run.
-    let folder = source::folder("applications", |folder| {
+    let folder = &source::folder("applications", |folder| {
         let inputs = layout::root().join("dev/suites/applications");
         run_quietly(Command::new("cp").arg("-r").arg(inputs.join(".")).arg("/usr/share/scalapack/.").arg(folder))
     })?;
-    Ok([lammps(&folder), hpcc(&folder)].into_iter().chain(scalapack(&folder)?).collect())
-}
-
-fn lammps(folder: &Path) -> Entry {
-    let mut entry = Entry::new(format!("lammps melt {RANKS}"), RANKS, PathBuf::from("/usr/bin/lmp"), folder);
-    entry.arguments = ["-in", "melt.in", "-log", "none"].map(str::to_owned).to_vec();
-    entry.judge = thermodynamics;
-    entry
-}
-
-fn hpcc(folder: &Path) -> Entry {
-    let mut entry = Entry::new(format!("hpcc {RANKS}"), RANKS, PathBuf::from("/usr/bin/hpcc"), folder);
-    entry.results = Some("hpccoutf.txt");
-    entry.limit = Duration::from_secs(300);
-    entry.judge = checks;
-    entry
-}
-
-/// The tests that the package's own list names.
-fn scalapack(folder: &Path) -> Result<Vec<Entry>> {
+    let entry = |name: &str, program: PathBuf, limit_s: u64, judge: fn(&Ended) -> String| Entry {
+        limit: Duration::from_secs(limit_s),
+        judge,
+        ..Entry::new(format!("{name} {RANKS}"), RANKS, program, folder)
+    };
+    let lammps = Entry {
+        arguments: words(["-in", "melt.in", "-log", "none"]),
+        ..entry("lammps melt", "/usr/bin/lmp".into(), 60, thermodynamics)
+    };
+    let hpcc = Entry { results: Some("hpccoutf.txt"), ..entry("hpcc", "/usr/bin/hpcc".into(), 300, checks) };
+    // The tests that the package's own list names.
     let programs = libraries().join("scalapack/openmpi-tests");
     let list = programs.join("CTestTestfile.cmake");
-    let text = std::fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
-    let names = text.lines().filter_map(|line| line.strip_prefix("add_test(")?.split(' ').next());
-    let entry = |name: &str| {
-        let mut entry = Entry::new(format!("scalapack {name} {RANKS}"), RANKS, programs.join(name), folder);
-        entry.limit = Duration::from_secs(30);
-        entry.judge = counts;
-        entry
-    };
-    Ok(names.map(entry).collect())
+    let list = std::fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
+    let names = list.lines().filter_map(|line| line.strip_prefix("add_test(")?.split(' ').next());
+    let scalapack = names.map(|name| entry(&format!("scalapack {name}"), programs.join(name), 30, counts));
+    Ok([lammps, hpcc].into_iter().chain(scalapack).collect())
 }
 
 /// The last line of LAMMPS's table: step, temperature, energies, pressure.
 fn thermodynamics(ended: &Ended) -> String {
     let before = ended.said.lines().zip(ended.said.lines().skip(1)).find(|(_, next)| next.starts_with("Loop time"));
     match before {
-        Some((line, _)) if ended.code == Some(0) => format!("OK: {}", words(line)),
+        Some((line, _)) if ended.code == Some(0) => format!("OK: {}", single_blanks(line)),
         _ => no_answer(ended),
     }
 }
@@ -78,7 +60,7 @@ fn checks(ended: &Ended) -> String {
 /// How many tests of a ScaLAPACK program passed, failed, or did neither.
 fn counts(ended: &Ended) -> String {
     let lines = ended.said.lines().filter(|line| line.contains(" tests completed") || line.contains(" tests skipped"));
-    let lines: Vec<String> = lines.map(|line| words(line).trim_end_matches('.').to_owned()).collect();
+    let lines: Vec<String> = lines.map(|line| single_blanks(line).trim_end_matches('.').to_owned()).collect();
     if ended.code != Some(0) || lines.is_empty() || !ended.said.contains("END OF TESTS") {
         return no_answer(ended);
     }
@@ -90,7 +72,7 @@ fn no_answer(ended: &Ended) -> String {
     if ended.code == Some(0) { "no answer".into() } else { ended.by_exit_code() }
 }
 
-fn words(line: &str) -> String {
+fn single_blanks(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -81,13 +81,8 @@ impl Launcher {
         match self {
             Launcher::Wireup(path, nodes) => {
                 // wireup ends the job at its own time limit, so nothing is left of an entry that hangs.
-                timeout.arg((limit + GRACE_S).to_string()).arg(path).args([
-                    "run",
-                    "--timeout",
-                    &limit.to_string(),
-                    "-n",
-                ]);
-                timeout.arg(entry.ranks.to_string());
+                timeout.arg((limit + GRACE_S).to_string()).arg(path).args(["run", "--timeout", &limit.to_string()]);
+                timeout.arg("-n").arg(entry.ranks.to_string());
                 if *nodes > 1 {
                     timeout.args(["--virtual-nodes", &nodes.to_string()]);
                 }
@@ -173,6 +168,10 @@ impl Entry {
         let (verdict, said) = (&report.verdict, last_lines(&report.said));
         Err(format!("{} on {nodes} node(s): {verdict}; reference: {line}\n{said}", self.name))
     }
+}
+
+pub(super) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    words.into_iter().map(str::to_owned).collect()
 }
 
 fn read(path: &Path) -> std::io::Result<String> {

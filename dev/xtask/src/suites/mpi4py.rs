@@ -1,7 +1,7 @@
 //! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what
 //! they use. On Open MPI 5 only those of processes that start others and connect.
 
-use super::entry::{Ended, Entry};
+use super::entry::{Ended, Entry, words};
 use super::source;
 use crate::debian::Purpose;
 use crate::step::Result;
@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const PACKAGE: &str = "mpi4py==4.1.2";
 const RANKS: u32 = 2;
 /// Time limit of an entry. Chosen: ten times what it needs on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -23,45 +22,31 @@ const APART: [(&str, Duration); 4] = [
     ("test_util_sync", Duration::from_secs(40)),
 ];
 
-pub(super) fn own_launcher() -> Vec<String> {
-    vec![layout::mpich5().join("bin/mpiexec").display().to_string(), "-n".into()]
-}
-
-/// The command of Open MPI's launcher, which asks for the first option as root, and for the second if there are fewer
-/// processors than ranks.
-pub(super) fn open_mpi_launcher() -> Vec<String> {
-    let mpiexec = layout::openmpi5().join("bin/mpiexec").display().to_string();
-    [&mpiexec, "--allow-run-as-root", "--oversubscribe", "-n"].map(str::to_owned).to_vec()
+pub(super) fn entries() -> Result<Vec<Entry>> {
+    let (tests, python) = (tests()?, peers::python(&layout::peer("mpich")));
+    let apart =
+        APART.iter().map(|(name, limit)| Entry { limit: *limit, ..entry(&tests, &python, name, [*name].into_iter()) });
+    let others = entry(&tests, &python, "all others", APART.iter().flat_map(|(name, _)| ["-e", *name]));
+    Ok(apart.chain([others]).collect())
 }
 
 pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
-    let tests = tests()?;
+    let (tests, python) = (tests()?, peers::python(&layout::peer("openmpi")));
     source::folder("mpi4py-open-mpi", |_| Ok(()))?;
-    let python = peers::python(&layout::openmpi5());
-    Ok(["test_spawn", "test_dynproc"].map(|name| entry(&tests, &python, name, &[name])).to_vec())
+    Ok(["test_spawn", "test_dynproc"].map(|name| entry(&tests, &python, name, [name].into_iter())).into())
 }
 
 /// The folder of its tests.
 fn tests() -> Result<PathBuf> {
     peers::install(Purpose::Test)?;
-    let folder = source::folder("mpi4py", |folder| source::pypi(PACKAGE, folder))?;
-    Ok(folder.join(PACKAGE.replace("==", "-")).join("test"))
+    let folder = source::folder("mpi4py", |folder| source::pypi(peers::MPI4PY, folder))?;
+    Ok(folder.join(peers::MPI4PY.replace("==", "-")).join("test"))
 }
 
-fn entry(tests: &Path, python: &Path, name: &str, arguments: &[&str]) -> Entry {
-    let mut entry = Entry::new(format!("{name} {RANKS}"), RANKS, python.to_owned(), tests);
-    entry.arguments = ["main.py", "-q"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
-    entry.limit = LIMIT;
-    entry.judge = judge;
-    entry
-}
-
-pub(super) fn entries() -> Result<Vec<Entry>> {
-    let (tests, python) = (tests()?, peers::python(&layout::mpich5()));
-    let entry = |name: &str, arguments: &[&str]| entry(&tests, &python, name, arguments);
-    let apart = APART.iter().map(|(name, limit)| Entry { limit: *limit, ..entry(name, &[name]) });
-    let others: Vec<&str> = APART.iter().flat_map(|(name, _)| ["-e", name]).collect();
-    Ok(apart.chain([entry("all others", &others)]).collect())
+fn entry<'a>(tests: &Path, python: &Path, name: &str, arguments: impl Iterator<Item = &'a str>) -> Entry {
+    let arguments = words(["main.py", "-q"].into_iter().chain(arguments));
+    let entry = Entry::new(format!("{name} {RANKS}"), RANKS, python.to_owned(), tests);
+    Entry { arguments, limit: LIMIT, judge, ..entry }
 }
 
 /// How each rank's summary ends, `OK` or `FAILED (failures=8)`, which must agree, and the names of the tests that

@@ -1,36 +1,81 @@
 //! MPICH's own tests (`test/mpi`) of the release that Debian's MPICH 4 is made from, in C and C++.
 //!
-//! An entry is a line of their lists; those that MPICH is known to fail (`xfail`) are left out, as MPICH's own runner
-//! does.
+//! An entry is a line of their lists, `PROGRAM [RANKS [NAME=VALUE ...]]`; those that MPICH is known to fail (`xfail`)
+//! are left out, as MPICH's own runner does. Those of processes that start others and connect (`spawn`) are also built
+//! with MPICH 5, since Debian's MPICH 4 cannot start any, and with Open MPI 5.
 
-use super::entry::{Ended, Entry};
+use super::entry::{Ended, Entry, words};
 use super::source;
-use super::testlist::{self, Test};
-use crate::debian;
+use crate::debian::{self, Purpose};
 use crate::step::{Result, run_quietly};
+use crate::{layout, peers};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 const VERSION: &str = "4.0.2";
-/// Highest time limit of an entry (s). Chosen: some of the lists' limits are many minutes.
-const LIMIT_MAX_S: u64 = 180;
-
-pub(super) fn own_launcher() -> Vec<String> {
-    ["mpiexec.hydra", "-n"].map(str::to_owned).to_vec()
-}
+/// Highest time limit of an entry (s): the lists' own default. Chosen: some of the lists' limits are many minutes; ten
+/// times what the longest entry of `spawn` needs on two processors.
+const LIMIT_S: u64 = 180;
+/// Time limit of an entry on Open MPI (s), of those that do not hang under its own launcher.
+const OPEN_MPI_LIMIT_S: u64 = 60;
+/// Number of ranks of a line that states none.
+const RANKS: u32 = 2;
+/// Sources that all tests of `spawn` are built with.
+const COMMON: [&str; 3] = ["mtest", "mtest_common", "mtest_single"];
+/// Size of the universe on Open MPI. The tests skip themselves if the universe has no room for the processes that they
+/// start.
+const UNIVERSE: &str = "32";
 
 pub(super) fn entries() -> Result<Vec<Entry>> {
     let (built, lists) = sources()?;
-    let tests = testlist::walk(&built, &lists, "").into_iter().filter(|(_, test)| !test.fails);
-    let mut entries: Vec<Entry> = tests.map(|(folder, test)| entry(&built, &folder, test)).collect();
+    let mut entries = listed(&built, &lists, "");
+    for entry in &mut entries {
+        let program = entry.program.file_name().unwrap_or_default().to_string_lossy();
+        entry.build = words(["make", "-s", "-C", &entry.folder.to_string_lossy(), &program]);
+    }
     entries.dedup_by(|one, other| one.name == other.name);
     Ok(entries)
 }
 
+pub(super) fn spawn_entries() -> Result<Vec<Entry>> {
+    built_with(&layout::peer("mpich"), "spawn")
+}
+
+pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
+    let mut entries = built_with(&layout::peer("openmpi"), "spawn-open-mpi")?;
+    for entry in &mut entries {
+        entry.flags = words(["--usize", UNIVERSE]);
+        entry.limit = Duration::from_secs(OPEN_MPI_LIMIT_S);
+    }
+    Ok(entries)
+}
+
+/// The tests of `spawn`, built with `mpi` in a folder of their own.
+fn built_with(mpi: &Path, suite: &str) -> Result<Vec<Entry>> {
+    peers::install(Purpose::Test)?;
+    let (built, tests) = sources()?;
+    let folder = source::folder(suite, |_| Ok(()))?;
+    let mut entries = listed(&built, &tests, "spawn");
+    for entry in &mut entries {
+        let name = entry.program.file_name().unwrap_or_default();
+        let common = COMMON.map(|name| tests.join("util").join(name).with_extension("c"));
+        let own = tests.join("spawn").join(name).with_extension("c");
+        let program = folder.join(name);
+        entry.build = words([&*mpi.join("bin/mpicc").to_string_lossy(), "-w", "-DHAVE_CONFIG_H", "-pthread"]);
+        entry.build.extend([&built, &tests].map(|root| format!("-I{}/include", root.display())));
+        entry.build.extend([&own].into_iter().chain(&common).map(|file| file.display().to_string()));
+        entry.build.extend(words(["-o", &program.to_string_lossy()]));
+        (entry.program, entry.folder) = (program, folder.clone());
+        entry.limit = Duration::from_secs(LIMIT_S);
+        entry.judge = no_errors;
+    }
+    Ok(entries)
+}
+
 /// The folder in which the tests are configured, and that of their sources.
-pub(super) fn sources() -> Result<(PathBuf, PathBuf)> {
+fn sources() -> Result<(PathBuf, PathBuf)> {
     debian::ensure(&["make", "xz-utils", "g++", "mpich", "libmpich-dev"])?;
     let folder = source::folder("mpich", configure)?;
     Ok((folder.join("build"), folder.join(format!("mpich-{VERSION}/test/mpi"))))
@@ -53,19 +98,49 @@ fn make() -> Command {
     make
 }
 
-fn entry(built: &Path, folder: &str, test: Test) -> Entry {
-    let at = built.join(folder);
-    let mut entry = Entry::new(test.name(folder), test.ranks, at.join(&test.program), &at);
-    entry.build = ["make", "-s", "-C", &at.to_string_lossy(), &test.program].map(str::to_owned).to_vec();
-    entry.limit = Duration::from_secs(test.limit_s.min(LIMIT_MAX_S));
-    entry.judge = match test.result.as_str() {
-        "TestStatus" | "TestErrFatal" => must_fail,
-        "TestStatusNoErrors" => must_fail_without_errors,
-        _ => no_errors,
-    };
-    entry.arguments = test.arguments;
-    entry.environment = test.environment;
-    entry
+/// All tests below `folder` that MPICH does not fail. A list that configure has made replaces the one of the source.
+fn listed(built: &Path, source: &Path, folder: &str) -> Vec<Entry> {
+    let list = |root: &Path| std::fs::read_to_string(root.join(folder).join("testlist"));
+    let text = list(built).or_else(|_| list(source)).unwrap_or_default();
+    let mut entries = Vec::new();
+    for line in text.lines() {
+        let Some(program) = line.split('#').next().and_then(|line| line.split_whitespace().next()) else { continue };
+        let below: PathBuf = [folder, program].iter().collect();
+        match below.to_str() {
+            Some(below) if source.join(below).is_dir() => entries.extend(listed(built, source, below)),
+            _ => entries.extend(parsed(line, folder, &built.join(folder))),
+        }
+    }
+    entries
+}
+
+/// The entry of a line of a list; `None`: the line is empty, or MPICH itself is known to fail the test.
+fn parsed(line: &str, folder: &str, at: &Path) -> Option<Entry> {
+    let mut words = line.split('#').next()?.split_whitespace();
+    let program = words.next()?;
+    let ranks = words.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(RANKS);
+    let mut entry = Entry::new("", ranks, at.join(program), at);
+    (entry.limit, entry.judge) = (Duration::from_secs(LIMIT_S), no_errors);
+    for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        match (name, value) {
+            ("arg", _) => entry.arguments.push(value.into()),
+            ("env", _) => {
+                entry.environment.extend(value.split_once('=').map(|(name, value)| (name.into(), value.into())));
+            }
+            ("timeLimit", _) => {
+                entry.limit = Duration::from_secs(value.parse().map_or(LIMIT_S, |limit: u64| limit.min(LIMIT_S)));
+            }
+            ("resultTest", "TestStatus" | "TestErrFatal") => entry.judge = must_fail,
+            ("resultTest", "TestStatusNoErrors") => entry.judge = must_fail_without_errors,
+            ("xfail", _) => return None,
+            // Which implementations a test is for, what it shares with others at the same time, options of Hydra.
+            _ => {}
+        }
+    }
+    let environment = entry.environment.iter().map(|(name, value)| format!(" {name}={value}"));
+    let words = entry.arguments.iter().map(|word| format!(" {word}")).chain(environment);
+    entry.name = format!("{folder}/{program} {ranks}{}", words.collect::<String>());
+    Some(entry)
 }
 
 fn verdict(is_good: bool, ended: &Ended) -> String {
@@ -82,7 +157,7 @@ fn says_no_errors(said: &str) -> bool {
     said.lines().any(is_good) && said.lines().all(|line| is_good(line) || line.trim() == "Test Passed")
 }
 
-pub(super) fn no_errors(ended: &Ended) -> String {
+fn no_errors(ended: &Ended) -> String {
     verdict(ended.code == Some(0) && says_no_errors(&ended.said), ended)
 }
 
@@ -110,5 +185,19 @@ mod tests {
             assert_eq!(no_errors(&bad), "fail");
         }
         assert_eq!((must_fail(&ended(1, "Aborting")).as_str(), must_fail(&ended(0, "")).as_str()), ("pass", "fail"));
+    }
+
+    #[test]
+    fn lines_of_a_list_are_read() {
+        let parse = |line: &str| parsed(line, "init", Path::new("/at"));
+        let line = "abort 3 arg=-n arg=a=b env=X=1=2 mpiexecarg=-q resultTest=TestErrFatal timeLimit=10 # why";
+        let entry = parse(line).unwrap();
+        let failed = Ended { code: Some(1), is_late: false, said: String::new() };
+        assert_eq!((entry.name.as_str(), entry.limit.as_secs()), ("init/abort 3 -n a=b X=1=2", 10));
+        assert_eq!((entry.judge)(&failed), "pass");
+        let plain = parse("  attrt").unwrap();
+        assert_eq!((plain.ranks, plain.limit.as_secs(), plain.program.to_str()), (2, 180, Some("/at/attrt")));
+        assert_eq!((plain.judge)(&failed), "fail");
+        assert!(parse("# perf").is_none() && parse(" ").is_none() && parse("abort 3 xfail=t1").is_none());
     }
 }

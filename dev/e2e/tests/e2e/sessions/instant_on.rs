@@ -1,7 +1,7 @@
 //! Ports that a session has reserved for the ranks of its jobs.
 
 use std::collections::BTreeSet;
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::libraries::{ALL_RIGHT, own};
 use wireup_e2e::peers::program;
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run};
@@ -22,8 +22,7 @@ fn ports_of(job: Run) -> BTreeSet<u16> {
 }
 
 fn all_right(session: &Session, line: &str, name: &str, arg: &str, ranks: usize) {
-    let outcome = session.job(line).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).arg(arg).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{name} {arg}: {outcome}");
+    session.job(line).linked().arg(own(name)).arg(arg).succeed().expect_all_right(ranks);
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn connections_that_a_rank_leaves_do_not_reach_the_next_job() {
     let session = Session::up("--virtual-nodes 2 --instant-on 2");
     let script = |arg: &str| format!("{PORT} exec {} {arg} >&2", own("unaccepted").display());
     let run = |arg: &str| {
-        let job = session.job("-n 4 --instant-on").env("LD_LIBRARY_PATH", library_path()).sh(&script(arg));
+        let job = session.job("-n 4 --instant-on").linked().sh(&script(arg));
         let outcome = job.succeed();
         assert_eq!(outcome.err().matches(ALL_RIGHT).count(), 4, "{arg}: {outcome}");
         ports(&outcome)
@@ -80,9 +79,8 @@ fn connections_that_a_rank_leaves_do_not_reach_the_next_job() {
     session.down("");
     // Sockets that ranks have bound within one job.
     for arg in ["leave", "find", "gone"] {
-        let job = Run::job("-n 4 --virtual-nodes 2 --instant-on").env("LD_LIBRARY_PATH", library_path());
-        let outcome = job.arg(own("unaccepted")).arg(arg).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{arg}: {outcome}");
+        let job = Run::job("-n 4 --virtual-nodes 2 --instant-on").linked();
+        job.arg(own("unaccepted")).arg(arg).succeed().expect_all_right(4);
     }
 }
 

@@ -1,7 +1,6 @@
 //! A job does not harm other jobs, and leaves nothing behind.
 
 use std::fs;
-use wireup_e2e::libraries::library_path;
 use wireup_e2e::peers::{plain, program};
 use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::wireup;
@@ -29,10 +28,10 @@ fn bad_jobs_do_not_harm_other_jobs() {
     good.await_out("ready\n", 4);
     bad_jobs(&session);
     good.write(b"unharmed\n");
-    assert!(good.finish().expect_code(0).out().contains("unharmed"));
+    assert!(good.succeed().out().contains("unharmed"));
     let wireup = wireup();
     let exchange = ["-n", "4", wireup.to_str().expect("a path in UTF-8"), "pmi", "exchange"];
-    session.job("").args(exchange).env("LD_LIBRARY_PATH", library_path()).succeed();
+    session.job("").args(exchange).linked().succeed();
     session.down("");
 }
 

@@ -21,8 +21,7 @@ fn job(session: &Session, (flavour, program): (Flavour, &Path)) {
     let script = "echo ready; read line; exec \"$0\"";
     let line = if is_pmix { "-n 1 --pmi pmix" } else { "-n 1 --pmi simple" };
     let run = session.job(line).args(["sh", "-c", script]).arg(program).envs(environment(flavour));
-    let mut running = run.stdin_open().start();
-    running.await_out("ready\n", 1);
+    let mut running = run.stdin_open().start_until("ready\n", 1);
     let all = running.processes();
     let one = |is_it: fn(&Process) -> bool| all.iter().find(|process| is_it(process));
     let rank = one(|process| process.command.starts_with("sh -c ")).expect("a rank");
@@ -37,7 +36,7 @@ fn job(session: &Session, (flavour, program): (Flavour, &Path)) {
         assert_eq!(session_of(pid), wanted, "{flavour:?}, process {pid} of the keeper {keeper}");
     }
     running.write(b"go on\n");
-    assert!(running.finish().expect_code(0).out().contains("of 1"));
+    assert!(running.succeed().out().contains("of 1"));
 }
 
 /// Jobs with a PMIx server are in the session of their agent, others in that of their keeper.

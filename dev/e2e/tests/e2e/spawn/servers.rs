@@ -94,14 +94,13 @@ fn a_killed_server_that_waits_does_no_harm() {
     for placement in PLACEMENTS {
         let _ = fs::remove_file(script.go());
         let run = script.add(Run::job(&format!("{placement} --pmi pmix")), 2).env("FAMILY_WAITS", "1");
-        let mut running = run.start();
-        running.await_out("server ", 2);
+        let mut running = run.start_until("server ", 2);
         let servers = three(&mut running);
         let youngest = servers.iter().max_by_key(|process| process.pid.as_raw_nonzero()).expect("three of them");
         kill_process(youngest.pid, Signal::KILL).expect("send the signal");
         running.await_that("its end", |running| running.processes().iter().filter(|one| is_server(one)).count() < 3);
         fs::write(script.go(), "").expect("let the children go on");
-        let outcome = running.finish().expect_code(0);
+        let outcome = running.succeed();
         assert_eq!(ahead(&outcome), [false; 3], "{placement}: {outcome}");
         assert!(outcome.out().contains("parent 0 counts 4\n"), "{placement}: {outcome}");
     }
@@ -113,8 +112,7 @@ fn a_run_that_ends_while_a_server_waits_leaves_nothing() {
     for placement in PLACEMENTS {
         for signal in [Signal::KILL, Signal::TERM] {
             let run = script.add(Run::job(&format!("{placement} --pmi pmix")), 2).env("FAMILY_WAITS", "1");
-            let mut running = run.start();
-            running.await_out("server ", 2);
+            let mut running = run.start_until("server ", 2);
             three(&mut running);
             running.signal(signal);
             assert_ne!(running.finish().code(), 0, "{placement}");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, ChildStdout, Stdio};
-use wireup_e2e::libraries::{ALL_RIGHT, library_path, own};
+use wireup_e2e::libraries::own;
 use wireup_e2e::strangers::{Public, can_be_stranger, stranger};
 use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
@@ -17,14 +17,18 @@ struct Impostor {
 }
 
 impl Impostor {
-    fn start(test: &str, name: Option<&str>) -> Impostor {
+    /// `None`: no stranger can be had here.
+    fn start(test: &str, name: Option<&str>) -> Option<Impostor> {
+        if !can_be_stranger() {
+            return None;
+        }
         let folder = Public::new(test);
         let program = folder.program(&wireup_e2e::peers::program(Flavour::Plain, "impostor").expect("a C compiler"));
         let mut command = stranger(&program);
         command.args(name).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("start the stranger's program");
         let said = BufReader::new(process.stdout.take().expect("a pipe"));
-        Impostor { process, said, _folder: folder }
+        Some(Impostor { process, said, _folder: folder })
     }
 
     fn line(&mut self) -> String {
@@ -52,7 +56,7 @@ impl Drop for Impostor {
 /// A program that opens a context with a name, of a rank whose agent has this name.
 fn joins(agent: &str) -> Run {
     let run = Run::tool("/usr/bin/env", [&format!("WIREUP_AGENT=1:{agent}"), "WIREUP_LOCAL_RANK=0"]);
-    run.arg(own("named")).env("LD_LIBRARY_PATH", library_path())
+    run.arg(own("named")).linked()
 }
 
 fn expect_not_opened(outcome: Outcome, why: &str) {
@@ -61,11 +65,8 @@ fn expect_not_opened(outcome: Outcome, why: &str) {
 
 #[test]
 fn a_stranger_who_has_taken_the_agents_name_learns_nothing() {
-    if !can_be_stranger() {
-        return;
-    }
     let name = format!("wireup-further-taken-{}", std::process::id());
-    let mut impostor = Impostor::start("agent-taken", Some(&name));
+    let Some(mut impostor) = Impostor::start("agent-taken", Some(&name)) else { return };
     assert_eq!(impostor.line(), "bound");
     expect_not_opened(joins(&name).finish(), "another user's process");
     impostor.expect_deaf();
@@ -74,12 +75,9 @@ fn a_stranger_who_has_taken_the_agents_name_learns_nothing() {
 /// The agent, which is this test, answers only after the stranger has sent its own answer to the library's socket.
 #[test]
 fn a_stranger_who_answers_before_the_agent_is_not_heard() {
-    if !can_be_stranger() {
-        return;
-    }
     let name = format!("wireup-further-slow-{}", std::process::id());
     let agent = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("bind");
-    let mut impostor = Impostor::start("agent-slow", None);
+    let Some(mut impostor) = Impostor::start("agent-slow", None) else { return };
     let library = joins(&name).start();
     let (_, from) = agent.recv_from(&mut [0; 64]).expect("a library says who it is");
     let tried = format!("tried {}", String::from_utf8_lossy(from.as_abstract_name().expect("the kernel's name")));
@@ -92,11 +90,7 @@ fn a_stranger_who_answers_before_the_agent_is_not_heard() {
 
 #[test]
 fn a_stranger_who_answers_every_library_disturbs_no_job() {
-    if !can_be_stranger() {
-        return;
-    }
-    let impostor = Impostor::start("agent-flood", None);
-    let outcome = Run::job("-n 4").env("LD_LIBRARY_PATH", library_path()).arg(own("libraries")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    let Some(impostor) = Impostor::start("agent-flood", None) else { return };
+    Run::job("-n 4").linked().arg(own("libraries")).succeed().expect_all_right(4);
     impostor.expect_deaf();
 }

@@ -3,27 +3,25 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
+use wireup_e2e::folders::Folder;
 use wireup_e2e::strangers::{STRANGER, can_be_stranger};
 use wireup_e2e::{Outcome, Run};
 
 /// A folder in which every user may make entries, and a file of the user outside it.
 struct Shared {
-    folder: PathBuf,
+    own: Folder,
     precious: PathBuf,
 }
 
 impl Shared {
     fn new(name: &str) -> Shared {
-        let own = std::env::temp_dir().join(format!("shared-{name}-{}", std::process::id()));
-        let shared = Shared { folder: own.join("shared"), precious: own.join("precious") };
-        fs::create_dir_all(&shared.folder).expect("a folder");
-        fs::set_permissions(&shared.folder, fs::Permissions::from_mode(0o1777)).expect("permissions");
-        fs::write(&shared.precious, "precious").expect("a file");
-        shared
+        let own = Folder::new(name);
+        fs::set_permissions(own.folder("shared"), fs::Permissions::from_mode(0o1777)).expect("permissions");
+        Shared { precious: own.write("precious", "precious"), own }
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.own.at("shared").join(name)
     }
 
     /// A stranger's link to the user's file, at this name.
@@ -43,12 +41,6 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.folder.parent().expect("a folder"));
-    }
-}
-
 #[test]
 fn output_of_ranks_is_not_written_through_links_of_a_stranger() {
     if !can_be_stranger() {
@@ -57,22 +49,22 @@ fn output_of_ranks_is_not_written_through_links_of_a_stranger() {
     let shared = Shared::new("ranks");
     let job = |flags: String| Run::job(&format!("-n 1 {flags}")).args(["echo", "text"]);
     shared.trap("rank.0.out");
-    let outcome = job(format!("--output-dir {}", shared.folder.display())).finish();
+    let outcome = job(format!("--output-dir {}", shared.at("").display())).finish();
     shared.expect_refused(&outcome, "--output-dir");
     // Names in a folder that leads elsewhere.
     shared.strangers_link(shared.precious.parent().expect("a folder"), "out");
-    let outcome = job(format!("--output-dir {}/out", shared.folder.display())).finish();
+    let outcome = job(format!("--output-dir {}/out", shared.at("").display())).finish();
     shared.expect_refused(&outcome, "the folder of --output-dir");
     assert!(!shared.precious.with_file_name("rank.0.out").exists(), "{outcome}");
     shared.trap("named");
     let outcome = job(format!("--profile {}", shared.at("named").display())).finish();
     shared.expect_refused(&outcome, "--profile");
     shared.trap("agent-0.rec");
-    let outcome = job(format!("--record {}", shared.folder.display())).finish();
+    let outcome = job(format!("--record {}", shared.at("").display())).finish();
     shared.expect_refused(&outcome, "--record");
     // The user's own link.
     fs::remove_file(shared.at("rank.0.out")).expect("the link");
     symlink(&shared.precious, shared.at("rank.0.out")).expect("a link");
-    job(format!("--output-dir {}", shared.folder.display())).succeed();
+    job(format!("--output-dir {}", shared.at("").display())).succeed();
     assert_eq!(fs::read_to_string(&shared.precious).expect("the file"), "precioustext\n");
 }

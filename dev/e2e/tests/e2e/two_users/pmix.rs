@@ -15,9 +15,7 @@ const SERVERS: [Flavour; 2] = [Flavour::Pmix, Flavour::Pmix5];
 fn held(program: &Path) -> Running {
     let script = format!("env | grep '^PMIX_'; echo ready; read go; exec {}", program.display());
     let run = Run::job("-n 2 --pmi pmix --stdin all --pmix-library").arg(library_of(program));
-    let mut job = run.sh(&script).stdin_open().start();
-    job.await_out("ready\n", 2);
-    job
+    run.sh(&script).stdin_open().start_until("ready\n", 2)
 }
 
 /// The libpmix that a program is linked to.
@@ -75,7 +73,7 @@ fn a_stranger_who_forges_the_owners_user_number_cannot_use_the_job() {
         let was_taken = std::fs::remove_file(&proof).is_ok();
         assert!(!was_taken && !said.contains("connected"), "{flavour:?}: a stranger used the job: {said}");
         go_on(&mut job);
-        let outcome = job.finish().expect_code(0);
+        let outcome = job.succeed();
         outcome.expect_err_line(&["refused a connection", &format!("user {STRANGER}")]);
     }
 }
@@ -97,7 +95,7 @@ fn idle_connections_of_strangers_do_not_stop_a_fence() {
             std::io::Read::read_exact(stdout, &mut said).expect("the stranger has connected");
         }
         go_on(&mut job);
-        job.finish().expect_code(0);
+        job.succeed();
         for mut stranger in strangers {
             stranger.kill().expect("end the stranger");
             stranger.wait().expect("reap the stranger");

@@ -1,12 +1,12 @@
 //! Rights that programs of ranks get by their set-user-ID bits, and processes of wireup's that must not get any.
 
-use crate::staging::Folder;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use wireup_e2e::folders::Folder;
 use wireup_e2e::sessions::status_of;
 use wireup_e2e::strangers::{Public, can_be_stranger, stranger};
 use wireup_e2e::{Run, wireup};
@@ -64,7 +64,7 @@ fn a_set_user_id_rank_does_not_outlive_a_killed_keeper() {
 
 #[test]
 fn receivers_of_staged_files_cannot_get_privileges_and_ranks_can() {
-    let folder = Folder::new();
+    let folder = Folder::new("staging");
     let store = folder.at("store").display().to_string();
     let mut receiver = Run::wireup(["stage-node", "receive", &store]).stdin_open().start();
     receiver.await_that("a receiver without a way to privileges", |receiver| {

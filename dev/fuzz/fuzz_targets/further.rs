@@ -1,8 +1,0 @@
-//! See `decoders::ranks::further`.
-#![no_main]
-
-#[allow(dead_code)] // The other targets' bodies.
-#[path = "../../../crates/wire/tests/decoders/mod.rs"]
-mod decoders;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| decoders::ranks::further(input));
