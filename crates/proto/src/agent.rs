@@ -426,7 +426,9 @@ impl Agent {
             Effect::Launch(spec) => self.on_launch(now, spec, fx),
             Effect::Begin(begin) => self.begin_job(now, *begin, fx),
             Effect::Job(id, input) => {
-                self.tell_job(now, id, input, fx);
+                if self.tell_job(now, id, input, fx) {
+                    fx.push(Effect::LookAround(0));
+                }
             }
             Effect::TickJobs => fx.jobs(self.jobs.ids(), || JobInput::Tick),
             // Frames that no correct agent sends are ignored.

@@ -2,7 +2,8 @@
 //!
 //! `Job` owns the parts of a job. Each input is handled by one part, which sends what it has to send through [`Cx`] and
 //! returns what the others must do; the function that called the part then calls those, so that the whole flow of an
-//! input is on the stack. What ends the job is handled when the input has been ([`Job::end_if_asked`]).
+//! input is on the stack. What ends the job is acted on after the rest of the input ([`Job::end_if_asked`]); until then
+//! the job does not count as ending.
 
 pub mod children;
 pub mod collectives;
@@ -73,8 +74,8 @@ pub struct Job {
     pmix: Option<Box<Pmix>>,
     names: Names,
     profile: Option<Box<Profile>>,
-    /// Clients whose requests can be answered further, because what they waited for has come. A client is resumed when
-    /// the requests of the one before it have been handled, not inside them: they may be many.
+    /// Clients with requests that can be answered, because what these waited for has come. One client is resumed after
+    /// the other: nested calls would use stack for each client, of which there may be thousands.
     resumed: VecDeque<Client>,
 }
 
@@ -826,6 +827,9 @@ impl Job {
 
     /// Ends the job if a rank waits for one that will never enter.
     fn check_broken(&mut self, cx: &mut Cx<'_>) {
+        if self.ends.has_failed() {
+            return;
+        }
         self.barriers.check_broken(cx);
         let exchanges = &self.collectives.exchanges;
         let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));

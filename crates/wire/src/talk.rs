@@ -2,13 +2,14 @@
 //! [`crate::frame::Kind::Control`], whose header names the job; job 0 is the session.
 //!
 //! ```text
-//!   launcher ── FromLauncher, JobDown ──► root ── JobDown, SessionDown ──► children ──► …
-//!            ◄── ToLauncher, JobUp ─────       ◄── JobUp, SessionUp ──────
+//!   launcher ── FromLauncher, JobDown, Shutdown ──► root ── JobDown, SessionDown ──► children ──► …
+//!            ◄── ToLauncher, JobUp ───────────────       ◄── JobUp, SessionUp ──────
 //! ```
 //!
 //! The trees of jobs and of the session may differ: `Job…` follows the job's tree, `Session…` the session's. A
-//! [`Note`] follows the session's tree up to the launcher; [`Pulse`] goes either way between neighbours. An agent
-//! that receives a message of a conversation which its sender cannot hold ignores it, without looking further.
+//! [`Note`] follows the session's tree up to the launcher, which trusts what it says of itself; [`Pulse`] goes either way
+//! between neighbours. A message of a conversation which its sender cannot hold is ignored; to a launcher of a standing
+//! session the root answers that it is refused.
 
 use crate::collective::Collective;
 use crate::ids::{AgentId, JobId, Rank};
@@ -36,7 +37,7 @@ pub enum Control {
     Note(Note),
 }
 
-/// About a job, down its tree. The launcher sends the same to the root.
+/// About a job, down its tree. The launcher sends `Signal`, `Resize`, `Kill` and `StallAsk` to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobDown {
     /// Send a signal to every rank of the job.
@@ -54,7 +55,7 @@ pub enum JobDown {
     StartRanks,
 }
 
-/// About a job, up its tree. The root sends the same to the job's launcher.
+/// About a job, up its tree. The root sends `Started`, `Failed`, `Stall` and `Missing` to the job's launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobUp {
     /// All ranks of the subtree are running; sent once per subtree.

@@ -3,7 +3,7 @@
 //!
 //! A part sends frames and asks the driver for actions through [`Cx`], at once. What another part must do is the part's
 //! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
-//! find one, deep inside its own work, so [`Cx`] notes them, and `Job` ends the job when the part has returned.
+//! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
 
 use super::facts::Facts;
 use super::interface::{Act, Acts, Turn};
@@ -36,7 +36,7 @@ pub struct Cx<'a> {
 /// A reason to end the job, or a signal for its ranks, that a part has found.
 #[derive(Debug)]
 pub enum Ending {
-    /// A failure. The first one ends the job.
+    /// A failure. The first one whose cause ends jobs ends this one.
     Fail(Failure),
     /// A failure that happened on no node of the job. It ends the job, and the output waits for no reader.
     FailBy(Failure),

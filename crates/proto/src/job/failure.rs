@@ -95,6 +95,11 @@ impl Ends {
         matches!(self.kill, Kill::Forced { .. } | Kill::GivenUp)
     }
 
+    /// Whether a failure that ends the job was found here or below.
+    pub fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
@@ -134,7 +139,8 @@ impl Ends {
         cx.facts.root
     }
 
-    /// Somebody other than the launcher ends the job.
+    /// Nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on none of
+    /// its nodes.
     pub fn on_unwanted(&mut self) {
         self.is_unwanted = true;
     }
@@ -242,7 +248,8 @@ impl Ends {
         kill.into_iter().chain(self.keeper_lost.as_ref().map(|lost| lost.report_at)).min()
     }
 
-    /// Returns whether the kill has not ended everything in time: nothing more is awaited.
+    /// Does what is due: reports missing agents and ranks that have left, asks for SIGKILL. Returns whether the time for
+    /// the kill has passed, so that nothing more is awaited.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.kill {
             Kill::No => {

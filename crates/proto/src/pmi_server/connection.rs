@@ -89,7 +89,9 @@ impl Line {
     /// The framing is invalid: the link cannot recover.
     pub fn on_bytes(&mut self, cx: &mut Cx<'_>, tables: &mut Tables, bytes: &[u8]) -> Result<Option<Asked>, PmiError> {
         let Line { reader, link } = self;
-        reader.push(bytes)?;
+        if !bytes.is_empty() {
+            reader.push(bytes)?;
+        }
         loop {
             if link.waiting_name.is_some() || (link.waiting_get.is_some() && link.lazy > 0) {
                 return Ok(None);

@@ -35,6 +35,7 @@ pub use addresses::all_left;
 use bytes::Bytes;
 use clients::Clients;
 use collectives::Completion;
+use connection::Line;
 use state::State;
 pub use tables::Asked;
 use tables::Tables;
@@ -75,14 +76,17 @@ impl PmiServer {
         let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
         let read = line.on_bytes(cx, tables, bytes);
         let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
-        tables.send_replies(cx, client, asked.as_ref());
-        if let Some(Asked::Unreadable { .. }) = asked {
-            line.close();
-            cx.output(Output::CloseClient { job: cx.facts.id(), client });
+        if asked.as_ref().is_some_and(Asked::is_silent) {
+            return asked;
         }
+        tables.send_replies(cx, client);
         tables.give_memory_up(cx);
         self.carry_relays(cx);
         self.send_addresses(cx);
+        if let Some(Asked::Unreadable { .. }) = asked {
+            self.clients.line(client).map(Line::close);
+            cx.output(Output::CloseClient { job: cx.facts.id(), client });
+        }
         asked
     }
 

@@ -68,11 +68,16 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Whether the rank may get something at once, which must not overtake the collected replies.
-    fn may_be_answered(&self) -> bool {
+    /// Whether nothing is sent to the rank because of this, so that the collected replies may wait for those to the
+    /// requests after it.
+    pub fn is_silent(&self) -> bool {
         match self {
-            Asked::Enter { .. } | Asked::EnterGroup { .. } | Asked::Name { .. } | Asked::Unreadable { .. } => true,
-            Asked::Initialised | Asked::MeetsNode | Asked::Finalized | Asked::Abort { .. } => false,
+            Asked::Initialised | Asked::MeetsNode | Asked::Abort { .. } => true,
+            Asked::Enter { .. }
+            | Asked::EnterGroup { .. }
+            | Asked::Name { .. }
+            | Asked::Finalized
+            | Asked::Unreadable { .. } => false,
         }
     }
 }
@@ -100,11 +105,8 @@ impl Tables {
         }
     }
 
-    /// Sends the collected replies to the rank whose requests were handled, before `asked` is acted on.
-    pub fn send_replies(&mut self, cx: &mut Cx<'_>, client: Client, asked: Option<&Asked>) {
-        if asked.is_some_and(|asked| !asked.may_be_answered()) {
-            return;
-        }
+    /// Sends the collected replies to the rank whose requests were handled.
+    pub fn send_replies(&mut self, cx: &mut Cx<'_>, client: Client) {
         // A copy has no room to spare, and the buffer is used again.
         let bytes = Bytes::copy_from_slice(&self.reply);
         self.reply.clear();

@@ -1,5 +1,5 @@
 //! A job's PMIx service in its agent: one server process on this node talks to the ranks; this part handles everything
-//! that concerns other nodes. Events go in, effects come out.
+//! that concerns other nodes.
 //!
 //! ```text
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
@@ -8,7 +8,8 @@
 //!                 └───────────────────  (job/names) to the root: names, processes, other jobs (across); and back
 //! ```
 //!
-//! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are
+//! `Pmix` owns the parts, which do not know each other: they send frames through `Cx`, and what they need of each other
+//! is a `Step`, what the service needs of the job's other parts an [`Asked`]. The methods of `Pmix` are
 //! here for inputs from the job, in `server_process` for starting and ending the server process, in `from_server` for
 //! its messages, in `tree` for messages of other agents. Parts: `server` is the state machine of the process, `asks`
 //! the outstanding requests; `fences`, `modex`, `queries`, `events`, `libraries`; `requests` (checks) has no state.

@@ -309,8 +309,10 @@ fn a_fence_of_all_ranks_is_an_exchange() {
 fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let ask = Ask::Fence { set: Set::All, collect: true, data: "d".into(), timeout_s: Some(2) };
-    let up: Vec<Frame> =
-        frames(bench.server_asks(1, ask)).into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
+    let sent = frames(bench.server_asks(1, ask));
+    let kinds: Vec<Kind> = sent.iter().map(|frame| frame.kind).collect();
+    assert_eq!(kinds, [Kind::PmixUp, Kind::ExchangeUp], "an agent above must know of the timeout first");
+    let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
     assert!(bench.pmix.on_departed(departed(0)));
     assert_eq!(bench.pmix.broken(), None, "the fence will time out");

@@ -42,11 +42,9 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         }
         (_, Control::JobDown(message)) => view.jobs.on_control_down(from.neighbour, job, message, fx),
         (_, Control::JobUp(message)) => view.jobs.on_control_up(view.tree, from.neighbour, job, message, fx),
-        // A note with job 0 is about the session, or about the only job.
-        (Some(branch), Control::Note(note)) if job == JobId(0) => {
-            fx.push(Effect::Starter(starter::Input::Note { branch, note }));
+        (Some(branch), Control::Note(note)) => {
+            fx.push(Effect::Starter(starter::Input::Note { branch, job, note }));
         }
-        (Some(_), note @ Control::Note(_)) => fx.push(Effect::Up(job, note)),
         (_, Control::Pulse(Pulse::AreYouAlive)) => {
             fx.push(Effect::Heartbeat(heartbeat::Input::Asked(from.side())));
         }

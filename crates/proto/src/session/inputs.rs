@@ -271,7 +271,7 @@ pub mod starter {
     use crate::session::Begin;
     use crate::session::starter::{FailedTask, Step};
     use crate::session::starts::Wish;
-    use wireup_wire::ids::AgentId;
+    use wireup_wire::ids::{AgentId, JobId};
     use wireup_wire::peer::{MissingAgent, Note, Problem, SpawnError};
 
     pub enum Input {
@@ -347,9 +347,10 @@ pub mod starter {
             agent: AgentId,
             asker: AgentId,
         },
-        /// A child's note, to be forwarded towards the root.
+        /// A child's note, to be forwarded towards the root. `job`: 0 if it is about the session.
         Note {
             branch: AgentId,
+            job: JobId,
             note: Note,
         },
         /// Call no more shells if all jobs are being ended, or there are none.

@@ -144,6 +144,7 @@ impl Subsets {
                         cx.for_child(child, frame);
                     }
                 }
+                // Such a frame has only the group, which is short.
                 Action::Ask { group, child, seen } => {
                     cx.for_child(child, frame(facts, Kind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
                 }

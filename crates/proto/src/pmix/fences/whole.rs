@@ -1,6 +1,6 @@
 //! A fence of the whole job: an exchange with separate epochs.
 
-use super::super::step::{Step, Steps};
+use super::super::step::{self, Step, Steps};
 use super::parts::too_much;
 use crate::collective::ReplyTo;
 use crate::collective::{CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
@@ -83,7 +83,10 @@ impl Whole {
         self.requested.insert(epoch, id);
         if is_impatient {
             self.with_timeout.insert(epoch);
-            steps.push(Step::Up(Up::Impatient { epoch }));
+            // Before the frames of the fence: with those, an agent above may find that the fence cannot complete.
+            if !cx.facts.root {
+                cx.up(step::up(cx.facts, &Up::Impatient { epoch }));
+            }
         }
         let stays = !collect || view.facts.spec.options.modex == Modex::Direct;
         let mut data = if stays { Bytes::new() } else { data };

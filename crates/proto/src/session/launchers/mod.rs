@@ -208,7 +208,12 @@ impl Launchers {
         }
         match message {
             Control::FromLauncher(request) => self.on_request(view, nodes, (link, job), request, fx),
-            Control::JobDown(message) if self.is_of(link, job) => {
+            Control::JobDown(
+                message @ (JobDown::Signal { .. }
+                | JobDown::Kill { .. }
+                | JobDown::Resize { .. }
+                | JobDown::StallAsk { .. }),
+            ) if self.is_of(link, job) => {
                 // Messages that arrive after the end of the job are not an error.
                 if !self.tell_held(job, &message, fx) {
                     view.jobs.on_control_down(None, job, message, fx);

@@ -141,7 +141,7 @@ impl Starter {
             Input::Probed { agent, asker, problem } => self.on_probed_above(view, agent, asker, problem, fx),
             Input::StartFor { wish, branch, problem } => self.on_start_for(view, branch, wish, problem, fx),
             Input::ProbeFor { branch, agent, asker } => self.on_probe_for(view, branch, agent, asker, fx),
-            Input::Note { branch, note } => self.on_note(view, branch, note, fx),
+            Input::Note { branch, job, note } => self.on_note(view, branch, (job, note), fx),
             Input::StopIfEnding => self.stop_if_ending(view, fx),
             Input::Tick => self.check(view, fx),
             Input::Next(next) => self.go_on(view, next, fx),
@@ -263,7 +263,7 @@ impl Starter {
     }
 
     /// A note that an agent was started for another: if this agent called its shell, fills in the starter.
-    fn on_note(&mut self, view: &View<'_>, branch: AgentId, mut note: Note, fx: &mut Effects) {
+    fn on_note(&mut self, view: &View<'_>, branch: AgentId, (job, mut note): (JobId, Note), fx: &mut Effects) {
         if let Note::StartedFor { agent, starter, .. } = &mut note
             && view.is_strictly_below(branch, *agent)
             && self.starts.on_linked(*agent)
@@ -271,7 +271,7 @@ impl Starter {
             *starter = view.me;
         }
         if self.children.may_note(branch) {
-            fx.note(note);
+            fx.push(Effect::Up(job, Control::Note(note)));
         }
     }
 
