@@ -14,16 +14,7 @@ fn main() {
     let mut rustc = Command::new(env::var_os("RUSTC").expect("set by cargo"));
     rustc.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "wireup_tap_shim", "--target", &target]);
     rustc.args([
-        "-C",
-        "panic=abort",
-        "-C",
-        "opt-level=s",
-        "-C",
-        "lto=fat",
-        "-C",
-        "codegen-units=1",
-        "-C",
-        "strip=symbols",
+        "-C", "panic=abort", "-C", "opt-level=s", "-C", "lto=fat", "-C", "codegen-units=1", "-C", "strip=symbols",
     ]);
     // What it calls is bound to the rank's own C library, whichever that is.
     rustc.args(["-C", "link-arg=-nostdlib", "-C", "link-arg=-nostartfiles", "-C", "relocation-model=pic"]);

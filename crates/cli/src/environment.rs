@@ -37,60 +37,24 @@ const KEPT_PREFIXES: &[&str] = &[
 /// Removed if the whole name matches.
 const NAMES: &[&str] = &[
     // Local rank and size, set by Hydra and by us for each rank.
-    "MPI_LOCALRANKID",
-    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
     // Hydra: the interface name of the outer rank's node.
     "MPICH_INTERFACE_HOSTNAME",
     // Open MPI, per job or per process: sizes, program, session directories, addresses of its daemons, binding done.
-    "OMPI_UNIVERSE_SIZE",
-    "OMPI_APP_CTX_NUM_PROCS",
-    "OMPI_NUM_APP_CTX",
-    "OMPI_FIRST_RANKS",
-    "OMPI_FILE_LOCATION",
-    "OMPI_COMMAND",
-    "OMPI_ARGV",
-    "OMPI_MCA_ess",
-    "OMPI_MCA_pmix",
-    "OMPI_MCA_schizo",
-    "OMPI_MCA_initial_wdir",
-    "OMPI_MCA_orte_app_num",
-    "OMPI_MCA_orte_bound_at_launch",
-    "OMPI_MCA_orte_hnp_uri",
-    "OMPI_MCA_orte_jobfam_session_dir",
-    "OMPI_MCA_orte_local_daemon_uri",
-    "OMPI_MCA_orte_num_nodes",
-    "OMPI_MCA_orte_num_restarts",
-    "OMPI_MCA_orte_precondition_transports",
-    "OMPI_MCA_orte_top_session_dir",
+    "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
+    "OMPI_COMMAND", "OMPI_ARGV", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_schizo", "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_bound_at_launch", "OMPI_MCA_orte_hnp_uri",
+    "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_num_nodes",
+    "OMPI_MCA_orte_num_restarts", "OMPI_MCA_orte_precondition_transports", "OMPI_MCA_orte_top_session_dir",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
     // Slurm, per task: of the batch script, or of an outer step.
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NODEID",
-    "SLURM_GTIDS",
-    "SLURM_TASK_PID",
-    "SLURM_CPUS_ON_NODE",
-    "SLURM_LAUNCH_NODE_IPADDR",
-    "SLURM_DISTRIBUTION",
-    "SLURM_MPI_TYPE",
-    "SLURM_UMASK",
-    "SLURM_PRIO_PROCESS",
-    "SLURMD_NODENAME",
-    "SRUN_DEBUG",
-    // Flux, per task.
-    "FLUX_TASK_RANK",
-    "FLUX_TASK_LOCAL_ID",
-    // PRRTE: marks processes that it started.
-    "PRTE_LAUNCHED",
-    // Set by wireup for the ranks of an outer run.
-    "WIREUP_RANK",
-    "WIREUP_SIZE",
-    "WIREUP_LOCAL_RANK",
-    "WIREUP_LOCAL_SIZE",
-    "WIREUP_NODE",
-    "WIREUP_AGENT",
-    "WIREUP_LISTEN_FD",
-    "WIREUP_LISTEN_PORT",
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_CPUS_ON_NODE",
+    "SLURM_LAUNCH_NODE_IPADDR", "SLURM_DISTRIBUTION", "SLURM_MPI_TYPE", "SLURM_UMASK", "SLURM_PRIO_PROCESS",
+    "SLURMD_NODENAME", "SRUN_DEBUG", // Flux, per task.
+    "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", // PRRTE: marks processes that it started.
+    "PRTE_LAUNCHED", // Set by wireup for the ranks of an outer run.
+    "WIREUP_RANK", "WIREUP_SIZE", "WIREUP_LOCAL_RANK", "WIREUP_LOCAL_SIZE", "WIREUP_NODE", "WIREUP_AGENT",
+    "WIREUP_LISTEN_FD", "WIREUP_LISTEN_PORT",
 ];
 
 /// In the tasks of a step, `srun` overwrites these variables of the allocation with the step's own values.
@@ -100,19 +64,8 @@ const STEP: &str = "SLURM_STEP_ID";
 
 /// Set by a log-in for its own machine: wrong or useless on another one.
 const MACHINE_NAMES: &[&str] = &[
-    "HOSTNAME",
-    "HOST",
-    "SSH_CLIENT",
-    "SSH_CONNECTION",
-    "SSH_TTY",
-    "SSH_AUTH_SOCK",
-    "SSH_AGENT_PID",
-    "XDG_RUNTIME_DIR",
-    "XDG_SESSION_ID",
-    "XDG_SESSION_TYPE",
-    "XDG_SESSION_CLASS",
-    "XDG_SESSION_PATH",
-    "DBUS_SESSION_BUS_ADDRESS",
+    "HOSTNAME", "HOST", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "XDG_SESSION_PATH", "DBUS_SESSION_BUS_ADDRESS",
     "WIREUP_SESSION",
 ];
 
@@ -254,31 +207,11 @@ mod tests {
     #[test]
     fn variables_of_an_outer_launcher_are_removed() {
         let outer = [
-            "PMI_FD",
-            "PMI_RANK",
-            "PMI_SIZE",
-            "PMI_PORT",
-            "PMI_ID",
-            "PMI_SPAWNED",
-            "PMIX_NAMESPACE",
-            "PMIX_RANK",
-            "PMIX_SERVER_URI41",
-            "HYDI_CONTROL_FD",
-            "OMPI_COMM_WORLD_RANK",
-            "OMPI_COMM_WORLD_LOCAL_SIZE",
-            "OMPI_UNIVERSE_SIZE",
-            "OMPI_ARGV",
-            "OMPI_MCA_ess",
-            "OMPI_MCA_orte_ess_jobid",
-            "OMPI_MCA_ess_base_vpid",
-            "MPI_LOCALRANKID",
-            "MPI_LOCALNRANKS",
-            "WIREUP_RANK",
-            "WIREUP_NODE",
-            "WIREUP_AGENT",
-            "WIREUP_LISTEN_FD",
-            "WIREUP_LISTEN_PORT",
-            "MV2_COMM_WORLD_RANK",
+            "PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMIX_NAMESPACE", "PMIX_RANK",
+            "PMIX_SERVER_URI41", "HYDI_CONTROL_FD", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "OMPI_UNIVERSE_SIZE", "OMPI_ARGV", "OMPI_MCA_ess", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_vpid",
+            "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "WIREUP_RANK", "WIREUP_NODE", "WIREUP_AGENT", "WIREUP_LISTEN_FD",
+            "WIREUP_LISTEN_PORT", "MV2_COMM_WORLD_RANK",
         ];
         assert_eq!(cleaned(&outer), [""; 0]);
     }
@@ -286,22 +219,9 @@ mod tests {
     #[test]
     fn variables_set_by_the_user_are_kept() {
         let theirs = [
-            "PATH",
-            "HOME",
-            "OMP_NUM_THREADS",
-            "OMPI_MCA_btl",
-            "OMPI_MCA_mpi_yield_when_idle",
-            "MPIR_CVAR_PMI_VERSION",
-            "I_MPI_FABRICS",
-            "HYDRA_TOPO_DEBUG",
-            "PMIX_MCA_gds",
-            "PMIXER",
-            "WIREUP_SOMETHING",
-            "UCX_TLS",
-            "SLURM_JOB_ID",
-            "RANK",
-            "MPICH_ASYNC_PROGRESS",
-            "PMI",
+            "PATH", "HOME", "OMP_NUM_THREADS", "OMPI_MCA_btl", "OMPI_MCA_mpi_yield_when_idle", "MPIR_CVAR_PMI_VERSION",
+            "I_MPI_FABRICS", "HYDRA_TOPO_DEBUG", "PMIX_MCA_gds", "PMIXER", "WIREUP_SOMETHING", "UCX_TLS",
+            "SLURM_JOB_ID", "RANK", "MPICH_ASYNC_PROGRESS", "PMI",
         ];
         assert_eq!(cleaned(&theirs), theirs);
     }
@@ -321,17 +241,8 @@ mod tests {
     #[test]
     fn batch_job_variables_are_kept_and_task_variables_removed() {
         let all = [
-            "SLURM_JOB_ID",
-            "SLURM_JOB_NODELIST",
-            "SLURM_NTASKS",
-            "SLURM_PROCID",
-            "SLURM_NODEID",
-            "SLURMD_NODENAME",
-            "SLURM_CPU_BIND_LIST",
-            "SLURM_TASK_PID",
-            "SLURM_TOPOLOGY_ADDR",
-            "FLUX_JOB_ID",
-            "FLUX_TASK_RANK",
+            "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_NODEID", "SLURMD_NODENAME",
+            "SLURM_CPU_BIND_LIST", "SLURM_TASK_PID", "SLURM_TOPOLOGY_ADDR", "FLUX_JOB_ID", "FLUX_TASK_RANK",
         ];
         assert_eq!(cleaned(&all), ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "FLUX_JOB_ID"]);
         let step =

@@ -99,9 +99,7 @@ fn a_get_requests_the_map_only_after_a_publishing_fence() {
         assert_eq!(found(&mut job, b"a;").map(|value| value.is_some()), Ok(version == 2));
     }
     let have = [
-        "cmd=wireup-fence;id=3;",
-        "cmd=wireup-kvs-map;have=1;",
-        "cmd=wireup-fence;id=4;",
+        "cmd=wireup-fence;id=3;", "cmd=wireup-kvs-map;have=1;", "cmd=wireup-fence;id=4;",
         "cmd=wireup-kvs-map;have=1,2;",
     ];
     assert_eq!(peer.heard(), have);

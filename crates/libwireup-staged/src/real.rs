@@ -12,16 +12,10 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 global_asm!(
-    ".weak dlsym",
-    ".weak __errno_location",
-    ".weak environ",
+    ".weak dlsym", ".weak __errno_location", ".weak environ",
     // The compiler takes the address of a function for one that is not null: this one is read.
-    ".pushsection .data.rel,\"aw\"",
-    ".balign 8",
-    ".globl wireup_staged_dlsym",
-    ".hidden wireup_staged_dlsym",
-    "wireup_staged_dlsym: .quad dlsym",
-    ".popsection",
+    ".pushsection .data.rel,\"aw\"", ".balign 8", ".globl wireup_staged_dlsym", ".hidden wireup_staged_dlsym",
+    "wireup_staged_dlsym: .quad dlsym", ".popsection",
 );
 
 unsafe extern "C" {

@@ -24,22 +24,9 @@ const SMALL: usize = 64;
 macro_rules! words {
     ($name:literal, $to:literal) => {
         global_asm!(concat!(
-            ".globl ",
-            $name,
-            "\n.type ",
-            $name,
-            ", @function\n",
-            $name,
-            ":\n",
-            "push r9\npush r8\npush rcx\npush rdx\npush rsi\n",
-            "mov rsi, rsp\nlea rdx, [rsp + 48]\ncall ",
-            $to,
-            "\nadd rsp, 40\nret\n",
-            ".size ",
-            $name,
-            ", . - ",
-            $name,
-            "\n"
+            ".globl ", $name, "\n.type ", $name, ", @function\n", $name, ":\n",
+            "push r9\npush r8\npush rcx\npush rdx\npush rsi\n", "mov rsi, rsp\nlea rdx, [rsp + 48]\ncall ", $to,
+            "\nadd rsp, 40\nret\n", ".size ", $name, ", . - ", $name, "\n"
         ));
     };
 }

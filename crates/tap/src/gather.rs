@@ -297,13 +297,9 @@ mod tests {
         let gathered = folder.collect(&record(0), soon());
         let refused = gathered.refused.join("\n");
         for why in [
-            "node-n0, record 2: another record of rank 1",
-            "node-n0, record 3: rank 8 is not in this job",
-            "node-n1, record 1: it says that it is of n0",
-            "node-n1: 4 bytes at its end are no record",
-            "node-n0, record 4: it is of a job of 5 ranks",
-            "other: it is not a file of this job",
-            "node-zero: ",
+            "node-n0, record 2: another record of rank 1", "node-n0, record 3: rank 8 is not in this job",
+            "node-n1, record 1: it says that it is of n0", "node-n1: 4 bytes at its end are no record",
+            "node-n0, record 4: it is of a job of 5 ranks", "other: it is not a file of this job", "node-zero: ",
         ] {
             assert!(refused.contains(why), "{why}: {refused}");
         }

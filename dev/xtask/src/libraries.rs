@@ -26,19 +26,12 @@ pub const STAGED: &str = "wireup-staged";
 pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes -C force-unwind-tables=yes --cfg poly1305_force_soft";
 
 const LINKER: [&str; 10] = [
-    "--gc-sections",
-    "--as-needed",
-    "-z,defs",
-    "-z,relro",
-    "-z,now",
+    "--gc-sections", "--as-needed", "-z,defs", "-z,relro", "-z,now",
     // The C library keeps a pointer to the handler of forks in the library.
-    "-z,nodelete",
-    // This flag saves a page for each change of access rights.
-    "-z,noseparate-code",
-    "--hash-style=gnu",
+    "-z,nodelete", // This flag saves a page for each change of access rights.
+    "-z,noseparate-code", "--hash-style=gnu",
     // This flag saves a page: with a build id the code would exceed one by a few bytes.
-    "--build-id=none",
-    "-s",
+    "--build-id=none", "-s",
 ];
 
 pub fn all() -> impl Iterator<Item = &'static str> {

@@ -50,9 +50,7 @@ fn posted_puts_are_sent_with_the_fence_in_one_write() {
     start(&mut server, &Request::FenceNb { id: 1 }).unwrap();
     start(&mut server, &allgather(2)).unwrap();
     let expected = [
-        "cmd=kvs-put;key=a;value=v;",
-        "cmd=kvs-put;key=b;value=v;",
-        "cmd=wireup-fence;id=1;",
+        "cmd=kvs-put;key=a;value=v;", "cmd=kvs-put;key=b;value=v;", "cmd=wireup-fence;id=1;",
         "cmd=wireup-allgather;id=2;maxlen=8;shared=FALSE;value=v;",
     ];
     assert_eq!(peer.heard(), expected);

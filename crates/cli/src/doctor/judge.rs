@@ -88,8 +88,7 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     if let Some(problem) = &seen.retried {
         let single = format!("its sshd was busy: {}", one_line(problem));
         let remark = Finding::remark(
-            "its sshd refused the first log-in because it was busy",
-            "raise MaxStartups in its sshd_config",
+            "its sshd refused the first log-in because it was busy", "raise MaxStartups in its sshd_config",
         );
         found.push(remark.single(single));
     }
@@ -220,11 +219,7 @@ fn beside_local(facts: &Facts, seen: &Seen, local: &Facts) -> Vec<Finding> {
     }
     let limits = [
         (
-            "open files",
-            facts.limits.open_files,
-            local.limits.open_files,
-            plain as fn(u64) -> String,
-            "nofile",
+            "open files", facts.limits.open_files, local.limits.open_files, plain as fn(u64) -> String, "nofile",
             "LimitNOFILE",
         ),
         ("locked memory", facts.limits.locked_memory, local.limits.locked_memory, bytes, "memlock", "LimitMEMLOCK"),

@@ -10,16 +10,7 @@ use wireup_wire::peer::{RemoteShell, Starter};
 /// command: X11 and port forwarding, a terminal, questions, a connection that stays open. A host that does not answer
 /// at all is given up after a quarter of the default start time, so that another agent still has time to try.
 pub const SSH: [&str; 11] = [
-    "ssh",
-    "-x",
-    "-T",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ClearAllForwardings=yes",
-    "-o",
-    "ControlMaster=no",
-    "-o",
+    "ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no", "-o",
     "ConnectTimeout=15",
 ];
 

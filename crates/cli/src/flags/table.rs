@@ -390,17 +390,8 @@ pub struct Program {
 
 /// Flags that say how agents are started and linked, which a standing session has already decided.
 const DECIDED_BY_SESSION: &[Flag] = &[
-    START,
-    FANOUT,
-    REMOTE_SHELL,
-    INTERFACE,
-    PLAIN_LINKS,
-    EARLY_START,
-    START_TIMEOUT,
-    NODE_TIMEOUT,
-    CONTAIN,
-    AGENT_TRANSPORT,
-    RECORD,
+    START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, EARLY_START, START_TIMEOUT, NODE_TIMEOUT, CONTAIN,
+    AGENT_TRANSPORT, RECORD,
 ];
 
 /// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most

@@ -54,15 +54,8 @@ fn is_name(name: &str) -> bool {
 /// Each line is the value of a variable.
 fn allocation(bytes: &[u8]) {
     const SLURM: [&str; 9] = [
-        "SLURM_JOB_ID",
-        "SLURM_JOB_NODELIST",
-        "SLURM_TASKS_PER_NODE",
-        "SLURM_JOB_CPUS_PER_NODE",
-        "SLURM_CPUS_PER_TASK",
-        "SLURM_STEP_ID",
-        "SLURM_STEP_NUM_NODES",
-        "SLURM_STEP_NUM_TASKS",
-        "SLURMD_NODENAME",
+        "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK",
+        "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURMD_NODENAME",
     ];
     const LSF: [&str; 2] = ["LSB_JOBID", "LSB_MCPU_HOSTS"];
     let values = bytes.split(|byte| *byte == b'\n').map(OsStr::from_bytes);

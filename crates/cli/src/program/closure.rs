@@ -49,22 +49,8 @@ const VARIANTS: [&str; 3] = ["x86-64-v4", "x86-64-v3", "x86-64-v2"];
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 /// Libraries that start programs or load libraries for their own purposes, by the beginning of their names.
 const RUNTIMES: [&str; 16] = [
-    "ld-linux",
-    "libc.",
-    "libm.",
-    "libmvec.",
-    "libdl.",
-    "libpthread.",
-    "librt.",
-    "libutil.",
-    "libresolv.",
-    "libgcc_s.",
-    "libstdc++.",
-    "libgfortran.",
-    "libquadmath.",
-    "libgomp.",
-    "libz.",
-    "linux-vdso",
+    "ld-linux", "libc.", "libm.", "libmvec.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "libgcc_s.",
+    "libstdc++.", "libgfortran.", "libquadmath.", "libgomp.", "libz.", "linux-vdso",
 ];
 
 /// One library in a program's closure.

@@ -16,18 +16,8 @@ use std::rc::Rc;
 
 /// Functions that start a program. Names with the same ending (`fexecve`) match as well.
 const STARTS: &[&[u8]] = &[
-    b"execv\0",
-    b"execve\0",
-    b"execvp\0",
-    b"execvpe\0",
-    b"execl\0",
-    b"execlp\0",
-    b"execle\0",
-    b"posix_spawn\0",
-    b"posix_spawnp\0",
-    b"system\0",
-    b"popen\0",
-    // Go's runtime.
+    b"execv\0", b"execve\0", b"execvp\0", b"execvpe\0", b"execl\0", b"execlp\0", b"execle\0", b"posix_spawn\0",
+    b"posix_spawnp\0", b"system\0", b"popen\0", // Go's runtime.
     b"forkExec\0",
 ];
 const LOADS: &[&[u8]] = &[b"dlopen\0", b"dlmopen\0"];

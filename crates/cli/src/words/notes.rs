@@ -260,8 +260,7 @@ mod tests {
         assert_eq!(
             notes.summary(&setting),
             [
-                "links: 15 agents over eth0 (10.77.0.0/24)",
-                "links: n[16-17] over docker0 (172.17.0.1)",
+                "links: 15 agents over eth0 (10.77.0.0/24)", "links: n[16-17] over docker0 (172.17.0.1)",
                 "links: n18 over fd00::1"
             ]
         );

@@ -20,31 +20,8 @@ pub const OFFERED_MAX: usize = 16;
 
 /// Prefixes of interface names that do not lead to other machines.
 const VIRTUAL_PREFIXES: [&str; 26] = [
-    "docker",
-    "virbr",
-    "vnet",
-    "veth",
-    "vmnet",
-    "vboxnet",
-    "cni",
-    "flannel",
-    "cali",
-    "cilium",
-    "weave",
-    "kube-",
-    "nerdctl",
-    "podman",
-    "lxc",
-    "lxdbr",
-    "incusbr",
-    "tun",
-    "tap",
-    "wg",
-    "zt",
-    "tailscale",
-    "vxlan",
-    "gre",
-    "sit",
+    "docker", "virbr", "vnet", "veth", "vmnet", "vboxnet", "cni", "flannel", "cali", "cilium", "weave", "kube-",
+    "nerdctl", "podman", "lxc", "lxdbr", "incusbr", "tun", "tap", "wg", "zt", "tailscale", "vxlan", "gre", "sit",
     "ip6tnl",
 ];
 

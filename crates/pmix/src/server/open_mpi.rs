@@ -5,9 +5,7 @@ use wireup_wire::pmix::Begin;
 /// Directories in which components of Open MPI make files shared by the ranks of a node. The file names contain job and
 /// local rank but not the node, so nodes on one machine would use each other's files.
 const SHARED_FILES: [&str; 4] = [
-    "OMPI_MCA_btl_vader_backing_directory",
-    "OMPI_MCA_btl_sm_backing_directory",
-    "OMPI_MCA_osc_rdma_backing_directory",
+    "OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory",
     "OMPI_MCA_osc_sm_backing_directory",
 ];
 /// The variable that makes version 4 yield while it polls, which its launcher sets when ranks outnumber the CPUs;

@@ -73,20 +73,9 @@ fn clients_find_their_job_data_and_their_peers_values() {
     for (rank, client) in clients.into_iter().enumerate() {
         let said = agent::said(client);
         for line in [
-            "size u32 4",
-            "universe u32 4",
-            "map string (vector,(0,2,2))",
-            "apps u32 1",
-            "peers string 0,1",
-            "local-size u32 2",
-            "program u32 0",
-            "node u32 0",
-            "host string n0",
-            "last-local-rank u16 1",
-            "last-host string n1",
-            "fence SUCCESS",
-            "get-0 string value of 0",
-            "get-1 string value of 1",
+            "size u32 4", "universe u32 4", "map string (vector,(0,2,2))", "apps u32 1", "peers string 0,1",
+            "local-size u32 2", "program u32 0", "node u32 0", "host string n0", "last-local-rank u16 1",
+            "last-host string n1", "fence SUCCESS", "get-0 string value of 0", "get-1 string value of 1",
         ] {
             assert!(said.contains(line), "no \"{line}\" in {said}");
         }
@@ -239,18 +228,8 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
     let mut agent = Agent::start(begin("rest"));
     let env = agent.ready();
     let actions = [
-        "query-pmix.qry.ns",
-        "query-pmix.qry.ptable",
-        "query-pmix.job.size",
-        "query-no.such.key",
-        "log",
-        "control",
-        "spawn",
-        "watch",
-        "raise",
-        "fence-soon",
-        "fence-pair",
-        "event",
+        "query-pmix.qry.ns", "query-pmix.qry.ptable", "query-pmix.job.size", "query-no.such.key", "log", "control",
+        "spawn", "watch", "raise", "fence-soon", "fence-pair", "event",
     ];
     let (first, second) = (client(&env[0], &actions[7..]), client(&env[1], &actions));
     let (mut raised, mut logged, mut controlled, mut spawned, mut fenced) = (0, false, false, false, 0);
@@ -305,13 +284,8 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
     });
     let said = agent::said(second);
     for line in [
-        "query pmix.qry.ns: SUCCESS rest",
-        "3:n1:app:77:5",
-        "query pmix.job.size: SUCCESS 4",
-        "query no.such.key: NOT",
-        "control SUCCESS",
-        "spawn JOB",
-        "event PROC-ABORTED of 3",
+        "query pmix.qry.ns: SUCCESS rest", "3:n1:app:77:5", "query pmix.job.size: SUCCESS 4", "query no.such.key: NOT",
+        "control SUCCESS", "spawn JOB", "event PROC-ABORTED of 3",
     ] {
         assert!(said.contains(line), "no \"{line}\" in {said}");
     }

@@ -251,12 +251,8 @@ mod tests {
         };
         let drawn = [
             // started, start failed, told to end
-            "asked for: running; failed; ending, asked for",
-            "starting: running; -; ending",
-            "running: -; -; ending",
-            "ending, asked for: ending; -; -",
-            "ending: ending; -; -",
-            "failed: -; -; -",
+            "asked for: running; failed; ending, asked for", "starting: running; -; ending", "running: -; -; ending",
+            "ending, asked for: ending; -; -", "ending: ending; -; -", "failed: -; -; -",
         ];
         assert_eq!(stages.map(row), drawn);
     }

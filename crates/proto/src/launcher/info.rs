@@ -63,15 +63,8 @@ pub enum BadInfo {
 
 /// Keys that say how processes must run, and that wireup cannot obey. (Keys that only give advice are ignored.)
 const NOT_OFFERED: [&str; 9] = [
-    "PMIX_PREFIX",
-    "PMIX_PRELOAD_BIN",
-    "PMIX_PRELOAD_FILES",
-    "PMIX_UNSET_ENVAR",
-    "PMIX_PREPEND_ENVAR",
-    "PMIX_APPEND_ENVAR",
-    "PMIX_FIRST_ENVAR",
-    "PMIX_JOB_TIMEOUT",
-    "PMIX_SPAWN_TOOL",
+    "PMIX_PREFIX", "PMIX_PRELOAD_BIN", "PMIX_PRELOAD_FILES", "PMIX_UNSET_ENVAR", "PMIX_PREPEND_ENVAR",
+    "PMIX_APPEND_ENVAR", "PMIX_FIRST_ENVAR", "PMIX_JOB_TIMEOUT", "PMIX_SPAWN_TOOL",
 ];
 
 impl Info {

@@ -44,9 +44,7 @@ const ROWS: &[Row] = &[
         script: "exec $WIREUP run -n 4 --virtual-nodes 2 /bin/true",
         code: 125,
         says: &[
-            "node1: ",
-            "cannot connect to the parent agent",
-            "the loopback interface of this machine is down",
+            "node1: ", "cannot connect to the parent agent", "the loopback interface of this machine is down",
             "ip link set lo up",
         ],
     },
@@ -182,8 +180,7 @@ fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
     }
     let outcome = hosts.shell("exec $WIREUP doctor --hosts n[0-2]").finish().expect_code(1);
     for part in [
-        "problem  n[0-1]: its remote shell exited with code 1",
-        "fix: try \"ssh n0 true\"",
+        "problem  n[0-1]: its remote shell exited with code 1", "fix: try \"ssh n0 true\"",
         "3 hosts: 1 ok, 2 with problems",
     ] {
         assert!(outcome.out().contains(part), "{part:?} is missing in\n{outcome}");
@@ -201,12 +198,8 @@ fn a_program_that_cannot_be_stored_was_not_sent() {
     let outcome = hosts.shell(&format!("exec {} doctor --hosts n[0-2] --send --start-timeout 60", program.display()));
     let outcome = outcome.finish().expect_code(1);
     for part in [
-        "problem  n0: ",
-        "No space left",
-        "problem  n1: ",
-        "Read-only file system",
-        "note     n2: wireup was sent there",
-        "1 ok",
+        "problem  n0: ", "No space left", "problem  n1: ", "Read-only file system",
+        "note     n2: wireup was sent there", "1 ok",
     ] {
         assert!(outcome.out().contains(part), "{part:?} is missing in\n{outcome}");
     }

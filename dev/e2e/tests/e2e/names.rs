@@ -79,12 +79,8 @@ fn jobs_of_a_session_find_each_other_and_names_end_with_their_job() {
         "await service lookup service publish service mine unpublish service publish done yes await-gone service";
     let told = job(&session, 0, &format!("{client} publish service mine lookup service")).succeed();
     let wanted = [
-        "service is there",
-        "publish service: taken",
-        "unpublish service: not found",
-        "publish done: ok",
-        "publish service: ok",
-        "service is mine",
+        "service is there", "publish service: taken", "unpublish service: not found", "publish done: ok",
+        "publish service: ok", "service is mine",
     ];
     expect(told, &wanted);
     expect(server.succeed(), &["publish service: ok"]);

@@ -143,10 +143,8 @@ fn job_data_matches_the_placement() {
         let Some(run) = run(client, "jobdata", "-n 5 --virtual-nodes 2 --map-by node", "") else { return };
         let outcome = run.succeed();
         let wanted = [
-            "rank 0 of 5: node 0, local 0 of 3: 0,2,4",
-            "rank 1 of 5: node 1, local 0 of 2: 1,3",
-            "rank 2 of 5: node 0, local 1 of 3: 0,2,4",
-            "rank 3 of 5: node 1, local 1 of 2: 1,3",
+            "rank 0 of 5: node 0, local 0 of 3: 0,2,4", "rank 1 of 5: node 1, local 0 of 2: 1,3",
+            "rank 2 of 5: node 0, local 1 of 3: 0,2,4", "rank 3 of 5: node 1, local 1 of 2: 1,3",
             "rank 4 of 5: node 0, local 2 of 3: 0,2,4",
         ];
         assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");

@@ -58,11 +58,9 @@ fn a_full_disk_on_a_host_is_named() {
     let hidden = HiddenCopy::new();
     for flags in ["", "--fanout 1"] {
         let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
-        outcome.expect_code(125).expect_err_line(&[
-            "no agent could be started on 1 of 2 nodes: n1",
-            "No space left",
-            "free some space",
-        ]);
+        outcome
+            .expect_code(125)
+            .expect_err_line(&["no agent could be started on 1 of 2 nodes: n1", "No space left", "free some space"]);
         assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "a partial file was kept");
     }
 }
@@ -107,10 +105,8 @@ fn another_program_named_wireup_is_not_used() {
     let hidden = HiddenCopy::new();
     let place = machines.path_in_node(0, "/run/wireup-testbed/bin/wireup");
     for fake in [
-        "#!/bin/sh\necho wireup-needed x86_64 >&2\nexit 89\n",
-        "#!/bin/sh\necho usage: wireup FILE >&2\nexit 2\n",
-        "#!/bin/sh\nexit 1\n",
-        "\u{7f}ELF of another machine\n",
+        "#!/bin/sh\necho wireup-needed x86_64 >&2\nexit 89\n", "#!/bin/sh\necho usage: wireup FILE >&2\nexit 2\n",
+        "#!/bin/sh\nexit 1\n", "\u{7f}ELF of another machine\n",
     ] {
         executables::write(&place, fake, 0o755);
         let outcome = machines.job_of(&hidden.program(), "--hosts n0,n1 --fanout 1 --verbose hostname").succeed();

@@ -87,9 +87,7 @@ fn a_client_of_pmi_2_starts_children() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).arg(&children).succeed();
         let expected = [
-            "child 0 of 3, program 0, two words",
-            "child 1 of 3, program 1, b;c",
-            "child 2 of 3, program 1, b;c",
+            "child 0 of 3, program 0, two words", "child 1 of 3, program 1, b;c", "child 2 of 3, program 1, b;c",
             "parent has started a job",
         ];
         assert_eq!(outcome.sorted_lines(), expected, "{placement}: {outcome}");

@@ -90,11 +90,8 @@ fn names_all_faults(outcome: Outcome) {
     let line = outcome.expect_err_line(&["no agent could be started on 6 of 8 nodes"]);
     for words in [
         "n1: ssh: connect to host n1 port 22: Connection refused",
-        "n2: ssh: connect to host n2 port 22: No route to host",
-        "n3: ",
-        "Host key verification failed",
-        "n4: root@n4: Permission denied",
-        "n5: it is an s390x machine without wireup",
+        "n2: ssh: connect to host n2 port 22: No route to host", "n3: ", "Host key verification failed",
+        "n4: root@n4: Permission denied", "n5: it is an s390x machine without wireup",
         "nowhere: ssh: Could not resolve hostname nowhere",
     ] {
         assert!(line.contains(words), "{words:?} is not in: {line}");

@@ -29,11 +29,8 @@ fn many_ranks_get_copies_of_files_on_the_network_and_few_ranks_do_not() {
     let Some(folder) = mounting() else { return };
     let Some((_slow, mount)) = many(&folder) else { return };
     let outcome = job(&folder, 2, &mount, "").succeed();
-    outcome.expect_err_line(&[
-        "--stage=auto: not staging: 400 files on FUSE",
-        "by 2 ranks",
-        "no more than staging them",
-    ]);
+    outcome
+        .expect_err_line(&["--stage=auto: not staging: 400 files on FUSE", "by 2 ranks", "no more than staging them"]);
     assert!(!folder.at("store").exists() && outcome.out().matches('x').count() == 2, "{outcome}");
     let outcome = job(&folder, 16, &mount, "").succeed();
     outcome.expect_err_line(&["--stage=auto: staging: 400 files on FUSE", "by 16 ranks", "more than staging them"]);

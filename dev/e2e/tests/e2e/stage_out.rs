@@ -104,12 +104,7 @@ fn virtual_nodes_share_their_files_and_an_interrupt_does_not_keep_them() {
     let mut running = Run::job("-n 4 --virtual-nodes 2 --verbose")
         .cwd(&work)
         .args([
-            "--stage-out",
-            "out.{rank}=>../got",
-            "--stage-out",
-            "same=>../got/{node}",
-            "--stage-out",
-            "none*=>../got",
+            "--stage-out", "out.{rank}=>../got", "--stage-out", "same=>../got/{node}", "--stage-out", "none*=>../got",
         ])
         .sh("echo $WIREUP_RANK > out.$WIREUP_RANK; echo x > same; echo ready; exec sleep 100")
         .start();

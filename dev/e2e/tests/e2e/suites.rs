@@ -72,11 +72,7 @@ fn tests_of_mpich_end_as_under_hydra() {
     selected.extend(["init/exitst", "init/initstat", "init/session", "init/timeout", "init/finalized"]);
     selected.extend(["threads/pt2pt/mt_probe_isendrecv", "threads/pt2pt/mt_mprobe_isendrecv"]);
     selected.extend([
-        "threads/pt2pt/mt_improbe_isendrecv",
-        "threads/init/",
-        "spawn/namepub",
-        "spawn/spawn1",
-        "rma/winname",
+        "threads/pt2pt/mt_improbe_isendrecv", "threads/init/", "spawn/namepub", "spawn/spawn1", "rma/winname",
     ]);
     selected.extend(["coll/allred2", "coll/bcasttest", "io/rdwrord"]);
     compare("mpich", &selected, &[]);

@@ -272,14 +272,8 @@ impl Filesystem for Server {
         let all = turn.state.source.statvfs().map_err(io::Error::from);
         match turn.end(all) {
             Ok(all) => reply.statfs(
-                all.f_blocks,
-                all.f_bfree,
-                all.f_bavail,
-                all.f_files,
-                all.f_ffree,
-                all.f_bsize as u32,
-                all.f_namemax as u32,
-                all.f_frsize as u32,
+                all.f_blocks, all.f_bfree, all.f_bavail, all.f_files, all.f_ffree, all.f_bsize as u32,
+                all.f_namemax as u32, all.f_frsize as u32,
             ),
             Err(error) => reply.error(error),
         }

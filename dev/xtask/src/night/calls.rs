@@ -7,8 +7,7 @@ use crate::step::{Result, output, step};
 use std::process::Command;
 
 const TESTS: [&str; 3] = [
-    "every_call_of_a_run_may_fail",
-    "every_call_of_a_session_may_fail",
+    "every_call_of_a_run_may_fail", "every_call_of_a_session_may_fail",
     "every_call_of_a_run_with_a_pmix_server_may_fail",
 ];
 const HEAD: &str = "\

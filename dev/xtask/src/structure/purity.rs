@@ -10,28 +10,12 @@ const CRATES: [&str; 5] = ["crates/wire", "crates/coll", "crates/proto", "crates
 
 /// Types that each list must contain. `HashMap` is in it because it is randomly seeded.
 const TYPES: [&str; 22] = [
-    "std::time::Instant",
-    "std::time::SystemTime",
-    "std::net::TcpStream",
-    "std::net::TcpListener",
-    "std::net::UdpSocket",
-    "std::os::unix::net::UnixStream",
-    "std::os::unix::net::UnixListener",
-    "std::os::unix::net::UnixDatagram",
-    "std::fs::File",
-    "std::fs::OpenOptions",
-    "std::fs::DirEntry",
-    "std::process::Command",
-    "std::process::Child",
-    "std::thread::JoinHandle",
-    "std::sync::Mutex",
-    "std::sync::RwLock",
-    "std::sync::Condvar",
-    "std::os::fd::OwnedFd",
-    "std::os::fd::BorrowedFd",
-    "std::os::fd::RawFd",
-    "std::collections::HashMap",
-    "std::collections::HashSet",
+    "std::time::Instant", "std::time::SystemTime", "std::net::TcpStream", "std::net::TcpListener",
+    "std::net::UdpSocket", "std::os::unix::net::UnixStream", "std::os::unix::net::UnixListener",
+    "std::os::unix::net::UnixDatagram", "std::fs::File", "std::fs::OpenOptions", "std::fs::DirEntry",
+    "std::process::Command", "std::process::Child", "std::thread::JoinHandle", "std::sync::Mutex", "std::sync::RwLock",
+    "std::sync::Condvar", "std::os::fd::OwnedFd", "std::os::fd::BorrowedFd", "std::os::fd::RawFd",
+    "std::collections::HashMap", "std::collections::HashSet",
 ];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {

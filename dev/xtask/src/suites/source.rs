@@ -35,11 +35,11 @@ pub(super) fn folder(suite: &str, fill: impl FnOnce(&Path) -> Result) -> Result<
 
 /// Unpacks what upstream released as `package` into the folder `into/PACKAGE-VERSION`.
 pub(super) fn debian(package: &str, version: &str, into: &Path) -> Result {
-    let lines = output(Command::new("apt-get").args(["indextargets", "--format"]).args([
-        "deb-src $(REPO_URI) $(CODENAME) $(COMPONENT)",
-        "Created-By: Packages",
-        "Label: Debian",
-    ]))?;
+    let lines = output(
+        Command::new("apt-get")
+            .args(["indextargets", "--format"])
+            .args(["deb-src $(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Label: Debian"]),
+    )?;
     let failed = |error: std::io::Error| format!("{}: {error}", into.display());
     let (list, lists, cache) = (into.join("sources.list"), into.join("lists"), into.join("cache"));
     fs::create_dir_all(lists.join("partial")).map_err(failed)?;

@@ -20,16 +20,8 @@ use wireup_wire::peer::{Problem, ProblemKind};
 /// The step shares CPUs, memory and devices with every other step, is not bound to any of them, uses no PMI, and
 /// survives the death of one of its tasks.
 const OPTIONS: [&str; 10] = [
-    "--overlap",
-    "--mem=0",
-    "--cpu-bind=none",
-    "--ntasks-per-node=1",
-    "--mpi=none",
-    "--kill-on-bad-exit=0",
-    "--wait=0",
-    "--input=all",
-    "--export=ALL",
-    "--job-name=wireup",
+    "--overlap", "--mem=0", "--cpu-bind=none", "--ntasks-per-node=1", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0",
+    "--input=all", "--export=ALL", "--job-name=wireup",
 ];
 
 /// The variable in which Slurm gives a task the name of its node.
@@ -38,15 +30,8 @@ const NODE_NAME: &str = "SLURMD_NODENAME";
 const STEP: &str = "SLURM_STEP_ID";
 /// Variables that identify the job and its controller.
 const KEPT: [&str; 9] = [
-    "SLURM_JOB_ID",
-    "SLURM_JOBID",
-    "SLURM_CLUSTERS",
-    "SLURM_CLUSTER_NAME",
-    "SLURM_WORKING_CLUSTER",
-    "SLURM_CONF",
-    "SLURM_CONF_SERVER",
-    "SLURM_JWT",
-    // The variable is needed by steps on Slingshot networks.
+    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_WORKING_CLUSTER", "SLURM_CONF",
+    "SLURM_CONF_SERVER", "SLURM_JWT", // The variable is needed by steps on Slingshot networks.
     "SLURM_NETWORK",
 ];
 const PREFIXES: [&str; 8] =
@@ -163,10 +148,8 @@ mod tests {
             assert_eq!(killed, Some(("n2".into(), kind.with(words))));
         }
         for line in [
-            "srun: cluster configuration lacks support for cpu binding",
-            "srun: error: n[1-: task 0: Killed",
-            "wireup agent: cannot connect to the parent agent: nobody",
-            "",
+            "srun: cluster configuration lacks support for cpu binding", "srun: error: n[1-: task 0: Killed",
+            "wireup agent: cannot connect to the parent agent: nobody", "",
         ] {
             assert_eq!(about(line), None, "{line}");
         }

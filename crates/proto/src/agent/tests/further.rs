@@ -46,12 +46,8 @@ fn a_further_library_is_answered_on_its_own_socket() {
 fn what_belongs_to_the_whole_rank_is_refused() {
     let mut net = bench();
     for request in [
-        "cmd=kvs-put;key=a;value=b;",
-        "cmd=kvs-get;key=a;",
-        "cmd=kvs-fence;",
-        "cmd=wireup-kvs-fence-nb;id=1;",
-        "cmd=info-getnodeattr;key=a;wait=TRUE;",
-        "cmd=wireup-endpoints;",
+        "cmd=kvs-put;key=a;value=b;", "cmd=kvs-get;key=a;", "cmd=kvs-fence;", "cmd=wireup-kvs-fence-nb;id=1;",
+        "cmd=info-getnodeattr;key=a;wait=TRUE;", "cmd=wireup-endpoints;",
     ] {
         let reply = net.further(0, 1, request);
         assert!(reply.contains("not_offered_to_further_libraries"), "{request}: {reply}");

@@ -26,25 +26,14 @@ const SSH_FAILED: u8 = 255;
 /// Messages of `ssh` when `sshd` drops a connection before log-in: there are too many at once (`MaxStartups`,
 /// `PerSourceMaxStartups`), or its queue is full.
 const BUSY: [&str; 6] = [
-    "kex_exchange_identification",
-    "ssh_exchange_identification",
-    "banner exchange",
-    "Connection closed by",
-    "Connection reset by",
-    "Not allowed at this time",
+    "kex_exchange_identification", "ssh_exchange_identification", "banner exchange", "Connection closed by",
+    "Connection reset by", "Not allowed at this time",
 ];
 /// Messages that may occur together with those of `BUSY` but are permanent errors. A jump host that cannot reach its
 /// target prints its own reason first.
 const NOT_BUSY: [&str; 9] = [
-    "Connection refused",
-    "Permission denied",
-    "Host key verification failed",
-    "No route to host",
-    "Network is unreachable",
-    "timed out",
-    "Could not resolve",
-    "open failed",
-    "forwarding failed",
+    "Connection refused", "Permission denied", "Host key verification failed", "No route to host",
+    "Network is unreachable", "timed out", "Could not resolve", "open failed", "forwarding failed",
 ];
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -24,9 +24,7 @@ fn a_stale_socket_is_reported_and_up_restarts_the_session() {
     for words in ["run -n 1 true", "status --session default", "jobs"] {
         let outcome = session.wireup(words).finish().expect_code(125);
         outcome.expect_err_line(&[
-            "session default ended unexpectedly and left",
-            "wireup up starts it again",
-            "--no-session",
+            "session default ended unexpectedly and left", "wireup up starts it again", "--no-session",
         ]);
     }
     session.job("--no-session -n 1 true").succeed().expect_quiet();
