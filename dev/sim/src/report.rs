@@ -10,7 +10,7 @@ use wireup_proto::launcher_io::Notice;
 use wireup_proto::replay::Recording;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
-use wireup_wire::peer::{Cause, Failure};
+use wireup_wire::peer::{Cause, Failure, Note};
 
 /// Longest text of an input or output in a trace (chosen).
 const SHORT_MAX: usize = 300;
@@ -141,6 +141,31 @@ impl Report {
     pub fn expect_good(self) -> Self {
         assert!(self.problems.is_empty(), "seed {}: {:#?}\nnotices: {:?}", self.seed, self.problems, self.notices);
         self
+    }
+
+    /// The failure that ended the first job that failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.notices.iter().find_map(|notice| match notice {
+            Notice::Failed(failure) => Some(failure),
+            _ => None,
+        })
+    }
+
+    /// The agents that are reported as missing.
+    pub fn missing(&self) -> Vec<u32> {
+        match self.failure() {
+            Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) => {
+                missing.iter().map(|one| one.agent.0).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn notes(&self) -> impl Iterator<Item = &Note> {
+        self.notices.iter().filter_map(|notice| match notice {
+            Notice::Note(note) => Some(note),
+            _ => None,
+        })
     }
 }
 

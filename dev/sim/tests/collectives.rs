@@ -4,7 +4,6 @@
 mod seeds;
 
 use std::collections::BTreeMap;
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::random::collectives::{collective_world, with_faults};
 use wireup_sim::workload::Step;
 use wireup_sim::{Report, run};
@@ -45,11 +44,7 @@ fn run_both(seed: u64) -> (Report, Report, bool) {
 }
 
 fn cause(report: &Report) -> String {
-    let failed = report.notices.iter().find_map(|notice| match notice {
-        Notice::Failed(failure) => Some(&failure.cause),
-        _ => None,
-    });
-    match failed {
+    match report.failure().map(|failure| &failure.cause) {
         None => format!("{:?}", report.code),
         Some(Cause::Pmi { problem }) => problem.clone(),
         Some(cause) => format!("{cause:?}").split([' ', '(']).next().unwrap_or_default().to_owned(),

@@ -1,12 +1,11 @@
 //! Direct links, as the ring and the logarithmic allgather need them: made once, early or late, missing, broken.
 
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::spec::{Delay, Timing};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{Report, WorldSpec, run};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
-use wireup_wire::peer::{AgentTransport, Cause, Failure, Note};
+use wireup_wire::peer::{AgentTransport, Cause, Note};
 
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 20;
@@ -26,19 +25,12 @@ fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     world.options(|options| options.exchange = exchange)
 }
 
-fn failure(report: &Report) -> Option<&Failure> {
-    report.notices.iter().find_map(|notice| match notice {
-        Notice::Failed(failure) => Some(failure),
-        _ => None,
-    })
-}
-
 fn notes(report: &Report) -> Vec<(u32, u32, String)> {
-    let note = |notice: &Notice| match notice {
-        Notice::Note(Note::Routed { agent, peer, problem }) => Some((agent.0, peer.0, problem.clone())),
+    let note = |note: &Note| match note {
+        Note::Routed { agent, peer, problem } => Some((agent.0, peer.0, problem.clone())),
         _ => None,
     };
-    report.notices.iter().filter_map(note).collect()
+    report.notes().filter_map(note).collect()
 }
 
 #[test]
@@ -82,8 +74,7 @@ fn ucx_is_for_all_or_for_nobody() {
                 let count = faults.len();
                 let report = run(WorldSpec { faults, ..spec.clone() }).expect_good();
                 assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
-                let without =
-                    report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::NoTransport(_))));
+                let without = report.notes().filter(|note| matches!(note, Note::NoTransport(_)));
                 assert_eq!(without.count(), count.min(1), "one agent is reported");
                 assert_eq!(notes(&report), []);
             }
@@ -174,7 +165,7 @@ fn of_an_agent_that_dies_the_tree_tells() {
         let at_ns = between_fences(seed);
         let faults = vec![Fault::KillAgent { agent: 3, at_ns }];
         let report = run(WorldSpec { faults, ..slow(seed) }).expect_good();
-        let named = failure(&report).map(|failure| &failure.cause);
+        let named = report.failure().map(|failure| &failure.cause);
         assert!(matches!(named, Some(Cause::AgentLost { .. })), "seed {seed}: {named:?}");
         assert_eq!(notes(&report), [], "seed {seed}");
     }

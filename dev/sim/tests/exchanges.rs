@@ -2,10 +2,9 @@
 //! when a rank does not enter, what a lazy fence guarantees.
 
 use std::rc::Rc;
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
-use wireup_sim::{Report, WorldSpec, run};
+use wireup_sim::{WorldSpec, run};
 use wireup_wire::ids::{Epoch, Rank};
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 use wireup_wire::peer::{Cause, Failure};
@@ -34,18 +33,11 @@ fn one_alone(steps: &[Step]) -> Vec<Step> {
     steps.iter().flat_map(|step| [Step::OnlyRank { rank: 9 }, *step]).collect()
 }
 
-fn failure(report: &Report) -> Option<&Failure> {
-    report.notices.iter().find_map(|notice| match notice {
-        Notice::Failed(failure) => Some(failure),
-        _ => None,
-    })
-}
-
 /// Runs a world that must fail in this way.
 #[track_caller]
 fn fails(spec: WorldSpec, is_so: impl Fn(&Failure) -> bool) {
     let report = run(spec).expect_good();
-    assert!(failure(&report).is_some_and(is_so), "seed {}: {:?}", report.seed, report.notices);
+    assert!(report.failure().is_some_and(is_so), "seed {}: {:?}", report.seed, report.notices);
 }
 
 #[test]
@@ -110,10 +102,10 @@ fn different_collectives_are_told_apart() {
     for seed in 0..SEEDS {
         for exchange in schemes() {
             let steps = [&[Step::StartFence][..], &one_alone(&[Step::StartFence]), &[ALLGATHER, Step::StartFence, ALL]];
-            fails(
-                world(seed, exchange, own(&steps.concat())),
-                |failure| matches!(&failure.cause, Cause::Pmi { problem } if problem.contains("collective 1 of the job")),
-            );
+            fails(world(seed, exchange, own(&steps.concat())), |failure| {
+                let Cause::Pmi { problem } = &failure.cause else { return false };
+                problem.contains("collective 1 of the job")
+            });
         }
     }
 }

@@ -3,14 +3,13 @@
 
 mod seeds;
 
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::random::groups::{group_world, with_faults};
 use wireup_sim::run;
 use wireup_sim::spec::WorldSpec;
 use wireup_sim::workload::{Dialect, Script, Step, Team, Who};
 use wireup_wire::ids::Rank;
 use wireup_wire::job::PmiVersion;
-use wireup_wire::peer::Cause;
+use wireup_wire::peer::{Cause, Failure};
 
 #[test]
 fn every_rule_holds_in_every_world_of_groups() {
@@ -21,8 +20,7 @@ fn every_rule_holds_in_every_world_of_groups() {
         let calm = run(group_world(seed));
         let stormy = run(with_faults(seed, &calm));
         barriers += calm.barriers;
-        let is_left = |notice: &Notice| matches!(notice, Notice::Failed(failure) if matches!(failure.cause, Cause::LeftGroup { .. }));
-        left += u32::from(stormy.notices.iter().any(is_left));
+        left += u32::from(stormy.failure().is_some_and(is_left));
         let problems = calm.problems.first().or(stormy.problems.first()).cloned();
         if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
             broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
@@ -31,6 +29,10 @@ fn every_rule_holds_in_every_world_of_groups() {
     assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
     println!("{barriers} barriers; {left} jobs ended by a member that left");
     assert!(barriers > 0 && left > 0);
+}
+
+fn is_left(failure: &Failure) -> bool {
+    matches!(failure.cause, Cause::LeftGroup { .. })
 }
 
 #[test]
@@ -52,14 +54,9 @@ fn a_member_that_left_is_named() {
     let script = Script::new(Dialect::Pmi1, &steps);
     let spec = WorldSpec { fanout: 4, ..WorldSpec::even(1, 64, 4, script) };
     let spec = spec.options(|options| options.pmi_version = PmiVersion::Groups);
-    let report = run(spec);
-    assert!(report.problems.is_empty(), "{:?}", report.problems);
-    let failure = report.notices.iter().find_map(|notice| match notice {
-        Notice::Failed(failure) => Some(failure),
-        _ => None,
-    });
-    let failure = failure.expect("the job fails");
-    assert!(matches!(failure.cause, Cause::LeftGroup { .. }), "{failure:?}");
+    let report = run(spec).expect_good();
+    let failure = report.failure().expect("the job fails");
+    assert!(is_left(failure), "{failure:?}");
     assert_eq!((failure.rank, report.code), (Some(Rank(late)), Some(1)));
     assert!(report.barriers >= 2, "the first round of the other groups");
 }

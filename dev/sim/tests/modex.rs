@@ -3,12 +3,11 @@
 
 mod seeds;
 
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::random::modex::{modex_world, with_faults};
 use wireup_sim::workload::{PmixStep, Script, Step, Who, Whose};
 use wireup_sim::{WorldSpec, run};
 use wireup_wire::job::{Modex, PmiFlavour};
-use wireup_wire::peer::Cause;
+use wireup_wire::peer::{Cause, Failure};
 
 #[test]
 fn every_rule_holds_in_every_world_of_pmix() {
@@ -26,8 +25,8 @@ fn every_rule_holds_in_every_world_of_pmix() {
             timeouts += report.timeouts;
             events += report.events_told;
         }
-        let is_server = |notice: &Notice| matches!(notice, Notice::Failed(failure) if matches!(failure.cause, Cause::PmixServer { .. }));
-        servers += u32::from(stormy.notices.iter().any(is_server));
+        let is_server = |failure: &Failure| matches!(failure.cause, Cause::PmixServer { .. });
+        servers += u32::from(stormy.failure().is_some_and(is_server));
         let problems = calm.problems.first().or(stormy.problems.first()).cloned();
         if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
             broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));

@@ -3,7 +3,6 @@
 
 mod seeds;
 
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::random::{run_with_faults, world};
 use wireup_sim::{WorldSpec, run};
 use wireup_wire::peer::{Cause, Failure, Note};
@@ -19,21 +18,14 @@ fn every_rule_holds_in_every_world() {
         assert_eq!(calm.code, Some(0), "seed {seed}");
         let stormy = stormy.expect_good();
         linked += calm.direct_links;
-        assert!(!stormy.notices.iter().any(is_without_link), "seed {seed}: a lost direct link does not end a job");
-        unlinked += stormy.notices.iter().filter(|notice| is_routed(notice)).count();
+        let is_without_link = |failure: &Failure| matches!(failure.cause, Cause::NoDirectLink { .. });
+        assert!(!stormy.failure().is_some_and(is_without_link), "seed {seed}: a lost direct link does not end a job");
+        unlinked += stormy.notes().filter(|note| matches!(note, Note::Routed { .. })).count();
         struck += stormy.strikes;
         failed += u32::from(stormy.code != Some(0));
     }
     println!("{struck} faults struck, {failed} runs failed as they should");
     println!("{linked} links beside the tree; {unlinked} pairs went on without one");
-}
-
-fn is_without_link(notice: &Notice) -> bool {
-    matches!(notice, Notice::Failed(Failure { cause: Cause::NoDirectLink { .. }, .. }))
-}
-
-fn is_routed(notice: &Notice) -> bool {
-    matches!(notice, Notice::Note(Note::Routed { .. }))
 }
 
 /// Seeds that once failed, here or in the simulator itself, and why.

@@ -1,31 +1,23 @@
 //! Agents on separate hosts: whatever problems the hosts have, all missing ones are reported together and in time, and
 //! no others. `WIREUP_SIM_SEEDS` works as for the random worlds.
 
-use std::ops::Range;
+mod seeds;
+
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::random::{remote_with_faults, remote_world};
 use wireup_sim::remote::{self, HostSpec, Pace, Program, Reach, Remote};
 use wireup_sim::workload::{Dialect, Script, Step};
-use wireup_sim::{Report, WorldSpec, run};
-use wireup_wire::peer::{Cause, Failure, Note};
+use wireup_sim::{WorldSpec, run};
+use wireup_wire::peer::{Cause, Note};
 
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 10;
 
-fn seeds() -> Range<u64> {
-    let text = std::env::var("WIREUP_SIM_SEEDS").unwrap_or_else(|_| "0..300".into());
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("WIREUP_SIM_SEEDS={text}: not a number or range"));
-    match text.split_once("..") {
-        Some((first, end)) => number(first)..number(end),
-        None => 0..number(&text),
-    }
-}
-
 #[test]
 fn every_rule_holds_with_hosts_in_trouble() {
     let (mut ran, mut struck) = (0, 0);
-    for seed in seeds() {
+    for seed in seeds::seeds(300) {
         // Shown only if this seed panics.
         println!("seed {seed}");
         ran += u32::from(run(remote_world(seed)).expect_good().code == Some(0));
@@ -56,22 +48,6 @@ fn silent() -> HostSpec {
     HostSpec { pace: Pace::Never, ..fine() }
 }
 
-fn named(report: &Report) -> Vec<u32> {
-    let missing = report.notices.iter().find_map(|notice| match notice {
-        Notice::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
-        _ => None,
-    });
-    missing.into_iter().flatten().map(|missing| missing.agent.0).collect()
-}
-
-fn notes(report: &Report) -> Vec<&Note> {
-    let notes = report.notices.iter().filter_map(|notice| match notice {
-        Notice::Note(note) => Some(note),
-        _ => None,
-    });
-    notes.collect()
-}
-
 #[test]
 fn a_host_without_the_program_is_sent_it_once() {
     for seed in 0..SEEDS {
@@ -79,7 +55,7 @@ fn a_host_without_the_program_is_sent_it_once() {
             let without = HostSpec { program: Program::Missing, ..fine() };
             let report = run(world(seed, ssh, &[(1, without), (8, without)])).expect_good();
             assert_eq!(report.code, Some(0), "seed {seed}");
-            let sent = notes(&report).iter().filter(|note| matches!(note, Note::Sent { .. })).count();
+            let sent = report.notes().filter(|note| matches!(note, Note::Sent { .. })).count();
             assert_eq!(sent, 2, "seed {seed}: {:?}", report.notices);
         }
     }
@@ -92,7 +68,7 @@ fn all_that_are_out_are_named_together_and_at_once() {
         // Hosts below each other, hosts beside each other, and one whose problem only its parent finds.
         let report =
             run(world(seed, true, &[(1, out()), (3, other), (7, out()), (2, out()), (11, other)])).expect_good();
-        assert_eq!(named(&report), [1, 2, 3, 7, 11], "seed {seed}");
+        assert_eq!(report.missing(), [1, 2, 3, 7, 11], "seed {seed}");
         assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: no timeout was needed");
     }
 }
@@ -108,7 +84,7 @@ fn hosts_that_never_answer_are_named_when_the_time_is_over() {
         ] {
             let report = run(world(seed, true, &trouble)).expect_good();
             let all: Vec<u32> = trouble.iter().map(|(agent, _)| *agent).collect();
-            assert_eq!(named(&report), all, "seed {seed}");
+            assert_eq!(report.missing(), all, "seed {seed}");
         }
     }
 }
@@ -118,7 +94,7 @@ fn a_busy_host_is_tried_again() {
     for seed in 0..SEEDS {
         let report = run(world(seed, true, &[(1, HostSpec { busy: 3, ..fine() })])).expect_good();
         assert_eq!(report.code, Some(0));
-        let retries = notes(&report).iter().filter(|note| matches!(note, Note::Retry { .. })).count();
+        let retries = report.notes().filter(|note| matches!(note, Note::Retry { .. })).count();
         assert_eq!(retries, 3, "seed {seed}");
     }
 }
@@ -131,8 +107,8 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
         let mut trouble: Vec<(u32, HostSpec)> = (1..15).map(|agent| (agent, shut)).collect();
         let report = run(world(seed, true, &trouble)).expect_good();
         assert_eq!(report.code, Some(0), "seed {seed}: {:?}", report.notices);
-        let mut started: Vec<u32> = notes(&report)
-            .into_iter()
+        let mut started: Vec<u32> = report
+            .notes()
             .filter_map(|note| match note {
                 Note::StartedFor { agent, starter, .. } if starter.0 == 0 => Some(agent.0),
                 _ => None,
@@ -144,7 +120,7 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
         trouble[2].1.reach = Reach::Nobody;
         trouble[13].1.reach = Reach::Nobody;
         let report = run(world(seed, true, &trouble)).expect_good();
-        assert_eq!(named(&report), [3, 14], "seed {seed}");
+        assert_eq!(report.missing(), [3, 14], "seed {seed}");
     }
 }
 
@@ -154,7 +130,7 @@ fn a_late_birth_does_not_prolong_the_start_time() {
     for seed in 0..SEEDS {
         let slow = HostSpec { pace: Pace::Slow { by_ns: 6_000 * MS }, ..fine() };
         let report = run(world(seed, true, &[(1, slow), (8, silent())])).expect_good();
-        assert_eq!(named(&report), [8], "seed {seed}");
+        assert_eq!(report.missing(), [8], "seed {seed}");
         assert!(report.elapsed_ns < 13_000 * MS, "seed {seed}: {}", report.elapsed_ns);
     }
 }
@@ -166,8 +142,9 @@ fn a_silent_link_ends_the_job_in_its_time() {
             let faults = vec![Fault::SilenceLink { agent, at_ns: 300 * MS }];
             let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Hang])))];
             let report = run(WorldSpec { faults, ..world(seed, true, &[]).job(|job| job.apps = apps) }).expect_good();
-            let lost = |notice: &Notice| matches!(notice, Notice::Failed(Failure { cause: Cause::AgentLost { agent: lost, .. }, .. }) if lost.0 == agent);
-            assert!(report.notices.iter().any(lost), "seed {seed}: {:?}", report.notices);
+            let cause = report.failure().map(|failure| &failure.cause);
+            let is_lost = matches!(cause, Some(Cause::AgentLost { agent: lost, .. }) if lost.0 == agent);
+            assert!(is_lost, "seed {seed}: {:?}", report.notices);
             assert!(report.elapsed_ns < 300 * MS + 2_500 * MS + 4_000 * MS, "seed {seed}: {}", report.elapsed_ns);
         }
     }

@@ -5,7 +5,6 @@
 //! checkers of every run (`checkers/bounds`). Files come from one server, as in S2.
 
 use std::rc::Rc;
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::workload::{Dialect, Script, Step};
 use wireup_sim::{JobPlan, Report, WorldSpec, run};
@@ -117,7 +116,7 @@ fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
     assert!(with_ns > STAGED_NS && with_ns * times < without_ns, "{with_ns} {without_ns}");
     for report in [without, with] {
-        assert!(!report.notices.iter().any(|notice| matches!(notice, Notice::Failed(_))));
+        assert_eq!(report.failure(), None);
     }
 }
 

@@ -3,13 +3,12 @@
 
 mod seeds;
 
-use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::random::{step_with_faults, step_world};
 use wireup_sim::remote::{self, HostSpec, Pace, Program, Reach, Remote};
 use wireup_sim::workload::{Dialect, Script, Step};
-use wireup_sim::{Report, WorldSpec, run};
-use wireup_wire::peer::{Cause, Failure, Note};
+use wireup_sim::{WorldSpec, run};
+use wireup_wire::peer::{Cause, Note};
 
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 10;
@@ -50,23 +49,6 @@ fn silent() -> HostSpec {
     HostSpec { pace: Pace::Never, ..fine() }
 }
 
-fn failure(report: &Report) -> Option<&Failure> {
-    report.notices.iter().find_map(|notice| match notice {
-        Notice::Failed(failure) => Some(failure),
-        _ => None,
-    })
-}
-
-/// The agents that are reported as missing, and why.
-fn missed(report: &Report) -> Vec<(u32, String)> {
-    let Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) = failure(report) else { return Vec::new() };
-    missing.iter().map(|missing| (missing.agent.0, missing.problem.words.clone())).collect()
-}
-
-fn named(report: &Report) -> Vec<u32> {
-    missed(report).into_iter().map(|(agent, _)| agent).collect()
-}
-
 #[test]
 fn one_step_brings_all() {
     for seed in 0..SEEDS {
@@ -83,7 +65,7 @@ fn a_program_that_no_node_has_is_sent_to_all() {
         let all: Vec<(u32, HostSpec)> = (0..15).map(|agent| (agent, without)).collect();
         let report = run(world(seed, &all)).expect_good();
         assert_eq!(report.code, Some(0), "seed {seed}: {:?}", report.notices);
-        let sent = report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::Sent { .. }))).count();
+        let sent = report.notes().filter(|note| matches!(note, Note::Sent { .. })).count();
         assert_eq!(sent, 14, "seed {seed}");
     }
 }
@@ -93,7 +75,7 @@ fn tasks_that_cannot_execute_it_are_named() {
     for seed in 0..SEEDS {
         let other = HostSpec { program: Program::OtherArch, ..fine() };
         let report = run(world(seed, &[(3, other), (6, silent())])).expect_good();
-        assert_eq!(named(&report), [3, 6], "seed {seed}: {:?}", report.notices);
+        assert_eq!(report.missing(), [3, 6], "seed {seed}: {:?}", report.notices);
     }
 }
 
@@ -101,7 +83,7 @@ fn tasks_that_cannot_execute_it_are_named() {
 fn tasks_that_never_begin_are_named_when_the_time_is_over() {
     for seed in 0..SEEDS {
         let report = run(world(seed, &[(1, silent()), (4, silent()), (8, silent())])).expect_good();
-        assert_eq!(named(&report), [1, 4, 8], "seed {seed}: {:?}", report.notices);
+        assert_eq!(report.missing(), [1, 4, 8], "seed {seed}: {:?}", report.notices);
         assert!(report.elapsed_ns < 20_000 * MS, "seed {seed}: {}", report.elapsed_ns);
     }
 }
@@ -112,7 +94,7 @@ fn silent_tasks_behind_an_agent_that_is_out_are_named_too() {
         let other = HostSpec { program: Program::OtherArch, ..fine() };
         for (out, behind) in [(1, [3, 9]), (3, [7, 8])] {
             let report = run(world(seed, &[(out, other), (behind[0], silent()), (behind[1], silent())])).expect_good();
-            assert_eq!(named(&report), [out, behind[0], behind[1]], "seed {seed}: {:?}", report.notices);
+            assert_eq!(report.missing(), [out, behind[0], behind[1]], "seed {seed}: {:?}", report.notices);
         }
     }
 }
@@ -123,7 +105,7 @@ fn a_node_that_the_step_does_not_reach_is_named_alone() {
     for seed in 0..SEEDS {
         let out = HostSpec { reach: Reach::Nobody, ..fine() };
         let report = run(world(seed, &[(2, out), (9, out)])).expect_good();
-        assert_eq!(named(&report), [2, 9], "seed {seed}: {:?}", report.notices);
+        assert_eq!(report.missing(), [2, 9], "seed {seed}: {:?}", report.notices);
         assert!(report.elapsed_ns < 5_000 * MS, "seed {seed}: no timeout was needed");
     }
 }
@@ -133,7 +115,7 @@ fn a_step_that_cannot_be_called_misses_all() {
     for seed in 0..SEEDS {
         let faults = vec![Fault::NoStart { agent: 5, how: NoStart::NoShell }];
         let report = run(WorldSpec { faults, ..world(seed, &[]) }).expect_good();
-        assert_eq!(named(&report), (1..15).collect::<Vec<_>>(), "seed {seed}: {:?}", report.notices);
+        assert_eq!(report.missing(), (1..15).collect::<Vec<_>>(), "seed {seed}: {:?}", report.notices);
     }
 }
 
@@ -141,7 +123,7 @@ fn a_step_that_cannot_be_called_misses_all() {
 fn a_cancelled_step_ends_the_job() {
     for seed in 0..SEEDS {
         let report = run(endless(seed, Fault::CancelStep { at_ns: 2_000 * MS })).expect_good();
-        let cause = failure(&report).map(|failure| &failure.cause);
+        let cause = report.failure().map(|failure| &failure.cause);
         assert!(matches!(cause, Some(Cause::ToldToEnd { signal: 15 })), "seed {seed}: {cause:?}");
     }
 }

@@ -31,7 +31,7 @@ struct Finding {
 }
 
 /// Rules that the code does not keep everywhere yet, and how often each is broken. The numbers only fall.
-const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 147), ("a doc comment is understood alone", 146)];
+const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 144), ("a doc comment is understood alone", 146)];
 
 /// Checks all rules, and reports where each broken one is broken.
 ///

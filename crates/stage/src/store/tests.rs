@@ -117,7 +117,7 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
         assert_eq!(read(&first, &sets[0]), noise(1, 8_000));
         drop(first);
         bench.file("file", &noise(4, 21_000));
-        let refused = stage(&store, &bench.set()).err().expect("it is larger than the room");
+        let refused = stage(&store, &bench.set()).expect_err("it is larger than the room");
         let wanted = refused.split_once(" bytes do not fit in ").and_then(|(wanted, _)| wanted.parse().ok());
         assert!(wanted.is_some_and(|wanted: u64| wanted >= 21_000), "{refused}");
     });
