@@ -261,61 +261,11 @@ impl Agent {
                 self.leaving.on_told_to_end();
                 fx.jobs(self.jobs.ids(), || JobInput::FailHere(Cause::ToldToEnd { signal }));
             }
-            Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
-                return self.tell_job(now, job, JobInput::Started { local, pid, spawn_ns, exec_ns }, fx);
-            }
-            Input::ChildFailed { job, local, error } => {
-                return self.tell_job(now, job, JobInput::StartFailed { local, error }, fx);
-            }
-            Input::ChildExited { job, local, status } => {
-                return self.tell_job(now, job, JobInput::Exited { local, status }, fx);
-            }
-            Input::RanksLack { job, what } => return self.tell_job(now, job, JobInput::RanksLack(what), fx),
-            Input::RanksBound { job, picture } => return self.tell_job(now, job, JobInput::RanksBound(picture), fx),
-            Input::OutOfMemory { job, local } => return self.tell_job(now, job, JobInput::OutOfMemory { local }, fx),
-            Input::ClientJoined { job, client } => {
-                return self.tell_job(now, job, JobInput::ClientJoined { client }, fx);
-            }
-            Input::ClientBytes { job, client, bytes } => {
-                return self.tell_job(now, job, JobInput::ClientBytes { client, bytes }, fx);
-            }
             Input::RankPortsReserved { result } => {
                 fx.push(Effect::RankPorts(rank_ports::Input::Reserved(result)));
             }
             Input::RankPortsRenewed { job } => fx.push(Effect::RankPorts(rank_ports::Input::Renewed(job))),
-            Input::RanksListen { job, address } => {
-                return self.tell_job(now, job, JobInput::RanksListen { address }, fx);
-            }
-            Input::Relay { job, relay, event } => {
-                return self.tell_job(now, job, JobInput::RelayEvent { relay, event }, fx);
-            }
-            Input::SecretOfRanks { job, secret } => {
-                return self.tell_job(now, job, JobInput::SecretOfRanks(secret), fx);
-            }
-            Input::RanksListenFailed { job, error } => {
-                return self.tell_job(now, job, JobInput::RanksListenFailed(error), fx);
-            }
-            Input::Shared { job, share } => return self.tell_job(now, job, JobInput::Shared(share), fx),
-            Input::ShareFailed { job, share, problem } => {
-                return self.tell_job(now, job, JobInput::ShareFailed { share, problem }, fx);
-            }
-            Input::ClientGone { job, client } => return self.tell_job(now, job, JobInput::ClientGone { client }, fx),
-            Input::StdioBytes { job, local, stream, bytes } => {
-                return self.tell_job(now, job, JobInput::StdioBytes { local, stream, bytes }, fx);
-            }
-            Input::StdioClosed { job, local, stream } => {
-                return self.tell_job(now, job, JobInput::StdioClosed { local, stream }, fx);
-            }
-            Input::StdinTaken { job, local, bytes } => {
-                return self.tell_job(now, job, JobInput::StdinTaken { local, bytes }, fx);
-            }
-            Input::PmixBytes { job, bytes } => return self.tell_job(now, job, JobInput::PmixBytes(bytes), fx),
-            Input::PmixSaid { job, text } => return self.tell_job(now, job, JobInput::PmixSaid(text), fx),
-            Input::PmixGone { job, status, stderr, no_room } => {
-                return self.tell_job(now, job, JobInput::PmixGone { status, stderr, no_room }, fx);
-            }
-            Input::PmixFailed { job, error } => return self.tell_job(now, job, JobInput::PmixFailed(error), fx),
-            Input::KeeperLost { job, problem } => return self.tell_job(now, job, JobInput::KeeperLost { problem }, fx),
+            Input::Job { job, event } => return self.tell_job(now, job, JobInput::Event(event), fx),
             Input::RejoinFailed { .. } => fx.push(Effect::Membership(membership::Input::RejoinFailed)),
             Input::EndSession { reason } => fx.push(Effect::Launchers(launchers::Input::EndSession { reason })),
             Input::Tick => {

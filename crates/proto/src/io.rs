@@ -111,180 +111,136 @@ pub enum Input {
         local: String,
     },
     /// This agent has reached the parent by which it was started: as in [`Note::Dialled`].
-    ParentReached {
-        address: String,
-        took_ns: u64,
-        failed: String,
-    },
+    ParentReached { address: String, took_ns: u64, failed: String },
     /// Bytes arrived, in order, split anywhere.
-    LinkBytes {
-        link: LinkId,
-        bytes: Bytes,
-    },
+    LinkBytes { link: LinkId, bytes: Bytes },
     /// The link is down; `problem` says why, for the user.
-    LinkDown {
-        link: LinkId,
-        problem: Problem,
-    },
+    LinkDown { link: LinkId, problem: Problem },
     /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can
     /// end or on request.
-    Listening {
-        addresses: Vec<String>,
-    },
+    Listening { addresses: Vec<String> },
     /// Other agents cannot dial this one.
-    ListenFailed {
-        problem: String,
-    },
+    ListenFailed { problem: String },
     /// The address of this agent in the opened transport, or why there is none.
-    TransportOpened {
-        result: Result<Point, String>,
-    },
+    TransportOpened { result: Result<Point, String> },
     /// An agent could not be reached at any of its addresses; lists each with its problem, for the user.
-    DialFailed {
-        agent: AgentId,
-        problem: String,
-    },
+    DialFailed { agent: AgentId, problem: String },
     /// A remote shell ended; with the end of its standard error.
-    ShellExited {
-        shell: ShellId,
-        status: ExitStatus,
-        stderr: String,
-    },
+    ShellExited { shell: ShellId, status: ExitStatus, stderr: String },
     /// A remote shell could not be called: `error.what` says what was tried and why it failed, for the user.
-    ShellFailed {
-        shell: ShellId,
-        error: SpawnError,
-    },
+    ShellFailed { shell: ShellId, error: SpawnError },
     /// The task of a step has started an agent, or has failed.
-    StepTold {
-        shell: ShellId,
-        agent: AgentId,
-        problem: Option<Problem>,
-    },
+    StepTold { shell: ShellId, agent: AgentId, problem: Option<Problem> },
     /// The bootstrap message of a step could not be encrypted, for the reason in `problem`, and is sent as plain text.
-    StepNotSealed {
-        problem: String,
-    },
+    StepNotSealed { problem: String },
     /// The batch system tells this agent to end, by this signal.
-    ToldToEnd {
-        signal: i32,
-    },
+    ToldToEnd { signal: i32 },
+    /// The result of reserving ports for ranks: the address with the lowest port, or for the user why there are none.
+    RankPortsReserved { result: Result<Bytes, String> },
+    /// The ports that a job has used are free again and listen.
+    RankPortsRenewed { job: JobId },
+    /// The root could not be reached at the addresses in `Rejoin`; for the user.
+    RejoinFailed { problem: String },
+    /// At the root of a standing session: end it and its jobs. The reason is for the user.
+    EndSession { reason: String },
+    /// A deadline has passed, and nothing else has happened.
+    Tick,
+    /// Something has happened to the part of a job on this node.
+    Job { job: JobId, event: JobEvent },
+}
+
+/// What has happened to the part of a job on this node: to its ranks, their keeper, or their PMIx server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum JobEvent {
     /// A rank is running (its `exec` succeeded).
-    ChildStarted {
-        job: JobId,
+    RankStarted {
         local: LocalRank,
         pid: u32,
         spawn_ns: u64,
         exec_ns: u64,
     },
-    ChildFailed {
-        job: JobId,
+    RankStartFailed {
         local: LocalRank,
         error: SpawnError,
     },
     /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit
     /// until `StdioClosed`.
-    ChildExited {
-        job: JobId,
+    RankExited {
         local: LocalRank,
         status: ExitStatus,
     },
     /// The kernel has killed a rank because memory ran out; its end is reported next.
     OutOfMemory {
-        job: JobId,
         local: LocalRank,
     },
     /// The ranks of a job on this node run without something that was asked for.
     RanksLack {
-        job: JobId,
         what: Lacking,
     },
     /// How the ranks of a job on this node are bound, as a picture in lines of text.
     RanksBound {
-        job: JobId,
         picture: String,
     },
     /// Another PMI library in a rank's process has connected.
     ClientJoined {
-        job: JobId,
         client: Client,
     },
     /// PMI bytes from a rank.
     ClientBytes {
-        job: JobId,
         client: Client,
         bytes: Bytes,
     },
     /// A rank closed its PMI socket.
     ClientGone {
-        job: JobId,
         client: Client,
     },
     /// A rank wrote output.
     StdioBytes {
-        job: JobId,
         local: LocalRank,
         stream: Stream,
         bytes: Bytes,
     },
     /// A rank's stream ended, or the rank has ended and everything that it wrote was read.
     StdioClosed {
-        job: JobId,
         local: LocalRank,
         stream: Stream,
     },
     /// A rank's standard input took `bytes` of the `Write` outputs, or the bytes were dropped because the input was
     /// closed.
     StdinTaken {
-        job: JobId,
         local: LocalRank,
         bytes: u32,
-    },
-    /// The result of reserving ports for ranks: the address with the lowest port, or for the user why there are none.
-    RankPortsReserved {
-        result: Result<Bytes, String>,
-    },
-    /// The ports that a job has used are free again and listen.
-    RankPortsRenewed {
-        job: JobId,
     },
     /// A listening socket is bound for each rank of a job on this node. `address`: of the first rank (see
     /// `wireup_wire::rank_address`); the other ranks have the ports that follow.
     RanksListen {
-        job: JobId,
         address: Bytes,
     },
     /// What has happened at this end of a relay between two ranks.
     Relay {
-        job: JobId,
         relay: RelayId,
         event: RelayEvent,
     },
     /// The secret of the job's ranks, the same on all nodes.
     SecretOfRanks {
-        job: JobId,
         secret: Secret,
     },
     /// The listening sockets or the secret of the ranks could not be made. `error.what` says what was tried, for the
     /// user.
     RanksListenFailed {
-        job: JobId,
         error: SpawnError,
     },
     /// Bytes from a job's PMIx server process, split anywhere.
     PmixBytes {
-        job: JobId,
         bytes: Bytes,
     },
     /// Whole lines that the PMIx server process has written on its standard error.
     PmixSaid {
-        job: JobId,
         text: String,
     },
     /// The PMIx server process has ended and was reaped; everything that it sent has been reported before. `stderr` is
     /// the end of its standard error.
     PmixGone {
-        job: JobId,
         status: ExitStatus,
         stderr: String,
         /// Text about the space that is left, if the file system of the server's directory is full.
@@ -292,34 +248,20 @@ pub enum Input {
     },
     /// The PMIx server process could not be started. `error.what` has the complete description, for the user.
     PmixFailed {
-        job: JobId,
         error: SpawnError,
     },
     /// The keeper of a job's local ranks has ended, after this error or because it was killed: the kernel kills the
     /// ranks.
     KeeperLost {
-        job: JobId,
         problem: Option<SpawnError>,
     },
-    /// The root could not be reached at the addresses in `Rejoin`; for the user.
-    RejoinFailed {
-        problem: String,
-    },
-    /// At the root of a standing session: end it and its jobs. The reason is for the user.
-    EndSession {
-        reason: String,
-    },
-    /// A deadline has passed, and nothing else has happened.
-    Tick,
     /// Shared memory for array slots exists and can be written.
     Shared {
-        job: JobId,
         share: ShareId,
     },
     /// Shared memory could not be created or written. `problem` says what was tried, why it failed and what to do, for
     /// the user.
     ShareFailed {
-        job: JobId,
         share: ShareId,
         problem: String,
     },

@@ -22,7 +22,7 @@ mod tree;
 
 use crate::collective::{Entering, Finished};
 use crate::input::Sink;
-use crate::io::{ExitStatus, Output, SignalTarget, Stream};
+use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Stream};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmi_server::{self, PmiServer, endpoints};
@@ -137,46 +137,11 @@ impl Job {
 
     fn on_input(&mut self, cx: &mut Cx<'_>, input: JobInput) {
         match input {
+            JobInput::Event(event) => self.on_event(cx, event),
             JobInput::Begin { lost } => self.begin(cx, lost),
             JobInput::Linked => self.on_linked(cx),
             JobInput::ClockTold => {}
             JobInput::Tick => self.on_tick(cx),
-            JobInput::Started { local, pid, spawn_ns, exec_ns } => self.on_started(cx, local, pid, (spawn_ns, exec_ns)),
-            JobInput::StartFailed { local, error } => self.on_start_failed(cx, local, error),
-            JobInput::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
-            JobInput::RanksLack(what) => cx.note(Note::Lacks { host: cx.facts.host(), what }),
-            JobInput::RanksBound(picture) => cx.note(Note::Bound { host: cx.facts.host(), picture }),
-            JobInput::Exited { local, status } => self.on_exited(cx, local, status),
-            JobInput::KeeperLost { problem } if self.is_ending() => self.on_keeper_lost(cx, problem),
-            JobInput::KeeperLost { problem } => self.ends.on_keeper_lost(cx.now, problem),
-            JobInput::ClientJoined { client } => {
-                self.ranks.on_joined(client.local);
-                self.pmi.on_joined(cx, client);
-            }
-            JobInput::ClientBytes { client, bytes } => {
-                self.on_client_bytes(cx, client, &bytes);
-            }
-            JobInput::ClientGone { client } => self.on_client_gone(cx, client),
-            JobInput::RanksListen { address } => self.on_ranks_listen(cx, &address),
-            JobInput::SecretOfRanks(secret) => self.pmi.on_secret(cx, &secret),
-            JobInput::Shared(share) => self.pmi.on_shared(cx, share),
-            JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(cx, share, problem),
-            JobInput::StdioBytes { local, stream, bytes } => self.on_output(cx, local, stream, &bytes),
-            JobInput::StdioClosed { local, stream } => {
-                if self.ranks.on_stream_closed(local, stream) {
-                    self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
-                }
-            }
-            JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(cx, Sink::Local(local), bytes),
-            JobInput::PmixBytes(bytes) => {
-                self.pmix(cx, |pmix, _, _| pmix.on_bytes(&bytes));
-                while self.pmix(cx, Pmix::read) == Some(true) {}
-            }
-            JobInput::PmixSaid(text) => self.tell_pmix(cx, |pmix, cx, _| pmix.on_said(cx, text)),
-            JobInput::PmixGone { status, stderr, no_room } => {
-                self.tell_pmix(cx, |pmix, cx, view| pmix.on_gone(cx, view, status, &stderr, no_room));
-            }
-            JobInput::PmixFailed(error) => self.tell_pmix(cx, |pmix, cx, view| pmix.on_failed(cx, view, &error)),
             JobInput::Frame { from, frame } => self.on_frame(cx, from, frame),
             JobInput::ControlDown(message) => self.on_control_down(cx, message),
             JobInput::ControlUp { from, message } => self.on_control_up(cx, from, message),
@@ -198,17 +163,12 @@ impl Job {
                     self.pmi.on_relayed(cx, node, message);
                 }
             }
-            JobInput::RelayEvent { relay, event } => self.pmi.on_relay_event(cx, relay, event),
             JobInput::Named { agent, down } => {
                 let view = self.view(cx);
                 let here = names::answer(cx, &view, agent, down);
                 self.on_named(cx, here);
             }
             JobInput::FailHere(cause) => cx.fail_here(cause),
-            JobInput::RanksListenFailed(error) => {
-                cx.fail_here(Cause::Spawn(error));
-                self.drop_deferred();
-            }
             JobInput::FailBy(cause) => cx.fail_by(cause),
             JobInput::LauncherGone => {
                 self.stdio.discard();
@@ -232,6 +192,54 @@ impl Job {
             JobInput::AgentFailed { agent, cause } => self.ends.on_agent_failed(cx, agent, cause),
             JobInput::AgentLost(agent) => self.on_agent_lost(cx, agent),
             JobInput::Abandon => self.abandon(cx),
+        }
+    }
+
+    fn on_event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
+        match event {
+            JobEvent::RankStarted { local, pid, spawn_ns, exec_ns } => {
+                self.on_started(cx, local, pid, (spawn_ns, exec_ns))
+            }
+            JobEvent::RankStartFailed { local, error } => self.on_start_failed(cx, local, error),
+            JobEvent::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
+            JobEvent::RanksLack { what } => cx.note(Note::Lacks { host: cx.facts.host(), what }),
+            JobEvent::RanksBound { picture } => cx.note(Note::Bound { host: cx.facts.host(), picture }),
+            JobEvent::RankExited { local, status } => self.on_exited(cx, local, status),
+            JobEvent::KeeperLost { problem } if self.is_ending() => self.on_keeper_lost(cx, problem),
+            JobEvent::KeeperLost { problem } => self.ends.on_keeper_lost(cx.now, problem),
+            JobEvent::ClientJoined { client } => {
+                self.ranks.on_joined(client.local);
+                self.pmi.on_joined(cx, client);
+            }
+            JobEvent::ClientBytes { client, bytes } => {
+                self.on_client_bytes(cx, client, &bytes);
+            }
+            JobEvent::ClientGone { client } => self.on_client_gone(cx, client),
+            JobEvent::RanksListen { address } => self.on_ranks_listen(cx, &address),
+            JobEvent::SecretOfRanks { secret } => self.pmi.on_secret(cx, &secret),
+            JobEvent::Shared { share } => self.pmi.on_shared(cx, share),
+            JobEvent::ShareFailed { share, problem } => self.pmi.on_share_failed(cx, share, problem),
+            JobEvent::StdioBytes { local, stream, bytes } => self.on_output(cx, local, stream, &bytes),
+            JobEvent::StdioClosed { local, stream } => {
+                if self.ranks.on_stream_closed(local, stream) {
+                    self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
+                }
+            }
+            JobEvent::StdinTaken { local, bytes } => self.stdio.on_taken(cx, Sink::Local(local), bytes),
+            JobEvent::PmixBytes { bytes } => {
+                self.pmix(cx, |pmix, _, _| pmix.on_bytes(&bytes));
+                while self.pmix(cx, Pmix::read) == Some(true) {}
+            }
+            JobEvent::PmixSaid { text } => self.tell_pmix(cx, |pmix, cx, _| pmix.on_said(cx, text)),
+            JobEvent::PmixGone { status, stderr, no_room } => {
+                self.tell_pmix(cx, |pmix, cx, view| pmix.on_gone(cx, view, status, &stderr, no_room));
+            }
+            JobEvent::PmixFailed { error } => self.tell_pmix(cx, |pmix, cx, view| pmix.on_failed(cx, view, &error)),
+            JobEvent::Relay { relay, event } => self.pmi.on_relay_event(cx, relay, event),
+            JobEvent::RanksListenFailed { error } => {
+                cx.fail_here(Cause::Spawn(error));
+                self.drop_deferred();
+            }
         }
     }
 

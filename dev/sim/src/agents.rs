@@ -5,7 +5,7 @@ use crate::net::End;
 use crate::report::short;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
-use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{Input, JobEvent, LinkId, Output, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::replay::Recorded;
 use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::{Class, Frame};
@@ -287,12 +287,15 @@ impl World {
                         None => self.checks_at(node).tells_endpoints = true,
                     }
                     let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
-                    self.tell_agent(agent, Input::RanksListen { job, address });
+                    self.tell_agent(agent, Input::Job { job, event: JobEvent::RanksListen { address } });
                 }
             }
             Output::Relay { .. } => self.checks.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {
-                self.tell_agent(agent, Input::SecretOfRanks { job, secret: Secret([job.0 as u8; 32]) });
+                self.tell_agent(
+                    agent,
+                    Input::Job { job, event: JobEvent::SecretOfRanks { secret: Secret([job.0 as u8; 32]) } },
+                );
             }
             Output::StartPmix(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
@@ -303,7 +306,7 @@ impl World {
                 if let Some(node) = self.run_node(agent, job)
                     && self.nodes[node as usize].memory.share(share, &content)
                 {
-                    self.tell_agent(agent, Input::Shared { job, share });
+                    self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share } });
                 }
             }
             Output::PmixSend { job, bytes } => {

@@ -5,7 +5,7 @@
 
 use crate::rng::mix;
 use std::fmt;
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, JobEvent};
 use wireup_proto::launcher_io::LauncherInput;
 
 /// The bytes at each end of a payload that count.
@@ -53,24 +53,26 @@ impl Digest {
                 self.number(1 | u64::from(link.0) << 8);
                 self.bytes(bytes);
             }
-            Input::ClientBytes { client, bytes, .. } => {
+            Input::Job { event: JobEvent::ClientBytes { client, bytes }, .. } => {
                 self.number(2 | u64::from(client.local.0) << 8);
                 self.bytes(bytes);
             }
-            Input::StdioBytes { local, stream, bytes, .. } => {
+            Input::Job { event: JobEvent::StdioBytes { local, stream, bytes }, .. } => {
                 self.number(3 | u64::from(local.0) << 8 | (*stream as u64) << 32);
                 self.bytes(bytes);
             }
-            Input::StdioClosed { local, stream, .. } => {
+            Input::Job { event: JobEvent::StdioClosed { local, stream }, .. } => {
                 self.number(4 | u64::from(local.0) << 8 | (*stream as u64) << 32)
             }
-            Input::ClientGone { client, .. } => self.number(5 | u64::from(client.local.0) << 8),
-            Input::ChildStarted { local, .. } => self.number(6 | u64::from(local.0) << 8),
-            Input::ChildExited { local, status, .. } => {
+            Input::Job { event: JobEvent::ClientGone { client }, .. } => {
+                self.number(5 | u64::from(client.local.0) << 8)
+            }
+            Input::Job { event: JobEvent::RankStarted { local, .. }, .. } => self.number(6 | u64::from(local.0) << 8),
+            Input::Job { event: JobEvent::RankExited { local, status }, .. } => {
                 self.number(7 | u64::from(local.0) << 8);
                 self.debug(status);
             }
-            Input::PmixBytes { bytes, .. } => {
+            Input::Job { event: JobEvent::PmixBytes { bytes }, .. } => {
                 self.number(9);
                 self.bytes(bytes);
             }
@@ -78,33 +80,33 @@ impl Digest {
             Input::LinkUp { .. }
             | Input::ParentReached { .. }
             | Input::LinkDown { .. }
-            | Input::OutOfMemory { .. }
-            | Input::RanksLack { .. }
-            | Input::RanksBound { .. }
+            | Input::Job { event: JobEvent::OutOfMemory { .. }, .. }
+            | Input::Job { event: JobEvent::RanksLack { .. }, .. }
+            | Input::Job { event: JobEvent::RanksBound { .. }, .. }
             | Input::Listening { .. }
             | Input::ListenFailed { .. }
             | Input::DialFailed { .. }
             | Input::TransportOpened { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
-            | Input::Shared { .. }
+            | Input::Job { event: JobEvent::Shared { .. }, .. }
             | Input::RankPortsReserved { .. }
             | Input::RankPortsRenewed { .. }
-            | Input::RanksListen { .. }
-            | Input::SecretOfRanks { .. }
-            | Input::Relay { .. }
-            | Input::RanksListenFailed { .. }
-            | Input::ShareFailed { .. }
+            | Input::Job { event: JobEvent::RanksListen { .. }, .. }
+            | Input::Job { event: JobEvent::SecretOfRanks { .. }, .. }
+            | Input::Job { event: JobEvent::Relay { .. }, .. }
+            | Input::Job { event: JobEvent::RanksListenFailed { .. }, .. }
+            | Input::Job { event: JobEvent::ShareFailed { .. }, .. }
             | Input::StepTold { .. }
             | Input::StepNotSealed { .. }
             | Input::ToldToEnd { .. }
-            | Input::ClientJoined { .. }
-            | Input::ChildFailed { .. }
-            | Input::StdinTaken { .. }
-            | Input::PmixSaid { .. }
-            | Input::PmixGone { .. }
-            | Input::PmixFailed { .. }
-            | Input::KeeperLost { .. }
+            | Input::Job { event: JobEvent::ClientJoined { .. }, .. }
+            | Input::Job { event: JobEvent::RankStartFailed { .. }, .. }
+            | Input::Job { event: JobEvent::StdinTaken { .. }, .. }
+            | Input::Job { event: JobEvent::PmixSaid { .. }, .. }
+            | Input::Job { event: JobEvent::PmixGone { .. }, .. }
+            | Input::Job { event: JobEvent::PmixFailed { .. }, .. }
+            | Input::Job { event: JobEvent::KeeperLost { .. }, .. }
             | Input::RejoinFailed { .. }
             | Input::EndSession { .. } => self.debug(input),
         }

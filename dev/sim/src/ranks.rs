@@ -14,7 +14,7 @@ use crate::workload::{Disposition, Script};
 use crate::world::World;
 use bytes::Bytes;
 use std::rc::Rc;
-use wireup_proto::io::{ExitStatus, Input, RankPlan, SpawnPlan};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, RankPlan, SpawnPlan};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -182,13 +182,16 @@ impl World {
             self.blame_rank(id, true);
             let step = if errno == 2 { SpawnStep::Find } else { SpawnStep::Exec };
             let error = SpawnError { step, what: "./app".into(), errno };
-            return self.keeper_says(node, |job| Input::ChildFailed { job, local, error });
+            return self.keeper_says(node, |job| Input::Job { job, event: JobEvent::RankStartFailed { local, error } });
         }
         self.procs[id as usize].phase = Phase::Running;
         self.checks.started += 1;
         let now_ns = self.local_now(self.nodes[node as usize].host).0;
         let (pid, spawn_ns, exec_ns) = (1000 + rank, now_ns - 1000, now_ns);
-        self.keeper_says(node, |job| Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
+        self.keeper_says(node, |job| Input::Job {
+            job,
+            event: JobEvent::RankStarted { local, pid, spawn_ns, exec_ns },
+        });
         self.next_step(id);
     }
 
@@ -239,7 +242,7 @@ impl World {
         self.close_socket(id);
         self.server_loses(id);
         self.close_pipes(id);
-        self.keeper_says(node, |job| Input::ChildExited { job, local, status });
+        self.keeper_says(node, |job| Input::Job { job, event: JobEvent::RankExited { local, status } });
     }
 
     fn close_pipes(&mut self, id: u32) {
@@ -272,14 +275,14 @@ impl World {
         let Some(input) = at.keeper.pop() else { return };
         let rank = |local: LocalRank| at.ranks[local.index()];
         let (started, exited) = match &input {
-            Input::ChildStarted { local, .. } => (Some(rank(*local)), None),
-            Input::ChildExited { local, .. } => (None, Some(rank(*local))),
+            Input::Job { event: JobEvent::RankStarted { local, .. }, .. } => (Some(rank(*local)), None),
+            Input::Job { event: JobEvent::RankExited { local, .. }, .. } => (None, Some(rank(*local))),
             _ => (None, None),
         };
         if let Some(id) = started {
             self.procs[id as usize].start_is_known = true;
         }
-        if matches!(input, Input::PmixGone { .. }) || exited.is_some() {
+        if matches!(input, Input::Job { event: JobEvent::PmixGone { .. }, .. }) || exited.is_some() {
             // The server's messages are delivered before its end, and before the end of the rank that they may concern.
             while self.nodes[node as usize].server.as_ref().is_some_and(|server| !server.to_agent.is_empty()) {
                 self.on_server_speaks(node);
@@ -291,7 +294,9 @@ impl World {
                 self.on_client_arrive(id);
             }
         }
-        if !self.nodes[node as usize].job_is_gone || matches!(input, Input::KeeperLost { .. }) {
+        if !self.nodes[node as usize].job_is_gone
+            || matches!(input, Input::Job { event: JobEvent::KeeperLost { .. }, .. })
+        {
             self.tell_node(node, |_| input);
         }
     }
@@ -308,7 +313,7 @@ impl World {
             }
         }
         self.nodes[node as usize].server = None;
-        self.keeper_says(node, |job| Input::KeeperLost { job, problem: None });
+        self.keeper_says(node, |job| Input::Job { job, event: JobEvent::KeeperLost { problem: None } });
         self.nodes[node as usize].keeper_is_running = false;
     }
 }

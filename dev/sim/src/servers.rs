@@ -16,7 +16,7 @@ use crate::ranks::{Phase, Proc};
 use crate::world::World;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_proto::io::{ExitStatus, Input, PmixPlan};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixPlan};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Event as PmixEvent, FromServer, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::signal::SIGKILL;
@@ -134,7 +134,10 @@ impl World {
         let Some(server) = self.nodes[node as usize].server.as_mut() else { return };
         if std::mem::replace(&mut server.is_running, false) {
             server.serving = false;
-            self.keeper_says(node, |job| Input::PmixGone { job, status, stderr: "last words".into(), no_room: None });
+            self.keeper_says(node, |job| Input::Job {
+                job,
+                event: JobEvent::PmixGone { status, stderr: "last words".into(), no_room: None },
+            });
         }
     }
 
@@ -162,7 +165,7 @@ impl World {
             return;
         };
         if !self.nodes[node as usize].job_is_gone {
-            self.tell_node(node, |job| Input::PmixBytes { job, bytes });
+            self.tell_node(node, |job| Input::Job { job, event: JobEvent::PmixBytes { bytes } });
         }
     }
 

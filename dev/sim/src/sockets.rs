@@ -6,7 +6,7 @@ use crate::ranks::{Doing, FromAgent, ToAgent};
 use crate::steps::PMI_FAILED_CODE;
 use crate::world::World;
 use bytes::Bytes;
-use wireup_proto::io::{ExitStatus, Input};
+use wireup_proto::io::{ExitStatus, Input, JobEvent};
 use wireup_wire::ids::LocalRank;
 
 impl World {
@@ -41,12 +41,13 @@ impl World {
             return;
         }
         match item {
-            ToAgent::Bytes(bytes) => {
-                self.tell_node(node, |job| Input::ClientBytes { job, client: local.into(), bytes })
-            }
+            ToAgent::Bytes(bytes) => self.tell_node(node, |job| Input::Job {
+                job,
+                event: JobEvent::ClientBytes { client: local.into(), bytes },
+            }),
             ToAgent::Gone => {
                 proc.socket[1] = false;
-                self.tell_node(node, |job| Input::ClientGone { job, client: local.into() });
+                self.tell_node(node, |job| Input::Job { job, event: JobEvent::ClientGone { client: local.into() } });
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::workload;
 use crate::world::World;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_proto::io::{Input, Stream};
+use wireup_proto::io::{Input, JobEvent, Stream};
 use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::STDIO_CHUNK_MAX;
 
@@ -93,7 +93,7 @@ impl World {
         if pipe.bytes.is_empty() {
             if matches!(proc.phase, Phase::Ended(_) | Phase::Vanished) {
                 pipe.closed = true;
-                self.tell_node(at, |job| Input::StdioClosed { job, local, stream });
+                self.tell_node(at, |job| Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
             }
             return;
         }
@@ -106,7 +106,7 @@ impl World {
         if has_room && proc.doing == Doing::PipeSpace && proc.phase == Phase::Running {
             self.next_step(id);
         }
-        self.tell_node(at, |job| Input::StdioBytes { job, local, stream, bytes });
+        self.tell_node(at, |job| Input::Job { job, event: JobEvent::StdioBytes { local, stream, bytes } });
         self.schedule_read(id, stream as u8);
     }
 
@@ -159,7 +159,7 @@ impl World {
             self.next_step(id);
         }
         if taken > 0 && !self.nodes[node as usize].job_is_gone {
-            self.tell_node(node, |job| Input::StdinTaken { job, local, bytes: taken });
+            self.tell_node(node, |job| Input::Job { job, event: JobEvent::StdinTaken { local, bytes: taken } });
         }
     }
 

@@ -1,5 +1,6 @@
 //! A replayed agent has the same outputs as the recorded one.
 
+use wireup_proto::io::{Input, JobEvent};
 use wireup_proto::replay::{Recorded, replay};
 use wireup_sim::random::{collectives, with_faults, world};
 use wireup_sim::{WorldSpec, run};
@@ -28,7 +29,8 @@ fn a_replay_wants_what_the_recorded_run_wanted() {
 fn another_history_has_another_digest() {
     let recorded = |seed| run(WorldSpec { record: Some(0), ..world(seed) }).recording.expect("the root always starts");
     let recording = recorded(3);
-    let is_exit = |inputs: &Recorded| matches!(inputs, Recorded::Input(_, wireup_proto::io::Input::ChildExited { .. }));
+    let is_exit =
+        |inputs: &Recorded| matches!(inputs, Recorded::Input(_, Input::Job { event: JobEvent::RankExited { .. }, .. }));
     let without_exits = recording.inputs.iter().filter(|inputs| !is_exit(inputs)).cloned();
     let report = replay(recording.config.clone(), without_exits);
     assert_ne!(report.digest, recording.report.digest);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use wireup_os::shm::{ArenaMemory, SealedMemory, ShmError};
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, JobEvent};
 use wireup_proto::memory::{Array, Content, ShareId};
 use wireup_wire::ids::JobId;
 
@@ -57,7 +57,7 @@ impl RankMemory {
             Ok(piece) => {
                 let is_arena = matches!(piece, Piece::Arena(_));
                 self.0.entry(job).or_default().pieces.insert(share, piece);
-                is_arena.then_some(Input::Shared { job, share })
+                is_arena.then_some(Input::Job { job, event: JobEvent::Shared { share } })
             }
         }
     }
@@ -151,7 +151,7 @@ impl AsFd for Shared {
 
 fn failed(job: JobId, share: ShareId, len: usize, error: &ShmError) -> Input {
     let problem = format!("cannot share {len} bytes with the ranks of this node: {error}{}", next_step(error));
-    Input::ShareFailed { job, share, problem }
+    Input::Job { job, event: JobEvent::ShareFailed { share, problem } }
 }
 
 /// Advice for the user about memory that could not be made.

@@ -24,7 +24,7 @@ use said::Said;
 pub use standby::StandbyServer;
 use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::io::{ExitStatus, Input, PmixPlan};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixPlan};
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
@@ -140,7 +140,7 @@ impl PmixServer {
         match rustix::io::read(fd, &mut turn.buffer[..length]) {
             Ok(read @ 1..) => {
                 let bytes = Bytes::copy_from_slice(&turn.buffer[..read]);
-                turn.inputs.push(Input::PmixBytes { job: self.job, bytes });
+                turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixBytes { bytes } });
                 true
             }
             Err(rustix::io::Errno::INTR) => true,
@@ -163,7 +163,7 @@ impl PmixServer {
 
     fn tell(&mut self, is_end: bool, turn: &mut Turn<'_>) {
         if let Some(text) = self.said.take(is_end) {
-            turn.inputs.push(Input::PmixSaid { job: self.job, text });
+            turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixSaid { text } });
         }
     }
 
@@ -179,7 +179,10 @@ impl PmixServer {
         self.out = Outgoing::vanished();
         self.dying = false;
         let no_room = self.directory.path().parent().and_then(files::lacking_room);
-        turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text(), no_room });
+        turn.inputs.push(Input::Job {
+            job: self.job,
+            event: JobEvent::PmixGone { status, stderr: self.errors.text(), no_room },
+        });
     }
 }
 

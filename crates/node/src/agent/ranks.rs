@@ -32,7 +32,7 @@ use wireup_os::process::ran_out_of_memory;
 use wireup_os::pty::is_terminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, NoRow, bind_in_a_row};
-use wireup_proto::io::{ExitStatus, Input, KernelSession, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, KernelSession, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::{RankPorts, RankStdout, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
@@ -235,7 +235,10 @@ impl JobRanks {
         }
         if !alive {
             self.read_what_is_left(turn);
-            turn.inputs.push(Input::KeeperLost { job: self.job, problem: self.keeper.take_problem() });
+            turn.inputs.push(Input::Job {
+                job: self.job,
+                event: JobEvent::KeeperLost { problem: self.keeper.take_problem() },
+            });
         }
     }
 
@@ -253,14 +256,17 @@ impl JobRanks {
             }
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
                 let local = LocalRank(slot as u16);
-                turn.inputs.push(Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
+                turn.inputs.push(Input::Job { job, event: JobEvent::RankStarted { local, pid, spawn_ns, exec_ns } });
                 if let Some(rank) = self.ranks.get_mut(local.index()) {
                     rank.pid = pid;
                 }
                 return self.adopt(local, fds, turn);
             }
             KeeperEvent::StartFailed { slot, error } => {
-                turn.inputs.push(Input::ChildFailed { job, local: LocalRank(slot as u16), error });
+                turn.inputs.push(Input::Job {
+                    job,
+                    event: JobEvent::RankStartFailed { local: LocalRank(slot as u16), error },
+                });
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);
@@ -274,15 +280,15 @@ impl JobRanks {
                 }
                 self.on_exited(local, turn);
                 if self.ran_out_of_memory(local, status) {
-                    turn.inputs.push(Input::OutOfMemory { job, local });
+                    turn.inputs.push(Input::Job { job, event: JobEvent::OutOfMemory { local } });
                 }
-                turn.inputs.push(Input::ChildExited { job, local, status });
+                turn.inputs.push(Input::Job { job, event: JobEvent::RankExited { local, status } });
             }
             KeeperEvent::NotStaged { problem } => {
-                turn.inputs.push(Input::RanksLack { job, what: Lacking::Staged { problem } });
+                turn.inputs.push(Input::Job { job, event: JobEvent::RanksLack { what: Lacking::Staged { problem } } });
             }
             KeeperEvent::Redirected { problem } => {
-                turn.inputs.push(Input::RanksLack { job, what: Lacking::Mounts { problem } });
+                turn.inputs.push(Input::Job { job, event: JobEvent::RanksLack { what: Lacking::Mounts { problem } } });
             }
             KeeperEvent::Failed { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }
@@ -318,7 +324,7 @@ impl JobRanks {
                     let is_terminal = terminal || (ptys && stream == Stream::Out && is_terminal(&fd));
                     rank.output[index] = Some(OutputPipe::new(fd, is_terminal));
                 }
-                None => turn.inputs.push(Input::StdioClosed { job, local, stream }),
+                None => turn.inputs.push(Input::Job { job, event: JobEvent::StdioClosed { local, stream } }),
             }
         }
         // The rank runs already, so a secondary client may have connected.
@@ -404,7 +410,7 @@ impl JobRanks {
                 self.terminals.push(OpenTerminal { until_ns, local, reads_left: reads_left - 1 });
             } else if let Some(pipe) = self.ranks[local.index()].output[0].take() {
                 let _ = turn.reactor.remove(&pipe.fd);
-                turn.inputs.push(Input::StdioClosed { job, local, stream: Stream::Out });
+                turn.inputs.push(Input::Job { job, event: JobEvent::StdioClosed { local, stream: Stream::Out } });
             }
         }
     }

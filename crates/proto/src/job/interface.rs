@@ -1,21 +1,21 @@
 //! The inputs of a job, and what it requests from its agent.
 
 use crate::clock_offset::ClockOffset;
-use crate::io::{ExitStatus, Output, RelayEvent, RelayId, Stream};
-use crate::memory::ShareId;
+use crate::io::{JobEvent, Output};
 use crate::time::Instant;
-use bytes::Bytes;
 use wireup_wire::addresses;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, Client, LocalRank};
+use wireup_wire::ids::AgentId;
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Down, Up};
-use wireup_wire::peer::{Cause, Lacking, MissingAgent, Secret, SpawnError};
+use wireup_wire::peer::{Cause, MissingAgent};
 use wireup_wire::relay;
 use wireup_wire::talk::{JobDown, JobUp};
 
 /// An event for a job.
 pub enum JobInput {
+    /// Something has happened to the part of the job on this node.
+    Event(JobEvent),
     /// The job starts here; the children were told, except those that were lost before.
     Begin {
         lost: Vec<MissingAgent>,
@@ -25,71 +25,6 @@ pub enum JobInput {
     /// The parent has answered about its clock, so the offset may be known.
     ClockTold,
     Tick,
-    Started {
-        local: LocalRank,
-        pid: u32,
-        spawn_ns: u64,
-        exec_ns: u64,
-    },
-    StartFailed {
-        local: LocalRank,
-        error: SpawnError,
-    },
-    OutOfMemory {
-        local: LocalRank,
-    },
-    RanksLack(Lacking),
-    RanksBound(String),
-    Exited {
-        local: LocalRank,
-        status: ExitStatus,
-    },
-    KeeperLost {
-        problem: Option<SpawnError>,
-    },
-    ClientJoined {
-        client: Client,
-    },
-    ClientBytes {
-        client: Client,
-        bytes: Bytes,
-    },
-    ClientGone {
-        client: Client,
-    },
-    /// The local ranks' listening sockets are bound. `address`: of the first rank.
-    RanksListen {
-        address: Bytes,
-    },
-    /// The secret of the job's ranks.
-    SecretOfRanks(Secret),
-    /// Shared memory for array slots exists.
-    Shared(ShareId),
-    ShareFailed {
-        share: ShareId,
-        problem: String,
-    },
-    StdioBytes {
-        local: LocalRank,
-        stream: Stream,
-        bytes: Bytes,
-    },
-    StdioClosed {
-        local: LocalRank,
-        stream: Stream,
-    },
-    StdinTaken {
-        local: LocalRank,
-        bytes: u32,
-    },
-    PmixBytes(Bytes),
-    PmixSaid(String),
-    PmixGone {
-        status: ExitStatus,
-        stderr: String,
-        no_room: Option<String>,
-    },
-    PmixFailed(SpawnError),
     /// A frame along the job's tree, from a child or (`None`) from the parent.
     Frame {
         from: Option<AgentId>,
@@ -122,11 +57,6 @@ pub enum JobInput {
         from: AgentId,
         message: relay::Between,
     },
-    /// What has happened at this end of a relay.
-    RelayEvent {
-        relay: RelayId,
-        event: RelayEvent,
-    },
     /// At the root: an answer about names for one of the job's agents.
     Named {
         agent: AgentId,
@@ -134,8 +64,6 @@ pub enum JobInput {
     },
     /// A failure of this node.
     FailHere(Cause),
-    /// The sockets for the local ranks could not be bound: the ranks are not started.
-    RanksListenFailed(SpawnError),
     /// A failure that happened on no node of the job. It ends the job.
     FailBy(Cause),
     LauncherGone,

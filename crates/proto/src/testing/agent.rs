@@ -2,7 +2,7 @@
 
 use super::specs::{T, local, session, standing};
 use crate::agent::{Agent, AgentConfig};
-use crate::io::{ExitStatus, Input, LinkId, Output, Peer, ShellId, Stream};
+use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, ShellId, Stream};
 use crate::job::Born;
 use crate::outbox::control_frame;
 use crate::time::Instant;
@@ -117,15 +117,18 @@ impl TestAgent {
     /// The first rank of the node has started.
     pub fn rank_started(&mut self, job: u32) -> &mut Self {
         let local = LocalRank(0);
-        self.handle(Input::ChildStarted { job: JobId(job), local, pid: 1, spawn_ns: 1, exec_ns: 1 })
+        self.handle(Input::Job {
+            job: JobId(job),
+            event: JobEvent::RankStarted { local, pid: 1, spawn_ns: 1, exec_ns: 1 },
+        })
     }
 
     /// A rank has ended, and its output with it.
     pub fn rank_ended(&mut self, job: u32, local: u16, status: ExitStatus) -> &mut Self {
         let (job, local) = (JobId(job), LocalRank(local));
-        self.handle(Input::ChildExited { job, local, status });
+        self.handle(Input::Job { job, event: JobEvent::RankExited { local, status } });
         for stream in [Stream::Out, Stream::Err] {
-            self.handle(Input::StdioClosed { job, local, stream });
+            self.handle(Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
         }
         self
     }

@@ -6,7 +6,7 @@
 use super::agent::TestAgent;
 use super::specs::{T, job_on, session};
 use super::transit::{Dice, Transit};
-use crate::io::{ExitStatus, Input, LinkId, Output, Peer, Stream};
+use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, Stream};
 use crate::memory::{Content, ShareId};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -235,7 +235,13 @@ impl Net {
             Output::Spawn(plan) => {
                 for rank in &plan.ranks {
                     let (local, pid) = (rank.local, 100 + rank.rank.0);
-                    self.answer(me, Input::ChildStarted { job: plan.job, local, pid, spawn_ns: 1, exec_ns: 2 });
+                    self.answer(
+                        me,
+                        Input::Job {
+                            job: plan.job,
+                            event: JobEvent::RankStarted { local, pid, spawn_ns: 1, exec_ns: 2 },
+                        },
+                    );
                 }
             }
             Output::ReserveRankPorts { range, .. } => {
@@ -245,14 +251,22 @@ impl Net {
             Output::RenewRankPorts { job } => self.answer(me, Input::RankPortsRenewed { job }),
             Output::ListenForRanks { job, ports, base, .. } => {
                 let address = rank_address::encode(me.into(), base.unwrap_or(ports.range.low), &[]).into();
-                self.answer(me, Input::RanksListen { job, address });
+                self.answer(me, Input::Job { job, event: JobEvent::RanksListen { address } });
             }
-            Output::TellSecret { job } => self.answer(me, Input::SecretOfRanks { job, secret: Secret([7; 32]) }),
+            Output::TellSecret { job } => {
+                self.answer(me, Input::Job { job, event: JobEvent::SecretOfRanks { secret: Secret([7; 32]) } })
+            }
             Output::Share { job, share, ref content } => {
                 if (self.memory_fails)(content) {
-                    self.answer(me, Input::ShareFailed { job, share, problem: "there is no memory".into() });
+                    self.answer(
+                        me,
+                        Input::Job {
+                            job,
+                            event: JobEvent::ShareFailed { share, problem: "there is no memory".into() },
+                        },
+                    );
                 } else if matches!(content, Content::Slots { .. }) {
-                    self.answer(me, Input::Shared { job, share });
+                    self.answer(me, Input::Job { job, event: JobEvent::Shared { share } });
                 }
                 self.memory.push(output);
             }
@@ -314,7 +328,7 @@ impl Net {
         };
         let (agent, local) = self.place(rank);
         let client = Client { local, number };
-        self.answer(agent, Input::ClientBytes { job: JobId(1), client, bytes: text.into() });
+        self.answer(agent, Input::Job { job: JobId(1), event: JobEvent::ClientBytes { client, bytes: text.into() } });
         self.settle();
         self.further_replies(rank, number)
     }
@@ -332,14 +346,20 @@ impl Net {
     /// A secondary client of a rank connects.
     pub fn join(&mut self, rank: u32, number: u16) {
         let (agent, local) = self.place(rank);
-        self.answer(agent, Input::ClientJoined { job: JobId(1), client: Client { local, number } });
+        self.answer(
+            agent,
+            Input::Job { job: JobId(1), event: JobEvent::ClientJoined { client: Client { local, number } } },
+        );
         self.settle();
     }
 
     /// A secondary client of a rank closes its socket.
     pub fn part(&mut self, rank: u32, number: u16) {
         let (agent, local) = self.place(rank);
-        self.answer(agent, Input::ClientGone { job: JobId(1), client: Client { local, number } });
+        self.answer(
+            agent,
+            Input::Job { job: JobId(1), event: JobEvent::ClientGone { client: Client { local, number } } },
+        );
         self.settle();
     }
 
@@ -356,11 +376,11 @@ impl Net {
     /// A rank exits.
     pub fn exit(&mut self, rank: u32, code: u8) {
         let ((agent, local), job) = (self.place(rank), JobId(1));
-        self.answer(agent, Input::ClientGone { job, client: local.into() });
+        self.answer(agent, Input::Job { job, event: JobEvent::ClientGone { client: local.into() } });
         for stream in [Stream::Out, Stream::Err] {
-            self.answer(agent, Input::StdioClosed { job, local, stream });
+            self.answer(agent, Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
         }
-        self.answer(agent, Input::ChildExited { job, local, status: ExitStatus::Exited(code) });
+        self.answer(agent, Input::Job { job, event: JobEvent::RankExited { local, status: ExitStatus::Exited(code) } });
         self.settle();
     }
 

@@ -191,10 +191,12 @@ fn a_daemon_that_holds_the_output_does_not_delay_the_end() {
     }
 }
 
-/// A job whose rank 0 writes endlessly to an unread stdout, until all buffers on the way are full.
+/// A job whose rank 0 writes endlessly to an unread stdout, until all buffers on the way are full. The two other ranks
+/// say on standard error that they are ready.
 fn with_a_stopped_reader(others: &str) -> Running {
     let spew = plain("spew");
-    let script = format!("test $WIREUP_RANK = 0 && exec {} zeros; echo ready >&2; {others}", spew.display());
+    let writes = format!("trap '' USR1; exec {} zeros", spew.display());
+    let script = format!("test $WIREUP_RANK = 0 && {{ {writes}; }}; {others}");
     let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&script).stdout_unread().start();
     running.await_that("the others run", |running| running.err_text().matches("ready\n").count() == 2);
     let mut blocked = 0;
@@ -219,7 +221,7 @@ fn is_rank(process: &Process) -> bool {
 
 #[test]
 fn a_stopped_reader_does_not_delay_an_interrupt() {
-    let running = with_a_stopped_reader("exec sleep 1000");
+    let running = with_a_stopped_reader("echo ready >&2; exec sleep 1000");
     running.signal(Signal::INT);
     ends_without_a_reader(running).expect_code(130);
 }
@@ -227,7 +229,7 @@ fn a_stopped_reader_does_not_delay_an_interrupt() {
 /// A user who gives up on the terminal can still end the job.
 #[test]
 fn a_second_interrupt_ends_a_job_with_a_stopped_reader() {
-    let mut running = with_a_stopped_reader("exec sleep 1000");
+    let mut running = with_a_stopped_reader("echo ready >&2; exec sleep 1000");
     running.signal(Signal::INT);
     running.await_that("all ranks are gone", |running| !running.processes().iter().any(is_rank));
     running.signal(Signal::TERM);
@@ -236,7 +238,10 @@ fn a_second_interrupt_ends_a_job_with_a_stopped_reader() {
 
 #[test]
 fn a_stopped_reader_does_not_delay_the_end_of_a_job() {
-    let running = with_a_stopped_reader("sleep 1; test $WIREUP_RANK = 2 && exit 9; exec sleep 1000");
+    let traps = "test $WIREUP_RANK = 2 && trap 'exit 9' USR1 || trap '' USR1";
+    let others = format!("{traps}; echo ready >&2; while :; do sleep 0.05; done");
+    let running = with_a_stopped_reader(&others);
+    running.signal(Signal::USR1);
     let outcome = ends_without_a_reader(running).expect_code(9);
     outcome.expect_err_line(&["rank 2", "9"]);
 }

@@ -29,8 +29,8 @@ fn dropping_a_testbed_leaves_no_process() {
     text(&mut on_hub(&testbed, "ssh", &["n1", stubborn]));
     let mut on_hub = on_hub(&testbed, "sleep", &["1000"]).spawn().expect("start sleep");
     let pids = members(&testbed);
-    // The testbed's process, three first processes, three daemons, sleep.
-    assert_eq!(pids.len(), 8);
+    // The testbed's process, three first processes, three daemons, sleep, and perhaps the sshd of the command above.
+    assert!(pids.len() >= 8, "{pids:?}");
     drop(testbed);
     assert!(!pids.iter().any(|pid| exists(*pid)));
     assert!(!on_hub.wait().expect("wait for the child").success(), "not killed with the hub");

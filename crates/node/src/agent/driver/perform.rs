@@ -18,7 +18,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::Reactor;
 use wireup_os::socket::NoRow;
-use wireup_proto::io::{How, Input, KernelSession, Output, ShellId, SpawnPlan};
+use wireup_proto::io::{How, Input, JobEvent, KernelSession, Output, ShellId, SpawnPlan};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, Client, JobId};
 use wireup_wire::job::{PortRange, RankPorts};
@@ -98,14 +98,19 @@ impl AgentDriver {
             }
             Output::TellSecret { job } => {
                 self.inputs.push(match self.links.secret() {
-                    Ok(secret) => Input::SecretOfRanks { job, secret: secret_of_ranks(&secret, job) },
-                    Err(error) => Input::RanksListenFailed { job, error: no_secret("the secret of the ranks", &error) },
+                    Ok(secret) => {
+                        Input::Job { job, event: JobEvent::SecretOfRanks { secret: secret_of_ranks(&secret, job) } }
+                    }
+                    Err(error) => Input::Job {
+                        job,
+                        event: JobEvent::RanksListenFailed { error: no_secret("the secret of the ranks", &error) },
+                    },
                 });
             }
             Output::StartPmix(plan) => {
                 let ranks = jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
-                    inputs.push(Input::PmixFailed { job: plan.job, error: in_words(error) });
+                    inputs.push(Input::Job { job: plan.job, event: JobEvent::PmixFailed { error: in_words(error) } });
                 }
             }
             Output::PmixSend { job, bytes } => {
@@ -123,10 +128,13 @@ impl AgentDriver {
                 let by_step = self.agent.session().remote_shell.starter().by_step();
                 let ranks = jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
                 let spawned = ranks.and_then(|ranks| {
-                    let lacking = ranks.lacking().map(|what| Input::RanksLack { job: plan.job, what });
+                    let lacking =
+                        ranks.lacking().map(|what| Input::Job { job: plan.job, event: JobEvent::RanksLack { what } });
                     inputs.extend(lacking);
                     let picture = plan.report_bindings.then(|| binding::picture_of(&plan)).flatten();
-                    inputs.extend(picture.map(|picture| Input::RanksBound { job: plan.job, picture }));
+                    inputs.extend(
+                        picture.map(|picture| Input::Job { job: plan.job, event: JobEvent::RanksBound { picture } }),
+                    );
                     ranks.spawn(&plan, by_step, further.name(reactor))?;
                     Ok(ranks.next_standby())
                 });
@@ -135,10 +143,9 @@ impl AgentDriver {
                         next.into_iter().for_each(|server| self.keepers.plan_standby(plan.job, server));
                         self.lower_parent_weight(&plan);
                     }
-                    Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::ChildFailed {
+                    Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::Job {
                         job: plan.job,
-                        local: rank.local,
-                        error: error.clone(),
+                        event: JobEvent::RankStartFailed { local: rank.local, error: error.clone() },
                     })),
                 }
             }
@@ -229,8 +236,8 @@ impl AgentDriver {
         let address =
             self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| Ok(self.address_of_ranks(base)?));
         match address {
-            Ok(address) => Input::RanksListen { job, address },
-            Err(error) => Input::RanksListenFailed { job, error },
+            Ok(address) => Input::Job { job, event: JobEvent::RanksListen { address } },
+            Err(error) => Input::Job { job, event: JobEvent::RanksListenFailed { error } },
         }
     }
 

@@ -6,7 +6,7 @@ use crate::agent::turn::Turn;
 use std::os::fd::OwnedFd;
 use wireup_os::files::set_nonblocking;
 use wireup_os::socket;
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, JobEvent};
 use wireup_wire::ids::Client;
 use wireup_wire::limits::SECONDARY_CLIENTS_PER_RANK_MAX;
 pub use wireup_wire::secondary_client::VARIABLE;
@@ -33,7 +33,7 @@ impl JobRanks {
         }
         rank.libraries.push(hello.name.to_vec());
         rank.pmi.push(socket);
-        turn.inputs.push(Input::ClientJoined { job, client });
+        turn.inputs.push(Input::Job { job, event: JobEvent::ClientJoined { client } });
         Ok(far)
     }
 }

@@ -5,7 +5,7 @@ use crate::agent::pipes::{OutputPipe, Pumped};
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
 use wireup_os::reactor::Interest;
-use wireup_proto::io::{Input, Stream};
+use wireup_proto::io::{Input, JobEvent, Stream};
 use wireup_wire::ids::LocalRank;
 
 impl JobRanks {
@@ -55,13 +55,15 @@ impl JobRanks {
         let Some(pipe) = slot else {
             return Pumped::Closed;
         };
-        let pumped = pipe.pump(turn.buffer, |bytes| turn.inputs.push(Input::StdioBytes { job, local, stream, bytes }));
+        let pumped = pipe.pump(turn.buffer, |bytes| {
+            turn.inputs.push(Input::Job { job, event: JobEvent::StdioBytes { local, stream, bytes } })
+        });
         if pumped == Pumped::Closed {
             if !pipe.parked {
                 let _ = turn.reactor.remove(&pipe.fd);
             }
             *slot = None;
-            turn.inputs.push(Input::StdioClosed { job, local, stream });
+            turn.inputs.push(Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
         }
         pumped
     }

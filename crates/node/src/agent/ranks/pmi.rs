@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Event, Interest, Reactor};
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, JobEvent};
 use wireup_wire::ids::{Client, LocalRank};
 
 /// The agent's end of a conversation with a PMI library in a rank.
@@ -61,12 +61,14 @@ impl JobRanks {
         let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
         let Some(fd) = &out.fd else { return };
         match read_requests(fd, turn.buffer) {
-            Ok(Some(bytes)) if !bytes.is_empty() => turn.inputs.push(Input::ClientBytes { job, client, bytes }),
+            Ok(Some(bytes)) if !bytes.is_empty() => {
+                turn.inputs.push(Input::Job { job, event: JobEvent::ClientBytes { client, bytes } })
+            }
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
                 let _ = turn.reactor.remove(fd);
                 out.fd = None;
-                turn.inputs.push(Input::ClientGone { job, client });
+                turn.inputs.push(Input::Job { job, event: JobEvent::ClientGone { client } });
             }
         }
     }
@@ -83,7 +85,7 @@ impl JobRanks {
             }
             if let Some(fd) = self.socket(client).and_then(|socket| socket.out.fd.take()) {
                 let _ = turn.reactor.remove(&fd);
-                turn.inputs.push(Input::ClientGone { job: self.job, client });
+                turn.inputs.push(Input::Job { job: self.job, event: JobEvent::ClientGone { client } });
             }
         }
         self.ranks[local.index()].pmi.clear();
@@ -175,7 +177,13 @@ mod tests {
         assert!(turn(&mut job, &mut reactor).is_empty());
         let reader = std::thread::spawn(move || theirs.read_exact(&mut vec![0; REPLY_BYTES]).map(|()| theirs));
         let read = (0..).map(|_| turn(&mut job, &mut reactor)).find(|inputs| !inputs.is_empty()).unwrap();
-        assert!(matches!(&read[..], [Input::ClientBytes { bytes, .. }] if bytes == &b"cmd=get\n"[..]), "{read:?}");
+        assert!(
+            matches!(
+                &read[..],
+                [Input::Job { event: JobEvent::ClientBytes { bytes, .. }, .. }] if bytes == &b"cmd=get\n"[..]
+            ),
+            "{read:?}"
+        );
         drop(reader.join().unwrap().unwrap());
         let _ = job.into_keeper().into_keeper(&reactor).close();
     }

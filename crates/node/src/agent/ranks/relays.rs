@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket;
-use wireup_proto::io::{Input, RelayAct, RelayEvent, RelayId};
+use wireup_proto::io::{Input, JobEvent, RelayAct, RelayEvent, RelayId};
 use wireup_wire::ids::JobId;
 use wireup_wire::rank_address;
 
@@ -57,7 +57,7 @@ impl JobRanks {
             }
         };
         if made.is_err() {
-            turn.inputs.push(Input::Relay { job, relay, event: RelayEvent::Gone });
+            turn.inputs.push(Input::Job { job, event: JobEvent::Relay { relay, event: RelayEvent::Gone } });
         }
     }
 
@@ -122,16 +122,18 @@ impl Relays {
             if one.out.fd.as_ref().is_none_or(|fd| socket::dial_result(fd).is_err()) {
                 return self.give_up(job, relay, turn);
             }
-            turn.inputs.push(Input::Relay { job, relay, event: RelayEvent::Connected });
+            turn.inputs.push(Input::Job { job, event: JobEvent::Relay { relay, event: RelayEvent::Connected } });
         } else if (event.readable || event.hangup) && one.is_read && !one.has_ended {
             let Some(fd) = &one.out.fd else { return };
             match read_requests(fd, turn.buffer) {
                 Ok(None) => {}
                 Ok(Some(bytes)) if bytes.is_empty() => {
                     one.has_ended = true;
-                    turn.inputs.push(Input::Relay { job, relay, event: RelayEvent::End });
+                    turn.inputs.push(Input::Job { job, event: JobEvent::Relay { relay, event: RelayEvent::End } });
                 }
-                Ok(Some(bytes)) => turn.inputs.push(Input::Relay { job, relay, event: RelayEvent::Bytes(bytes) }),
+                Ok(Some(bytes)) => turn
+                    .inputs
+                    .push(Input::Job { job, event: JobEvent::Relay { relay, event: RelayEvent::Bytes(bytes) } }),
                 Err(_) => return self.give_up(job, relay, turn),
             }
         }
@@ -144,7 +146,7 @@ impl Relays {
         let wrote = one.out.flush();
         if wrote.bytes > 0 && !one.is_closing {
             let event = RelayEvent::Taken(wrote.bytes as u32);
-            turn.inputs.push(Input::Relay { job, relay, event });
+            turn.inputs.push(Input::Job { job, event: JobEvent::Relay { relay, event } });
         }
         let is_full = match wrote.state {
             WriteState::Idle | WriteState::FdLimit => false,
@@ -177,6 +179,6 @@ impl Relays {
         if let Some(fd) = self.0.remove(&relay).and_then(|one| one.out.fd) {
             let _ = turn.reactor.remove(&fd);
         }
-        turn.inputs.push(Input::Relay { job, relay, event: RelayEvent::Gone });
+        turn.inputs.push(Input::Job { job, event: JobEvent::Relay { relay, event: RelayEvent::Gone } });
     }
 }

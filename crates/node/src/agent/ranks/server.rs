@@ -6,7 +6,7 @@ use crate::agent::shells::in_words;
 use crate::agent::turn::Turn;
 use crate::keeper::{KeeperEvent, Request};
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{Input, PmixPlan};
+use wireup_proto::io::{Input, JobEvent, PmixPlan};
 use wireup_wire::ids::NodeId;
 use wireup_wire::peer::SpawnError;
 use wireup_wire::signal::SIGKILL;
@@ -84,7 +84,7 @@ impl JobRanks {
         match event {
             KeeperEvent::Started { fds, .. } => pmix.adopt(fds, turn.reactor),
             KeeperEvent::StartFailed { error, .. } => {
-                turn.inputs.push(Input::PmixFailed { job, error: in_words(error) });
+                turn.inputs.push(Input::Job { job, event: JobEvent::PmixFailed { error: in_words(error) } });
             }
             KeeperEvent::Exited { status, .. } => {
                 pmix.on_exited(status, turn);
@@ -127,7 +127,9 @@ mod tests {
         wanted.env = vec![b"PMIX_MCA_another=1".to_vec()];
         ranks.start_pmix(&wanted, &reactor).unwrap();
         let (mut buffer, mut inputs) = (vec![0; 1 << 16], Vec::new());
-        let is_gone = |inputs: &[Input]| inputs.iter().any(|input| matches!(input, Input::PmixGone { .. }));
+        let is_gone = |inputs: &[Input]| {
+            inputs.iter().any(|input| matches!(input, Input::Job { event: JobEvent::PmixGone { .. }, .. }))
+        };
         while ranks.standby.is_some() || !is_gone(&inputs) {
             for event in reactor.wait(None).unwrap().to_vec() {
                 let turn = &mut Turn { now_ns: 0, reactor: &reactor, buffer: &mut buffer, inputs: &mut inputs };

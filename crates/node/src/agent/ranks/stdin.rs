@@ -5,7 +5,7 @@ use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
 use bytes::Bytes;
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, JobEvent};
 use wireup_wire::ids::LocalRank;
 
 impl JobRanks {
@@ -36,7 +36,7 @@ impl JobRanks {
         let stdin = &mut rank.stdin;
         let wrote = stdin.flush();
         if wrote.bytes > 0 {
-            turn.inputs.push(Input::StdinTaken { job, local, bytes: wrote.bytes as u32 });
+            turn.inputs.push(Input::Job { job, event: JobEvent::StdinTaken { local, bytes: wrote.bytes as u32 } });
         }
         let Some(fd) = &stdin.fd else {
             return;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::io::ExitStatus;
+use crate::io::JobEvent;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{self, PmiFlavour, PortRange};
 use wireup_wire::limits::PMIX_START_NS_MAX;
@@ -22,7 +23,10 @@ fn serving() -> TestAgent {
     assert_eq!(env, [Some(b"X=0".to_vec()), Some(b"X=1".to_vec())]);
     for local in 0..2 {
         let local = LocalRank(local);
-        agent.handle(Input::ChildStarted { job: JOB, local, pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 });
+        agent.handle(Input::Job {
+            job: JOB,
+            event: JobEvent::RankStarted { local, pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 },
+        });
     }
     agent.outputs();
     agent
@@ -51,7 +55,9 @@ fn with_sockets(pmi: PmiFlavour) -> TestAgent {
 
 /// The sockets of the only node with ranks are bound.
 fn listening(agent: &mut TestAgent) -> Vec<Output> {
-    agent.handle(Input::RanksListen { job: JOB, address: Bytes::from_static(b"here") }).outputs()
+    agent
+        .handle(Input::Job { job: JOB, event: JobEvent::RanksListen { address: Bytes::from_static(b"here") } })
+        .outputs()
 }
 
 #[test]
@@ -96,7 +102,10 @@ fn a_job_may_bring_the_addresses_of_all_nodes() {
 #[test]
 fn a_server_may_end_before_it_is_known_where_the_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Both);
-    let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(89), stderr: String::new(), no_room: None };
+    let gone = Input::Job {
+        job: JOB,
+        event: JobEvent::PmixGone { status: ExitStatus::Exited(89), stderr: String::new(), no_room: None },
+    };
     assert!(!agent.handle(gone).outputs().spawns(), "the ranks wait for their sockets");
     let outputs = listening(&mut agent);
     assert!(outputs.spawns() && to_server(&outputs).is_empty(), "{outputs:?}");
@@ -108,7 +117,7 @@ fn ready() -> FromServer {
 }
 
 fn server_sends(agent: &mut TestAgent, message: &FromServer) {
-    agent.handle(Input::PmixBytes { job: JOB, bytes: pack(message) });
+    agent.handle(Input::Job { job: JOB, event: JobEvent::PmixBytes { bytes: pack(message) } });
 }
 
 fn server_asks(agent: &mut TestAgent, id: u64, ask: Ask) -> Vec<ToServer> {
@@ -170,7 +179,10 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
         assert!(!agent.leaving.has_left(), "{what}: the agent continues");
     }
     let mut agent = serving();
-    agent.handle(Input::PmixBytes { job: JOB, bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") });
+    agent.handle(Input::Job {
+        job: JOB,
+        event: JobEvent::PmixBytes { bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") },
+    });
     assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { .. })), "the bytes are not a message");
     let mut agent = serving();
     assert_eq!(
@@ -184,7 +196,10 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
 fn the_end_of_a_server_is_reported_with_its_last_output() {
     let gone = |agent: &mut TestAgent| {
         let status = ExitStatus::Signalled { signal: 11, core_dumped: false };
-        agent.handle(Input::PmixGone { job: JOB, status, stderr: "assertion failed\n".into(), no_room: None });
+        agent.handle(Input::Job {
+            job: JOB,
+            event: JobEvent::PmixGone { status, stderr: "assertion failed\n".into(), no_room: None },
+        });
         failure(agent)
     };
     let words = "killed by signal 11";
@@ -194,7 +209,9 @@ fn the_end_of_a_server_is_reported_with_its_last_output() {
     assert!(matches!(gone(&mut early), Some(Cause::PmixServer { problem }) if problem.contains("before it was ready")));
     let mut both = begun(PmiFlavour::Both);
     let status = ExitStatus::Exited(89);
-    let outputs = both.handle(Input::PmixGone { job: JOB, status, stderr: String::new(), no_room: None }).outputs();
+    let outputs = both
+        .handle(Input::Job { job: JOB, event: JobEvent::PmixGone { status, stderr: String::new(), no_room: None } })
+        .outputs();
     assert!(outputs.spawns(), "the job continues without PMIx");
     assert!(outputs.sent(UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
 }
@@ -215,7 +232,8 @@ fn ending() -> TestAgent {
 #[test]
 fn output_of_a_server_is_a_note_once_it_serves() {
     let notes = |mut agent: TestAgent| {
-        let mut sent = agent.handle(Input::PmixSaid { job: JOB, text: "old\n".into() }).sent(UP);
+        let mut sent =
+            agent.handle(Input::Job { job: JOB, event: JobEvent::PmixSaid { text: "old\n".into() } }).sent(UP);
         sent.retain(|message| matches!(message, Control::Note(_)));
         sent
     };
@@ -223,7 +241,7 @@ fn output_of_a_server_is_a_note_once_it_serves() {
     assert_eq!([notes(serving()), notes(ending())], [said.clone().to_vec(), said.to_vec()]);
     assert!(notes(begun(PmiFlavour::Pmix)).is_empty(), "it is not ready");
     let mut agent = begun(PmiFlavour::Pmix);
-    agent.handle(Input::PmixSaid { job: JOB, text: "old\n".into() });
+    agent.handle(Input::Job { job: JOB, event: JobEvent::PmixSaid { text: "old\n".into() } });
     server_sends(&mut agent, &ready());
     assert!(agent.outputs().sent(UP).contains(&said[0]));
 }
@@ -233,7 +251,10 @@ fn output_of_a_server_is_a_note_once_it_serves() {
 fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
     let joins = |agent: &mut TestAgent| server_sends(agent, &FromServer::Connected { rank: Rank(0) });
     let leaves = |agent: &mut TestAgent| {
-        agent.handle(Input::ChildExited { job: JOB, local: LocalRank(1), status: ExitStatus::Exited(0) });
+        agent.handle(Input::Job {
+            job: JOB,
+            event: JobEvent::RankExited { local: LocalRank(1), status: ExitStatus::Exited(0) },
+        });
     };
     for joins_first in [true, false] {
         let mut agent = serving();
@@ -301,7 +322,9 @@ fn one_node_answers_requests_about_its_own_ranks() {
     assert_eq!(server_asks(&mut agent, 7, lookup()), answered(7, found));
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(0) });
     let local = LocalRank(0);
-    agent.handle(Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) }).outputs();
+    agent
+        .handle(Input::Job { job: JOB, event: JobEvent::RankExited { local, status: ExitStatus::Exited(0) } })
+        .outputs();
     assert_eq!(
         server_asks(&mut agent, 8, lookup()),
         answered(8, Answer::Names(names::Answer::Refused(names::Refusal::NotFound))),
@@ -327,7 +350,7 @@ fn job_control_signals_and_ends_ranks() {
     assert_eq!(bad, answered(2, Answer::Status(Status::BadParam)));
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(1) });
     let local = LocalRank(1);
-    agent.handle(Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
+    agent.handle(Input::Job { job: JOB, event: JobEvent::RankExited { local, status: ExitStatus::Exited(0) } });
     let messages = to_server(&agent.outputs());
     assert_eq!(messages, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
     server_sends(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });

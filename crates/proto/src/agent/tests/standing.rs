@@ -1,6 +1,7 @@
 //! A session that outlives its jobs: which requests of launchers its root grants.
 
 use super::*;
+use crate::io::JobEvent;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Class, FrameReader};
 use wireup_wire::limits::{
@@ -98,7 +99,12 @@ fn stall_requests_of_launchers_are_rate_limited() {
 fn the_loss_of_the_keeper_is_reported_after_a_delay() {
     let (mut root, id) = root();
     receive_all(&mut root, id, &[Control::FromLauncher(FromLauncher::Launch(small_job(id).into()))]);
-    assert_eq!(cause(&root.handle(Input::KeeperLost { job: JobId(id), problem: None }).sent(LAUNCHER)), None);
+    assert_eq!(
+        cause(
+            &root.handle(Input::Job { job: JobId(id), event: JobEvent::KeeperLost { problem: None } }).sent(LAUNCHER)
+        ),
+        None
+    );
     assert_eq!(cause(&root.tick_when_due().sent(LAUNCHER)), Some(&Cause::KeeperLost { problem: None }));
 }
 

@@ -1,6 +1,7 @@
 //! How agents start their children, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::*;
+use crate::io::JobEvent;
 use crate::io::{ExitStatus, ShellId};
 use wireup_wire::frame::Class;
 use wireup_wire::job::{PmiFlavour, StdinTarget};
@@ -158,7 +159,7 @@ fn a_child_that_links_after_the_end_of_its_job_is_closed_and_the_root_can_exit()
     let (mut root, link, _) = root();
     root.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
     let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
-    let exited = Input::ChildExited { job: JobId(1), local: Default::default(), status };
+    let exited = Input::Job { job: JobId(1), event: JobEvent::RankExited { local: Default::default(), status } };
     let outputs = root.rank_started(1).handle(exited).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::StopShell { .. })), "{outputs:?}");
     let late = root.link_child(2);
@@ -294,7 +295,8 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
         |output: &Output| matches!(output, Output::Spawn(_) | Output::Write { .. } | Output::Signal { .. });
     assert!(!early.iter().any(is_for_ranks), "{early:?}");
     let failed = FromServer::Failed { problem: "no library".into() };
-    let later = middle.handle(Input::PmixBytes { job: JobId(1), bytes: pack(&failed) }).outputs();
+    let later =
+        middle.handle(Input::Job { job: JobId(1), event: JobEvent::PmixBytes { bytes: pack(&failed) } }).outputs();
     let kinds: Vec<_> = later.iter().filter(|output| is_for_ranks(output)).collect();
     assert!(
         matches!(kinds[..], [Output::Spawn(_), Output::Write { .. }, .., Output::Signal { signal: 10, .. }]),
