@@ -133,7 +133,8 @@ fn parsed(line: &str, folder: &str, at: &Path) -> Option<Entry> {
             ("resultTest", "TestStatus" | "TestErrFatal") => entry.judge = must_fail,
             ("resultTest", "TestStatusNoErrors") => entry.judge = must_fail_without_errors,
             ("xfail", _) => return None,
-            // Which implementations a test is for, what it shares with others at the same time, options of Hydra.
+            // The other settings of a test name the implementations that it is for, what it shares with tests that run
+            // at the same time, and options of Hydra. None of them changes how it runs here.
             _ => {}
         }
     }
