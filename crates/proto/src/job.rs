@@ -1,9 +1,9 @@
 //! One job as seen by one agent: its local ranks, the children that run more of it, and the parent in its tree.
 //!
-//! `Job` owns the parts of a job. Each input is handled by one part, which sends what it has to send through [`Cx`] and
-//! returns what the others must do; the function that called the part then calls those, so that the whole flow of an
-//! input is on the stack. What ends the job is acted on after the rest of the input ([`Job::end_if_asked`]); until then
-//! the job does not count as ending.
+//! `Job` owns the parts of a job. The agent lets it act ([`Job::act`]) by one of its `on_*` functions. Each event is
+//! handled by one part, which sends what it has to send through [`Cx`] and returns what the others must do; the
+//! function that called the part then calls those, so that the whole flow of an event is on the stack. What ends the
+//! job is acted on after the rest of the input ([`Job::end_if_asked`]); until then the job does not count as ending.
 
 pub mod children;
 pub mod collectives;
@@ -11,7 +11,6 @@ pub mod cx;
 pub mod facts;
 mod failure;
 pub mod groups;
-mod interface;
 mod lifecycle;
 mod names;
 mod profile;
@@ -31,11 +30,11 @@ use crate::time::Instant;
 use bytes::Bytes;
 use children::Children;
 use collectives::{Arrived, Collectives};
-use cx::{Cx, Ending};
+use cx::Ending;
+pub use cx::{AgentCx, Cx, FromJob};
 use facts::{Facts, View};
 use failure::Ends;
 use groups::{Arrived as Barrier, Barriers, Over};
-pub use interface::{Act, Acts, JobInput, Turn};
 use lifecycle::Lifecycle;
 pub use lifecycle::Wait;
 use names::Names;
@@ -48,14 +47,17 @@ use std::sync::Arc;
 use stdio::Stdio;
 pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
+use wireup_wire::addresses;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::group::Purpose;
-use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
+use wireup_wire::ids::{AgentId, Client, Epoch, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
+use wireup_wire::modex::Between;
 use wireup_wire::names::{Asker, Down};
 use wireup_wire::peer::{Cause, Departed, Done, Ended, MissingAgent, Note, SpawnError};
 use wireup_wire::rank_address;
+use wireup_wire::relay;
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown, JobUp, ToLauncher};
 
@@ -114,12 +116,12 @@ impl Job {
         }
     }
 
-    /// Tells the job about one event. Returns whether the job has ended here and can be forgotten.
-    pub fn handle(&mut self, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
+    /// Lets the job act, by one of its `on_*` functions. Returns whether the job has ended here and can be forgotten.
+    pub fn act(&mut self, agent: AgentCx<'_>, act: impl FnOnce(&mut Job, &mut Cx<'_>)) -> bool {
         let facts = Arc::clone(&self.facts);
-        let mut cx = Cx::new(turn, &facts, self.up, acts);
+        let mut cx = Cx::new(agent, &facts, self.up);
         cx.profile = self.profile.take();
-        self.on_input(&mut cx, input);
+        act(self, &mut cx);
         while let Some(client) = self.resumed.pop_front() {
             self.on_client_bytes(&mut cx, client, &[]);
         }
@@ -135,67 +137,8 @@ impl Job {
         is_over
     }
 
-    fn on_input(&mut self, cx: &mut Cx<'_>, input: JobInput) {
-        match input {
-            JobInput::Event(event) => self.on_event(cx, event),
-            JobInput::Begin { lost } => self.begin(cx, lost),
-            JobInput::Linked => self.on_linked(cx),
-            JobInput::ClockTold => {}
-            JobInput::Tick => self.on_tick(cx),
-            JobInput::Frame { from, frame } => self.on_frame(cx, from, frame),
-            JobInput::ControlDown(message) => self.on_control_down(cx, message),
-            JobInput::ControlUp { from, message } => self.on_control_up(cx, from, message),
-            JobInput::Direct { from, frame } => {
-                if let Some(node) = cx.facts.node_of(from) {
-                    self.on_exchange(cx, Arrived::of_node(node, frame));
-                }
-            }
-            JobInput::Between { from, message } => {
-                self.tell_pmix(cx, |pmix, cx, view| pmix.on_between(cx, view, from, message));
-            }
-            JobInput::Addresses { from, message } => {
-                if let Some(node) = cx.facts.node_of(from) {
-                    self.pmi.on_addresses(cx, node, message);
-                }
-            }
-            JobInput::Relayed { from, message } => {
-                if let Some(node) = cx.facts.node_of(from) {
-                    self.pmi.on_relayed(cx, node, message);
-                }
-            }
-            JobInput::Named { agent, down } => {
-                let view = self.view(cx);
-                let here = names::answer(cx, &view, agent, down);
-                self.on_named(cx, here);
-            }
-            JobInput::FailHere(cause) => cx.fail_here(cause),
-            JobInput::FailBy(cause) => cx.fail_by(cause),
-            JobInput::LauncherGone => {
-                self.stdio.discard();
-                cx.fail_by(Cause::Launcher { problem: "its launcher has exited".into() });
-            }
-            JobInput::EarlyOverflow(problem) => cx.fail_here(Cause::Pmi { problem }),
-            JobInput::NoDirectLink { agent, problem } => on_no_link(cx, agent, problem),
-            JobInput::Missing(missing) => self.on_missing(cx, missing),
-            JobInput::ChildMissing { agent, settled, missing } => {
-                if settled {
-                    self.children.on_lost(agent);
-                }
-                if !missing.is_empty() {
-                    self.on_missing(cx, missing);
-                }
-            }
-            JobInput::ChildLost { agent, cause } => {
-                self.ends.on_agent_failed(cx, agent, cause);
-                self.children.on_lost(agent);
-            }
-            JobInput::AgentFailed { agent, cause } => self.ends.on_agent_failed(cx, agent, cause),
-            JobInput::AgentLost(agent) => self.on_agent_lost(cx, agent),
-            JobInput::Abandon => self.abandon(cx),
-        }
-    }
-
-    fn on_event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
+    /// Something has happened to the part of the job on this node.
+    pub fn on_event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
         match event {
             JobEvent::RankStarted { local, pid, spawn_ns, exec_ns } => {
                 self.on_started(cx, local, pid, (spawn_ns, exec_ns))
@@ -206,7 +149,7 @@ impl Job {
             JobEvent::RanksBound { picture } => cx.note(Note::Bound { host: cx.facts.host(), picture }),
             JobEvent::RankExited { local, status } => self.on_exited(cx, local, status),
             JobEvent::KeeperLost { problem } if self.is_ending() => self.on_keeper_lost(cx, problem),
-            JobEvent::KeeperLost { problem } => self.ends.on_keeper_lost(cx.now, problem),
+            JobEvent::KeeperLost { problem } => self.ends.on_keeper_lost(cx.now(), problem),
             JobEvent::ClientJoined { client } => {
                 self.ranks.on_joined(client.local);
                 self.pmi.on_joined(cx, client);
@@ -269,7 +212,7 @@ impl Job {
 
     /// Ends all ranks of the subtree.
     fn kill(&mut self, cx: &mut Cx<'_>, grace_ns: u64) {
-        let signals = self.ends.kill(cx.now, grace_ns);
+        let signals = self.ends.kill(cx.now(), grace_ns);
         self.lifecycle.on_kill();
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
@@ -305,14 +248,14 @@ impl Job {
     /// The view given to a part.
     fn view<'a>(&'a self, cx: &Cx<'a>) -> View<'a> {
         let Job { ranks, children, ends, .. } = self;
-        View { now: cx.now, facts: cx.facts, ranks, children, is_ending: ends.is_ending() }
+        View { now: cx.now(), facts: cx.facts, ranks, children, is_ending: ends.is_ending() }
     }
 
     /// Lets the PMIx part act, if the job offers PMIx, and does what the part asks for.
     fn pmix<T>(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut Pmix, &mut Cx<'_>, &View<'_>) -> T) -> Option<T> {
         let Job { pmix, ranks, children, ends, .. } = self;
         let pmix = pmix.as_mut()?;
-        let view = View { now: cx.now, facts: cx.facts, ranks, children, is_ending: ends.is_ending() };
+        let view = View { now: cx.now(), facts: cx.facts, ranks, children, is_ending: ends.is_ending() };
         let result = tell(pmix, cx, &view);
         for asked in pmix.take_asked() {
             self.on_pmix_asked(cx, asked);
@@ -327,7 +270,7 @@ impl Job {
     fn on_pmix_asked(&mut self, cx: &mut Cx<'_>, asked: pmix::Asked) {
         match asked {
             pmix::Asked::Connected(local) => {
-                self.ranks.on_connected(cx.now, local, true);
+                self.ranks.on_connected(cx.now(), local, true);
                 self.miss_absent(cx);
             }
             pmix::Asked::Finalized(local) => self.on_finalized(cx, local, true),
@@ -347,8 +290,9 @@ impl Job {
         }
     }
 
-    /// Spawns the local ranks unless something holds them; the caller has told the children.
-    fn begin(&mut self, cx: &mut Cx<'_>, lost: Vec<MissingAgent>) {
+    /// Spawns the local ranks unless something holds them. The children were told, except those in `lost`, which were
+    /// lost before.
+    pub fn begin(&mut self, cx: &mut Cx<'_>, lost: Vec<MissingAgent>) {
         let facts = cx.facts;
         if let Some(node) = facts.node.filter(|_| !self.ranks.is_empty()) {
             if let Some(spawned) = &facts.spec.spawned {
@@ -369,7 +313,7 @@ impl Job {
             self.lifecycle.spawn_if_free(cx);
         }
         if let Some(agents) = self.collectives.first_links(facts) {
-            cx.act(Act::Prepare(agents));
+            cx.prepare_links(agents);
         }
         for missing in lost {
             self.children.on_lost(missing.agent);
@@ -398,23 +342,24 @@ impl Job {
         self.tell_pmix(cx, |pmix, cx, _| pmix.on_endpoints(cx, rows));
     }
 
-    fn on_linked(&mut self, cx: &mut Cx<'_>) {
+    /// The link to the parent is up.
+    pub fn on_linked(&mut self, cx: &mut Cx<'_>) {
         self.lifecycle.release(cx, Wait::Link);
         if let Some(profile) = &mut cx.profile {
-            profile.on_linked(cx.now);
+            profile.on_linked(cx.agent.now);
         }
     }
 
-    fn on_tick(&mut self, cx: &mut Cx<'_>) {
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         let Job { ranks, stdio, .. } = self;
-        stdio.on_tick(cx.now, |local| ranks[local.index()].rank);
-        for local in self.ranks.on_tick(cx.now) {
+        stdio.on_tick(cx.now(), |local| ranks[local.index()].rank);
+        for local in self.ranks.on_tick(cx.now()) {
             self.depart(cx, local);
         }
         if self.ends.on_tick(cx) {
             self.give_up(cx);
         }
-        if let Some(lost) = self.ends.take_lost_keeper(cx.now) {
+        if let Some(lost) = self.ends.take_lost_keeper(cx.now()) {
             self.on_keeper_lost(cx, lost.problem);
         }
         self.check_stall(cx);
@@ -432,7 +377,7 @@ impl Job {
 
     /// A local rank has ended.
     fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus) {
-        let Some(exit) = self.ranks.on_exited(cx.now, local, status) else { return };
+        let Some(exit) = self.ranks.on_exited(cx.now(), local, status) else { return };
         self.end_server_if_alone(cx);
         self.pmi.on_gone(local);
         self.names.on_gone(cx, self.ranks[local.index()].rank);
@@ -442,7 +387,7 @@ impl Job {
             Exit::Bad(cause) => cx.fail_rank(&self.ranks[local.index()], cause),
             Exit::Good => {
                 let listens = self.pmix.as_ref().is_some_and(|pmix| pmix.listens());
-                if self.ranks.on_left_well(cx.now, local, listens) {
+                if self.ranks.on_left_well(cx.now(), local, listens) {
                     self.depart(cx, local);
                 }
             }
@@ -469,7 +414,7 @@ impl Job {
     /// A rank wrote, or the agent writes for it.
     fn on_output(&mut self, cx: &Cx<'_>, local: LocalRank, stream: Stream, bytes: &Bytes) {
         if let Some(process) = self.ranks.get(local.index()) {
-            self.stdio.on_bytes(cx.now, cx.facts, (local, process.rank), stream, bytes);
+            self.stdio.on_bytes(cx.now(), cx.facts, (local, process.rank), stream, bytes);
         }
     }
 
@@ -501,9 +446,9 @@ impl Job {
 
     fn on_pmi_asked(&mut self, cx: &mut Cx<'_>, local: LocalRank, asked: pmi_server::Asked) {
         match asked {
-            pmi_server::Asked::Initialised => self.ranks.on_connected(cx.now, local, false),
+            pmi_server::Asked::Initialised => self.ranks.on_connected(cx.now(), local, false),
             pmi_server::Asked::MeetsNode => {
-                self.ranks.on_meets_node(cx.now, local);
+                self.ranks.on_meets_node(cx.now(), local);
                 self.miss_absent(cx);
             }
             pmi_server::Asked::Enter { entry, reply_to } => {
@@ -532,7 +477,7 @@ impl Job {
     }
 
     fn on_finalized(&mut self, cx: &mut Cx<'_>, local: LocalRank, by_pmix: bool) {
-        self.ranks.on_finalized(cx.now, local, by_pmix);
+        self.ranks.on_finalized(cx.now(), local, by_pmix);
         self.depart(cx, local);
     }
 
@@ -554,12 +499,12 @@ impl Job {
         if client.is_secondary() {
             self.leave_groups(cx, client.local);
         } else if was_member {
-            self.ranks.on_socket_closed(cx.now, client.local);
+            self.ranks.on_socket_closed(cx.now(), client.local);
         }
     }
 
-    /// A frame of the exchange or stdio class, from child `from` or (`None`) from the parent.
-    fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: Frame) {
+    /// A frame along the job's tree, from child `from` or (`None`) from the parent.
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: Frame) {
         let child = from.map(|agent| self.facts.child_index(agent));
         let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
         match (child, frame.kind) {
@@ -651,7 +596,7 @@ impl Job {
     }
 
     /// Handles a message from the parent.
-    fn on_control_down(&mut self, cx: &mut Cx<'_>, message: JobDown) {
+    pub fn on_control_down(&mut self, cx: &mut Cx<'_>, message: JobDown) {
         match message {
             JobDown::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
                 cx.fail_by(Cause::Interrupted { signal });
@@ -673,7 +618,7 @@ impl Job {
     }
 
     /// Handles a message from a child.
-    fn on_control_up(&mut self, cx: &mut Cx<'_>, from: AgentId, message: JobUp) {
+    pub fn on_control_up(&mut self, cx: &mut Cx<'_>, from: AgentId, message: JobUp) {
         let Some(child) = cx.facts.child_index(from) else { return };
         match message {
             JobUp::Started { ranks, pmix } => {
@@ -710,17 +655,77 @@ impl Job {
         }
     }
 
-    /// Agents are missing.
-    fn on_missing(&mut self, cx: &mut Cx<'_>, missing: Vec<MissingAgent>) {
+    /// A collective's direct frame from another node's agent.
+    pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
+        if let Some(node) = cx.facts.node_of(from) {
+            self.on_exchange(cx, Arrived::of_node(node, frame));
+        }
+    }
+
+    /// A request from another node's agent for data of local PMIx ranks, or its answer.
+    pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
+        self.tell_pmix(cx, |pmix, cx, view| pmix.on_between(cx, view, from, message));
+    }
+
+    /// A question of another node's agent about where local ranks are reached, or its answer.
+    pub fn on_addresses(&mut self, cx: &mut Cx<'_>, from: AgentId, message: addresses::Between) {
+        if let Some(node) = cx.facts.node_of(from) {
+            self.pmi.on_addresses(cx, node, message);
+        }
+    }
+
+    /// A message of another node's agent about a relay between ranks.
+    pub fn on_relayed(&mut self, cx: &mut Cx<'_>, from: AgentId, message: relay::Between) {
+        if let Some(node) = cx.facts.node_of(from) {
+            self.pmi.on_relayed(cx, node, message);
+        }
+    }
+
+    /// At the root: an answer about names for one of the job's agents.
+    pub fn on_answer(&mut self, cx: &mut Cx<'_>, agent: AgentId, down: Down) {
+        let view = self.view(cx);
+        let here = names::answer(cx, &view, agent, down);
+        self.on_named(cx, here);
+    }
+
+    pub fn on_launcher_gone(&mut self, cx: &mut Cx<'_>) {
+        self.stdio.discard();
+        cx.fail_by(Cause::Launcher { problem: "its launcher has exited".into() });
+    }
+
+    /// A child has not linked. `settled`: no more reports about its subtree are expected. `missing`: the child and the
+    /// agents below it that must be reported now.
+    pub fn on_child_missing(&mut self, cx: &mut Cx<'_>, child: AgentId, settled: bool, missing: Vec<MissingAgent>) {
+        if settled {
+            self.children.on_lost(child);
+        }
+        if !missing.is_empty() {
+            self.on_missing(cx, missing);
+        }
+    }
+
+    /// A linked child is gone, in a session of one run.
+    pub fn on_child_lost(&mut self, cx: &mut Cx<'_>, child: AgentId, cause: Cause) {
+        self.on_agent_failed(cx, child, cause);
+        self.children.on_lost(child);
+    }
+
+    /// At the root of a standing session: an agent of the job is lost.
+    pub fn on_agent_failed(&mut self, cx: &mut Cx<'_>, agent: AgentId, cause: Cause) {
+        self.ends.on_agent_failed(cx, agent, cause);
+    }
+
+    /// Agents have not started or linked.
+    pub fn on_missing(&mut self, cx: &mut Cx<'_>, missing: Vec<MissingAgent>) {
         if cx.facts.root {
-            self.ends.on_missing((cx.now, cx.turn.start_by), missing);
+            self.ends.on_missing((cx.now(), cx.agent.start_by), missing);
         } else {
             cx.control_up(JobUp::Missing(missing));
         }
     }
 
     /// An agent is permanently lost; the root has already reported it.
-    fn on_agent_lost(&mut self, cx: &mut Cx<'_>, agent: AgentId) {
+    pub fn on_agent_lost(&mut self, cx: &mut Cx<'_>, agent: AgentId) {
         if !cx.facts.has_agent(agent) {
             return;
         }
@@ -732,7 +737,7 @@ impl Job {
     }
 
     /// No ancestor waits for the job any more.
-    fn abandon(&mut self, cx: &mut Cx<'_>) {
+    pub fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.up = Up::Nowhere;
         cx.up = Up::Nowhere;
         self.stdio.discard();
@@ -744,8 +749,8 @@ impl Job {
     fn give_up(&mut self, cx: &mut Cx<'_>) {
         let held_up = !self.stdio.is_flushed();
         // In a standing session a job's end must not affect the link to an agent.
-        let standing = cx.turn.standing;
-        let is_lost = |agent| !held_up || (!standing && !(cx.turn.is_linked)(agent));
+        let standing = cx.agent.standing;
+        let is_lost = |agent| !held_up || (!standing && !cx.is_linked(agent));
         for agent in self.children.give_up(is_lost) {
             self.ends.tear();
             if standing {
@@ -754,7 +759,7 @@ impl Job {
                     control_frame(cx.facts.id(), &Control::JobDown(JobDown::Over { agents: Vec::new() })),
                 );
             } else {
-                cx.act(Act::DropChild(agent));
+                cx.drop_child(agent);
             }
         }
         if self.ranks.are_alive() {
@@ -764,7 +769,7 @@ impl Job {
             if self.ends.is_unwanted() {
                 self.stdio.discard();
             }
-            self.ends.wait_longer(cx.now);
+            self.ends.wait_longer(cx.now());
         } else if let Some(pmix) = &mut self.pmix {
             pmix.on_keeper_lost();
         }
@@ -827,7 +832,7 @@ impl Job {
         let news = self.collectives.exchanges.on_departed(departed)
             | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(of_servers));
         if news && cx.facts.root {
-            self.ends.on_departed(cx.now, departed);
+            self.ends.on_departed(cx.now(), departed);
         } else if news {
             cx.control_up(JobUp::Departed(departed));
         }
@@ -863,8 +868,8 @@ impl Job {
 
     /// If a wait has become too long, the root asks all agents for the missing ranks.
     fn check_stall(&mut self, cx: &mut Cx<'_>) {
-        let in_init = self.ranks.check_init(cx.now, cx.facts.spec.options.stall_report_ns);
-        if in_init || self.wait_deadline().is_some_and(|due| cx.now >= due) {
+        let in_init = self.ranks.check_init(cx.now(), cx.facts.spec.options.stall_report_ns);
+        if in_init || self.wait_deadline().is_some_and(|due| cx.now() >= due) {
             self.mark_asked();
             self.ask_stall(cx, None);
         }
@@ -898,7 +903,7 @@ impl Job {
     }
 
     fn survey_if_due(&mut self, cx: &mut Cx<'_>) {
-        if let Some(collective) = self.stalls.take_due(cx.now) {
+        if let Some(collective) = self.stalls.take_due(cx.now()) {
             self.survey(cx, collective);
         }
     }
@@ -965,7 +970,7 @@ impl Job {
         let passes_on = !self.ends.is_ending() && self.open_collectives() > 0;
         // Without the clock offset the time stamps cannot be compared with those of other agents.
         let wants_clock =
-            self.profile.is_some() && !self.facts.root && !cx.turn.clock.is_known() && !self.ends.is_forced();
+            self.profile.is_some() && !self.facts.root && !cx.agent.clock.is_known() && !self.ends.is_forced();
         !has_server && self.stdio.is_flushed() && !passes_on && !wants_clock
     }
 
@@ -977,7 +982,7 @@ impl Job {
             return;
         }
         if let Some(profile) = &mut cx.profile {
-            profile.on_all_started(cx.now);
+            profile.on_all_started(cx.agent.now);
         }
         let ranks = self.children.ranks_started() + self.ranks.len() as u32;
         let pmix = self.pmix.as_ref().and_then(|pmix| pmix.opened());
@@ -997,7 +1002,7 @@ impl Job {
         if let Some(profile) = self.profile.take() {
             let of_servers = self.pmix.as_ref().map(|pmix| pmix.traffic()).unwrap_or_default();
             let traffic = [self.collectives.traffic(), self.barriers.traffic(), of_servers];
-            cx.up(profile.finish(cx.facts, cx.turn.clock, traffic, &self.ranks));
+            cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &self.ranks));
         }
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
@@ -1043,6 +1048,10 @@ impl Job {
     /// Whether all ranks are running or have ended.
     pub fn has_started(&self) -> bool {
         self.lifecycle.has_started()
+    }
+
+    pub fn id(&self) -> JobId {
+        self.facts.id()
     }
 
     /// The next hop of the job's frames towards its launcher.
@@ -1100,8 +1109,8 @@ impl Job {
     }
 }
 
-/// A link that the job needs, apart from those of the tree, could not be made, or broke.
-fn on_no_link(cx: &mut Cx<'_>, agent: AgentId, problem: String) {
+/// A direct link to an agent that is no neighbour in the tree could not be made, or broke.
+pub fn on_no_link(cx: &mut Cx<'_>, agent: AgentId, problem: String) {
     let host = cx.facts.node_of(agent).map(|node| cx.facts.name_of(node));
     let host = host.unwrap_or_else(|| format!("agent {agent}"));
     cx.fail_here(Cause::NoDirectLink { agent, host, problem });

@@ -35,6 +35,7 @@ mod output;
 mod plan;
 mod pmi_server;
 mod pmix;
+mod policy;
 pub mod replay;
 mod session;
 #[cfg(test)]

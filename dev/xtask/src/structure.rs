@@ -1,8 +1,8 @@
 //! `cargo xtask check`: checks rules of the code's structure.
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
-//! files of a crate and what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests`
-//! `purity` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
+//! files of a crate and what a path leads to. There is one file for each kind of rule: `imports` `manifests` `purity`
+//! `sizes` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
 //!
 //! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and the compiler for musl, with
 //! which releases are built.
@@ -13,7 +13,7 @@ mod manifests;
 mod modules;
 mod musl;
 mod purity;
-mod routers;
+mod sizes;
 mod source;
 mod text;
 mod tree;
@@ -21,7 +21,6 @@ mod waits;
 
 use crate::layout;
 use crate::step::Result;
-use modules::Modules;
 use tree::Tree;
 
 /// A rule's name, and one line for each place where it is broken.
@@ -31,7 +30,11 @@ struct Finding {
 }
 
 /// Rules that the code does not keep everywhere yet, and how often each is broken. The numbers only fall.
-const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 144), ("a doc comment is understood alone", 146)];
+const NOT_YET: [(&str, usize); 3] = [
+    ("lines end at 120 columns", 141),
+    ("a doc comment is understood alone", 146),
+    ("a type has at most 35 methods and 15 fields", 22),
+];
 
 /// Checks all rules, and reports where each broken one is broken.
 ///
@@ -39,9 +42,7 @@ const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 144), ("a doc 
 /// A rule is broken that is not in [`NOT_YET`], or a file cannot be read or is not Rust.
 pub fn run() -> Result {
     let tree = Tree::read(&layout::root())?;
-    let proto = Modules::of(&tree, "crates/proto")?;
-    let mut findings = routers::check(&proto);
-    findings.push(imports::check(&tree)?);
+    let mut findings = vec![imports::check(&tree)?, sizes::check(&tree)?];
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.extend(text::check(&tree));

@@ -17,5 +17,9 @@ mod starting;
 mod step;
 
 use super::*;
+use crate::outbox::control_frame;
 use crate::testing::*;
 use std::collections::{BTreeMap, BTreeSet};
+use wireup_coll::tree::Tree;
+use wireup_wire::peer::{Failure, MissingAgent};
+use wireup_wire::session::Log;

@@ -98,13 +98,13 @@ impl Collectives {
     /// collectives that are complete.
     pub fn enter(&mut self, cx: &mut Cx<'_>, entering: Entering, pending: impl FnOnce() -> Bytes) -> Vec<Finished> {
         let mut next = Vec::new();
-        self.exchanges.enter(cx.now, entering, pending, &mut next);
+        self.exchanges.enter(cx.now(), entering, pending, &mut next);
         self.carry_out(cx, next)
     }
 
     /// Handles another node's frame. Returns the collectives that are complete.
     pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Finished> {
-        let (now, mut next) = (cx.now, Vec::new());
+        let (now, mut next) = (cx.now(), Vec::new());
         match arrived {
             Arrived::Tree { child: Some(child), epoch, tag, payload } => {
                 self.traffic.up.count_in(payload.len());
@@ -125,7 +125,7 @@ impl Collectives {
     /// Ends an epoch without an outcome. Returns the collectives that are complete.
     pub fn give_up(&mut self, cx: &mut Cx<'_>, epoch: Epoch, collective: Collective) -> Vec<Finished> {
         let mut next = Vec::new();
-        self.exchanges.give_up(cx.now, epoch, collective, &mut next);
+        self.exchanges.give_up(cx.now(), epoch, collective, &mut next);
         self.carry_out(cx, next)
     }
 

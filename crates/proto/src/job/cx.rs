@@ -1,36 +1,55 @@
-//! What the parts of a job work with while the job handles one input: the time, the job's description, and the way
-//! out.
+//! What the parts of a job work with while the job acts: the time, the job's description, and the way out.
 //!
 //! A part sends frames and asks the driver for actions through [`Cx`], at once. What another part must do is the part's
 //! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
 //! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
 
 use super::facts::Facts;
-use super::interface::{Act, Acts, Turn};
 use super::profile::Profile;
 use super::ranks::Process;
 use super::tree::Up;
+use crate::clock_offset::ClockOffset;
 use crate::io::Output;
-use crate::outbox::control_frame;
+use crate::link::Links;
+use crate::outbox::{Outbox, control_frame};
 use crate::time::Instant;
 use std::collections::VecDeque;
-use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::inter_job::Report;
 use wireup_wire::names;
-use wireup_wire::peer::{Cause, Departed, Failure, FenceTrace, Note};
+use wireup_wire::peer::{self, Cause, Departed, Failure, FenceTrace, Note};
 use wireup_wire::talk::{Control, JobDown, JobUp};
 
 pub struct Cx<'a> {
-    pub now: Instant,
     pub facts: &'a Facts,
-    pub turn: &'a Turn<'a>,
+    pub agent: AgentCx<'a>,
     /// Where frames towards the launcher go.
     pub up: Up,
     /// The job's profile, if it has one.
     pub profile: Option<Box<Profile>>,
-    acts: &'a mut Acts,
     endings: VecDeque<Ending>,
+}
+
+/// What a job uses of its agent.
+pub struct AgentCx<'a> {
+    pub now: Instant,
+    /// Time by which agents must have linked; later they count as missing.
+    pub start_by: Instant,
+    pub clock: &'a ClockOffset,
+    /// Whether the session outlives its jobs.
+    pub standing: bool,
+    pub links: &'a mut Links,
+    pub out: &'a mut Outbox,
+    pub from_jobs: &'a mut VecDeque<FromJob>,
+}
+
+/// What the agent does for a job after the part that told the job something has returned.
+pub enum FromJob {
+    /// At the root: answers a request, or handles a message, about names or other jobs.
+    Asked(JobId, names::Up),
+    /// Sends no later jobs to a child that does not respond; its link was closed.
+    Dropped(AgentId),
 }
 
 /// A reason to end the job, or a signal for its ranks, that a part has found.
@@ -47,23 +66,23 @@ pub enum Ending {
 }
 
 impl<'a> Cx<'a> {
-    pub fn new(turn: &'a Turn<'a>, facts: &'a Facts, up: Up, acts: &'a mut Acts) -> Cx<'a> {
-        Cx { now: turn.now, facts, turn, up, profile: None, acts, endings: VecDeque::new() }
+    pub fn new(agent: AgentCx<'a>, facts: &'a Facts, up: Up) -> Cx<'a> {
+        Cx { facts, agent, up, profile: None, endings: VecDeque::new() }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.agent.now
     }
 
     pub fn output(&mut self, output: Output) {
-        self.act(Act::Output(output));
-    }
-
-    pub fn act(&mut self, act: Act) {
-        self.acts.act(act);
+        self.agent.out.push(output);
     }
 
     /// Sends a frame towards the launcher, along the job's tree.
     pub fn up(&mut self, frame: Frame) {
         match self.up {
-            Up::Launcher => self.act(Act::ToLauncher(frame)),
-            Up::Agent(agent) => self.act(Act::ToAgent(agent, frame)),
+            Up::Launcher => self.agent.links.send_up(frame, self.agent.out),
+            Up::Agent(agent) => self.for_agent(agent, frame),
             Up::Nowhere => {}
         }
     }
@@ -73,7 +92,7 @@ impl<'a> Cx<'a> {
     }
 
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
-        self.act(Act::ToAgent(agent, frame));
+        self.agent.links.send_peer(agent, frame, self.agent.out);
     }
 
     pub fn for_child(&mut self, child: usize, frame: Frame) {
@@ -91,24 +110,45 @@ impl<'a> Cx<'a> {
         facts.below.iter().for_each(|child| self.for_agent(*child, frame.clone()));
     }
 
-    /// A note for the user, along the session's tree.
+    /// Sends a note for the user, along the session's tree.
     pub fn note(&mut self, note: Note) {
         let frame = control_frame(self.facts.id(), &Control::Note(note));
-        self.act(Act::NoteUp(frame));
+        self.agent.links.send_up(frame, self.agent.out);
     }
 
-    /// A message of this agent to the root about another job.
+    /// Sends the root a message of this agent about another job.
     pub fn tell_root(&mut self, report: Report) {
         self.say_to_root(names::Up::Report { agent: self.facts.me, report });
     }
 
-    /// A request or a message about names or other jobs, which the root handles.
+    /// Sends the root a request or a message about names or other jobs.
     pub fn say_to_root(&mut self, message: names::Up) {
         if self.facts.root {
-            return self.act(Act::Names(message));
+            return self.ask_agent(message);
         }
-        let payload = wireup_wire::peer::encode(&message).into();
-        self.up(self.facts.frame(wireup_wire::frame::Kind::NamesUp, 0, 0, payload));
+        let payload = peer::encode(&message).into();
+        self.up(self.facts.frame(Kind::NamesUp, 0, 0, payload));
+    }
+
+    /// Passes a request or a message about names or other jobs to the agent, at the root.
+    pub fn ask_agent(&mut self, message: names::Up) {
+        self.agent.from_jobs.push_back(FromJob::Asked(self.facts.id(), message));
+    }
+
+    /// Makes the links to these agents ahead, since they will be needed.
+    pub fn prepare_links(&mut self, agents: Vec<AgentId>) {
+        self.agent.links.prepare_peers(agents, self.facts.id(), self.agent.out);
+    }
+
+    pub fn is_linked(&self, child: AgentId) -> bool {
+        self.agent.links.neighbours.child(child).is_some()
+    }
+
+    /// Closes the link of a child that does not respond.
+    pub fn drop_child(&mut self, child: AgentId) {
+        if self.agent.links.cut_child(child, self.agent.out) {
+            self.agent.from_jobs.push_back(FromJob::Dropped(child));
+        }
     }
 
     /// Records a complete collective in the profile.
@@ -165,14 +205,84 @@ fn failure_here(facts: &Facts, cause: Cause) -> Failure {
 }
 
 #[cfg(test)]
-impl Cx<'_> {
-    /// Lets a part act in a job; returns its result, what it has sent, and what ends the job.
-    pub fn bench<T>(facts: &Facts, now: Instant, act: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Act>, Vec<Ending>) {
-        let mut acts = Acts::default();
-        let turn = Turn { now, start_by: now, clock: &Default::default(), standing: false, is_linked: &|_| true };
-        let mut cx = Cx::new(&turn, facts, facts.tree.up(), &mut acts);
-        let result = act(&mut cx);
-        let endings = std::mem::take(&mut cx.endings).into();
-        (result, acts.drain().collect(), endings)
+pub use bench::Sent;
+
+#[cfg(test)]
+mod bench {
+    use super::*;
+    use crate::io::{LinkId, Peer};
+    use crate::link::Routes;
+    use crate::policy::Policy;
+    use wireup_coll::tree::Tree;
+    use wireup_wire::peer::AgentTransport;
+    use wireup_wire::route::{self, Routed};
+
+    /// What a part has sent, or asked for.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Sent {
+        ToLauncher(Frame),
+        ToAgent(AgentId, Frame),
+        Note(Frame),
+        Asked(names::Up),
+        Output(Output),
+    }
+
+    const UP: LinkId = LinkId(u32::MAX);
+
+    impl Cx<'_> {
+        /// Lets a part act in a job; returns its result, what it has sent, and what ends the job.
+        pub fn bench<T>(
+            facts: &Facts,
+            now: Instant,
+            act: impl FnOnce(&mut Cx<'_>) -> T,
+        ) -> (T, Vec<Sent>, Vec<Ending>) {
+            // The session consists of this agent and its neighbours in the job's tree; frames for others are routed.
+            let tree = Tree::new(1 << 10, 1 << 9);
+            let routes = Routes::new(facts.me, tree, Policy::OneRun, &Default::default());
+            let mut links = Links::new(facts.me, AgentTransport::Tree, Policy::OneRun, routes);
+            let (mut out, mut from_jobs) = (Outbox::default(), VecDeque::new());
+            let up = if facts.root { Peer::Launcher } else { Peer::Parent };
+            links.on_link_up(UP, up, &mut out);
+            for child in tree.children(facts.me) {
+                let peer = Peer::Child { agent: AgentId(child), incarnation: 0 };
+                links.on_link_up(LinkId(child), peer, &mut out);
+            }
+            let clock = ClockOffset::default();
+            let agent = AgentCx {
+                now,
+                start_by: now,
+                clock: &clock,
+                standing: false,
+                links: &mut links,
+                out: &mut out,
+                from_jobs: &mut from_jobs,
+            };
+            let mut cx = Cx::new(agent, facts, facts.tree.up());
+            let result = act(&mut cx);
+            let endings = std::mem::take(&mut cx.endings).into();
+            let sent = std::iter::from_fn(|| out.pop()).map(|output| sent(facts, tree, output));
+            let asked = |from| match from {
+                FromJob::Asked(_, message) => Some(Sent::Asked(message)),
+                FromJob::Dropped(_) => None,
+            };
+            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_jobs.into_iter().filter_map(asked)).collect();
+            (result, sent, endings)
+        }
+    }
+
+    fn sent(facts: &Facts, tree: Tree, output: Output) -> Sent {
+        let Output::Send { link, frame } = output else { return Sent::Output(output) };
+        let is_note = frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Note(_)));
+        match link {
+            _ if frame.kind == Kind::Routed => {
+                let (to, _) = route::ends(&frame).expect("our own frame");
+                let routed = Routed::unwrap(frame).expect("our own frame");
+                Sent::ToAgent(to, routed.frame.expect("it carries a frame").1)
+            }
+            UP if is_note => Sent::Note(frame),
+            UP if facts.root => Sent::ToLauncher(frame),
+            UP => Sent::ToAgent(tree.parent(facts.me).expect("it is not the root"), frame),
+            LinkId(child) => Sent::ToAgent(AgentId(child), frame),
+        }
     }
 }

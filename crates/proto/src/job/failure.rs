@@ -248,23 +248,23 @@ impl Ends {
         kill.into_iter().chain(self.keeper_lost.as_ref().map(|lost| lost.report_at)).min()
     }
 
-    /// Does what is due: reports missing agents and ranks that have left, asks for SIGKILL. Returns whether the time for
-    /// the kill has passed, so that nothing more is awaited.
+    /// Does what is due: reports missing agents and ranks that have left, asks for SIGKILL. Returns whether the time
+    /// for the kill has passed, so that nothing more is awaited.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.kill {
             Kill::No => {
-                if self.name_missing_at.is_some_and(|at| cx.now >= at) {
+                if self.name_missing_at.is_some_and(|at| cx.now() >= at) {
                     self.name_missing(cx);
                 }
-                if let Some((_, departed)) = self.deserter.take_if(|(at, _)| cx.now >= *at) {
+                if let Some((_, departed)) = self.deserter.take_if(|(at, _)| cx.now() >= *at) {
                     cx.fail_departed(departed, Cause::NotFinalized { initialised: departed.initialised });
                 }
             }
-            Kill::Gentle { force_at } if cx.now >= force_at => {
-                self.force(cx.now);
+            Kill::Gentle { force_at } if cx.now() >= force_at => {
+                self.force(cx.now());
                 cx.signal(SIGKILL);
             }
-            Kill::Forced { give_up_at } if cx.now >= give_up_at => {
+            Kill::Forced { give_up_at } if cx.now() >= give_up_at => {
                 self.kill = Kill::GivenUp;
                 return true;
             }

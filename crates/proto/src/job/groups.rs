@@ -54,7 +54,7 @@ impl Arrived {
 
     /// Passes the frame to the barriers of its group.
     pub fn give_to(self, cx: &Cx<'_>, groups: &mut Groups, next: &mut Vec<Action>) {
-        let (now, facts) = (cx.now, cx.facts);
+        let (now, facts) = (cx.now(), cx.facts);
         let Arrived { child, group, frame } = self;
         let members = group.members.clone();
         let spread = || facts.spread(&members);
@@ -106,7 +106,7 @@ impl Barriers {
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
         let members = group.members.clone();
         let mut next = Vec::new();
-        self.groups.enter(cx.now, group, || cx.facts.spread(&members), local, pairs, &mut next);
+        self.groups.enter(cx.now(), group, || cx.facts.spread(&members), local, pairs, &mut next);
         self.carry_out(cx, next)
     }
 
@@ -126,7 +126,7 @@ impl Barriers {
     /// Asks for members that are awaited, if that is due. Returns the collectives that are complete.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> Vec<Over> {
         let mut next = Vec::new();
-        self.groups.on_tick(cx.now, &mut next);
+        self.groups.on_tick(cx.now(), &mut next);
         self.carry_out(cx, next)
     }
 

@@ -3,7 +3,6 @@
 
 use super::cx::Cx;
 use super::facts::View;
-use super::interface::Act;
 use std::collections::BTreeSet;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};
@@ -38,7 +37,7 @@ impl Names {
 /// A request from a child.
 pub fn on_request(cx: &mut Cx<'_>, frame: Frame) {
     match cx.facts.root {
-        true => read(cx, &frame).into_iter().for_each(|message| cx.act(Act::Names(message))),
+        true => read(cx, &frame).into_iter().for_each(|message| cx.ask_agent(message)),
         false => cx.up(frame),
     }
 }
@@ -94,6 +93,7 @@ mod tests {
     use super::*;
     use crate::job::children::Children;
     use crate::job::cx::Ending;
+    use crate::job::cx::Sent;
     use crate::job::facts::Facts;
     use crate::time::Instant;
     use wireup_wire::ids::{Client, LocalRank};
@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// What agent `me` of three does, of which 1 and 2 are children of 0.
-    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>, &View<'_>) -> T) -> (T, Vec<Act>, Vec<Ending>) {
+    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>, &View<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
         let facts = Facts::for_test(3, 1, me);
         let children = Children::new(&facts.below);
         let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
@@ -119,12 +119,12 @@ mod tests {
     fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
         let mut names = Names::default();
         let (_, acts, _) = at(2, |cx, _| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
-        let [Act::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
+        let [Sent::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
         let (_, acts, _) = at(0, |cx, _| on_request(cx, up.clone()));
-        let [Act::Names(Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
+        let [Sent::Asked(Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
         assert_eq!((*agent, *asker, *from), (AgentId(2), DOWN.asker, Rank(2)));
         let (here, acts, _) = at(0, |cx, view| answer(cx, view, *agent, DOWN));
-        let [Act::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
+        let [Sent::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
         assert_eq!(here, None);
         assert_eq!(at(2, |cx, view| on_answer(cx, view, down.clone())).0, Some(DOWN));
         let (here, acts, _) = at(1, |cx, view| on_answer(cx, view, down.clone()));
@@ -141,13 +141,13 @@ mod tests {
             let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
             Cx::bench(&facts, Instant(1), |cx| answer(cx, &view, AgentId(agent), down)).1
         };
-        assert!(matches!(&order(1, Order::TellDeparted)[..], [Act::ToAgent(AgentId(1), _)]));
+        assert!(matches!(&order(1, Order::TellDeparted)[..], [Sent::ToAgent(AgentId(1), _)]));
         let acts = order(2, Order::TellDeparted);
-        let [Act::Names(Up::Report { agent: AgentId(2), report })] = &acts[..] else { panic!("the root is told") };
+        let [Sent::Asked(Up::Report { agent: AgentId(2), report })] = &acts[..] else { panic!("the root is told") };
         assert_eq!(*report, Report::Ended);
         let give = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
         let acts = order(2, give.clone());
-        let [Act::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
+        let [Sent::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
         assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(give)));
     }
 

@@ -114,7 +114,7 @@ fn group_stall(ranks: &[Process], stall: &Stall) -> GroupStall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Act;
+    use crate::job::cx::Sent;
     use crate::outbox::control_frame;
     use wireup_wire::ids::AgentId;
     use wireup_wire::talk::Control;
@@ -135,7 +135,7 @@ mod tests {
         let (facts, mut stalls) = (Facts::for_test(2, 2, 1), Stalls::default());
         let (_, sent, _) = Cx::bench(&facts, Instant(1), |cx| stalls.ask(cx, None, Some(Collective::Ring)));
         let ask = control_frame(facts.id(), &Control::JobUp(JobUp::StallAsk { collective: Some(Collective::Ring) }));
-        assert_eq!(sent, [Act::ToAgent(AgentId(0), ask)]);
+        assert_eq!(sent, [Sent::ToAgent(AgentId(0), ask)]);
         assert_eq!(stalls.take_due(Instant(1)), None);
     }
 }

@@ -1,22 +1,21 @@
 //! The links of one agent: the peer at the other end of each, and the partially read frames.
 //!
 //! Direct links to other agents are made when first needed (`direct`); neighbours in the tree do not need them.
-//! `session::routes` determines the route of a frame to an agent that is not a neighbour.
+//! `routes` determines the route of a frame to an agent that is not a neighbour, `owners` the launchers to which the
+//! root of a standing session sends the frames of a job.
 
-use super::Neighbours;
-use super::direct::{Dial, Direct};
+use super::direct::{Broken, Dial, Direct};
+use super::{Neighbours, Owners, Routes};
 use crate::io::{LinkId, Output, Peer};
-use crate::job::JobInput;
 use crate::outbox::Outbox;
-use crate::session::inputs::early;
-use crate::session::{Effect, Effects, Policy, Routes};
+use crate::policy::Policy;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use wireup_coll::tree::Hop;
+use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
-use wireup_wire::peer::{AgentTransport, Note, PeerError};
+use wireup_wire::peer::{AgentTransport, PeerError};
 use wireup_wire::route::{self, Endpoint, Point, Routed};
 
 pub struct Links {
@@ -25,6 +24,8 @@ pub struct Links {
     open: BTreeMap<LinkId, OpenLink>,
     pub neighbours: Neighbours,
     pub direct: Direct,
+    pub routes: Routes,
+    pub owners: Owners,
     /// The addresses at which other agents can dial in, once this agent listens.
     addresses: Vec<String>,
 }
@@ -34,14 +35,24 @@ struct OpenLink {
     reader: FrameReader,
 }
 
+/// What another agent has sent for a job, through the tree or over a direct link.
+pub struct Arrived {
+    pub from: AgentId,
+    pub job: JobId,
+    /// The frame, if the frames before it have arrived. Frames that waited for it follow ([`Links::follower`]).
+    pub frame: Option<Frame>,
+}
+
 impl Links {
-    pub fn new(me: AgentId, transport: AgentTransport, policy: Policy) -> Self {
+    pub fn new(me: AgentId, transport: AgentTransport, policy: Policy, routes: Routes) -> Self {
         Links {
             me,
             policy,
             open: BTreeMap::new(),
             neighbours: Neighbours::default(),
             direct: Direct::new(me, transport, policy.survives_losses()),
+            routes,
+            owners: Owners::default(),
             addresses: Vec::new(),
         }
     }
@@ -98,9 +109,13 @@ impl Links {
         }
     }
 
-    /// Sends towards the parent, now or when it is linked; in a session of one run, from the root to its launcher.
+    /// Sends towards the parent, now or when it is linked; from the root to the launchers that the frame is for.
     pub fn send_up(&mut self, frame: Frame, out: &mut Outbox) {
-        if let Some((link, frame)) = self.neighbours.for_parent(frame) {
+        if self.me == AgentId(0) && self.policy.has_many_launchers() {
+            for link in self.owners.links_of(JobId(frame.job)) {
+                out.send(link, frame.clone());
+            }
+        } else if let Some((link, frame)) = self.neighbours.for_parent(frame) {
             out.send(link, frame);
         }
     }
@@ -131,15 +146,15 @@ impl Links {
     }
 
     /// Sends a frame towards these agents, down the session's tree; each child gets the frame once.
-    pub fn pass_on(&mut self, routes: &Routes, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
-        for child in routes.branches_to(agents) {
+    pub fn pass_on(&mut self, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
+        for child in self.routes.branches_to(agents) {
             self.send_child(child, frame.clone(), out);
         }
     }
 
     /// Forwards a frame towards an agent, hop by hop.
-    pub fn route(&mut self, routes: &Routes, to: AgentId, frame: Frame, out: &mut Outbox) {
-        let hop = routes.next_hop(to);
+    pub fn route(&mut self, to: AgentId, frame: Frame, out: &mut Outbox) {
+        let hop = self.routes.next_hop(to);
         self.send_hop(hop, frame, out);
     }
 
@@ -157,54 +172,54 @@ impl Links {
         &self.addresses
     }
 
-    pub fn on_listening(&mut self, routes: &Routes, addresses: Vec<String>, out: &mut Outbox) {
+    pub fn on_listening(&mut self, addresses: Vec<String>, out: &mut Outbox) {
         self.addresses.clone_from(&addresses);
         self.direct.on_listening(addresses);
-        self.settle_direct(routes, out);
+        self.settle_direct(out);
     }
 
     /// Listening failed; it is tried again on the next request.
-    pub fn on_listen_failed(&mut self, routes: &Routes, problem: &str, out: &mut Outbox) {
+    pub fn on_listen_failed(&mut self, problem: &str, out: &mut Outbox) {
         self.direct.on_listen_failed(problem);
-        self.settle_direct(routes, out);
+        self.settle_direct(out);
     }
 
     /// The agents have agreed whether to use the transport for direct links.
-    pub fn on_decided(&mut self, routes: &Routes, point: Option<Point>, out: &mut Outbox) {
+    pub fn on_decided(&mut self, point: Option<Point>, out: &mut Outbox) {
         self.direct.on_decided(point);
-        self.settle_direct(routes, out);
+        self.settle_direct(out);
     }
 
     /// Sends a frame to any other agent: on the tree's link if the agent is a neighbour, otherwise as `direct` decides.
     ///
     /// # Panics
     /// For this agent itself.
-    pub fn send_peer(&mut self, routes: &Routes, agent: AgentId, frame: Frame, out: &mut Outbox) {
+    pub fn send_peer(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
-        if routes.is_lost(agent) {
+        if self.routes.is_lost(agent) {
             // The jobs with ranks at the lost agent are being ended.
-        } else if routes.is_parent(agent) {
+        } else if self.routes.is_parent(agent) {
             self.send_up(frame, out);
-        } else if routes.is_own_child(&self.neighbours, agent) {
+        } else if self.routes.is_own_child(&self.neighbours, agent) {
             self.send_child(agent, frame, out);
         } else {
             self.direct.send(agent, frame, out);
-            self.settle_direct(routes, out);
+            self.settle_direct(out);
         }
     }
 
     /// Starts the links that will be needed to these agents.
-    pub fn prepare_peers(&mut self, routes: &Routes, agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
+    pub fn prepare_peers(&mut self, agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
         for agent in agents {
-            if !routes.is_neighbour(&self.neighbours, agent) {
+            if !self.routes.is_neighbour(&self.neighbours, agent) {
                 self.direct.prepare(agent, job);
             }
         }
-        self.settle_direct(routes, out);
+        self.settle_direct(out);
     }
 
     /// Carries out the decisions of `direct`.
-    pub fn settle_direct(&mut self, routes: &Routes, out: &mut Outbox) {
+    pub fn settle_direct(&mut self, out: &mut Outbox) {
         if self.direct.wants_to_listen() {
             out.push(Output::Listen);
         }
@@ -214,31 +229,31 @@ impl Links {
         }
         while let Some((job, routed)) = self.direct.next_routed() {
             let to = routed.to;
-            let incarnations = routes.incarnations_to(to);
-            self.route(routes, to, Routed { incarnations, ..routed }.wrap(job.0), out);
+            let incarnations = self.routes.incarnations_to(to);
+            self.route(to, Routed { incarnations, ..routed }.wrap(job.0), out);
         }
     }
 
     /// Another agent sends its endpoint.
-    fn on_endpoint(&mut self, routes: &Routes, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
-        if !routes.is_neighbour(&self.neighbours, from) {
+    fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
+        if !self.routes.is_neighbour(&self.neighbours, from) {
             if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
                 out.push(Output::Dial { agent, addresses, point });
             }
-            self.settle_direct(routes, out);
+            self.settle_direct(out);
         }
     }
 
     /// Dialling an agent failed.
-    pub fn on_dial_failed(&mut self, routes: &Routes, agent: AgentId, problem: String, out: &mut Outbox) {
+    pub fn on_dial_failed(&mut self, agent: AgentId, problem: String, out: &mut Outbox) {
         self.direct.on_dial_failed(agent, problem);
-        self.settle_direct(routes, out);
+        self.settle_direct(out);
     }
 
     /// A direct link broke.
-    pub fn on_direct_lost(&mut self, routes: &Routes, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
+    pub fn on_direct_lost(&mut self, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
         self.direct.on_lost(agent, link, problem);
-        self.settle_direct(routes, out);
+        self.settle_direct(out);
     }
 
     /// Handles a frame routed through the tree, to this agent or another. `branch`: the child that forwarded it;
@@ -248,76 +263,68 @@ impl Links {
     /// No correct agent sends such a frame.
     pub fn on_routed(
         &mut self,
-        routes: &Routes,
         branch: Option<AgentId>,
         frame: Frame,
         out: &mut Outbox,
-        fx: &mut Effects,
-    ) -> Result<(), PeerError> {
+    ) -> Result<Option<Arrived>, PeerError> {
         let (to, from) = route::ends(&frame).ok_or(PeerError::Malformed)?;
-        if !routes.is_on_its_way(branch, from, to) {
-            return Ok(());
+        if !self.routes.is_on_its_way(branch, from, to) {
+            return Ok(None);
         }
         if to != self.me {
-            self.route(routes, to, frame, out);
-            return Ok(());
+            self.route(to, frame, out);
+            return Ok(None);
         }
         let job = JobId(frame.job);
         let Routed { incarnations, endpoint, frame, .. } = Routed::unwrap(frame)?;
-        if incarnations != routes.incarnations_from(from) {
-            return Ok(());
+        if incarnations != self.routes.incarnations_from(from) {
+            return Ok(None);
         }
         if let Some(endpoint) = endpoint {
-            self.on_endpoint(routes, from, endpoint, job, out);
+            self.on_endpoint(from, endpoint, job, out);
         }
-        if let Some((number, frame)) = frame
-            && let Some(frame) = self.direct.on_routed(from, number, frame)
-        {
-            fx.push(Effect::Early(early::Input::Frame { from, frame }));
-            fx.push(Effect::Followers(from));
-        }
-        fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
-        Ok(())
+        let frame = frame.and_then(|(number, frame)| self.direct.on_routed(from, number, frame));
+        Ok(Some(Arrived { from, job, frame }))
     }
 
     /// Handles a frame that arrived over a direct link.
-    pub fn on_beside(&mut self, link: LinkId, from: AgentId, frame: Frame, out: &mut Outbox, fx: &mut Effects) {
+    pub fn on_direct_frame(&mut self, link: LinkId, from: AgentId, frame: Frame, out: &mut Outbox) -> Arrived {
         let job = JobId(frame.job);
-        if let Some(frame) = self.direct.on_frame(from, link, frame, out) {
-            fx.push(Effect::Early(early::Input::Frame { from, frame }));
-            fx.push(Effect::Followers(from));
-        }
-        fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
+        Arrived { from, job, frame: self.direct.on_frame(from, link, frame, out) }
     }
 
     /// The next frame of an agent that waited for the frame before it.
-    pub fn on_followers(&mut self, from: AgentId, fx: &mut Effects) {
-        if let Some(frame) = self.direct.follower(from) {
-            // The frame may be of another job than the frame before it.
-            let job = JobId(frame.job);
-            fx.push(Effect::Early(early::Input::Frame { from, frame }));
-            fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
-            fx.push(Effect::Followers(from));
-        }
+    pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
+        self.direct.follower(from)
     }
 
-    /// Handles timeouts and reports of direct links.
-    pub fn check_direct(&mut self, routes: &Routes, out: &mut Outbox, fx: &mut Effects) {
+    /// Handles timeouts of direct links. Returns the peers that are reached only through the tree, and why; and the
+    /// peers whose jobs cannot continue.
+    pub fn check_direct(&mut self, out: &mut Outbox) -> (Vec<(AgentId, String)>, Vec<Broken>) {
         self.direct.on_tick();
-        self.settle_direct(routes, out);
-        for (peer, problem) in self.direct.take_notes() {
-            fx.note(Note::Routed { agent: self.me, peer, problem });
-        }
-        for broken in self.direct.take_broken() {
-            let input = || JobInput::NoDirectLink { agent: broken.agent, problem: broken.problem.clone() };
-            fx.jobs(broken.jobs.iter().copied(), input);
-        }
+        self.settle_direct(out);
+        (self.direct.take_notes(), self.direct.take_broken())
+    }
+
+    /// Forgets frames that arrived for these jobs: nobody needs them.
+    pub fn forget_jobs(&mut self, jobs: &[JobId], out: &mut Outbox) {
+        jobs.iter().for_each(|job| self.direct.forget(*job));
+        self.settle_direct(out);
+    }
+
+    /// Sends frames again that went through the tree to or from `top`, or agents below it in the original tree, and may
+    /// be lost.
+    pub fn route_again(&mut self, tree: Tree, top: AgentId, out: &mut Outbox) {
+        let is_behind = |agent| tree.subtree_contains(top, agent);
+        let has_moved = is_behind(self.me);
+        self.direct.route_again(|peer| has_moved || is_behind(peer));
+        self.settle_direct(out);
     }
 
     /// The agent at the other end of a link; `None` for a launcher.
-    pub fn agent_at(&self, routes: &Routes, peer: Peer) -> Option<AgentId> {
+    pub fn agent_at(&self, peer: Peer) -> Option<AgentId> {
         match peer {
-            Peer::Parent => routes.parent(),
+            Peer::Parent => self.routes.parent(),
             Peer::Child { agent, .. } | Peer::Direct(agent) => Some(agent),
             Peer::Launcher | Peer::Rejoin { .. } => None,
         }

@@ -37,7 +37,6 @@ mod tree;
 use crate::collective::groups::Stall;
 use crate::collective::{CollectiveConfig, Exchanges};
 use crate::io::{Output, Stream};
-use crate::job::Act;
 use crate::job::collectives::Arrived;
 use crate::job::cx::Cx;
 use crate::job::facts::{Facts, View};
@@ -205,7 +204,7 @@ impl Pmix {
             Between::Report(report) => {
                 // Only the root gets this message from a correct agent.
                 if view.facts.root {
-                    cx.act(Act::Names(names::Up::Report { agent: from, report }));
+                    cx.ask_agent(names::Up::Report { agent: from, report });
                 }
                 return;
             }
@@ -227,7 +226,7 @@ impl Pmix {
         self.check_pulse(cx);
         self.check_asks(cx, view);
         self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_tick(cx, steps));
-        self.modex.on_tick(cx.now);
+        self.modex.on_tick(cx.now());
         self.end_if_emptied(cx);
         self.flush(cx);
     }

@@ -27,7 +27,7 @@ impl Pmix {
     /// Starts the process; the ranks wait for it.
     pub fn start(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
         let plan = Box::new(plan(view));
-        let event = if plan.begin.has_endpoints { Event::Hold } else { start(cx.now) };
+        let event = if plan.begin.has_endpoints { Event::Hold } else { start(cx.now()) };
         if self.server.on(event).is_ok() {
             cx.output(Output::StartPmix(plan));
         }
@@ -37,7 +37,7 @@ impl Pmix {
     /// register the job.
     pub fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
         if self.server.phase() == Phase::Held {
-            self.server.on(start(cx.now)).expect("it waits for this");
+            self.server.on(start(cx.now())).expect("it waits for this");
             send(cx, &ToServer::Endpoints { rows });
         }
     }
@@ -147,7 +147,7 @@ impl Pmix {
     /// No more messages from the process are expected.
     fn forget_server(&mut self, cx: &Cx<'_>) {
         self.on_keeper_lost();
-        self.modex.on_unserved(cx.now);
+        self.modex.on_unserved(cx.now());
     }
 
     /// The keeper has ended together with its processes, or the end of the process is no longer awaited.
@@ -187,16 +187,16 @@ impl Pmix {
     fn tell_end(&mut self, cx: &mut Cx<'_>) {
         self.tell(cx, &ToServer::End);
         self.pulse.end();
-        self.server.on(Event::End { until: cx.now + PMIX_END_NS_MAX }).expect("its ranks have ended");
+        self.server.on(Event::End { until: cx.now() + PMIX_END_NS_MAX }).expect("its ranks have ended");
     }
 
     /// Kills the process in any state.
     fn stop(&mut self, cx: &mut Cx<'_>) {
-        if self.server.on(Event::Kill { until: cx.now + PMIX_END_NS_MAX }).is_ok() {
+        if self.server.on(Event::Kill { until: cx.now() + PMIX_END_NS_MAX }).is_ok() {
             cx.output(Output::StopPmix { job: cx.facts.id() });
             self.pulse.end();
             self.asks.clear();
-            self.modex.on_unserved(cx.now);
+            self.modex.on_unserved(cx.now());
         }
     }
 
@@ -229,7 +229,7 @@ impl Pmix {
 
     /// Asks the process whether it still answers, if that is due.
     pub(super) fn check_pulse(&mut self, cx: &mut Cx<'_>) {
-        match self.pulse.on_tick(cx.now) {
+        match self.pulse.on_tick(cx.now()) {
             Beat::Nothing => {}
             Beat::Ask => self.tell(cx, &ToServer::AreYouAlive),
             Beat::Dead => {

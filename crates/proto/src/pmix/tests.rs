@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::io::ExitStatus;
-use crate::job::Act;
 use crate::job::children::Children;
 use crate::job::cx::Ending;
+use crate::job::cx::Sent;
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
 use crate::testing::departed;
@@ -122,7 +122,7 @@ impl Bench {
 
 /// What an input has caused.
 struct Came {
-    acts: Vec<Act>,
+    acts: Vec<Sent>,
     endings: Vec<Ending>,
     asked: Vec<Asked>,
 }
@@ -133,7 +133,7 @@ impl Came {
     }
 
     fn stops_server(&self) -> bool {
-        matches!(self.acts[..], [Act::Output(Output::StopPmix { .. }), ..])
+        matches!(self.acts[..], [Sent::Output(Output::StopPmix { .. }), ..])
     }
 }
 
@@ -153,7 +153,7 @@ fn ranks(ranks: &[u32]) -> Set {
 fn to_server(came: &Came) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for act in &came.acts {
-        if let Act::Output(Output::PmixSend { bytes, .. }) = act {
+        if let Sent::Output(Output::PmixSend { bytes, .. }) = act {
             unpacker.push(bytes);
         }
     }
@@ -163,7 +163,7 @@ fn to_server(came: &Came) -> Vec<ToServer> {
 /// The frames to other agents.
 fn frames(came: Came) -> Vec<Frame> {
     let frame = |act| match act {
-        Act::ToLauncher(frame) | Act::ToAgent(_, frame) => Some(frame),
+        Sent::ToLauncher(frame) | Sent::ToAgent(_, frame) => Some(frame),
         _ => None,
     };
     came.acts.into_iter().filter_map(frame).collect()
@@ -193,7 +193,7 @@ fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
 fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
     let begun = bench.act(|pmix, cx, view| pmix.start(cx, view));
-    assert!(matches!(&begun.acts[..], [Act::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
+    assert!(matches!(&begun.acts[..], [Sent::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
     assert!(bench.pmix.is_there() && !bench.pmix.listens());
     assert!(matches!(&bench.server_sends(&ready()).asked[..], [Asked::StartRanks(env)] if env.len() == 2));
     assert!(bench.pmix.listens());
@@ -237,7 +237,7 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
     bench.act(|pmix, cx, view| pmix.start(cx, view));
     let came = bench.tick(T + PMIX_START_NS_MAX);
-    let [Act::Output(Output::StopPmix { .. }), Act::NoteUp(note)] = &came.acts[..] else { panic!("{:?}", came.acts) };
+    let [Sent::Output(Output::StopPmix { .. }), Sent::Note(note)] = &came.acts[..] else { panic!("{:?}", came.acts) };
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::StartRanks(env)] if env.is_empty()));

@@ -10,8 +10,7 @@
 //! Meanwhile frames for other agents go through the tree, or wait for up to half a second. Cost: one message up and one
 //! down per link, once per session and only if such a transport was requested.
 
-use super::inputs::agreement::Input;
-use super::{Effect, Effects, View};
+use super::Cx;
 use crate::io::Output;
 use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
@@ -42,100 +41,95 @@ enum State {
 }
 
 impl Agreement {
-    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-        match input {
-            Input::Ask(children) => self.ask(view, children, fx),
-            Input::AskAll => self.ask(view, view.neighbours.all().collect(), fx),
-            Input::Opened(result) => self.on_opened(view, result, fx),
-            Input::Looked { branch, missing } => self.on_looked(view, branch, missing, fx),
-            Input::Tell(child) => {
-                if let State::Decided(yes) = self.state {
-                    fx.child(child, Control::SessionDown(SessionDown::UseTransport { yes }));
-                }
-            }
-            Input::Lost => self.settle(view, fx),
-            Input::Decided(yes) => self.on_decided(yes, fx),
+    /// Tells a child that links late about the decision.
+    pub fn tell(&self, cx: &mut Cx, child: AgentId) {
+        if let State::Decided(yes) = self.state {
+            cx.child(child, Control::SessionDown(SessionDown::UseTransport { yes }));
         }
     }
 
-    fn ask(&mut self, view: &View<'_>, children: Vec<AgentId>, fx: &mut Effects) {
-        if view.session.transport.is_agreed_on() && matches!(self.state, State::NotRequested) {
+    /// Asks these children and this agent whether they have the transport, if one was requested and they were not asked
+    /// before.
+    pub fn ask(&mut self, cx: &mut Cx, children: Vec<AgentId>) {
+        if cx.session.transport.is_agreed_on() && matches!(self.state, State::NotRequested) {
             self.state = State::Checking { own: true, children: children.into_iter().collect() };
-            fx.push(Effect::Output(Output::OpenTransport));
+            cx.output(Output::OpenTransport);
         }
     }
 
-    fn on_opened(&mut self, view: &View<'_>, result: Result<Point, String>, fx: &mut Effects) {
+    /// This agent has opened the transport, or failed to.
+    pub fn on_opened(&mut self, cx: &mut Cx, result: Result<Point, String>) {
         match result {
             Ok(point) => self.point = Some(point),
-            Err(problem) => self.missing = Some(MissingAgent { agent: view.me, problem: problem.into() }),
+            Err(problem) => self.missing = Some(MissingAgent { agent: cx.me, problem: problem.into() }),
         }
         if let State::Checking { own, .. } = &mut self.state {
             *own = false;
         }
-        self.settle(view, fx);
+        self.settle(cx);
     }
 
-    fn on_looked(&mut self, view: &View<'_>, branch: AgentId, missing: Option<MissingAgent>, fx: &mut Effects) {
+    /// A child's whole subtree has checked.
+    pub fn on_looked(&mut self, cx: &mut Cx, branch: AgentId, missing: Option<MissingAgent>) {
         match &mut self.state {
             State::Checking { children, .. } => drop(children.remove(&branch)),
             // A child that reports after the decision is told the decision.
-            State::Decided(yes) => fx.child(branch, Control::SessionDown(SessionDown::UseTransport { yes: *yes })),
+            State::Decided(yes) => cx.child(branch, Control::SessionDown(SessionDown::UseTransport { yes: *yes })),
             State::NotRequested | State::Reported => {}
         }
         if self.missing.is_none() {
-            self.missing = missing.filter(|missing| view.tree.subtree_contains(branch, missing.agent));
+            self.missing = missing.filter(|missing| cx.tree.subtree_contains(branch, missing.agent));
         }
-        self.settle(view, fx);
+        self.settle(cx);
     }
 
-    /// Reports the result of the subtree, once all agents in it have checked.
-    fn settle(&mut self, view: &View<'_>, fx: &mut Effects) {
+    /// Reports the result of the subtree, once all agents in it have checked; lost agents are not awaited.
+    pub fn settle(&mut self, cx: &mut Cx) {
         let State::Checking { own: false, children } = &mut self.state else { return };
-        // Lost children are not awaited.
-        children.retain(|child| view.neighbours.has_child(*child));
+        children.retain(|child| cx.links.neighbours.has_child(*child));
         if !children.is_empty() {
             return;
         }
-        if !view.is_root() {
+        if !cx.is_root() {
             self.state = State::Reported;
-            return fx.up(Control::SessionUp(SessionUp::TransportLooked { missing: self.missing.clone() }));
+            return cx.up(Control::SessionUp(SessionUp::TransportLooked { missing: self.missing.clone() }));
         }
         let missing = self.missing.take();
         let yes = missing.is_none();
         if let Some(missing) = missing {
-            fx.note(Note::NoTransport(missing));
+            cx.note(Note::NoTransport(missing));
         }
-        self.on_decided(yes, fx);
+        self.on_decided(cx, yes);
     }
 
-    fn on_decided(&mut self, yes: bool, fx: &mut Effects) {
+    /// The root has decided.
+    pub fn on_decided(&mut self, cx: &mut Cx, yes: bool) {
         if matches!(self.state, State::Decided(_)) {
             return;
         }
         self.state = State::Decided(yes);
-        fx.push(Effect::Children(Control::SessionDown(SessionDown::UseTransport { yes })));
-        fx.push(Effect::UseTransport(self.point.clone().filter(|_| yes)));
+        cx.children(Control::SessionDown(SessionDown::UseTransport { yes }));
+        cx.links.on_decided(self.point.clone().filter(|_| yes), &mut cx.out);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, Part, Scene};
+    use crate::testing::{Look, UP, agent_of, down, one_run, session};
+    use wireup_wire::peer::AgentTransport;
+    use wireup_wire::session::SessionSnapshot;
 
-    impl Part for Agreement {
-        type Input = Input;
-
-        fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-            self.handle(view, input, fx);
-        }
-    }
-
-    fn bench(me: u32) -> Bench<Agreement> {
-        let mut scene = Scene::one_run(me).linked();
-        scene.session.transport = wireup_wire::peer::AgentTransport::Ucx;
-        Bench::new(scene, Agreement::default())
+    /// Agent `me`, which has asked its children.
+    fn asked(me: u32) -> (Cx, Agreement) {
+        let session = wireup_wire::peer::SessionSpec { transport: AgentTransport::Ucx, ..session(15) };
+        let (mut cx, mut agreement) =
+            (agent_of(me, session, &SessionSnapshot::default()).linked(), Agreement::default());
+        cx.outputs();
+        let children = cx.links.neighbours.all().collect();
+        agreement.ask(&mut cx, children);
+        assert_eq!(cx.outputs(), [Output::OpenTransport]);
+        (cx, agreement)
     }
 
     fn point() -> Point {
@@ -148,41 +142,45 @@ mod tests {
 
     #[test]
     fn an_agent_reports_for_its_subtree_when_all_have_checked() {
-        let mut agreement = bench(1);
-        let fx = agreement.input(Input::AskAll);
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::OpenTransport))));
-        assert!(agreement.input(Input::Opened(Ok(point()))).is_empty());
-        assert!(agreement.input(Input::Looked { branch: AgentId(3), missing: None }).is_empty());
-        let fx = agreement.input(Input::Looked { branch: AgentId(4), missing: missing(9) });
-        assert_eq!(fx.sent_up(), [&Control::SessionUp(SessionUp::TransportLooked { missing: missing(9) })]);
+        let (mut cx, mut agreement) = asked(1);
+        agreement.on_opened(&mut cx, Ok(point()));
+        agreement.on_looked(&mut cx, AgentId(3), None);
+        assert!(cx.outputs().is_empty());
+        agreement.on_looked(&mut cx, AgentId(4), missing(9));
+        assert_eq!(cx.outputs().sent(UP), [Control::SessionUp(SessionUp::TransportLooked { missing: missing(9) })]);
     }
 
     #[test]
     fn one_agent_without_the_transport_decides_for_all_and_is_named_once() {
-        let mut agreement = bench(0);
-        agreement.input(Input::AskAll);
-        agreement.input(Input::Opened(Err("no library".into())));
-        agreement.input(Input::Looked { branch: AgentId(1), missing: None });
-        let fx = agreement.input(Input::Looked { branch: AgentId(2), missing: missing(5) });
-        assert!(matches!(fx.sent_up()[..], [Control::Note(Note::NoTransport(MissingAgent { agent: AgentId(0), .. }))]));
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::UseTransport(None))));
-        let fx = agreement.input(Input::Tell(AgentId(2)));
-        assert_eq!(fx.sent_to_child(2), [&Control::SessionDown(SessionDown::UseTransport { yes: false })]);
+        let (mut cx, mut agreement) = asked(0);
+        agreement.on_opened(&mut cx, Err("no library".into()));
+        agreement.on_looked(&mut cx, AgentId(1), None);
+        agreement.on_looked(&mut cx, AgentId(2), missing(5));
+        let decided = [Control::SessionDown(SessionDown::UseTransport { yes: false })];
+        let outputs = cx.outputs();
+        assert!(matches!(
+            outputs.sent(UP)[..],
+            [Control::Note(Note::NoTransport(MissingAgent { agent: AgentId(0), .. }))]
+        ));
+        assert_eq!(outputs.sent(down(2)), decided);
+        agreement.tell(&mut cx, AgentId(2));
+        assert_eq!(cx.outputs().sent(down(2)), decided);
     }
 
     #[test]
     fn a_child_that_is_lost_is_not_waited_for() {
-        let mut agreement = bench(1);
-        agreement.input(Input::AskAll);
-        agreement.input(Input::Looked { branch: AgentId(3), missing: None });
-        agreement.scene.neighbours.on_child_down(AgentId(4));
-        let fx = agreement.input(Input::Opened(Ok(point())));
-        assert_eq!(fx.sent_up(), [&Control::SessionUp(SessionUp::TransportLooked { missing: None })]);
+        let (mut cx, mut agreement) = asked(1);
+        agreement.on_looked(&mut cx, AgentId(3), None);
+        cx.links.neighbours.on_child_down(AgentId(4));
+        agreement.on_opened(&mut cx, Ok(point()));
+        assert_eq!(cx.outputs().sent(UP), [Control::SessionUp(SessionUp::TransportLooked { missing: None })]);
     }
 
     #[test]
     fn a_transport_that_was_not_requested_is_not_checked() {
-        let mut agreement = Bench::new(Scene::one_run(0), Agreement::default());
-        assert!(agreement.input(Input::AskAll).is_empty());
+        let (mut cx, mut agreement) = (one_run(0), Agreement::default());
+        cx.outputs();
+        agreement.ask(&mut cx, Vec::new());
+        assert!(cx.outputs().is_empty());
     }
 }

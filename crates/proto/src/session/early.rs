@@ -4,9 +4,7 @@
 //! the session's, so any frame may come from any agent; in a session of one run control messages come only through the
 //! tree. When a job ends, data of its ranks is kept that other nodes may still request.
 
-use super::inputs::early::Input;
-use super::{Begin, Effect, Effects, View};
-use crate::job::JobInput;
+use super::Cx;
 use crate::pmi_server::all_left;
 use crate::pmix::{Remains, modex_frame, modex_gone, report_of_gone};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +14,7 @@ use wireup_wire::inter_job::Order;
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Answer, Down};
-use wireup_wire::peer;
+use wireup_wire::peer::{self, Cause};
 use wireup_wire::relay;
 use wireup_wire::talk::{Control, JobDown};
 
@@ -46,116 +44,114 @@ impl Early {
     /// The state of a new agent. `newest`, `live`: as its starter has sent them.
     pub fn new(newest: JobId, live: &[JobId]) -> Self {
         let mut early = Early::default();
-        early.on_live(newest, live);
+        early.set_live(newest, live);
         early
     }
 
-    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-        match input {
-            Input::Frame { from, frame } => self.on_frame(view, from, frame, fx),
-            Input::Live { newest, live } => {
-                if newest >= self.newest {
-                    // All agents are told of ended jobs; this agent may have been unreachable at that time.
-                    let is_over = |id: &JobId| *id <= newest && !live.contains(id);
-                    fx.jobs(view.jobs.ids().into_iter().filter(is_over), || JobInput::Abandon);
-                }
-                self.on_live(newest, &live);
-                fx.push(Effect::ForgetEnded);
-            }
-            Input::Start { begin, live } => self.on_start(begin, live, fx),
-            Input::Begun(job) => self.on_begun(job, fx),
-            Input::Over(job) => {
-                self.forget(job);
-                fx.push(Effect::ForgetDirect(vec![job]));
-            }
-            Input::OverEverywhere(job) => self.forget(job),
-            Input::ForgetIfOver(job) => {
-                if view.policy.outlives_jobs() && !view.jobs.has(job) && self.is_over(job) {
-                    fx.push(Effect::ForgetDirect(vec![job]));
-                }
-            }
+    /// Only these jobs, of those up to `newest`, may still send frames.
+    pub fn on_live(&mut self, cx: &mut Cx, newest: JobId, live: &[JobId]) {
+        if newest >= self.newest {
+            // All agents are told of ended jobs; this agent may have been unreachable at that time.
+            let is_over = |id: &JobId| *id <= newest && !live.contains(id);
+            let over = cx.jobs.ids().into_iter().filter(is_over).collect();
+            cx.tell_jobs(over, |job, cx| job.abandon(cx));
+        }
+        self.set_live(newest, live);
+        let with_frames = cx.links.direct.jobs().into_iter();
+        let over: Vec<JobId> = with_frames.filter(|job| !cx.jobs.has(*job) && self.is_over(*job)).collect();
+        cx.links.forget_jobs(&over, &mut cx.out);
+    }
+
+    /// A job that is not here has ended on all nodes.
+    pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
+        self.forget(job);
+        cx.forget_direct(job);
+    }
+
+    /// A frame of a job was handled: if the job has ended, nothing of it is kept.
+    pub fn forget_if_over(&self, cx: &mut Cx, job: JobId) {
+        if cx.policy.outlives_jobs() && !cx.jobs.has(job) && self.is_over(job) {
+            cx.forget_direct(job);
         }
     }
 
-    fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
+    /// A frame from another agent, anywhere in the tree.
+    pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) {
         // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
         let is_for_any =
             matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown);
-        if !is_for_any && !view.policy.has_trees_of_jobs() {
+        if !is_for_any && !cx.policy.has_trees_of_jobs() {
             return;
         }
         let id = JobId(frame.job);
-        if view.jobs.has(id) {
-            fx.push(Effect::Deliver { job: id, from, frame });
+        if cx.jobs.has(id) {
+            // Frames that no correct agent sends are ignored.
+            let _ = cx.deliver(from, frame);
         } else if self.is_over(id) {
-            self.answer_for_gone(id, from, &frame, fx);
+            self.answer_for_gone(cx, id, from, &frame);
         } else if is_over(&frame) {
             // The job will not start here: agents that waited for this one have given up.
-            self.forget(id);
-            fx.push(Effect::ForgetDirect(vec![id]));
+            self.on_over(cx, id);
         } else {
             self.keep(from, frame);
         }
     }
 
     /// Answers a frame for a job that has ended here but not at `from`: its ranks are gone.
-    fn answer_for_gone(&self, id: JobId, from: AgentId, frame: &Frame, fx: &mut Effects) {
+    fn answer_for_gone(&self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) {
         // Frames that no correct agent sends are ignored.
         if frame.kind == Kind::Modex {
             match peer::decode(&frame.payload) {
                 Ok(Between::Want { wanted }) => {
                     let answers = modex_gone(wanted, self.remains(id)).into_iter();
-                    answers.for_each(|answer| fx.push(Effect::Peer(from, modex_frame(id, &answer))));
+                    answers.for_each(|answer| cx.peer(from, modex_frame(id, &answer)));
                 }
-                Ok(Between::Order(order)) => self.report_of_gone(id, order, fx),
+                Ok(Between::Order(order)) => self.report_of_gone(cx, id, order),
                 Ok(Between::Have { .. } | Between::Report(_)) | Err(_) => {}
             }
         } else if frame.kind == Kind::NamesDown
             && let Ok(Down { answer: Answer::Order(order), .. }) = peer::decode(&frame.payload)
         {
             // The order has crossed with the message that this part of the job has ended.
-            self.report_of_gone(id, order, fx);
+            self.report_of_gone(cx, id, order);
         } else if frame.kind == Kind::Addresses
             && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)
         {
             let payload = peer::encode(&answer).into();
-            fx.push(Effect::Peer(from, Frame::new(Kind::Addresses, 0, id.0, 0, payload)));
+            cx.peer(from, Frame::new(Kind::Addresses, 0, id.0, 0, payload));
         } else if frame.kind == Kind::Relay
             && let Ok(message) = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())
             && let Some(answer) = message.refused()
         {
             let (stream, payload) = answer.encode();
-            fx.push(Effect::Peer(from, Frame::new(Kind::Relay, stream, id.0, frame.arg, payload)));
+            cx.peer(from, Frame::new(Kind::Relay, stream, id.0, frame.arg, payload));
         }
     }
 
     /// Answers an order of the root for a job that has ended here.
-    fn report_of_gone(&self, id: JobId, order: Order, fx: &mut Effects) {
+    fn report_of_gone(&self, cx: &mut Cx, id: JobId, order: Order) {
         if let Some(report) = report_of_gone(order, self.remains(id)) {
-            fx.push(Effect::Peer(AgentId(0), modex_frame(id, &Between::Report(report))));
+            cx.peer(AgentId(0), modex_frame(id, &Between::Report(report)));
         }
     }
 
-    fn on_start(&mut self, begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)>, fx: &mut Effects) {
-        if self.is_over(begin.spec.job) {
-            // A duplicate, sent again because an agent on the path was lost.
-            return;
-        }
-        if let Some((newest, live)) = live {
-            self.on_live(newest, &live);
-        }
-        fx.push(Effect::Begin(begin));
+    /// Whether a job starts here that was sent to this agent. A duplicate, sent again because an agent on the path was
+    /// lost, does not.
+    pub fn may_start(&self, job: JobId) -> bool {
+        !self.is_over(job)
     }
 
     /// A job has started: delivers the frames that arrived before it.
-    fn on_begun(&mut self, job: JobId, fx: &mut Effects) {
+    pub fn on_begun(&mut self, cx: &mut Cx, job: JobId) {
         let Waited { frames, is_whole } = self.take(job);
         if !is_whole {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
-            fx.push(Effect::Job(job, JobInput::EarlyOverflow(problem)));
+            cx.tell_job(job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
         }
-        let deliver = |(from, frame)| Effect::Deliver { job, from, frame };
-        frames.into_iter().map(deliver).for_each(|effect| fx.push(effect));
+        // Frames that no correct agent sends are ignored.
+        for (from, frame) in frames {
+            let _ = cx.deliver(from, frame);
+        }
     }
 
     /// Keeps a frame of a job that may still start; if there are too many bytes it is dropped, and the job gets an
@@ -198,7 +194,7 @@ impl Early {
     }
 
     /// Sets which jobs, of those up to `newest`, may still send frames.
-    fn on_live(&mut self, newest: JobId, live: &[JobId]) {
+    pub fn set_live(&mut self, newest: JobId, live: &[JobId]) {
         if newest < self.newest {
             // An outdated message that was sent again.
             return;
@@ -223,7 +219,7 @@ impl Early {
     }
 
     /// A job has ended on all nodes.
-    fn forget(&mut self, id: JobId) {
+    pub fn forget(&mut self, id: JobId) {
         self.live.remove(&id);
         if id > self.newest {
             // The job was never started here, and will not be.
@@ -261,8 +257,9 @@ impl Default for Waited {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::Output;
     use crate::outbox::control_frame;
-    use crate::testing::{Bench, Part, Scene};
+    use crate::testing::{UP, in_session, one_run};
     use wireup_wire::frame::Class;
     use wireup_wire::ids::Rank;
     use wireup_wire::inter_job::Report;
@@ -271,63 +268,48 @@ mod tests {
 
     const FROM: AgentId = AgentId(5);
 
-    impl Part for Early {
-        type Input = Input;
-
-        fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-            self.handle(view, input, fx);
-        }
-    }
-
     fn frame(job: u32, bytes: usize) -> Frame {
         Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg: 0, payload: vec![0; bytes].into() }
     }
 
     #[test]
     fn frames_wait_for_their_job_in_order() {
-        let mut early = Bench::new(Scene::one_run(1), Early::default());
+        let (mut cx, mut early) = (one_run(1), Early::default());
         for bytes in [1, 2] {
-            let fx = early.input(Input::Frame { from: FROM, frame: frame(1, bytes) });
-            assert!(fx.is_empty());
+            early.on_frame(&mut cx, FROM, frame(1, bytes));
         }
-        assert_eq!(early.part.len(), 2);
-        let fx = early.input(Input::Begun(JobId(1)));
-        let length = |effect: &Effect| match effect {
-            Effect::Deliver { job: JobId(1), from: FROM, frame } => frame.payload.len(),
-            _ => panic!("a frame was lost"),
-        };
-        assert_eq!(fx.iter().map(length).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(early.part.len(), 0);
+        assert_eq!(early.len(), 2);
+        let Waited { frames, is_whole } = early.take(JobId(1));
+        assert_eq!(frames, [(FROM, frame(1, 1)), (FROM, frame(1, 2))]);
+        assert!(is_whole && early.len() == 0);
     }
 
     #[test]
     fn a_job_learns_that_early_frames_exceeded_the_bound() {
-        let mut early = Bench::new(Scene::one_run(1), Early::default());
+        let (mut cx, mut early) = (one_run(1), Early::default());
         for _ in 0..2 {
-            early.input(Input::Frame { from: FROM, frame: frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3) });
+            early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3));
         }
-        let fx = early.input(Input::Begun(JobId(1)));
-        assert!(matches!(fx.iter().next(), Some(Effect::Job(JobId(1), JobInput::EarlyOverflow(_)))));
+        assert!(!early.take(JobId(1)).is_whole);
     }
 
     #[test]
     fn frames_of_ended_jobs_are_dropped() {
-        let mut early = Bench::new(Scene::standing(1), Early::new(JobId(4), &[JobId(2)]));
-        early.input(Input::Frame { from: FROM, frame: frame(2, 1) });
-        early.input(Input::Frame { from: FROM, frame: frame(3, 1) });
-        assert_eq!(early.part.len(), 1, "job 3 has ended");
-        let fx = early.input(Input::Live { newest: JobId(5), live: vec![JobId(5)] });
-        assert!(fx.iter().all(|effect| matches!(effect, Effect::ForgetEnded)));
-        assert_eq!(early.part.len(), 0);
+        let (mut cx, mut early) = (in_session(1), Early::new(JobId(4), &[JobId(2)]));
+        early.on_frame(&mut cx, FROM, frame(2, 1));
+        early.on_frame(&mut cx, FROM, frame(3, 1));
+        assert_eq!(early.len(), 1, "job 3 has ended");
+        early.on_live(&mut cx, JobId(5), &[JobId(5)]);
+        assert_eq!(early.len(), 0);
     }
 
     #[test]
     fn in_one_run_control_messages_of_other_agents_are_dropped() {
         let order = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
-        for (scene, kept) in [(Scene::one_run(1), 0), (Scene::standing(1), 1)] {
-            let mut early = Bench::new(scene, Early::default());
-            early.input(Input::Frame { from: FROM, frame: order.clone() });
-            assert_eq!(early.part.len(), kept);
+        for (mut cx, kept) in [(one_run(1), 0), (in_session(1), 1)] {
+            let mut early = Early::default();
+            early.on_frame(&mut cx, FROM, order.clone());
+            assert_eq!(early.len(), kept);
         }
     }
 
@@ -342,12 +324,14 @@ mod tests {
             (Kind::NamesDown, down(Order::TellDeparted), Report::Ended),
             (Kind::Modex, peer::encode(&Between::Order(give)), given),
         ] {
-            for scene in [Scene::one_run(1), Scene::standing(1)] {
-                let mut early = Bench::new(scene, Early::default());
-                early.input(Input::Begun(JobId(1)));
-                let frame = Frame::new(kind, 0, 1, 5, payload.clone().into());
-                let fx = early.input(Input::Frame { from: FROM, frame });
-                let [Effect::Peer(AgentId(0), frame)] = &fx.iter().collect::<Vec<_>>()[..] else { panic!("{kind:?}") };
+            for cx in [one_run(1), in_session(1)] {
+                // The root is the parent.
+                let (mut cx, mut early) = (cx.linked(), Early::default());
+                cx.outputs();
+                early.on_begun(&mut cx, JobId(1));
+                early.on_frame(&mut cx, FROM, Frame::new(kind, 0, 1, 5, payload.clone().into()));
+                let outputs = cx.outputs();
+                let [Output::Send { link: UP, frame }] = &outputs[..] else { panic!("{kind:?}: {outputs:?}") };
                 assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Report(report.clone())));
             }
         }
@@ -355,12 +339,11 @@ mod tests {
 
     #[test]
     fn a_job_that_others_have_ended_never_starts() {
-        let mut early = Bench::new(Scene::standing(1), Early::default());
-        early.input(Input::Frame { from: FROM, frame: frame(1, 1) });
+        let (mut cx, mut early) = (in_session(1), Early::default());
+        early.on_frame(&mut cx, FROM, frame(1, 1));
         let over = control_frame(JobId(1), &Control::JobDown(JobDown::Over { agents: Vec::new() }));
-        let fx = early.input(Input::Frame { from: FROM, frame: over });
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::ForgetDirect(_))));
-        assert!(early.part.is_over(JobId(1)));
-        assert_eq!(early.part.len(), 0);
+        early.on_frame(&mut cx, FROM, over);
+        assert!(!early.may_start(JobId(1)));
+        assert_eq!(early.len(), 0);
     }
 }

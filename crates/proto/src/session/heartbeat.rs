@@ -13,17 +13,24 @@
 //! In a session of one run no agent asks its parent: the launcher is the root, and its user may stop it for any length
 //! of time.
 
-use super::inputs::heartbeat::{Input, Side};
-use super::{Effect, Effects, View};
+use super::Cx;
 use crate::io::LinkId;
 use crate::time::Instant;
 use std::collections::BTreeMap;
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Problem, ProblemKind};
 use wireup_wire::talk::{Control, Pulse};
 
 /// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late
 /// is not mistaken for a missing one.
 const IN_TIME: u64 = 4;
+
+/// A neighbour in the tree.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Side {
+    Above,
+    Below(AgentId),
+}
 
 #[derive(Default)]
 pub struct Heartbeat {
@@ -46,228 +53,240 @@ impl Heartbeat {
         self.next_at
     }
 
-    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-        match input {
-            Input::Asked(side) => {
-                say(side, Control::Pulse(Pulse::Alive), fx);
-                let until = Some(view.now + 2 * interval_ns(view));
-                match side {
-                    Side::Above => (self.above_waits, self.doubts_above) = (until, false),
-                    Side::Below(_) => self.below_waits = until,
-                }
-                self.begin(view);
-            }
-            Input::Answered(side) => {
-                if let Some(link) = link_with(view, side) {
-                    self.unanswered.remove(&link);
-                }
-                if side == Side::Above {
-                    self.doubts_above = false;
-                }
-            }
-            Input::JobBegun => self.begin(view),
-            Input::Starting(is_starting) => {
-                self.is_starting = is_starting;
-                if is_starting {
-                    self.begin(view);
-                }
-            }
-            Input::Tick => self.on_tick(view, fx),
+    /// A neighbour asks whether this agent is alive.
+    pub fn on_asked(&mut self, cx: &mut Cx, side: Side) {
+        say(cx, side, Control::Pulse(Pulse::Alive));
+        let until = Some(cx.now + 2 * interval_ns(cx));
+        match side {
+            Side::Above => (self.above_waits, self.doubts_above) = (until, false),
+            Side::Below(_) => self.below_waits = until,
+        }
+        self.begin(cx);
+    }
+
+    /// A neighbour answers that it is alive.
+    pub fn on_answered(&mut self, cx: &Cx, side: Side) {
+        if let Some(link) = link_with(cx, side) {
+            self.unanswered.remove(&link);
+        }
+        if side == Side::Above {
+            self.doubts_above = false;
         }
     }
 
-    fn begin(&mut self, view: &View<'_>) {
-        let has_neighbours = !view.neighbours.is_leaf() || asks_above(view);
-        if self.next_at.is_none() && has_neighbours && view.session.node_timeout_ns > 0 {
-            self.next_at = Some(view.now + interval_ns(view));
+    /// At the root: whether nodes are starting.
+    pub fn on_starting(&mut self, cx: &Cx, is_starting: bool) {
+        self.is_starting = is_starting;
+        if is_starting {
+            self.begin(cx);
         }
     }
 
-    fn on_tick(&mut self, view: &View<'_>, fx: &mut Effects) {
-        let Some(at) = self.next_at.take_if(|at| *at <= view.now) else { return };
-        if view.now - at >= interval_ns(view) {
+    /// A job has begun here, or nodes are starting.
+    pub fn begin(&mut self, cx: &Cx) {
+        let has_neighbours = !cx.links.neighbours.is_leaf() || asks_above(cx);
+        if self.next_at.is_none() && has_neighbours && cx.session.node_timeout_ns > 0 {
+            self.next_at = Some(cx.now + interval_ns(cx));
+        }
+    }
+
+    /// Asks the neighbours when it is time. Returns the links of those that do not respond, and the reason to give them
+    /// up.
+    pub fn on_tick(&mut self, cx: &mut Cx) -> Vec<(LinkId, Problem)> {
+        let mut silent_links = Vec::new();
+        let Some(at) = self.next_at.take_if(|at| *at <= cx.now) else { return silent_links };
+        if cx.now - at >= interval_ns(cx) {
             // This agent was stopped itself: answers of the others may be unread.
             self.unanswered.clear();
         }
-        if self.above_waits.take_if(|until| *until <= view.now).is_some() {
-            self.doubts_above = asks_above(view) && view.neighbours.has_up();
+        if self.above_waits.take_if(|until| *until <= cx.now).is_some() {
+            self.doubts_above = asks_above(cx) && cx.links.neighbours.has_up();
         }
-        if self.waits(view, self.above_waits) || self.waits(view, self.below_waits) || self.doubts_above {
-            self.begin(view);
+        if self.waits(cx, self.above_waits) || self.waits(cx, self.below_waits) || self.doubts_above {
+            self.begin(cx);
         }
-        let whom = self.whom_to_ask(view);
-        let whom: Vec<_> = whom.into_iter().filter_map(|side| Some((side, link_with(view, side)?))).collect();
+        let whom = self.whom_to_ask(cx);
+        let whom: Vec<_> = whom.into_iter().filter_map(|side| Some((side, link_with(cx, side)?))).collect();
         self.unanswered.retain(|link, _| whom.iter().any(|(_, asked)| asked == link));
         for (side, link) in whom {
-            let since = *self.unanswered.entry(link).or_insert(view.now);
-            match view.now - since >= view.session.node_timeout_ns {
-                true => fx.push(Effect::GiveUp(side, silent(view))),
-                false => say(side, Control::Pulse(Pulse::AreYouAlive), fx),
+            let since = *self.unanswered.entry(link).or_insert(cx.now);
+            match cx.now - since >= cx.session.node_timeout_ns {
+                true => silent_links.push((link, silent(cx))),
+                false => say(cx, side, Control::Pulse(Pulse::AreYouAlive)),
             }
         }
+        silent_links
     }
 
-    fn whom_to_ask(&self, view: &View<'_>) -> Vec<Side> {
+    fn whom_to_ask(&self, cx: &Cx) -> Vec<Side> {
         let mut whom = Vec::new();
-        if self.waits(view, self.above_waits) {
-            whom.extend(view.neighbours.linked().map(Side::Below));
+        if self.waits(cx, self.above_waits) {
+            whom.extend(cx.links.neighbours.linked().map(Side::Below));
         }
-        if (self.waits(view, self.below_waits) || self.doubts_above) && asks_above(view) {
+        if (self.waits(cx, self.below_waits) || self.doubts_above) && asks_above(cx) {
             whom.push(Side::Above);
         }
         whom
     }
 
     /// Whether this agent has a job or starts nodes, or recent requests from the other side keep it asking.
-    fn waits(&self, view: &View<'_>, until: Option<Instant>) -> bool {
-        !view.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > view.now)
+    fn waits(&self, cx: &Cx, until: Option<Instant>) -> bool {
+        !cx.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > cx.now)
     }
 }
 
-fn link_with(view: &View<'_>, side: Side) -> Option<LinkId> {
+fn link_with(cx: &Cx, side: Side) -> Option<LinkId> {
     match side {
-        Side::Above => view.neighbours.up(),
-        Side::Below(child) => view.neighbours.child(child),
+        Side::Above => cx.links.neighbours.up(),
+        Side::Below(child) => cx.links.neighbours.child(child),
     }
 }
 
-fn asks_above(view: &View<'_>) -> bool {
-    !view.is_root() && view.policy.survives_losses()
+fn asks_above(cx: &Cx) -> bool {
+    !cx.is_root() && cx.policy.survives_losses()
 }
 
-fn interval_ns(view: &View<'_>) -> u64 {
-    view.session.node_timeout_ns / IN_TIME
+fn interval_ns(cx: &Cx) -> u64 {
+    cx.session.node_timeout_ns / IN_TIME
 }
 
-fn say(side: Side, message: Control, fx: &mut Effects) {
+fn say(cx: &mut Cx, side: Side, message: Control) {
     match side {
-        Side::Above => fx.up(message),
-        Side::Below(child) => fx.child(child, message),
+        Side::Above => cx.up(message),
+        Side::Below(child) => cx.child(child, message),
     }
 }
 
-fn silent(view: &View<'_>) -> Problem {
-    let seconds = view.session.node_timeout_ns as f64 / 1e9;
+fn silent(cx: &Cx) -> Problem {
+    let seconds = cx.session.node_timeout_ns as f64 / 1e9;
     ProblemKind::Silent.with(format!("its agent has not responded for {seconds} s although its link is up"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, Part, Scene};
-    use wireup_wire::ids::AgentId;
+    use crate::io::Output;
+    use crate::testing::{Look, UP, down, in_session, one_run};
 
-    impl Part for Heartbeat {
-        type Input = Input;
-        const TICK: Option<Input> = Some(Input::Tick);
+    /// The part of an agent, without jobs.
+    struct Bench {
+        cx: Cx,
+        part: Heartbeat,
+    }
 
-        fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-            self.handle(view, input, fx);
+    impl Bench {
+        fn new(cx: Cx) -> Bench {
+            let mut bench = Bench { cx: cx.linked(), part: Heartbeat::default() };
+            bench.cx.outputs();
+            bench
         }
 
-        fn deadline(&self) -> Option<Instant> {
-            self.deadline()
+        fn asked(&mut self, side: Side) -> Vec<Output> {
+            self.part.on_asked(&mut self.cx, side);
+            self.cx.outputs()
+        }
+
+        /// The outputs, and the links that are given up.
+        fn tick(&mut self) -> (Vec<Output>, Vec<LinkId>) {
+            let silent = self.part.on_tick(&mut self.cx);
+            (self.cx.outputs(), silent.into_iter().map(|(link, _)| link).collect())
+        }
+
+        fn tick_when_due(&mut self) -> (Vec<Output>, Vec<LinkId>) {
+            self.cx.now = self.part.deadline().expect("the part waits for a time");
+            self.tick()
         }
     }
 
-    const ASKED: [&Control; 1] = [&Control::Pulse(Pulse::AreYouAlive)];
-
-    /// The part of an agent without jobs.
-    fn bench(scene: Scene) -> Bench<Heartbeat> {
-        Bench::new(scene.linked(), Heartbeat::default())
-    }
-
-    fn given_up(fx: &Effects) -> Vec<Side> {
-        let whom = |effect: &Effect| if let Effect::GiveUp(side, _) = effect { Some(*side) } else { None };
-        fx.iter().filter_map(whom).collect()
-    }
+    const ASKED: [Control; 1] = [Control::Pulse(Pulse::AreYouAlive)];
+    const ALIVE: [Control; 1] = [Control::Pulse(Pulse::Alive)];
 
     #[test]
     fn heartbeats_continue_in_their_direction_and_end() {
-        let mut heartbeat = bench(Scene::standing(1));
-        assert_eq!(heartbeat.input(Input::Asked(Side::Above)).sent_up(), [&Control::Pulse(Pulse::Alive)]);
-        let fx = heartbeat.tick_when_due();
-        assert!(fx.sent_to_child(3) == ASKED && fx.sent_to_child(4) == ASKED && fx.sent_up().is_empty());
-        let fx = heartbeat.input(Input::Asked(Side::Below(AgentId(3))));
-        assert_eq!(fx.sent_to_child(3), [&Control::Pulse(Pulse::Alive)]);
-        let fx = heartbeat.tick_when_due();
-        assert!(fx.sent_to_child(3).is_empty(), "the parent has stopped asking");
-        assert_eq!(fx.sent_up(), ASKED);
-        heartbeat.input(Input::Answered(Side::Above));
-        assert!(heartbeat.tick_when_due().is_empty() && heartbeat.part.deadline().is_none());
+        let mut heartbeat = Bench::new(in_session(1));
+        assert_eq!(heartbeat.asked(Side::Above).sent(UP), ALIVE);
+        let (outputs, _) = heartbeat.tick_when_due();
+        assert!(outputs.sent(down(3)) == ASKED && outputs.sent(down(4)) == ASKED && outputs.sent(UP).is_empty());
+        let outputs = heartbeat.asked(Side::Below(AgentId(3)));
+        assert_eq!(outputs.sent(down(3)), ALIVE);
+        let (outputs, _) = heartbeat.tick_when_due();
+        assert!(outputs.sent(down(3)).is_empty(), "the parent has stopped asking");
+        assert_eq!(outputs.sent(UP), ASKED);
+        heartbeat.part.on_answered(&heartbeat.cx, Side::Above);
+        assert!(heartbeat.tick_when_due().0.is_empty() && heartbeat.part.deadline().is_none());
     }
 
     #[test]
     fn a_parent_that_stops_asking_is_asked_and_lost_if_it_does_not_answer() {
         for answers in [true, false] {
-            let mut heartbeat = bench(Scene::standing(1));
-            heartbeat.input(Input::Asked(Side::Above));
+            let mut heartbeat = Bench::new(in_session(1));
+            heartbeat.asked(Side::Above);
             heartbeat.tick_when_due();
             let mut lost = Vec::new();
             for _ in 0..IN_TIME + 1 {
-                let fx = heartbeat.tick_when_due();
-                lost.extend(given_up(&fx));
-                if fx.sent_up() == ASKED && answers {
-                    heartbeat.input(Input::Answered(Side::Above));
-                    assert!(heartbeat.tick_when_due().is_empty() && heartbeat.part.deadline().is_none());
+                let (outputs, given_up) = heartbeat.tick_when_due();
+                lost.extend(given_up);
+                if outputs.sent(UP) == ASKED && answers {
+                    heartbeat.part.on_answered(&heartbeat.cx, Side::Above);
+                    assert!(heartbeat.tick_when_due().0.is_empty() && heartbeat.part.deadline().is_none());
                     break;
                 }
             }
-            assert_eq!(lost, if answers { vec![] } else { vec![Side::Above] });
+            assert_eq!(lost, if answers { vec![] } else { vec![UP] });
         }
     }
 
     #[test]
     fn the_root_asks_while_nodes_start() {
-        let mut heartbeat = bench(Scene::standing(0));
-        heartbeat.input(Input::Starting(true));
+        let mut heartbeat = Bench::new(in_session(0));
+        heartbeat.part.on_starting(&heartbeat.cx, true);
         for _ in 0..3 {
-            assert_eq!(heartbeat.tick_when_due().sent_to_child(1), ASKED);
+            assert_eq!(heartbeat.tick_when_due().0.sent(down(1)), ASKED);
             for child in [1, 2] {
-                heartbeat.input(Input::Answered(Side::Below(AgentId(child))));
+                heartbeat.part.on_answered(&heartbeat.cx, Side::Below(AgentId(child)));
             }
         }
-        heartbeat.input(Input::Starting(false));
-        assert!(heartbeat.tick_when_due().is_empty() && heartbeat.part.deadline().is_none());
+        heartbeat.part.on_starting(&heartbeat.cx, false);
+        assert!(heartbeat.tick_when_due().0.is_empty() && heartbeat.part.deadline().is_none());
     }
 
     #[test]
     fn only_neighbours_that_do_not_answer_are_given_up() {
-        let mut heartbeat = bench(Scene::standing(1));
+        let mut heartbeat = Bench::new(in_session(1));
         let mut lost = Vec::new();
         for _ in 0..6 {
             for side in [Side::Above, Side::Below(AgentId(3))] {
-                heartbeat.input(Input::Asked(side));
+                heartbeat.asked(side);
             }
-            lost.extend(given_up(&heartbeat.tick_when_due()));
-            heartbeat.input(Input::Answered(Side::Below(AgentId(3))));
+            lost.extend(heartbeat.tick_when_due().1);
+            heartbeat.part.on_answered(&heartbeat.cx, Side::Below(AgentId(3)));
         }
         // The link is up until it is closed.
-        assert_eq!(lost, [Side::Below(AgentId(4)), Side::Above].repeat(2));
+        assert_eq!(lost, [down(4), UP].repeat(2));
         // Another incarnation has a new link and a new time limit.
-        heartbeat.scene.neighbours.on_child_up(AgentId(4), LinkId(14));
-        heartbeat.scene.neighbours.on_up_lost();
-        heartbeat.input(Input::Asked(Side::Above));
-        assert_eq!(given_up(&heartbeat.tick_when_due()), []);
+        heartbeat.cx.links.neighbours.on_child_up(AgentId(4), LinkId(14));
+        heartbeat.cx.links.neighbours.on_up_lost();
+        heartbeat.asked(Side::Above);
+        assert_eq!(heartbeat.tick_when_due().1, []);
     }
 
     #[test]
     fn an_agent_that_was_stopped_gives_up_no_neighbour_at_once() {
-        let mut heartbeat = bench(Scene::standing(1));
-        heartbeat.input(Input::Asked(Side::Above));
+        let mut heartbeat = Bench::new(in_session(1));
+        heartbeat.asked(Side::Above);
         heartbeat.tick_when_due();
-        heartbeat.scene.now = heartbeat.scene.now + 100 * heartbeat.scene.session.node_timeout_ns;
-        heartbeat.input(Input::Asked(Side::Above));
-        assert_eq!(given_up(&heartbeat.tick()), []);
-        assert!(heartbeat.part.deadline().is_some_and(|at| at > heartbeat.scene.now));
+        heartbeat.cx.now = heartbeat.cx.now + 100 * heartbeat.cx.session.node_timeout_ns;
+        heartbeat.asked(Side::Above);
+        assert_eq!(heartbeat.tick().1, []);
+        assert!(heartbeat.part.deadline().is_some_and(|at| at > heartbeat.cx.now));
     }
 
     #[test]
     fn in_one_run_the_launcher_is_not_asked_whether_it_is_alive() {
-        let mut heartbeat = bench(Scene::one_run(1));
-        heartbeat.input(Input::Asked(Side::Below(AgentId(3))));
+        let mut heartbeat = Bench::new(one_run(1));
+        heartbeat.asked(Side::Below(AgentId(3)));
         while heartbeat.part.deadline().is_some() {
-            assert!(heartbeat.tick_when_due().is_empty());
+            assert!(heartbeat.tick_when_due().0.is_empty());
         }
     }
 }

@@ -5,7 +5,7 @@
 //!                                        └──► time is up ───────────► left
 //! ```
 
-use super::{Effect, Effects, View};
+use super::Cx;
 use crate::io::Output;
 use crate::time::Instant;
 use wireup_wire::talk::{Control, SessionDown};
@@ -24,10 +24,6 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    pub fn has_begun(&self) -> bool {
-        self.until.is_some()
-    }
-
     pub fn has_left(&self) -> bool {
         self.left
     }
@@ -40,37 +36,39 @@ impl Leaving {
         self.told_to_end = true;
     }
 
-    pub fn on_shutdown(&mut self, view: &View<'_>, fx: &mut Effects) {
+    /// The session ends here: tells the children.
+    pub fn on_shutdown(&mut self, cx: &mut Cx) {
         if self.until.is_none() {
-            self.until = Some(view.now + SHUTDOWN_NS_MAX);
-            fx.push(Effect::Children(Control::SessionDown(SessionDown::Shutdown)));
+            self.until = Some(cx.now + SHUTDOWN_NS_MAX);
+            cx.is_leaving = true;
+            cx.children(Control::SessionDown(SessionDown::Shutdown));
         }
     }
 
     /// Leaves once there are no children and no jobs, if the agent was told to leave.
-    pub fn leave_if_done(&mut self, view: &View<'_>, fx: &mut Effects) {
-        if self.until.is_some() && view.neighbours.is_leaf() && view.jobs.is_empty() {
-            self.leave(fx);
+    pub fn leave_if_done(&mut self, cx: &mut Cx) {
+        if self.until.is_some() && cx.links.neighbours.is_leaf() && cx.jobs.is_empty() {
+            self.leave(cx);
         }
     }
 
     /// Leaves when all jobs here have ended, if the batch system has told this agent to end. Agents above and below it
     /// recover from its loss.
-    pub fn leave_if_told(&mut self, view: &View<'_>, fx: &mut Effects) {
-        if self.told_to_end && view.policy.outlives_jobs() && !view.is_root() && view.jobs.is_empty() {
-            self.leave(fx);
+    pub fn leave_if_told(&mut self, cx: &mut Cx) {
+        if self.told_to_end && cx.policy.outlives_jobs() && !cx.is_root() && cx.jobs.is_empty() {
+            self.leave(cx);
         }
     }
 
-    pub fn on_tick(&mut self, now: Instant, fx: &mut Effects) {
-        if self.until.is_some_and(|until| now >= until) {
-            self.leave(fx);
+    pub fn on_tick(&mut self, cx: &mut Cx) {
+        if self.until.is_some_and(|until| cx.now >= until) {
+            self.leave(cx);
         }
     }
 
-    pub fn leave(&mut self, fx: &mut Effects) {
+    pub fn leave(&mut self, cx: &mut Cx) {
         if !std::mem::replace(&mut self.left, true) {
-            fx.push(Effect::Output(Output::Exit));
+            cx.output(Output::Exit);
         }
     }
 }
@@ -78,46 +76,46 @@ impl Leaving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::LinkId;
-    use crate::testing::Scene;
+    use crate::testing::{in_session, one_run};
     use wireup_wire::ids::AgentId;
 
-    fn exits(fx: &Effects) -> bool {
-        fx.iter().any(|effect| matches!(effect, Effect::Output(Output::Exit)))
+    fn exits(cx: &mut Cx) -> usize {
+        cx.outputs().iter().filter(|output| matches!(output, Output::Exit)).count()
     }
 
     #[test]
     fn an_agent_waits_for_its_children_for_a_limited_time() {
-        let (mut scene, mut leaving) = (Scene::one_run(1), Leaving::default());
-        scene.neighbours.on_child_up(AgentId(3), LinkId(3));
-        let mut fx = Effects::default();
-        leaving.on_shutdown(&scene.view(), &mut fx);
-        leaving.on_shutdown(&scene.view(), &mut fx);
-        assert_eq!(fx.iter().count(), 1, "children are told once");
-        leaving.leave_if_done(&scene.view(), &mut fx);
-        assert!(!exits(&fx));
-        leaving.on_tick(leaving.deadline().expect("the wait is limited"), &mut fx);
-        assert!(exits(&fx) && leaving.has_left());
+        let (mut cx, mut leaving) = (one_run(1), Leaving::default());
+        cx.link_child(3);
+        cx.outputs();
+        leaving.on_shutdown(&mut cx);
+        leaving.on_shutdown(&mut cx);
+        assert_eq!(cx.outputs().len(), 1, "children are told once");
+        leaving.leave_if_done(&mut cx);
+        assert_eq!(exits(&mut cx), 0);
+        cx.now = leaving.deadline().expect("the wait is limited");
+        leaving.on_tick(&mut cx);
+        assert!(exits(&mut cx) == 1 && leaving.has_left());
     }
 
     #[test]
     fn an_agent_leaves_once_when_its_last_child_has_left() {
-        let (mut scene, mut leaving, mut fx) = (Scene::one_run(1), Leaving::default(), Effects::default());
-        scene.neighbours.on_child_up(AgentId(3), LinkId(3));
-        leaving.on_shutdown(&scene.view(), &mut fx);
-        scene.neighbours.on_child_down(AgentId(3));
-        leaving.leave_if_done(&scene.view(), &mut fx);
-        leaving.leave_if_done(&scene.view(), &mut fx);
-        assert_eq!(fx.iter().filter(|effect| matches!(effect, Effect::Output(Output::Exit))).count(), 1);
+        let (mut cx, mut leaving) = (one_run(1), Leaving::default());
+        cx.link_child(3);
+        leaving.on_shutdown(&mut cx);
+        cx.links.neighbours.on_child_down(AgentId(3));
+        leaving.leave_if_done(&mut cx);
+        leaving.leave_if_done(&mut cx);
+        assert_eq!(exits(&mut cx), 1);
     }
 
     #[test]
     fn only_agents_of_a_standing_session_leave_at_the_request_of_the_batch_system() {
-        for (scene, goes) in [(Scene::standing(1), true), (Scene::standing(0), false), (Scene::one_run(1), false)] {
-            let (mut leaving, mut fx) = (Leaving::default(), Effects::default());
+        for (mut cx, goes) in [(in_session(1), 1), (in_session(0), 0), (one_run(1), 0)] {
+            let mut leaving = Leaving::default();
             leaving.on_told_to_end();
-            leaving.leave_if_told(&scene.view(), &mut fx);
-            assert_eq!(exits(&fx), goes);
+            leaving.leave_if_told(&mut cx);
+            assert_eq!(exits(&mut cx), goes);
         }
     }
 }

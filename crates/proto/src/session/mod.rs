@@ -1,49 +1,677 @@
-//! The parts of a session in one agent, each with its own state and tested separately.
+//! One agent's share of a session: its parts, each with its own state and tested separately, and what they do for each
+//! other.
 //!
-//! A part takes its own state, a [`View`] of what it may know about the agent, and an input; it pushes [`Effect`]s. The
-//! router (`agent.rs`) carries them out one by one, including everything that one causes before the next. So a part
-//! that needs something from another part, or must continue after it, pushes an effect; no part calls another.
+//! A part decides, sends frames and tells jobs at once, through [`Cx`]. What another part must do is what the part
+//! returns, or a list that is taken from it; [`Session`] acts on it in the function that has called the part. No part
+//! calls another. Jobs ask for something in the midst of the work of a part, so that is done after the part has
+//! returned ([`Session::serve_jobs`]).
 
 mod across;
 mod agreement;
-mod clock;
 mod config;
-mod control;
+mod cx;
 mod described;
 mod early;
-mod effects;
 mod heartbeat;
-pub mod inputs;
 mod jobs;
-mod launchers;
+pub mod launchers;
 mod leaving;
 pub mod membership;
 mod names;
 mod placement;
-mod rank_ports;
-mod roster;
-mod routes;
+pub mod rank_ports;
 pub mod starter;
 pub mod starts;
-mod view;
 
-pub use across::Across;
-pub use agreement::Agreement;
-pub use clock::Clock;
-pub use config::{AgentConfig, Holds, Policy};
-pub use control::{From, on_control};
+pub use config::{AgentConfig, Holds};
+pub use cx::{AddedHost, Cx};
 pub use described::described;
-pub use early::Early;
-pub use effects::{Effect, Effects};
-pub use heartbeat::Heartbeat;
+pub use heartbeat::{Heartbeat, Side};
 pub use jobs::Jobs;
-pub use launchers::Launchers;
-pub use leaving::Leaving;
-pub use membership::Membership;
-pub use names::Names;
 pub use placement::{Begin, UNKNOWN_NODE, placement};
-pub use rank_ports::RankPorts;
-pub use roster::Roster;
-pub use routes::Routes;
-pub use starter::Starter;
-pub use view::View;
+
+use crate::io::{LinkId, Peer};
+use crate::job::{Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
+use crate::link::{Arrived, Routes};
+use crate::outbox::control_frame;
+use crate::policy::Policy;
+use crate::time::Instant;
+use across::Across;
+use agreement::Agreement;
+use bytes::Bytes;
+use early::Early;
+use launchers::{Asked, Launchers};
+use leaving::Leaving;
+use membership::{LiveOf, Membership, News, Nodes, Unfit};
+use names::Names;
+use rank_ports::RankPorts;
+use starter::{SnapshotOf, Starter};
+use std::sync::Arc;
+use wireup_coll::tree::Tree;
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::names::{Ask, Up as Request};
+use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, Problem, Rejoin};
+use wireup_wire::session::{Log, RankPortsReport};
+use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
+
+/// Why a later job of the session lacks an agent.
+const LOST_BEFORE: &str = "its node was already lost in this session";
+
+pub struct Session {
+    pub cx: Cx,
+    pub starter: Starter,
+    pub membership: Membership,
+    pub launchers: Launchers,
+    pub agreement: Agreement,
+    pub heartbeat: Heartbeat,
+    pub leaving: Leaving,
+    pub early: Early,
+    born: Born,
+    names: Names,
+    across: Across,
+    rank_ports: RankPorts,
+}
+
+impl Session {
+    pub fn new(config: AgentConfig) -> Self {
+        let AgentConfig { agent: me, session, born, parent, snapshot, arch } = config;
+        let tree = Tree::new(session.agents.len() as u32, session.fanout);
+        let routes = Routes::new(me, tree, Policy::of(&session), &snapshot);
+        Session {
+            starter: Starter::new(me, &session, arch),
+            early: Early::new(snapshot.newest, &snapshot.live),
+            membership: Membership::new(me, &session, parent, &snapshot, &routes),
+            launchers: Launchers::default(),
+            agreement: Agreement::default(),
+            heartbeat: Heartbeat::default(),
+            names: Names::default(),
+            across: Across::default(),
+            rank_ports: RankPorts::default(),
+            leaving: Leaving::default(),
+            cx: Cx::new(me, Instant(born.process_ns), session, routes),
+            born,
+        }
+    }
+
+    /// Starts an agent of a standing session: it starts its children without waiting for a job.
+    pub fn begin(&mut self) {
+        self.rank_ports.begin(&mut self.cx);
+        let children = self.cx.links.routes.roster.children(self.cx.me);
+        self.start(|starter, cx, _| children.into_iter().for_each(|child| starter.start(cx, child, None)));
+        self.on_nodes_changed();
+        let asked = self.cx.links.neighbours.all().collect();
+        self.agreement.ask(&mut self.cx, asked);
+        let all = self.cx.tree.subtree(AgentId(0)).collect();
+        self.start(|starter, cx, snapshot| {
+            starter.call_step_for(cx, snapshot, all);
+            starter.call_shells(cx, snapshot);
+        });
+    }
+
+    /// When to call `on_tick` if nothing else happens first.
+    pub fn deadline(&self) -> Option<Instant> {
+        let jobs = self.cx.jobs.all().filter_map(Job::deadline);
+        jobs.chain(self.starter.deadline(self.cx.start_by))
+            .chain(self.cx.links.direct.deadline())
+            .chain(self.membership.deadline())
+            .chain(self.launchers.deadline())
+            .chain(self.heartbeat.deadline())
+            .chain(self.names.deadline())
+            .chain(self.leaving.deadline())
+            .min()
+    }
+
+    /// Amounts of data that the agent stores, for the simulator's checkers.
+    pub fn holds(&self) -> Holds {
+        let Cx { links, jobs, .. } = &self.cx;
+        let of_session = links.routes.roster.len() + self.membership.size() + self.launchers.size();
+        Holds {
+            jobs: jobs.size(),
+            early_frames: self.early.len(),
+            direct_jobs: links.direct.jobs().len(),
+            direct_bytes: links.direct.held_bytes(),
+            session: of_session + self.names.size() + self.across.size(),
+        }
+    }
+
+    pub fn on_tick(&mut self) {
+        self.start(|starter, cx, _| starter.check(cx));
+        self.check_direct_links();
+        self.decide(|membership, cx, live| membership.check_leases(cx, live));
+        if let Some(link) = self.membership.seek_if_due(&mut self.cx) {
+            self.cx.close(link);
+            self.on_link_down(link, "the root does not answer".into());
+        }
+        self.serve_launchers(|launchers, cx, nodes| launchers.tell_of_deferred(cx, nodes));
+        for (link, problem) in self.heartbeat.on_tick(&mut self.cx) {
+            self.cx.close(link);
+            self.on_link_down(link, problem);
+        }
+        self.names.on_tick(&mut self.cx);
+        self.serve_jobs();
+        self.cx.tell_jobs(self.cx.jobs.ids(), |job, cx| job.on_tick(cx));
+        self.serve_jobs();
+        self.leaving.on_tick(&mut self.cx);
+    }
+
+    fn check_direct_links(&mut self) {
+        let cx = &mut self.cx;
+        let (notes, broken) = cx.links.check_direct(&mut cx.out);
+        for (peer, problem) in notes {
+            cx.note(Note::Routed { agent: cx.me, peer, problem });
+        }
+        for peer in broken {
+            cx.tell_jobs(peer.jobs, |_, cx| on_no_link(cx, peer.agent, peer.problem.clone()));
+        }
+        self.serve_jobs();
+    }
+
+    /// Does what jobs have asked for. If the input `may_concern_all`, or a job has changed, also does what the state of
+    /// the whole agent now allows.
+    pub fn finish(&mut self, may_concern_all: bool) {
+        self.serve_jobs();
+        let mut is_due = may_concern_all;
+        while is_due | std::mem::take(&mut self.cx.have_jobs_changed) {
+            is_due = false;
+            self.look_around();
+            self.serve_jobs();
+        }
+    }
+
+    /// Does what the state of the whole agent now allows.
+    fn look_around(&mut self) {
+        if let Some(nodes) = self.membership.nodes() {
+            let unneeded = self.launchers.unneeded(&self.cx, nodes);
+            if !unneeded.is_empty() {
+                self.decide(|membership, cx, live| membership.release(cx, live, unneeded));
+            }
+        }
+        self.start(|starter, cx, snapshot| {
+            starter.stop_if_ending(cx);
+            starter.call_shells(cx, snapshot);
+        });
+        let cx = &mut self.cx;
+        if self.launchers.may_end(cx) {
+            self.leaving.on_shutdown(cx);
+        }
+        self.leaving.leave_if_told(cx);
+        self.leaving.leave_if_done(cx);
+    }
+
+    /// Lets the starter act, and reports the agents that it has observed to be lost.
+    pub fn start<T>(&mut self, act: impl FnOnce(&mut Starter, &mut Cx, SnapshotOf<'_>) -> T) -> T {
+        let Session { starter, membership, launchers, early, cx, .. } = self;
+        let me = cx.me;
+        let live = || live_jobs(me, launchers, early);
+        let snapshot = |cx: &Cx| membership.snapshot(cx, &live);
+        let result = act(starter, cx, &snapshot);
+        let lost = self.starter.take_lost();
+        if !lost.is_empty() {
+            self.decide(|membership, cx, live| membership.report_lost(cx, live, lost));
+        }
+        self.serve_jobs();
+        result
+    }
+
+    /// Lets the part for launchers act, at the root of a standing session, and does what it asks for.
+    pub fn serve_launchers(&mut self, act: impl FnOnce(&mut Launchers, &mut Cx, &Nodes)) {
+        let nodes = self.membership.nodes().filter(|_| self.cx.policy.has_many_launchers());
+        let Some(nodes) = nodes else { return };
+        act(&mut self.launchers, &mut self.cx, nodes);
+        self.serve_jobs();
+        while let Some(asked) = self.launchers.take_asked() {
+            match asked {
+                Asked::Revive => self.decide(|membership, cx, live| membership.revive(cx, live)),
+                Asked::Number { spec, link } => self.number(*spec, Some(link)),
+                Asked::StartAdded(job) => self.decide(|membership, cx, live| membership.start_added(cx, live, job)),
+                Asked::Start { begin, live: (newest, live), later } => {
+                    let job = begin.spec.job;
+                    if self.early.may_start(job) {
+                        self.early.set_live(newest, &live);
+                        self.begin_job(*begin);
+                    }
+                    later.into_iter().for_each(|later| later.deliver(&mut self.cx, job));
+                    self.serve_jobs();
+                }
+            }
+        }
+    }
+
+    /// Does what jobs have asked for, and forgets those that have ended.
+    pub fn serve_jobs(&mut self) {
+        loop {
+            match self.cx.from_jobs.pop_front() {
+                Some(FromJob::Asked(job, message)) => self.on_asked(job, message),
+                Some(FromJob::Dropped(child)) => self.starter.on_dropped(child),
+                None => match self.cx.over.pop_front() {
+                    Some(job) => self.on_job_over(job),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Handles a message about names or other jobs of one of a job's agents, at the root.
+    fn on_asked(&mut self, job: JobId, message: Request) {
+        let cx = &mut self.cx;
+        match message {
+            Request::Ask { agent, asker, from, ask: Ask::Spawn(request) } => {
+                // The launcher of the job places the new processes, and must not choose nodes that are lost.
+                let lost = match cx.policy.survives_losses() {
+                    true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
+                    false => self.starter.lost(cx.tree),
+                };
+                let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
+                cx.up_about(job, Control::JobUp(JobUp::Missing(missing.collect())));
+                self.launchers.on_spawn(cx, job, (agent, asker), from, request);
+            }
+            Request::Ask { agent, asker, ask: Ask::Join(joint), .. } => {
+                self.across.on_join(cx, job, agent, asker, joint);
+            }
+            Request::Ask { agent, asker, ask: Ask::Fetch(fetch), .. } => {
+                self.across.on_fetch(cx, job, agent, asker, fetch);
+            }
+            Request::Report { agent, report } => self.across.on_report(cx, job, agent, report),
+            message => self.names.on_message(cx, job, message),
+        }
+    }
+
+    /// A job has ended here. Its ranks' data remains available to other agents, unless they have given up on this
+    /// agent.
+    fn on_job_over(&mut self, mut job: Job) {
+        let id = job.id();
+        if job.up() != Up::Nowhere {
+            self.early.leave_behind(id, job.take_remains());
+        }
+        let cx = &mut self.cx;
+        self.names.on_job_over(id);
+        self.across.on_job_over(cx, id);
+        self.rank_ports.on_job_gone(cx, id);
+        cx.forget_direct(id);
+        if cx.is_root() && cx.policy.has_many_launchers() {
+            let traces = job.leaves_traces().then(|| job.agents());
+            self.early.forget(id);
+            if traces.is_some() {
+                self.rank_ports.on_over(cx, id);
+            }
+            self.launchers.on_job_over(cx, id, traces);
+        }
+    }
+
+    /// Lets the part for the membership act, and acts on its decisions.
+    pub fn decide(&mut self, act: impl FnOnce(&mut Membership, &mut Cx, LiveOf<'_>) -> Vec<News>) {
+        let Session { membership, launchers, early, cx, .. } = self;
+        let me = cx.me;
+        let live = || live_jobs(me, launchers, early);
+        let news = act(membership, cx, &live);
+        self.serve_jobs();
+        self.follow(news);
+    }
+
+    /// Acts on decisions of the root that were recorded.
+    fn follow(&mut self, news: Vec<News>) {
+        if news.is_empty() {
+            return;
+        }
+        let mut lost = Vec::new();
+        for one in news {
+            match one {
+                News::Lost(agents) => {
+                    agents.iter().for_each(|agent| self.on_agent_lost(*agent));
+                    self.agreement.settle(&mut self.cx);
+                    lost.extend(agents);
+                }
+                News::Returned { agents, own, are_below } => self.start(|starter, cx, snapshot| {
+                    if are_below {
+                        starter.on_return(cx);
+                    }
+                    own.into_iter().for_each(|agent| starter.start(cx, agent, None));
+                    starter.call_step_for(cx, snapshot, agents);
+                }),
+                News::Dismissed => return self.leaving.leave(&mut self.cx),
+            }
+        }
+        if self.cx.is_root() {
+            for agent in lost {
+                self.serve_launchers(|launchers, cx, _| launchers.start_again(cx, agent));
+            }
+            self.on_nodes_changed();
+        }
+    }
+
+    /// The root has decided that an agent is lost.
+    fn on_agent_lost(&mut self, agent: AgentId) {
+        // Messages that still arrive about the lost agent must not be attributed to its next incarnation.
+        self.start(|starter, cx, _| starter.on_lost(cx, agent));
+        let cx = &mut self.cx;
+        if cx.links.neighbours.has_child(agent) {
+            // The lost agent's link may work, but the others continue without it.
+            cx.links.cut_child(agent, &mut cx.out);
+        }
+        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_agent_lost(cx, agent));
+        self.serve_jobs();
+        self.cx.links.direct.lose(agent);
+        self.cx.route_again(agent);
+    }
+
+    /// At the root: some nodes are now up, lost or awaited.
+    fn on_nodes_changed(&mut self) {
+        let Some(nodes) = self.membership.nodes() else { return };
+        self.heartbeat.on_starting(&self.cx, !nodes.is_settled());
+        self.serve_launchers(|launchers, cx, nodes| launchers.on_nodes_changed(cx, nodes));
+    }
+
+    /// A part of the log of decisions arrives.
+    pub fn on_log(&mut self, mut log: Log) {
+        match self.membership.on_log(&self.cx, &log) {
+            Ok(None) => {}
+            Ok(Some(link)) => {
+                self.cx.links.on_taken_in(link, &mut self.cx.out);
+                self.on_parent_up();
+            }
+            Err(Unfit) => return self.leaving.leave(&mut self.cx),
+        }
+        self.early.on_live(&mut self.cx, log.newest, &log.live);
+        self.serve_jobs();
+        let has_moved = log.has_moved;
+        while let Some(news) = self.membership.next_decision(&mut self.cx, &mut log) {
+            self.follow(vec![news]);
+            if self.leaving.has_left() {
+                return;
+            }
+        }
+        if has_moved {
+            // Frames that took the old path when this decision was already known are sent again too.
+            self.cx.route_again(self.cx.me);
+        }
+    }
+
+    pub fn on_link_up(&mut self, link: LinkId, peer: Peer, local: String) {
+        let cx = &mut self.cx;
+        let is_expected = match peer {
+            // A child that is not expected has dialled a second time or too late, or has an old incarnation: it is not
+            // needed.
+            Peer::Child { agent, incarnation } => {
+                self.starter.is_starting(agent)
+                    && cx.links.neighbours.expects(agent)
+                    && cx.links.routes.roster.incarnation(agent) == incarnation
+            }
+            Peer::Direct(agent) => cx.links.direct.expects(agent),
+            Peer::Rejoin { agent, rejoin } => return self.on_rejoin(link, agent, rejoin),
+            Peer::Parent if self.membership.is_seeking() => {
+                cx.links.on_reached(link);
+                return self.membership.on_root_reached(cx, link);
+            }
+            Peer::Parent | Peer::Launcher => true,
+        };
+        if !is_expected {
+            if matches!(peer, Peer::Child { .. }) && cx.policy.survives_losses() {
+                // Another incarnation is expected: this one must leave instead of taking the closed link for the loss
+                // of its parent.
+                cx.answer(link, &Control::SessionDown(SessionDown::Log(Log::unfit())));
+            }
+            return cx.close(link);
+        }
+        cx.links.on_link_up(link, peer, &mut cx.out);
+        match peer {
+            Peer::Child { agent: child, .. } => {
+                self.on_child_linked(child);
+                self.start(|starter, cx, _| starter.on_agent_up(cx, child, local));
+            }
+            // Launchers attach only to the root.
+            Peer::Launcher if cx.policy.has_many_launchers() && !cx.is_root() => cx.close(link),
+            Peer::Launcher if cx.policy.has_many_launchers() => {
+                self.serve_launchers(|launchers, cx, nodes| launchers.attach(cx, nodes, link));
+            }
+            Peer::Parent => self.on_parent_up(),
+            Peer::Launcher | Peer::Direct(_) | Peer::Rejoin { .. } => {}
+        }
+    }
+
+    pub fn on_link_down(&mut self, link: LinkId, problem: Problem) {
+        let cx = &mut self.cx;
+        match cx.links.on_link_down(link) {
+            // `None`: the link was not accepted.
+            None | Some(Peer::Rejoin { .. }) => {}
+            Some(Peer::Launcher) if cx.policy.has_many_launchers() => {
+                self.serve_launchers(|launchers, cx, _| launchers.on_down(cx, link));
+            }
+            Some(Peer::Launcher) => self.leaving.leave(cx),
+            Some(Peer::Parent) => {
+                if self.membership.on_parent_lost(cx) {
+                    self.leaving.leave(cx);
+                }
+            }
+            Some(Peer::Child { agent: child, .. }) => {
+                self.start(|starter, cx, _| starter.on_link_down(cx, child, problem));
+            }
+            Some(Peer::Direct(agent)) => cx.links.on_direct_lost(agent, link, &problem, &mut cx.out),
+        }
+    }
+
+    /// The link towards the root is up, for the first time or again.
+    pub fn on_parent_up(&mut self) {
+        let cx = &mut self.cx;
+        cx.clock.start_over();
+        self.membership.on_parent_up(cx);
+        let report = self.rank_ports.reserved(cx);
+        self.report_ports(report);
+        let cx = &mut self.cx;
+        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
+        if cx.jobs.all().any(Job::is_profiled) {
+            cx.ask_clock(self.membership.linked_to());
+        }
+        self.serve_jobs();
+    }
+
+    /// Sends a report about ports for ranks to the root.
+    fn report_ports(&mut self, report: Option<RankPortsReport>) {
+        let Some(report) = report else { return };
+        if let Some(report) = rank_ports::pass_on(&mut self.cx, report) {
+            self.serve_launchers(|launchers, _, _| launchers.on_ports(report));
+        }
+    }
+
+    /// The driver has reserved ports for ranks, or could not.
+    pub fn on_ports_reserved(&mut self, result: Result<Bytes, String>) {
+        let report = self.rank_ports.on_reserved(&mut self.cx, result);
+        self.report_ports(report);
+    }
+
+    /// The driver has renewed the ports of a job.
+    pub fn on_ports_renewed(&mut self, job: JobId) {
+        let report = self.rank_ports.on_renewed(&self.cx, job);
+        self.report_ports(report);
+    }
+
+    /// A child tells about the ports of an agent below it.
+    pub fn on_ports_told(&mut self, branch: AgentId, report: RankPortsReport) {
+        let report = Some(report).filter(|report| rank_ports::is_current(&self.cx, branch, report));
+        self.report_ports(report);
+    }
+
+    /// A child has linked.
+    pub fn on_child_linked(&mut self, child: AgentId) {
+        if self.cx.policy.survives_losses() {
+            self.agreement.tell(&mut self.cx, child);
+            let incarnation = self.cx.links.routes.roster.incarnation(child);
+            self.on_here(child, vec![(child, incarnation)]);
+        }
+    }
+
+    /// A child reports that these agents of its subtree are linked, with their incarnations.
+    pub fn on_here(&mut self, branch: AgentId, agents: Vec<(AgentId, u32)>) {
+        if self.membership.on_here(&mut self.cx, branch, agents) {
+            self.on_nodes_changed();
+        }
+    }
+
+    /// An agent that has lost its parent has dialled this one.
+    pub fn on_rejoin(&mut self, link: LinkId, agent: AgentId, rejoin: Rejoin) {
+        let mut missed = None;
+        self.decide(|membership, cx, live| match membership.on_rejoin(cx, live, link, agent, rejoin) {
+            Ok(log) => {
+                missed = Some(log);
+                Vec::new()
+            }
+            Err(news) => news,
+        });
+        if let Some(missed) = missed {
+            self.adopt(link, agent, missed);
+        }
+    }
+
+    /// Adopts an agent that has lost its parent: the frames queued for it follow the log entries that it lacks.
+    fn adopt(&mut self, link: LinkId, child: AgentId, missed: Log) {
+        let cx = &mut self.cx;
+        let waiting = cx.links.neighbours.forget(child);
+        let incarnation = cx.links.routes.roster.incarnation(child);
+        cx.links.on_link_up(link, Peer::Child { agent: child, incarnation }, &mut cx.out);
+        self.starter.on_adopted(cx, child);
+        cx.child(child, Control::SessionDown(SessionDown::Log(missed)));
+        self.on_child_linked(child);
+        waiting.into_iter().for_each(|frame| self.cx.child_frame(child, frame));
+    }
+
+    /// A frame for a job has arrived from another agent, and with it those that waited for it.
+    pub fn on_arrived(&mut self, Arrived { from, job, frame }: Arrived) {
+        let mut next = frame;
+        while let Some(frame) = next {
+            // A frame that waited may be of another job than the frame before it.
+            let job = JobId(frame.job);
+            self.early.on_frame(&mut self.cx, from, frame);
+            self.serve_jobs();
+            self.early.forget_if_over(&mut self.cx, job);
+            next = self.cx.links.follower(from);
+        }
+        // The answer about an ended job may have used a direct link.
+        self.early.forget_if_over(&mut self.cx, job);
+    }
+
+    /// A launcher or the parent has sent a job that runs on the whole session's tree.
+    pub fn on_job_sent(&mut self, spec: Box<JobSpec>) {
+        self.starter.new_time(&mut self.cx);
+        self.on_launch(Arc::from(spec));
+    }
+
+    /// Starts a job that runs on the whole session's tree: from the bootstrap message, or from the launcher of a
+    /// one-shot run.
+    pub fn on_launch(&mut self, spec: Arc<JobSpec>) {
+        let cx = &mut self.cx;
+        if cx.jobs.spec(spec.job).is_some() {
+            // An agent that was started by another ancestor got the job from it, and then again from its parent.
+            return;
+        }
+        if let Some(nodes) = self.membership.nodes() {
+            if spec.nodes.iter().any(|node| node.agent == AgentId::ADDED) {
+                return self.number(Arc::unwrap_or_clone(spec), None);
+            }
+            if !nodes.have_all(&spec) {
+                return refuse(cx, &spec, UNKNOWN_NODE.into());
+            }
+        }
+        let mapping = match placement(&spec) {
+            Ok(mapping) => mapping,
+            Err(problem) => return refuse(cx, &spec, problem),
+        };
+        cx.jobs.announce(spec.clone());
+        let tree = JobTree::whole(cx.me, cx.tree);
+        let children = participants(&spec, &mapping, &tree);
+        let begin = Begin { spec, mapping, tree, lost: Vec::new() };
+        let begin = self.start(|starter, cx, snapshot| starter.launch(cx, snapshot, begin, children));
+        self.begin_job(begin);
+    }
+
+    /// Gives numbers to the agents of the hosts that a job adds, and starts it. `link`: the link of its launcher, if
+    /// the session has many launchers.
+    fn number(&mut self, mut spec: JobSpec, link: Option<LinkId>) {
+        let agents = self.membership.number(&mut self.cx, &mut spec);
+        let told = Control::ToLauncher(ToLauncher::Added { agents });
+        match link {
+            None => {
+                self.cx.up_about(spec.job, told);
+                self.on_launch(spec.into());
+            }
+            Some(link) => {
+                self.cx.send(link, control_frame(spec.job, &told));
+                self.serve_launchers(|launchers, cx, nodes| launchers.on_numbered(cx, nodes, link, spec));
+            }
+        }
+    }
+
+    /// A job of a standing session arrives from the parent.
+    pub fn on_start(&mut self, frame: &Frame, spec: JobSpec, newest: JobId, live: &[JobId]) {
+        // The root has checked the job, so a wrong description is ignored.
+        let Ok(mapping) = placement(&spec) else { return };
+        let agents = agents_of(&spec, &mapping);
+        self.cx.pass_on(&agents, frame);
+        self.early.on_live(&mut self.cx, newest, live);
+        self.serve_jobs();
+        let Session { cx, early, .. } = self;
+        let is_lost = |agent: &AgentId| cx.links.routes.is_lost(*agent);
+        if agents.contains(&cx.me) && !agents.iter().any(is_lost) && early.may_start(spec.job) {
+            let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
+            self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
+        }
+    }
+
+    fn begin_job(&mut self, begin: Begin) {
+        let Begin { spec, mapping, tree, lost } = begin;
+        let cx = &mut self.cx;
+        let id = spec.job;
+        let has_up = cx.links.neighbours.has_up();
+        let link = (cx.session.hold_ranks && !has_up).then_some(Wait::Link);
+        let others: &[Wait] = if cx.session.start_together { &[Wait::Below, Wait::Others] } else { &[] };
+        let waits: Vec<Wait> = link.into_iter().chain(others.iter().copied()).collect();
+        cx.jobs.announce(spec.clone());
+        let job = Job::new(spec, &mapping, cx.me, tree, self.born, &waits, cx.now);
+        let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
+        let asks_clock = job.is_profiled() && has_up;
+        cx.jobs.begin(id, job);
+        self.heartbeat.begin(cx);
+        let missing = |agent| MissingAgent { agent, problem: LOST_BEFORE.into() };
+        let lost = lost.into_iter().map(missing).collect();
+        cx.tell_job(id, |job, cx| job.begin(cx, lost));
+        if asks_clock {
+            cx.ask_clock(self.membership.linked_to());
+        }
+        if !cx.policy.starts_all_agents() {
+            self.agreement.ask(cx, below);
+        }
+        self.early.on_begun(cx, id);
+        self.serve_jobs();
+    }
+
+    /// A job has ended on all of its nodes. An agent that still has it ends it locally.
+    pub fn on_over(&mut self, agents: Vec<AgentId>, frame: &Frame) {
+        let (job, cx) = (JobId(frame.job), &mut self.cx);
+        cx.pass_on(&agents, frame);
+        self.rank_ports.on_over(cx, job);
+        match cx.jobs.has(job) {
+            true => cx.tell_job(job, |job, cx| job.abandon(cx)),
+            false => self.early.on_over(cx, job),
+        }
+    }
+}
+
+/// The number of the newest job, and the jobs that may still send frames. The root knows them from its launchers, every
+/// other agent from its parent.
+fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<JobId>) {
+    match me {
+        AgentId(0) => launchers.live(),
+        _ => (early.newest(), early.live()),
+    }
+}
+
+/// Refuses a job that no correct launcher sends: it ends before it starts.
+fn refuse(cx: &mut Cx, spec: &JobSpec, problem: String) {
+    let cause = Cause::Launcher { problem };
+    let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+    let message = match cx.is_root() {
+        true => Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() })),
+        false => Control::JobUp(JobUp::Failed(failure)),
+    };
+    cx.up_about(spec.job, message);
+}

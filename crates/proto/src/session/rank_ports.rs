@@ -16,12 +16,11 @@
 //! its share is free for others. Cost: one message for each agent per level above it, and for each job that has used
 //! ports one more down and up.
 
-use super::inputs::{launchers, rank_ports::Input};
-use super::{Effect, Effects, Routes, View};
+use super::Cx;
 use crate::io::Output;
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use wireup_wire::ids::JobId;
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Note;
 use wireup_wire::session::{PortsPerNode as Wanted, RankPortsNews, RankPortsReport};
 use wireup_wire::talk::{Control, SessionUp};
@@ -35,54 +34,77 @@ pub struct RankPorts {
 }
 
 impl RankPorts {
-    pub fn handle(&mut self, view: &View<'_>, routes: &Routes, input: Input, fx: &mut Effects) {
-        // A host that was added serves one job, which would have to wait for its ports.
-        let standing = view.session.standing.as_ref().filter(|_| !view.tree.is_beside(view.me));
-        let Some(Wanted { count, range }) = standing.and_then(|standing| standing.rank_ports) else { return };
-        match input {
-            Input::Begin => fx.push(Effect::Output(Output::ReserveRankPorts { count, range })),
-            Input::Reserved(Ok(address)) => {
-                self.own = Some(address);
-                self.tell_reserved(view, routes, count, fx);
-            }
-            Input::Reserved(Err(problem)) => fx.note(Note::NoRankPorts { host: view.host().to_owned(), problem }),
-            Input::ParentUp => self.tell_reserved(view, routes, count, fx),
-            Input::Told { branch, report } => {
-                let (roster, agent) = (&routes.roster, report.agent);
-                let is_current = roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent);
-                if is_current && roster.is_below(branch, agent) {
-                    pass_on(view, report, fx);
-                }
-            }
-            Input::Over(job) if view.jobs.has(job) => drop(self.over.insert(job)),
-            Input::Over(job) => fx.push(Effect::Output(Output::RenewRankPorts { job })),
-            Input::JobGone(job) => {
-                if self.over.remove(&job) {
-                    fx.push(Effect::Output(Output::RenewRankPorts { job }));
-                }
-            }
-            Input::Renewed(job) => tell(view, routes, RankPortsNews::Renewed(job), fx),
+    /// The session starts on this agent.
+    pub fn begin(&self, cx: &mut Cx) {
+        if let Some(Wanted { count, range }) = wanted(cx) {
+            cx.output(Output::ReserveRankPorts { count, range });
         }
     }
 
-    fn tell_reserved(&self, view: &View<'_>, routes: &Routes, count: u16, fx: &mut Effects) {
-        if let Some(address) = self.own.clone() {
-            tell(view, routes, RankPortsNews::Reserved { count, address }, fx);
+    /// The driver has reserved the ports, or could not. Returns a report for the root.
+    pub fn on_reserved(&mut self, cx: &mut Cx, result: Result<Bytes, String>) -> Option<RankPortsReport> {
+        match result {
+            Ok(address) => self.own = Some(address),
+            Err(problem) => cx.note(Note::NoRankPorts { host: cx.host().to_owned(), problem }),
+        }
+        self.reserved(cx)
+    }
+
+    /// What this agent has reserved, for the root.
+    pub fn reserved(&self, cx: &Cx) -> Option<RankPortsReport> {
+        let Wanted { count, .. } = wanted(cx)?;
+        let address = self.own.clone()?;
+        Some(report(cx, RankPortsNews::Reserved { count, address }))
+    }
+
+    /// A job has ended everywhere else, as far as the root waits for it.
+    pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
+        if wanted(cx).is_none() {
+        } else if cx.jobs.has(job) {
+            self.over.insert(job);
+        } else {
+            cx.output(Output::RenewRankPorts { job });
         }
     }
-}
 
-fn tell(view: &View<'_>, routes: &Routes, news: RankPortsNews, fx: &mut Effects) {
-    let incarnation = routes.roster.incarnation(view.me);
-    pass_on(view, RankPortsReport { agent: view.me, incarnation, news }, fx);
-}
-
-fn pass_on(view: &View<'_>, report: RankPortsReport, fx: &mut Effects) {
-    if view.is_root() {
-        fx.push(Effect::Launchers(launchers::Input::Ports(report)));
-    } else if view.neighbours.has_up() {
-        fx.up(Control::SessionUp(SessionUp::RankPorts(report)));
+    /// A job has ended here.
+    pub fn on_job_gone(&mut self, cx: &mut Cx, job: JobId) {
+        if self.over.remove(&job) {
+            cx.output(Output::RenewRankPorts { job });
+        }
     }
+
+    /// The driver has renewed the ports of a job. Returns a report for the root.
+    pub fn on_renewed(&self, cx: &Cx, job: JobId) -> Option<RankPortsReport> {
+        wanted(cx).map(|_| report(cx, RankPortsNews::Renewed(job)))
+    }
+}
+
+/// The ports that this agent reserves. A host that was added serves one job, which would have to wait for its ports.
+fn wanted(cx: &Cx) -> Option<Wanted> {
+    let standing = cx.session.standing.as_ref().filter(|_| !cx.tree.is_beside(cx.me));
+    standing.and_then(|standing| standing.rank_ports)
+}
+
+fn report(cx: &Cx, news: RankPortsNews) -> RankPortsReport {
+    RankPortsReport { agent: cx.me, incarnation: cx.links.routes.roster.incarnation(cx.me), news }
+}
+
+/// Whether a report that a child has sent is about an agent below it, and about its current incarnation.
+pub fn is_current(cx: &Cx, branch: AgentId, report: &RankPortsReport) -> bool {
+    let (roster, agent) = (&cx.links.routes.roster, report.agent);
+    roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent) && roster.is_below(branch, agent)
+}
+
+/// Passes a report on to the parent; returns it at the root.
+pub fn pass_on(cx: &mut Cx, report: RankPortsReport) -> Option<RankPortsReport> {
+    if cx.is_root() {
+        return Some(report);
+    }
+    if cx.links.neighbours.has_up() {
+        cx.up(Control::SessionUp(SessionUp::RankPorts(report)));
+    }
+    None
 }
 
 #[cfg(test)]
@@ -90,40 +112,28 @@ mod tests {
     use super::*;
     use crate::job::facts::Facts;
     use crate::job::{Born, Job, JobTree};
-    use crate::session::Policy;
-    use crate::testing::Scene;
+    use crate::session::Jobs;
+    use crate::testing::{Look, UP, agent_of, in_session, session};
     use wireup_coll::tree::Tree;
-    use wireup_wire::ids::AgentId;
     use wireup_wire::job::PortRange;
+    use wireup_wire::peer::SessionSpec;
     use wireup_wire::session::{Entry, SessionSnapshot, Standing};
 
-    /// Agent `me` of fifteen, fan-out 2, linked to its neighbours.
-    struct Bench {
-        scene: Scene,
-        routes: Routes,
-        part: RankPorts,
+    /// Agent `me`, linked to its neighbours, in a session that reserves ports.
+    fn reserving(me: u32) -> (Cx, RankPorts) {
+        let range = PortRange { low: 100, high: 200 };
+        let rank_ports = Some(Wanted { count: 8, range });
+        let standing = Some(Standing { rank_ports, ..Standing::default() });
+        let mut cx = agent_of(me, SessionSpec { standing, ..session(15) }, &SessionSnapshot::default()).linked();
+        cx.outputs();
+        (cx, RankPorts::default())
     }
 
-    impl Bench {
-        fn new(me: u32) -> Bench {
-            let mut scene = Scene::standing(me).linked();
-            let range = PortRange { low: 100, high: 200 };
-            let rank_ports = Some(Wanted { count: 8, range });
-            scene.session.standing = Some(Standing { rank_ports, ..Standing::default() });
-            let routes = Routes::new(AgentId(me), Tree::new(15, 2), Policy::Standing, &SessionSnapshot::default());
-            Bench { scene, routes, part: RankPorts::default() }
-        }
-
-        fn input(&mut self, input: Input) -> Effects {
-            let mut fx = Effects::default();
-            self.part.handle(&self.scene.view(), &self.routes, input, &mut fx);
-            fx
-        }
-
-        fn told(&mut self, branch: u32, agent: u32, incarnation: u32) -> Effects {
-            let report = RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() };
-            self.input(Input::Told { branch: AgentId(branch), report })
-        }
+    /// What an agent passes on of the report of a child, and whether the root handles it.
+    fn told(cx: &mut Cx, branch: u32, agent: u32, incarnation: u32) -> (Vec<Control>, bool) {
+        let report = RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() };
+        let arrives = is_current(cx, AgentId(branch), &report) && pass_on(cx, report).is_some();
+        (cx.outputs().sent(UP), arrives)
     }
 
     fn address() -> Bytes {
@@ -144,53 +154,60 @@ mod tests {
 
     #[test]
     fn an_agent_tells_its_parent_and_each_new_one() {
-        let mut bench = Bench::new(3);
-        let fx = bench.input(Input::Begin);
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::ReserveRankPorts { count: 8, .. }))));
-        assert!(bench.input(Input::ParentUp).is_empty(), "nothing is reserved yet");
-        assert_eq!(bench.input(Input::Reserved(Ok(address()))).sent_up(), [&sent(3, 0)]);
-        assert_eq!(bench.input(Input::ParentUp).sent_up(), [&sent(3, 0)]);
-        let fx = Bench::new(3).input(Input::Reserved(Err("no port is free".into())));
-        assert!(matches!(fx.sent_up()[..], [Control::Note(Note::NoRankPorts { host, .. })] if host == "n3"));
+        let (mut cx, mut part) = reserving(3);
+        part.begin(&mut cx);
+        assert!(matches!(cx.outputs()[..], [Output::ReserveRankPorts { count: 8, .. }]));
+        assert!(part.reserved(&cx).is_none(), "nothing is reserved yet");
+        let report = RankPortsReport { agent: AgentId(3), incarnation: 0, news: reserved() };
+        assert_eq!(part.on_reserved(&mut cx, Ok(address())), Some(report.clone()));
+        assert_eq!(part.reserved(&cx), Some(report));
+        let (mut cx, mut part) = reserving(3);
+        assert_eq!(part.on_reserved(&mut cx, Err("no port is free".into())), None);
+        let sent = cx.outputs().sent(UP);
+        assert!(matches!(&sent[..], [Control::Note(Note::NoRankPorts { host, .. })] if host == "n3"));
     }
 
     #[test]
     fn messages_of_agents_below_reach_the_root_if_they_are_not_of_the_past() {
-        let mut bench = Bench::new(1);
-        assert_eq!(bench.told(3, 7, 0).sent_up(), [&sent(7, 0)]);
-        assert!(bench.told(4, 7, 0).is_empty(), "7 is not below 4");
-        bench.routes.roster.apply(&Entry::Lost(vec![AgentId(7)]));
-        assert!(bench.told(3, 7, 0).is_empty());
-        let mut root = Bench::new(0);
-        let arrived =
-            |fx: Effects| fx.iter().any(|effect| matches!(effect, Effect::Launchers(launchers::Input::Ports(_))));
-        assert!(arrived(root.told(1, 7, 0)) && arrived(root.input(Input::Reserved(Ok(address())))));
+        let (mut cx, _) = reserving(1);
+        assert_eq!(told(&mut cx, 3, 7, 0), (vec![sent(7, 0)], false));
+        assert_eq!(told(&mut cx, 4, 7, 0), (vec![], false), "7 is not below 4");
+        cx.links.routes.roster.apply(&Entry::Lost(vec![AgentId(7)]));
+        assert_eq!(told(&mut cx, 3, 7, 0), (vec![], false));
+        let (mut root, _) = reserving(0);
+        assert_eq!(told(&mut root, 1, 7, 0), (vec![], true));
     }
 
     #[test]
     fn a_session_without_such_ports_reserves_none() {
-        let mut bench = Bench::new(1);
-        bench.scene.session.standing = Some(Standing::default());
-        assert!(bench.input(Input::Begin).is_empty() && bench.told(3, 7, 0).is_empty());
+        let mut cx = in_session(1);
+        cx.outputs();
+        RankPorts::default().begin(&mut cx);
+        assert!(cx.outputs().is_empty());
     }
 
     #[test]
     fn ports_are_renewed_when_their_job_has_ended_here_and_everywhere() {
-        let renews =
-            |fx: &Effects| fx.iter().any(|effect| matches!(effect, Effect::Output(Output::RenewRankPorts { .. })));
-        let mut bench = Bench::new(3);
-        assert!(!renews(&bench.input(Input::JobGone(JobId(1)))) && renews(&bench.input(Input::Over(JobId(1)))));
+        let renews = |cx: &mut Cx| cx.outputs().iter().any(|output| matches!(output, Output::RenewRankPorts { .. }));
+        let (mut cx, mut part) = reserving(3);
+        part.on_job_gone(&mut cx, JobId(1));
+        assert!(!renews(&mut cx));
+        part.on_over(&mut cx, JobId(1));
+        assert!(renews(&mut cx));
         let facts = Facts::for_test(2, 2, 0);
         let (spec, mapping, tree) = (facts.spec.clone(), &facts.mapping, JobTree::whole(AgentId(0), Tree::new(2, 2)));
         let born = Born { process_ns: 0, bootstrap_ns: 0 };
-        bench.scene.jobs.begin(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], bench.scene.now));
-        assert!(!renews(&bench.input(Input::Over(JobId(2)))));
-        bench.scene.jobs.remove(JobId(2));
-        assert!(renews(&bench.input(Input::JobGone(JobId(2)))) && !renews(&bench.input(Input::JobGone(JobId(2)))));
-        assert!(renews(&bench.input(Input::Over(JobId(3)))), "a job that could not begin here has a share at the root");
-        let fx = bench.input(Input::Renewed(JobId(2)));
-        let sent = fx.sent_up();
-        assert!(matches!(&sent[..], [Control::SessionUp(SessionUp::RankPorts(report))]
-                if report.news == RankPortsNews::Renewed(JobId(2))));
+        cx.jobs.begin(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], cx.now));
+        part.on_over(&mut cx, JobId(2));
+        assert!(!renews(&mut cx));
+        cx.jobs = Jobs::default();
+        part.on_job_gone(&mut cx, JobId(2));
+        assert!(renews(&mut cx));
+        part.on_job_gone(&mut cx, JobId(2));
+        assert!(!renews(&mut cx));
+        part.on_over(&mut cx, JobId(3));
+        assert!(renews(&mut cx), "a job that could not begin here has a share at the root");
+        let report = part.on_renewed(&cx, JobId(2)).expect("the root is told");
+        assert_eq!(report.news, RankPortsNews::Renewed(JobId(2)));
     }
 }

@@ -38,7 +38,7 @@ fn check_with(tree: &Tree, permitted: &[(&str, usize)]) -> Result<Finding> {
 }
 
 /// The files with which the product's crates and programs begin.
-fn roots(tree: &Tree) -> impl Iterator<Item = &str> {
+pub fn roots(tree: &Tree) -> impl Iterator<Item = &str> {
     let is_root = |path: &&str| {
         let is_of_crate = path.split('/').count() == 4 && path.split('/').nth(2) == Some("src");
         path.starts_with("crates/")

@@ -26,14 +26,6 @@ pub struct Module {
 pub struct Modules(pub BTreeMap<Vec<String>, Module>);
 
 impl Modules {
-    /// The modules of the crate in a folder, such as `crates/proto`.
-    ///
-    /// # Errors
-    /// A file is not valid Rust.
-    pub fn of(tree: &Tree, folder: &str) -> Result<Modules> {
-        Modules::from_root(tree, &format!("{folder}/src/lib.rs"))
-    }
-
     /// The modules of the crate whose root is this file.
     ///
     /// # Errors
@@ -152,7 +144,7 @@ mod tests {
         let files: Vec<_> = files.iter().map(|(path, text)| (format!("c/src/{path}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();
         let tree = Tree::of(&files);
-        let modules = Modules::of(&tree, "c").expect("valid Rust");
+        let modules = Modules::from_root(&tree, "c/src/lib.rs").expect("valid Rust");
         let name = |module: &Module| module.file["c/src/".len()..].to_owned();
         let mut all = Vec::new();
         for from in modules.0.values() {

@@ -34,9 +34,9 @@ pub(super) fn frame(job: u32, arg: u32) -> Frame {
 
 pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
     let now = agent.now;
-    let Agent { links, membership, out, .. } = &mut **agent;
-    links.direct.at(now);
-    links.send_peer(membership.routes(), AgentId(to), frame, out);
+    let cx = &mut agent.session.cx;
+    cx.set_now(now);
+    cx.peer(AgentId(to), frame);
 }
 
 fn offer(from: u32) -> Option<Endpoint> {
@@ -139,7 +139,7 @@ fn a_large_frame_waits_for_the_link_for_a_limited_time() {
     let mut three = self::three();
     send(&mut three, 5, large(0));
     three.outputs();
-    assert_eq!(three.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
+    assert_eq!(three.session.cx.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
     assert_eq!(through_tree(&three.tick_at(T + DIRECT_WAIT_NS_MAX).outputs(), UP), [(5, None, Some((0, 0)))]);
     send(&mut three, 5, large(0));
     assert_eq!(
@@ -271,13 +271,13 @@ fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
     let both = "a5: refused; in the other direction: a3: refused";
     assert_eq!(through_tree(&three.outputs(), UP), [(5, cannot_listen(both), None)]);
     assert_eq!(notes(&mut three, T), [(5, both.to_owned())]);
-    assert_eq!(three.links.direct.deadline(), None);
+    assert_eq!(three.session.cx.links.direct.deadline(), None);
     // Agent 3 fails to dial and asks 5 to dial.
     let mut three = self::three();
     three.receive_frame(UP, routed(5, 3, offer(5), None)).handle(failed());
     let refusal = Some(Endpoint { failed: Some("a5: refused".into()), ..own().unwrap() });
     assert_eq!(through_tree(&three.outputs(), UP), [(5, refusal, None)]);
-    assert!(three.links.direct.expects(AgentId(5)));
+    assert!(three.session.cx.links.direct.expects(AgentId(5)));
     three.receive_frame(UP, routed(5, 3, cannot_listen(both), None));
     assert_eq!(notes(&mut three, T), [], "5 sends the note");
     send(&mut three, 5, frame(1, 0));
@@ -343,15 +343,15 @@ fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
     for (number, (job, arg)) in [(2, 7), (2, 8), (3, 9)].into_iter().enumerate() {
         three.receive_frame(UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
     }
-    let early: Vec<u32> = three.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
+    let early: Vec<u32> = three.session.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
     assert_eq!(early, [7, 8]);
     three.receive_frame(UP, routed(5, 3, None, Some((3, frame(2, 10)))));
-    assert!(three.early.take(JobId(2)).frames.is_empty(), "the job has ended");
+    assert!(three.session.early.take(JobId(2)).frames.is_empty(), "the job has ended");
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 4..6 {
         three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
     }
-    let waited = three.early.take(JobId(3));
+    let waited = three.session.early.take(JobId(3));
     assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job gets an error");
 }
 
@@ -360,7 +360,7 @@ fn a_broken_link_is_not_reported_after_the_job_has_ended() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
-    three.links.direct.forget(JobId(1));
+    three.session.cx.links.direct.forget(JobId(1));
     three.link_down(link);
     assert_eq!(notes(&mut three, T + SECOND), []);
 }
@@ -374,13 +374,13 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
         (Kind::Addresses, peer::encode(&address)),
     ] {
         let mut three = TestAgent::new(3, standing(session(7)));
-        three.early.take(JobId(1));
+        three.session.early.take(JobId(1));
         // The request of the ended job waits for a frame of another job that was sent before it.
         let want = Frame { kind, payload: want.into(), ..frame(1, 0) };
         three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
         three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
         assert!(!through_tree(&three.outputs(), UP).is_empty(), "the request is answered");
-        assert_eq!(three.links.direct.jobs(), [JobId(2)].into());
+        assert_eq!(three.session.cx.links.direct.jobs(), [JobId(2)].into());
     }
 }
 

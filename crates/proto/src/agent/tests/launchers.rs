@@ -33,9 +33,9 @@ fn a_launcher_launches_its_own_job_once() {
     assert!(is_refused(&sent, "belongs to another launcher"), "{sent:?}");
     let (sent, _) = reply(&mut root, own + 1, &Control::FromLauncher(FromLauncher::Launch(small_job(own + 1).into())));
     assert!(is_refused(&sent, "belongs to another launcher"), "{sent:?}");
-    assert_eq!(root.jobs.len(), 1);
+    assert_eq!(root.session.cx.jobs.len(), 1);
     let (sent, _) = reply(&mut root, own, &Control::FromLauncher(FromLauncher::Launch(small_job(own).into())));
-    assert!(sent.is_empty() && root.jobs.len() == 2, "{sent:?}");
+    assert!(sent.is_empty() && root.session.cx.jobs.len() == 2, "{sent:?}");
     let (sent, outputs) = reply(&mut root, own, &Control::FromLauncher(FromLauncher::Launch(small_job(own).into())));
     assert!(is_refused(&sent, "launched before"), "{sent:?}");
     assert!(!outputs.spawns(), "{outputs:?}");
@@ -88,7 +88,7 @@ fn any_launcher_may_end_any_job_by_a_valid_signal() {
 #[test]
 fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     let (mut root, job, _) = two();
-    let links_of = |root: &Agent, job| root.launchers.links_of(JobId(job));
+    let links_of = |root: &Agent, job| root.session.cx.links.owners.links_of(JobId(job));
     assert_eq!(links_of(&root, job), [LAUNCHER]);
     root.receive(OTHER, 0, &Control::FromLauncher(FromLauncher::Revive));
     assert_eq!(links_of(&root, 0), [OTHER]);
@@ -102,6 +102,13 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
             assert_eq!(links_of(&root, job), []);
         }
         root.rank_started(job).rank_ended(job, 0, ExitStatus::Exited(0));
-        assert_eq!((root.jobs.len(), links_of(&root, job)), (0, Vec::new()));
+        assert_eq!((root.session.cx.jobs.len(), links_of(&root, job)), (0, Vec::new()));
     }
+}
+
+#[test]
+fn launchers_attach_only_to_the_root() {
+    let mut agent = TestAgent::standing(1);
+    agent.outputs();
+    assert!(agent.link_up(LinkId(5), Peer::Launcher).outputs().closes(LinkId(5)));
 }

@@ -34,7 +34,7 @@ fn a_job_with_a_lost_agent_does_not_begin() {
             5,
             &Control::SessionDown(SessionDown::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] }),
         );
-        assert_eq!((agent.jobs.len(), agent.outputs().spawns()), (usize::from(begins), begins), "{nodes:?}");
+        assert_eq!((agent.session.cx.jobs.len(), agent.outputs().spawns()), (usize::from(begins), begins), "{nodes:?}");
     }
 }
 

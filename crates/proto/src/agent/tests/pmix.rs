@@ -176,7 +176,7 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
         let cause = cause(&sent);
         assert!(matches!(cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
         assert!(outputs.contains(&Output::StopPmix { job: JOB }), "{what}");
-        assert!(!agent.leaving.has_left(), "{what}: the agent continues");
+        assert!(!agent.session.leaving.has_left(), "{what}: the agent continues");
     }
     let mut agent = serving();
     agent.handle(Input::Job {

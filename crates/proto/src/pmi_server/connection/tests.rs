@@ -4,8 +4,8 @@ use super::super::collectives::Completion;
 use super::super::tables::UNREADABLE;
 use super::*;
 use crate::io::Output;
-use crate::job::Act;
 use crate::job::cx::Ending;
+use crate::job::cx::Sent;
 use crate::job::facts::Facts;
 use crate::memory::{Content, ShareId};
 use crate::time::Instant;
@@ -24,7 +24,7 @@ struct Bench {
     facts: Facts,
     /// What the requests need of other parts, since it was last cleared.
     asked: Vec<Asked>,
-    acts: Vec<Act>,
+    acts: Vec<Sent>,
     endings: Vec<Ending>,
     named: Vec<ShareId>,
 }
@@ -399,7 +399,7 @@ fn a_rank_that_reads_what_was_left_for_it_is_about_to_meet_its_family() {
     bench.request("cmd=get kvsname=job-1 key=other\n");
     assert_eq!(bench.acts, []);
     bench.request("cmd=get kvsname=job-1 key=left\n");
-    assert_eq!(bench.acts, [Act::Output(Output::MeetsFamily { job: JobId(1) })]);
+    assert_eq!(bench.acts, [Sent::Output(Output::MeetsFamily { job: JobId(1) })]);
 }
 
 #[test]

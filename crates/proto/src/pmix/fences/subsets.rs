@@ -105,7 +105,7 @@ impl Subsets {
 
     pub fn on_tick(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
         let mut next = Vec::new();
-        self.groups.on_tick(cx.now, &mut next);
+        self.groups.on_tick(cx.now(), &mut next);
         self.carry_out(cx, next, steps);
     }
 

@@ -7,7 +7,7 @@
 use super::members::{agent_of, job_named};
 use super::place::{Place, answer, order};
 use super::told::Told;
-use crate::session::{Effects, View, described};
+use crate::session::{Cx, described};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::ids::JobId;
@@ -38,33 +38,32 @@ struct Caller {
 impl Fetches {
     pub fn begin(
         &mut self,
-        view: &View<'_>,
+        cx: &mut Cx,
         told: &mut Told,
         (at, asker): (Place, Asker),
         Fetch { nspace, wanted, is_new }: Fetch,
-        fx: &mut Effects,
     ) {
         // A job that has ended waits for nothing.
-        if view.jobs.spec(at.job).is_none() {
+        if cx.jobs.spec(at.job).is_none() {
             return;
         }
-        let Some(spec) = job_named(view, &nspace).filter(|spec| spec.job != at.job) else {
-            return answer(at, asker, Answer::Failed(Status::NotFound), fx);
+        let Some(spec) = job_named(cx, &nspace).filter(|spec| spec.job != at.job) else {
+            return answer(cx, at, asker, Answer::Failed(Status::NotFound));
         };
         let caller = Caller { by: (at, asker), is_new };
-        let Some(wanted) = wanted else { return caller.tell(view, told, spec.job, Bytes::new(), fx) };
+        let Some(wanted) = wanted else { return caller.tell(cx, told, spec.job, Bytes::new()) };
         let Some(agent) = agent_of(spec, wanted.rank) else {
-            return answer(at, asker, Answer::Failed(Status::NotFound), fx);
+            return answer(cx, at, asker, Answer::Failed(Status::NotFound));
         };
         let of = (Place { job: spec.job, agent }, wanted);
         if let Some(open) = self.tickets.get(&of).and_then(|ticket| self.open.get_mut(ticket)) {
             return open.callers.push(caller);
         }
         if self.open.len() >= ACROSS_FETCHES_MAX {
-            return answer(at, asker, Answer::Failed(Status::Full), fx);
+            return answer(cx, at, asker, Answer::Failed(Status::Full));
         }
         self.next += 1;
-        order(of.0, Order::Give { ticket: self.next, wanted: of.1.clone() }, fx);
+        order(cx, of.0, Order::Give { ticket: self.next, wanted: of.1.clone() });
         self.tickets.insert(of.clone(), self.next);
         self.open.insert(self.next, Open { of, callers: vec![caller] });
     }
@@ -72,11 +71,10 @@ impl Fetches {
     /// The rank's node answers.
     pub fn on_given(
         &mut self,
-        view: &View<'_>,
+        cx: &mut Cx,
         told: &mut Told,
         from: Place,
         (ticket, status, blob): (u64, Status, Bytes),
-        fx: &mut Effects,
     ) {
         if self.open.get(&ticket).is_none_or(|open| open.of.0 != from) {
             return;
@@ -85,8 +83,8 @@ impl Fetches {
         self.tickets.remove(&of);
         for caller in callers {
             match status {
-                Status::Ok => caller.tell(view, told, from.job, blob.clone(), fx),
-                status => caller.refuse(status, fx),
+                Status::Ok => caller.tell(cx, told, from.job, blob.clone()),
+                status => caller.refuse(cx, status),
             }
         }
     }
@@ -96,11 +94,11 @@ impl Fetches {
         self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by != by));
     }
 
-    pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
         self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by.0.job != job));
         self.tickets.retain(|(of, _), _| of.job != job);
         let over = self.open.extract_if(.., |_, open| open.of.0.job == job);
-        over.flat_map(|(_, open)| open.callers).for_each(|caller| caller.refuse(Status::RankGone, fx));
+        over.flat_map(|(_, open)| open.callers).for_each(|caller| caller.refuse(cx, Status::RankGone));
     }
 
     pub fn size(&self) -> usize {
@@ -109,16 +107,16 @@ impl Fetches {
 }
 
 impl Caller {
-    fn tell(self, view: &View<'_>, told: &mut Told, of: JobId, blob: Bytes, fx: &mut Effects) {
-        let spec = view.jobs.spec(of).filter(|_| self.is_new);
+    fn tell(self, cx: &mut Cx, told: &mut Told, of: JobId, blob: Bytes) {
+        let spec = cx.jobs.spec(of).filter(|_| self.is_new);
         let job = spec.map(|spec| {
             told.note(spec, self.by.0);
             described(spec)
         });
-        answer(self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }), fx);
+        answer(cx, self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }));
     }
 
-    fn refuse(self, status: Status, fx: &mut Effects) {
-        answer(self.by.0, self.by.1, Answer::Failed(status), fx);
+    fn refuse(self, cx: &mut Cx, status: Status) {
+        answer(cx, self.by.0, self.by.1, Answer::Failed(status));
     }
 }

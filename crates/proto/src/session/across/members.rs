@@ -1,7 +1,7 @@
 //! Checks the members that an agent names, and finds the agents of their nodes.
 
 use super::place::Place;
-use crate::session::View;
+use crate::session::Cx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
@@ -14,9 +14,9 @@ use wireup_wire::pmix::{Set, Status};
 pub type Members = Vec<(JobId, Set)>;
 
 /// A job with PMIx that is not being ended; it may be about to start.
-pub fn job_named<'v>(view: &View<'v>, nspace: &str) -> Option<&'v Arc<JobSpec>> {
-    let spec = view.jobs.specs().find(|spec| spec.nspace == nspace)?;
-    let is_there = view.jobs.get(spec.job).is_none_or(|job| !job.is_ending());
+pub fn job_named<'v>(cx: &'v Cx, nspace: &str) -> Option<&'v Arc<JobSpec>> {
+    let spec = cx.jobs.specs().find(|spec| spec.nspace == nspace)?;
+    let is_there = cx.jobs.get(spec.job).is_none_or(|job| !job.is_ending());
     (is_there && spec.options.pmi.has_pmix()).then_some(spec)
 }
 
@@ -24,13 +24,13 @@ pub fn job_named<'v>(view: &View<'v>, nspace: &str) -> Option<&'v Arc<JobSpec>> 
 ///
 /// # Errors
 /// A job is not there, or the agent says what no correct one does.
-pub fn checked(view: &View<'_>, at: Place, named: &[(String, Set)]) -> Result<Members, Status> {
+pub fn checked(cx: &Cx, at: Place, named: &[(String, Set)]) -> Result<Members, Status> {
     if named.len() > FAMILY_JOBS_MAX {
         return Err(Status::BadParam);
     }
     let mut members = Members::new();
     for (nspace, set) in named {
-        let spec = job_named(view, nspace).ok_or(Status::NotFound)?;
+        let spec = job_named(cx, nspace).ok_or(Status::NotFound)?;
         let size = spec.job_size();
         let set = match set {
             Set::All => Set::All,
@@ -46,13 +46,13 @@ pub fn checked(view: &View<'_>, at: Place, named: &[(String, Set)]) -> Result<Me
     }
     members.sort_unstable();
     let is_once = members.is_sorted_by(|one, next| one.0 < next.0);
-    let is_member = agents(view, &members).contains(&at);
+    let is_member = agents(cx, &members).contains(&at);
     if is_once && is_member { Ok(members) } else { Err(Status::BadParam) }
 }
 
 /// The nodes of the members.
-pub fn agents(view: &View<'_>, members: &Members) -> BTreeSet<Place> {
-    let specs = members.iter().filter_map(|(job, set)| Some((view.jobs.spec(*job)?, set)));
+pub fn agents(cx: &Cx, members: &Members) -> BTreeSet<Place> {
+    let specs = members.iter().filter_map(|(job, set)| Some((cx.jobs.spec(*job)?, set)));
     specs.flat_map(|(spec, set)| agents_of(spec, set).into_iter().map(|agent| Place { job: spec.job, agent })).collect()
 }
 
@@ -77,8 +77,8 @@ pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
 }
 
 /// The ranks of an agent's node.
-pub fn ranks_on(view: &View<'_>, Place { job, agent }: Place) -> Vec<Rank> {
-    let Some(spec) = view.jobs.spec(job) else { return Vec::new() };
+pub fn ranks_on(cx: &Cx, Place { job, agent }: Place) -> Vec<Rank> {
+    let Some(spec) = cx.jobs.spec(job) else { return Vec::new() };
     let node = spec.nodes.iter().position(|node| node.agent == agent).map(|at| NodeId(at as u32));
     let ranks = mapping(spec).zip(node).map(|(mapping, node)| mapping.ranks_of(node).collect());
     ranks.unwrap_or_default()

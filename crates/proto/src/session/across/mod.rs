@@ -22,14 +22,14 @@ mod rounds;
 mod tests;
 mod told;
 
-use super::inputs::across::Input;
-use super::{Effects, View};
+use super::Cx;
 use fetches::Fetches;
 use members::ranks_on;
 use place::Place;
 use rounds::Rounds;
 use told::Told;
-use wireup_wire::inter_job::Report;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::inter_job::{Fetch, Joint, Report};
 use wireup_wire::names::Asker;
 
 #[derive(Default)]
@@ -40,33 +40,41 @@ pub struct Across {
 }
 
 impl Across {
-    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
-        match input {
-            Input::Join { job, agent, asker, joint } => {
-                self.rounds.join(view, &mut self.told, (Place { job, agent }, asker), joint, fx);
+    /// The ranks of a node enter a collective of several jobs.
+    pub fn on_join(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, joint: Joint) {
+        self.rounds.join(cx, &mut self.told, (Place { job, agent }, asker), joint);
+    }
+
+    /// A rank asks for data of another job.
+    pub fn on_fetch(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, fetch: Fetch) {
+        self.fetches.begin(cx, &mut self.told, (Place { job, agent }, asker), fetch);
+    }
+
+    /// An agent answers an order, or follows one.
+    pub fn on_report(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, report: Report) {
+        let from = Place { job, agent };
+        match report {
+            Report::Given { ticket, status, blob } => {
+                self.fetches.on_given(cx, &mut self.told, from, (ticket, status, blob));
             }
-            Input::Fetch { job, agent, asker, fetch } => {
-                self.fetches.begin(view, &mut self.told, (Place { job, agent }, asker), fetch, fx);
+            Report::Ended => {
+                let ranks = ranks_on(cx, from);
+                self.rounds.on_departed(cx, job, &ranks);
             }
-            Input::Report { job, agent, report } => match report {
-                Report::Given { ticket, status, blob } => {
-                    let from = Place { job, agent };
-                    self.fetches.on_given(view, &mut self.told, from, (ticket, status, blob), fx);
-                }
-                Report::Ended => self.rounds.on_departed(view, job, &ranks_on(view, Place { job, agent }), fx),
-                Report::Departed { ranks } => self.rounds.on_departed(view, job, &ranks, fx),
-                Report::GaveUp { id } => {
-                    let by = (Place { job, agent }, Asker::Server(id));
-                    self.rounds.withdraw(view, &mut self.told, by, fx);
-                    self.fetches.withdraw(by);
-                }
-            },
-            Input::JobOver(job) => {
-                self.rounds.on_job_over(job, fx);
-                self.fetches.on_job_over(job, fx);
-                self.told.on_job_over(job, fx);
+            Report::Departed { ranks } => self.rounds.on_departed(cx, job, &ranks),
+            Report::GaveUp { id } => {
+                let by = (from, Asker::Server(id));
+                self.rounds.withdraw(cx, &mut self.told, by);
+                self.fetches.withdraw(by);
             }
         }
+    }
+
+    /// A job has ended everywhere.
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
+        self.rounds.on_job_over(cx, job);
+        self.fetches.on_job_over(cx, job);
+        self.told.on_job_over(cx, job);
     }
 
     /// Bytes of all open collectives.

@@ -1,7 +1,6 @@
 //! Nodes of jobs, and the messages that the root sends to them.
 
-use crate::job::JobInput;
-use crate::session::{Effect, Effects};
+use crate::session::Cx;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::inter_job::Order;
 use wireup_wire::names::{Answer, Asker, Down};
@@ -13,11 +12,11 @@ pub struct Place {
     pub agent: AgentId,
 }
 
-pub fn answer(at: Place, asker: Asker, answer: Answer, fx: &mut Effects) {
+pub fn answer(cx: &mut Cx, at: Place, asker: Asker, answer: Answer) {
     let down = Down { asker, answer };
-    fx.push(Effect::Job(at.job, JobInput::Named { agent: at.agent, down }));
+    cx.answer_job(at.job, at.agent, down);
 }
 
-pub fn order(at: Place, order: Order, fx: &mut Effects) {
-    answer(at, Asker::Agent, Answer::Order(order), fx);
+pub fn order(cx: &mut Cx, at: Place, order: Order) {
+    answer(cx, at, Asker::Agent, Answer::Order(order));
 }

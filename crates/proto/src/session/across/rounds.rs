@@ -6,7 +6,7 @@ use super::bounds::{fits, weight};
 use super::members::{Members, agent_of, agents, checked};
 use super::place::{Place, answer, order};
 use super::told::Told;
-use crate::session::{Effect, Effects, View, described};
+use crate::session::{Cx, described};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::ids::{JobId, Rank};
@@ -50,30 +50,23 @@ impl Entrance {
 
 impl Rounds {
     /// The members on one node have entered.
-    pub fn join(
-        &mut self,
-        view: &View<'_>,
-        told: &mut Told,
-        (at, asker): (Place, Asker),
-        joint: Joint,
-        fx: &mut Effects,
-    ) {
+    pub fn join(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (Place, Asker), joint: Joint) {
         // A job that has ended waits for nothing.
-        if view.jobs.spec(at.job).is_none() {
+        if cx.jobs.spec(at.job).is_none() {
             return;
         }
-        let key = match checked(view, at, &joint.members) {
+        let key = match checked(cx, at, &joint.members) {
             Ok(members) => (joint.purpose, members),
-            Err(status) => return answer(at, asker, Answer::Failed(status), fx),
+            Err(status) => return answer(cx, at, asker, Answer::Failed(status)),
         };
         if !self.open.contains_key(&key) {
             let weight = weight(&key.0, &key.1);
             if self.bytes + weight > ACROSS_BYTES_MAX {
-                return answer(at, asker, Answer::Failed(Status::Full), fx);
+                return answer(cx, at, asker, Answer::Failed(Status::Full));
             }
             self.bytes += weight;
         }
-        self.watch(view, &key.1, fx);
+        self.watch(cx, &key.1);
         let has_room = self.bytes + joint.data.len() <= ACROSS_BYTES_MAX;
         let entrance = Entrance { asker, data: has_room.then_some(joint.data) };
         self.bytes += entrance.len();
@@ -83,27 +76,27 @@ impl Rounds {
             rounds.push_back(Round::default());
         }
         rounds[at_round].entered.insert(at, entrance);
-        if self.lonely(view, &key).contains(&at) {
+        if self.lonely(cx, &key).contains(&at) {
             // The other nodes were told, or will be, that a member on this node is gone.
-            self.take(&key, at_round).into_iter().for_each(|round| round.fail(Status::RankGone, fx));
+            self.take(&key, at_round).into_iter().for_each(|round| round.fail(cx, Status::RankGone));
         }
-        self.complete(view, told, &key, fx);
-        self.give_up_lonely(view, &key, fx);
+        self.complete(cx, told, &key);
+        self.give_up_lonely(cx, &key);
     }
 
     /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has
     /// ended.
-    fn complete(&mut self, view: &View<'_>, told: &mut Told, key: &Key, fx: &mut Effects) -> bool {
+    fn complete(&mut self, cx: &mut Cx, told: &mut Told, key: &Key) -> bool {
         let Some(round) = self.open.get(key).and_then(VecDeque::front) else { return false };
-        if !agents(view, &key.1).iter().all(|place| round.entered.contains_key(place)) {
+        if !agents(cx, &key.1).iter().all(|place| round.entered.contains_key(place)) {
             return false;
         }
         let Some(round) = self.take(key, 0) else { return false };
-        let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| view.jobs.spec(*job)).collect();
+        let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| cx.jobs.spec(*job).cloned()).collect();
         let jobs: Vec<OtherJob> = specs.iter().map(|spec| described(spec)).collect();
         let places = round.entered.len();
         let Some(data) = round.data().filter(|data| fits(data, &jobs, places)) else {
-            round.fail(Status::Full, fx);
+            round.fail(cx, Status::Full);
             return true;
         };
         self.contexts += 1;
@@ -112,7 +105,7 @@ impl Rounds {
             specs.iter().for_each(|spec| told.note(spec, at));
             let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
             let jobs = others.map(|(_, job)| job.clone()).collect();
-            answer(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }), fx);
+            answer(cx, at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }));
         }
         let connected = match key.0 {
             Purpose::Connect => true,
@@ -121,38 +114,39 @@ impl Rounds {
         };
         let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
         jobs.iter().for_each(|job| {
-            fx.push(Effect::Up(*job, Control::ToLauncher(ToLauncher::Together { jobs: jobs.clone(), connected })))
+            cx.up_about(*job, Control::ToLauncher(ToLauncher::Together { jobs: jobs.clone(), connected }))
         });
         true
     }
 
     /// Asks the agents of these jobs to report ranks that depart, unless they were asked before.
-    fn watch(&mut self, view: &View<'_>, members: &Members, fx: &mut Effects) {
+    fn watch(&mut self, cx: &mut Cx, members: &Members) {
         for (job, _) in members {
             if self.departed.contains_key(job) {
                 continue;
             }
             self.departed.insert(*job, BTreeSet::new());
-            let nodes = view.jobs.spec(*job).map(|spec| spec.nodes.as_slice()).unwrap_or_default();
-            nodes.iter().for_each(|node| order(Place { job: *job, agent: node.agent }, Order::TellDeparted, fx));
+            let spec = cx.jobs.spec(*job).cloned();
+            let nodes = spec.iter().flat_map(|spec| &spec.nodes);
+            nodes.for_each(|node| order(cx, Place { job: *job, agent: node.agent }, Order::TellDeparted));
         }
     }
 
     /// Ranks of a job enter no more collectives: nobody waits for them.
-    pub fn on_departed(&mut self, view: &View<'_>, job: JobId, ranks: &[Rank], fx: &mut Effects) {
+    pub fn on_departed(&mut self, cx: &mut Cx, job: JobId, ranks: &[Rank]) {
         let Some(departed) = self.departed.get_mut(&job) else { return };
         departed.extend(ranks);
         let concerned = self.open.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
         for key in concerned.cloned().collect::<Vec<_>>() {
-            self.give_up_lonely(view, &key, fx);
+            self.give_up_lonely(cx, &key);
         }
     }
 
     /// The nodes with members that enter nothing more.
-    fn lonely(&self, view: &View<'_>, key: &Key) -> BTreeSet<Place> {
+    fn lonely(&self, cx: &Cx, key: &Key) -> BTreeSet<Place> {
         let mut lonely = BTreeSet::new();
         for (job, set) in &key.1 {
-            let (Some(spec), Some(departed)) = (view.jobs.spec(*job), self.departed.get(job)) else { continue };
+            let (Some(spec), Some(departed)) = (cx.jobs.spec(*job), self.departed.get(job)) else { continue };
             let gone = departed.iter().filter(|rank| set.contains(**rank)).filter_map(|rank| agent_of(spec, *rank));
             lonely.extend(gone.map(|agent| Place { job: *job, agent }));
         }
@@ -160,17 +154,17 @@ impl Rounds {
     }
 
     /// Ends the rounds that a departed member has not entered and will not.
-    fn give_up_lonely(&mut self, view: &View<'_>, key: &Key, fx: &mut Effects) {
-        let absent = self.lonely(view, key);
+    fn give_up_lonely(&mut self, cx: &mut Cx, key: &Key) {
+        let absent = self.lonely(cx, key);
         let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
         while let Some(at) = self.open.get(key).and_then(|rounds| rounds.iter().position(is_lonely)) {
             let round = self.take(key, at).expect("its position was found");
-            round.fail(Status::RankGone, fx);
+            round.fail(cx, Status::RankGone);
         }
     }
 
     /// A node does not wait any more: its entrance is withdrawn, and its later entrances belong to earlier rounds.
-    pub fn withdraw(&mut self, view: &View<'_>, told: &mut Told, (at, asker): (Place, Asker), fx: &mut Effects) {
+    pub fn withdraw(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (Place, Asker)) {
         let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
         let found =
             self.open.iter().find_map(|(key, rounds)| rounds.iter().position(is_its).map(|at| (key.clone(), at)));
@@ -188,7 +182,7 @@ impl Rounds {
             let last = rounds.len() - 1;
             self.take(&key, last);
         }
-        while self.complete(view, told, &key, fx) {}
+        while self.complete(cx, told, &key) {}
     }
 
     fn take(&mut self, key: &Key, at: usize) -> Option<Round> {
@@ -202,12 +196,12 @@ impl Rounds {
         Some(round)
     }
 
-    pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
         self.departed.remove(&job);
         let concerned = self.open.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
         for key in concerned.cloned().collect::<Vec<_>>() {
             while let Some(round) = self.take(&key, 0) {
-                round.fail(Status::RankGone, fx);
+                round.fail(cx, Status::RankGone);
             }
         }
     }
@@ -229,9 +223,9 @@ impl Round {
         Some(all.into_iter().filter(|data| !data.is_empty()).collect())
     }
 
-    fn fail(self, status: Status, fx: &mut Effects) {
+    fn fail(self, cx: &mut Cx, status: Status) {
         for (at, Entrance { asker, .. }) in self.entered {
-            answer(at, asker, Answer::Failed(status), fx);
+            answer(cx, at, asker, Answer::Failed(status));
         }
     }
 }

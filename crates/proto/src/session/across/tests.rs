@@ -2,20 +2,20 @@
 //! say.
 
 use super::*;
-use crate::job::JobInput;
-use crate::session::Effect;
-use crate::testing::{Scene, job_on};
+use crate::io::{LinkId, Output};
+use crate::testing::{in_session, job_on};
 use bytes::Bytes;
-use wireup_wire::ids::{AgentId, JobId, Rank};
-use wireup_wire::inter_job::{Fetch, Joint, Order, Purpose};
+use wireup_wire::ids::Rank;
+use wireup_wire::inter_job::{Order, Purpose};
 use wireup_wire::job::PmiFlavour;
 use wireup_wire::limits::ACROSS_BYTES_MAX;
 use wireup_wire::names::Answer;
+use wireup_wire::peer;
 use wireup_wire::pmix::{Set, Status, Wanted};
 use wireup_wire::talk::{Control, ToLauncher};
 
 struct Bench {
-    scene: Scene,
+    cx: Cx,
     across: Across,
     together: Vec<(JobId, bool)>,
 }
@@ -25,33 +25,37 @@ type Told = (u32, u32, Answer);
 
 impl Bench {
     fn new() -> Bench {
-        let mut scene = Scene::standing(0);
+        let mut cx = in_session(0);
+        cx.outputs();
         for (job, agents) in [(1, 0..2), (2, 1..3)] {
             let mut spec = job_on(job, agents, 2);
             spec.options.pmi = PmiFlavour::Pmix;
-            scene.jobs.announce(spec.into());
+            cx.jobs.announce(spec.into());
+            cx.links.owners.own(JobId(job), LinkId(job));
         }
-        Bench { scene, across: Across::default(), together: Vec::new() }
+        Bench { cx, across: Across::default(), together: Vec::new() }
     }
 
-    fn input(&mut self, input: Input) -> Vec<Told> {
-        let mut fx = Effects::default();
-        self.across.handle(&self.scene.view(), input, &mut fx);
-        let mut all: Vec<Effect> = fx.reversed().collect();
-        all.reverse();
-        let mut told = Vec::new();
-        for effect in all {
-            match effect {
-                Effect::Job(job, JobInput::Named { agent, down }) => told.push((job.0, agent.0, down.answer)),
-                Effect::Up(job, Control::ToLauncher(ToLauncher::Together { connected, .. })) => {
-                    self.together.push((job, connected))
-                }
-                _ => panic!("nothing else is asked for"),
-            }
+    fn act(&mut self, act: impl FnOnce(&mut Across, &mut Cx)) -> Vec<Told> {
+        act(&mut self.across, &mut self.cx);
+        for output in self.cx.outputs() {
+            let Output::Send { link, frame } = output else { panic!("nothing else is asked for") };
+            let Ok(Control::ToLauncher(ToLauncher::Together { connected, .. })) = peer::decode(&frame.payload) else {
+                panic!("nothing else is asked for")
+            };
+            self.together.push((JobId(link.0), connected));
         }
+        let told = self.cx.answered.drain(..).map(|(job, agent, down)| (job.0, agent.0, down.answer));
         // The agents of all jobs concerned are told once.
-        told.retain(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted));
-        told
+        told.filter(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted)).collect()
+    }
+
+    fn report(&mut self, job: u32, agent: u32, report: Report) -> Vec<Told> {
+        self.act(|across, cx| across.on_report(cx, JobId(job), AgentId(agent), report))
+    }
+
+    fn job_over(&mut self, job: u32) -> Vec<Told> {
+        self.act(|across, cx| across.on_job_over(cx, JobId(job)))
     }
 
     fn join(
@@ -64,18 +68,17 @@ impl Bench {
     ) -> Vec<Told> {
         let members = members.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose, members, data: data.into() };
-        self.input(Input::Join { job: JobId(job), agent: AgentId(agent), asker: Asker::Server(7), joint })
+        self.act(|across, cx| across.on_join(cx, JobId(job), AgentId(agent), Asker::Server(7), joint))
     }
 
     fn departs(&mut self, job: u32, agent: u32, rank: u32) -> Vec<Told> {
-        let report = Report::Departed { ranks: vec![Rank(rank)] };
-        self.input(Input::Report { job: JobId(job), agent: AgentId(agent), report })
+        self.report(job, agent, Report::Departed { ranks: vec![Rank(rank)] })
     }
 
     fn fetch(&mut self, nspace: &str, rank: Option<u32>) -> Vec<Told> {
         let wanted = rank.map(|rank| Wanted::data_of(Rank(rank)));
         let fetch = Fetch { nspace: nspace.into(), wanted, is_new: true };
-        self.input(Input::Fetch { job: JobId(1), agent: AgentId(0), asker: Asker::Server(8), fetch })
+        self.act(|across, cx| across.on_fetch(cx, JobId(1), AgentId(0), Asker::Server(8), fetch))
     }
 }
 
@@ -113,10 +116,10 @@ fn a_collective_of_two_jobs_ends_when_all_nodes_have_entered() {
     }
     assert!(last.iter().all(|(_, _, answer)| matches!(answer, Answer::Joined(joined) if joined.jobs.len() == 1)));
     assert_eq!(bench.together[2..], [(JobId(1), false), (JobId(2), false)]);
-    let told = bench.input(Input::JobOver(JobId(2)));
+    let told = bench.job_over(2);
     let forget = Answer::Order(Order::Forget { nspace: "s-2".into() });
     assert_eq!(told, [(1, 0, forget.clone()), (1, 1, forget)]);
-    bench.input(Input::JobOver(JobId(1)));
+    bench.job_over(1);
     assert_eq!(bench.across.size(), 0);
 }
 
@@ -139,14 +142,15 @@ fn a_node_that_gives_up_has_not_entered() {
     bench.join(1, 0, Purpose::Connect, &ALL, "late");
     bench.join(1, 1, Purpose::Connect, &ALL, "");
     bench.fetch("s-2", Some(0));
-    let gave_up = |id| Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } };
-    assert!(bench.input(gave_up(7)).is_empty() && bench.input(gave_up(8)).is_empty());
+    for id in [7, 8] {
+        assert!(bench.report(1, 0, Report::GaveUp { id }).is_empty());
+    }
     for agent in [1, 2] {
         assert!(bench.join(2, agent, Purpose::Connect, &ALL, "").is_empty());
     }
     assert_eq!(bench.join(1, 0, Purpose::Connect, &ALL, "").len(), 4, "it enters the same round again");
     let own = Report::Given { ticket: 1, status: Status::Ok, blob: "x".into() };
-    assert!(bench.input(Input::Report { job: JobId(2), agent: AgentId(1), report: own }).is_empty());
+    assert!(bench.report(2, 1, own).is_empty());
 }
 
 #[test]
@@ -159,7 +163,7 @@ fn nobody_waits_for_members_that_are_gone() {
     assert_eq!(gone(&bench.join(1, 1, Purpose::Fence, &ALL, "")), [(1, 1)], "later ones are told at once");
     let others = [("s-1", ranks(&[0])), ("s-2", ranks(&[2]))];
     assert!(bench.join(1, 0, Purpose::Fence, &others, "").is_empty(), "these are there");
-    assert_eq!(gone(&bench.input(Input::JobOver(JobId(2)))), [(1, 0)]);
+    assert_eq!(gone(&bench.job_over(2)), [(1, 0)]);
 }
 
 #[test]
@@ -189,12 +193,8 @@ fn data_of_a_rank_of_another_job_is_fetched_from_its_node() {
     let told = bench.fetch("s-2", Some(3));
     let [(2, 2, Answer::Order(Order::Give { ticket, wanted }))] = &told[..] else { panic!("{told:?}") };
     assert_eq!(*wanted, Wanted::data_of(Rank(3)));
-    let given = |agent, ticket| {
-        let report = Report::Given { ticket, status: Status::Ok, blob: "x".into() };
-        Input::Report { job: JobId(2), agent: AgentId(agent), report }
-    };
-    assert!(bench.input(given(1, *ticket)).is_empty() && bench.input(given(2, ticket + 1)).is_empty());
-    let told = bench.input(given(2, *ticket));
+    assert!(bench.report(2, 1, given(*ticket)).is_empty() && bench.report(2, 2, given(ticket + 1)).is_empty());
+    let told = bench.report(2, 2, given(*ticket));
     let [(1, 0, Answer::Fetched(fetched))] = &told[..] else { panic!("{told:?}") };
     assert_eq!((&fetched.blob[..], fetched.job.as_ref().map(|job| &job.nspace[..])), (&b"x"[..], Some("s-2")));
     assert!(matches!(&bench.fetch("s-2", None)[..], [(1, 0, Answer::Fetched(fetched))] if fetched.blob.is_empty()));
@@ -202,39 +202,38 @@ fn data_of_a_rank_of_another_job_is_fetched_from_its_node() {
         assert!(matches!(&bench.fetch(nspace, Some(rank))[..], [(1, 0, Answer::Failed(Status::NotFound))]));
     }
     assert_eq!(bench.fetch("s-2", Some(0)).len(), 1);
-    let told = bench.input(Input::JobOver(JobId(2)));
+    let told = bench.job_over(2);
     assert_eq!(gone(&told), [(1, 0)]);
     assert_eq!(bench.across.size(), 0);
 }
 
-fn given(ticket: u64, blob: &'static str) -> Input {
-    let report = Report::Given { ticket, status: Status::Ok, blob: blob.into() };
-    Input::Report { job: JobId(2), agent: AgentId(1), report }
+fn given(ticket: u64) -> Report {
+    Report::Given { ticket, status: Status::Ok, blob: "x".into() }
 }
 
 #[test]
 fn what_several_nodes_want_is_fetched_once() {
     let mut bench = Bench::new();
-    let from = |agent, id, is_new| {
+    let from = |bench: &mut Bench, agent, id, is_new| {
         let fetch = Fetch { nspace: "s-2".into(), wanted: Some(Wanted::data_of(Rank(0))), is_new };
-        Input::Fetch { job: JobId(1), agent: AgentId(agent), asker: Asker::Server(id), fetch }
+        bench.act(|across, cx| across.on_fetch(cx, JobId(1), AgentId(agent), Asker::Server(id), fetch))
     };
-    assert!(matches!(&bench.input(from(0, 1, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
+    assert!(matches!(&from(&mut bench, 0, 1, true)[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
     // Servers that have given up leave no request behind.
     for id in 2..9 {
-        assert!(bench.input(from(0, id, false)).is_empty() && bench.input(from(1, id, true)).is_empty());
-        bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } });
+        assert!(from(&mut bench, 0, id, false).is_empty() && from(&mut bench, 1, id, true).is_empty());
+        bench.report(1, 0, Report::GaveUp { id });
     }
-    bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id: 1 } });
-    assert!(bench.input(from(0, 9, true)).is_empty());
-    let told = bench.input(given(1, "x"));
+    bench.report(1, 0, Report::GaveUp { id: 1 });
+    assert!(from(&mut bench, 0, 9, true).is_empty());
+    let told = bench.report(2, 1, given(1));
     assert_eq!(told.len(), 8);
     let is_whole = |(_, _, answer): &Told| matches!(answer, Answer::Fetched(fetched) if fetched.job.is_some());
     assert!(
         told.iter().all(is_whole),
         "each that does not know the job is told of it, also if others on its node were"
     );
-    assert!(matches!(&bench.input(from(0, 10, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 2, .. }))]));
+    assert!(matches!(&from(&mut bench, 0, 10, true)[..], [(2, 1, Answer::Order(Order::Give { ticket: 2, .. }))]));
 }
 
 #[test]
@@ -244,17 +243,17 @@ fn later_entrances_move_forward_when_one_is_withdrawn() {
     let join = |bench: &mut Bench, job, id| {
         let members = pair.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose: Purpose::Fence, members, data: "abc".into() };
-        bench.input(Input::Join { job: JobId(job), agent: AgentId(1), asker: Asker::Server(id), joint })
+        bench.act(|across, cx| across.on_join(cx, JobId(job), AgentId(1), Asker::Server(id), joint))
     };
     for id in [1, 2, 3] {
         assert!(join(&mut bench, 1, id).is_empty());
     }
-    bench.input(Input::Report { job: JobId(1), agent: AgentId(1), report: Report::GaveUp { id: 1 } });
+    bench.report(1, 1, Report::GaveUp { id: 1 });
     assert_eq!([join(&mut bench, 2, 1).len(), join(&mut bench, 2, 2).len()], [2, 2]);
     assert!(join(&mut bench, 2, 3).is_empty(), "two are left, and both are over");
-    bench.input(Input::Report { job: JobId(2), agent: AgentId(1), report: Report::GaveUp { id: 3 } });
-    bench.input(Input::JobOver(JobId(1)));
-    bench.input(Input::JobOver(JobId(2)));
+    bench.report(2, 1, Report::GaveUp { id: 3 });
+    bench.job_over(1);
+    bench.job_over(2);
     assert_eq!((bench.across.size(), bench.across.bytes()), (0, 0));
 }
 
@@ -271,9 +270,8 @@ fn all_ranks_of_an_agent_without_its_part_of_a_job_are_gone() {
     let mut bench = Bench::new();
     let all_of_1 = [("s-1", ranks(&[0])), ("s-2", ranks(&[3]))];
     assert!(bench.join(1, 0, Purpose::Fence, &all_of_1, "").is_empty());
-    let ended = |agent| Input::Report { job: JobId(2), agent: AgentId(agent), report: Report::Ended };
-    assert!(bench.input(ended(1)).is_empty(), "it has ranks 0 and 1");
-    assert_eq!(gone(&bench.input(ended(2))), [(1, 0)]);
+    assert!(bench.report(2, 1, Report::Ended).is_empty(), "it has ranks 0 and 1");
+    assert_eq!(gone(&bench.report(2, 2, Report::Ended)), [(1, 0)]);
 }
 
 #[test]
@@ -285,7 +283,7 @@ fn too_much_data_is_an_error_for_all() {
         assert!(told.is_empty());
         let members = ALL.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose: Purpose::Fence, members, data: blob.clone() };
-        told = bench.input(Input::Join { job: JobId(job), agent: AgentId(agent), asker: Asker::Server(7), joint });
+        told = bench.act(|across, cx| across.on_join(cx, JobId(job), AgentId(agent), Asker::Server(7), joint));
     }
     assert_eq!(told.len(), 4);
     assert!(told.iter().all(|(_, _, answer)| *answer == Answer::Failed(Status::Full)), "no frame can carry it");

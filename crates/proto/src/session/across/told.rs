@@ -2,7 +2,7 @@
 //! servers forget it.
 
 use super::place::{Place, order};
-use crate::session::Effects;
+use crate::session::Cx;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::JobId;
 use wireup_wire::inter_job::Order;
@@ -27,13 +27,13 @@ impl Told {
         }
     }
 
-    pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
         self.of.retain(|_, known| {
             known.by.retain(|place| place.job != job);
             !known.by.is_empty()
         });
         let Some(Known { nspace, by }) = self.of.remove(&job) else { return };
-        by.into_iter().for_each(|place| order(place, Order::Forget { nspace: nspace.clone() }, fx));
+        by.into_iter().for_each(|place| order(cx, place, Order::Forget { nspace: nspace.clone() }));
     }
 
     pub fn size(&self) -> usize {

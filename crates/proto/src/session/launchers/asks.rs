@@ -1,12 +1,11 @@
 //! Launchers' requests for nodes and jobs. A request is a few bytes and its answer a few bytes per node or job, so the
 //! requests of one read are answered together.
 
-use super::Launchers;
 use super::attached::Asks;
+use super::{Asked, Launchers};
 use crate::io::LinkId;
-use crate::session::inputs::membership;
+use crate::session::Cx;
 use crate::session::membership::Nodes;
-use crate::session::{Effect, Effects, View};
 use crate::text;
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
@@ -17,14 +16,14 @@ use wireup_wire::talk::{Control, ToLauncher};
 
 impl Launchers {
     /// A launcher asks where its job may run.
-    pub(super) fn give_seats(&mut self, nodes: &Nodes, link: LinkId, request: &SeatRequest, fx: &mut Effects) {
+    pub(super) fn give_seats(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, request: &SeatRequest) {
         let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) else {
-            return fx.answer(
+            return cx.answer(
                 link,
                 &Control::ToLauncher(ToLauncher::Refused { problem: "the job was launched before".into() }),
             );
         };
-        fx.answer(link, &Control::ToLauncher(ToLauncher::Seats(self.loads.assign(attached.job, nodes.own(), request))));
+        cx.answer(link, &Control::ToLauncher(ToLauncher::Seats(self.loads.assign(attached.job, nodes.own(), request))));
     }
 
     pub(super) fn note(&mut self, link: LinkId, note: impl FnOnce(&mut Asks)) {
@@ -33,65 +32,66 @@ impl Launchers {
         }
     }
 
-    pub(super) fn answer_questions(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, fx: &mut Effects) {
+    /// All frames of one read of a launcher's link have been handled.
+    pub fn answer_questions(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId) {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         let asks = std::mem::take(&mut attached.asks);
         if asks.nodes {
-            tell_nodes(nodes, link, fx);
+            tell_nodes(cx, nodes, link);
         }
         if asks.jobs {
-            self.tell_jobs(view, link, fx);
+            self.tell_jobs(cx, link);
         }
         if asks.revived {
-            self.tell_if_settled(nodes, fx);
+            self.tell_if_settled(cx, nodes);
         }
     }
 
     /// Answers the launchers that wait until all nodes are up or known to be missing, if that is so.
-    pub(super) fn tell_if_settled(&mut self, nodes: &Nodes, fx: &mut Effects) {
+    pub(super) fn tell_if_settled(&mut self, cx: &mut Cx, nodes: &Nodes) {
         if !nodes.is_settled() {
             return;
         }
         for (link, attached) in &mut self.attached {
             if std::mem::take(&mut attached.waits_for_nodes) {
-                tell_nodes(nodes, *link, fx);
+                tell_nodes(cx, nodes, *link);
             }
         }
     }
 
-    pub(super) fn on_revive(&mut self, link: LinkId, fx: &mut Effects) {
+    pub(super) fn on_revive(&mut self, cx: &mut Cx, link: LinkId) {
         if let Some(reason) = &self.ending {
             let problem = format!("the session is being ended: {reason}");
-            return fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
+            return cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
         }
         if let Some(attached) = self.attached.get_mut(&link) {
             attached.asks.revived = true;
             attached.waits_for_nodes = true;
         }
-        self.owners.listen(link);
-        fx.push(Effect::Membership(membership::Input::Revive));
+        cx.links.owners.listen(link);
+        self.asked.push_back(Asked::Revive);
     }
 
-    pub(super) fn tell_jobs(&self, view: &View<'_>, link: LinkId, fx: &mut Effects) {
-        let entries = view.jobs.ids().into_iter().filter_map(|id| self.entry(view, id));
-        let entries = entries.chain(self.held_entries(view)).collect();
-        fx.answer(link, &Control::ToLauncher(ToLauncher::JobList(entries)));
+    pub(super) fn tell_jobs(&self, cx: &mut Cx, link: LinkId) {
+        let entries = cx.jobs.ids().into_iter().filter_map(|id| self.entry(cx, id));
+        let entries = entries.chain(self.held_entries(cx)).collect();
+        cx.answer(link, &Control::ToLauncher(ToLauncher::JobList(entries)));
     }
 
-    fn entry(&self, view: &View<'_>, id: JobId) -> Option<JobEntry> {
-        let (job, spec) = (view.jobs.get(id)?, view.jobs.spec(id)?);
-        let age_ns = self.begun.get(&id).map_or(0, |since| view.now - *since);
+    fn entry(&self, cx: &Cx, id: JobId) -> Option<JobEntry> {
+        let (job, spec) = (cx.jobs.get(id)?, cx.jobs.spec(id)?);
+        let age_ns = self.begun.get(&id).map_or(0, |since| cx.now - *since);
         let state = match job.has_started() {
             _ if job.is_ending() => JobState::Ending,
             true => JobState::Running,
             false => JobState::Starting,
         };
-        Some(jobs_entry(view.tree, spec, job.agents(), self.loads.order_of(id), age_ns, state))
+        Some(jobs_entry(cx.tree, spec, job.agents(), self.loads.order_of(id), age_ns, state))
     }
 }
 
-fn tell_nodes(nodes: &Nodes, link: LinkId, fx: &mut Effects) {
-    fx.answer(link, &Control::ToLauncher(ToLauncher::Nodes(nodes.own().to_vec())));
+fn tell_nodes(cx: &mut Cx, nodes: &Nodes, link: LinkId) {
+    cx.answer(link, &Control::ToLauncher(ToLauncher::Nodes(nodes.own().to_vec())));
 }
 
 /// The description of a job in a list.

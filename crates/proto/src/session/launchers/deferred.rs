@@ -1,14 +1,14 @@
 //! A job that waits for nodes that are starting.
 
 use crate::io::LinkId;
-use crate::session::inputs::launchers::Input;
+use crate::session::Cx;
 use crate::session::membership::Nodes;
 use crate::time::Instant;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
-use wireup_wire::talk::{Control, JobDown};
+use wireup_wire::talk::JobDown;
 
 /// Time after which a launcher is told which nodes its job waits for (ns). Chosen: agents start in milliseconds on one
 /// machine, within a second by ssh.
@@ -23,9 +23,24 @@ pub struct DeferredJob {
     pub spec: JobSpec,
     pub since: Instant,
     pub is_told: bool,
-    /// Inputs from its launcher for its ranks, to be delivered when the job starts.
-    pub later: Vec<Input>,
+    pub later: Vec<Later>,
     later_bytes: usize,
+}
+
+/// What a launcher has sent for the ranks of a job that waits, to be delivered when the job starts.
+pub enum Later {
+    Frame(Frame),
+    /// The size of the terminal.
+    Size(JobDown),
+}
+
+impl Later {
+    pub fn deliver(self, cx: &mut Cx, job: JobId) {
+        match self {
+            Later::Frame(frame) => cx.on_job_frame(None, frame),
+            Later::Size(message) => cx.on_job_down(None, job, message),
+        }
+    }
 }
 
 impl DeferredJob {
@@ -38,15 +53,15 @@ impl DeferredJob {
         self.later_bytes += frame.wire_len();
         let is_room = self.later_bytes <= LATER_BYTES_MAX;
         if is_room {
-            self.later.push(Input::Frame { link: self.link, frame });
+            self.later.push(Later::Frame(frame));
         }
         is_room
     }
 
     /// Keeps the latest size of the terminal, instead of any earlier one.
-    pub fn keep_size(&mut self, job: JobId, message: JobDown) {
-        self.later.retain(|input| !matches!(input, Input::Said { .. }));
-        self.later.push(Input::Said { link: self.link, job, message: Box::new(Control::JobDown(message)) });
+    pub fn keep_size(&mut self, message: JobDown) {
+        self.later.retain(|later| !matches!(later, Later::Size(_)));
+        self.later.push(Later::Size(message));
     }
 
     /// When to report which nodes the job waits for.

@@ -10,7 +10,7 @@ use crate::io::LinkId;
 use crate::job::agents_of;
 use crate::outbox::control_frame;
 use crate::session::membership::Nodes;
-use crate::session::{Effect, Effects, View, placement};
+use crate::session::{Cx, placement};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Cause, Note};
@@ -19,13 +19,14 @@ use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown};
 
 impl Launchers {
-    pub(super) fn defer(&mut self, view: &View<'_>, link: LinkId, spec: JobSpec) {
-        self.deferred.insert(spec.job, DeferredJob::new(link, spec, view.now));
+    pub(super) fn defer(&mut self, cx: &mut Cx, link: LinkId, spec: JobSpec) {
+        cx.links.owners.own(spec.job, link);
+        self.deferred.insert(spec.job, DeferredJob::new(link, spec, cx.now));
     }
 
     /// Tells launchers that have waited for long for which nodes they wait.
-    pub(super) fn tell_of_deferred(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
-        let is_due = |deferred: &DeferredJob| deferred.deadline().is_some_and(|at| at <= view.now);
+    pub fn tell_of_deferred(&mut self, cx: &mut Cx, nodes: &Nodes) {
+        let is_due = |deferred: &DeferredJob| deferred.deadline().is_some_and(|at| at <= cx.now);
         let due: Vec<JobId> =
             self.deferred.iter().filter(|(_, deferred)| is_due(deferred)).map(|(job, _)| *job).collect();
         for job in due {
@@ -34,12 +35,12 @@ impl Launchers {
             let (link, spec) = (deferred.link, deferred.spec.clone());
             let Ok((_, mut agents)) = self.look_at(nodes, &spec) else { continue };
             agents.retain(|agent| !nodes.is_up(*agent));
-            fx.push(Effect::Send(link, control_frame(job, &Control::Note(Note::Waits { agents }))));
+            cx.send(link, control_frame(job, &Control::Note(Note::Waits { agents })));
         }
     }
 
     /// The state of some nodes has changed.
-    pub(super) fn look_at_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
+    pub(super) fn look_at_held(&mut self, cx: &mut Cx, nodes: &Nodes) {
         let is_waiting = |deferred: &DeferredJob| {
             matches!(self.look_at(nodes, &deferred.spec), Ok((_, agents))
             if !are_up(nodes, &agents))
@@ -47,40 +48,40 @@ impl Launchers {
         let ready = self.deferred.iter().filter(|(_, deferred)| !is_waiting(deferred));
         for job in ready.map(|(job, _)| *job).collect::<Vec<_>>() {
             if let Some(DeferredJob { link, spec, later, .. }) = self.deferred.remove(&job) {
-                self.begin_or_hold(view, nodes, link, spec, fx);
-                later.into_iter().for_each(|input| fx.push(Effect::Launchers(input)));
+                self.begin_or_hold(cx, nodes, link, spec, later);
             }
         }
     }
 
     /// Handles a message for a waiting job, which has no ranks: a message that would end ranks ends the job, other
     /// messages wait as well. Returns whether the job is waiting.
-    pub(super) fn tell_held(&mut self, job: JobId, message: &JobDown, fx: &mut Effects) -> bool {
+    pub(super) fn tell_held(&mut self, cx: &mut Cx, job: JobId, message: &JobDown) -> bool {
         let Some(deferred) = self.deferred.get_mut(&job) else { return false };
         match message {
             JobDown::Signal { signal } if !is_fatal(*signal) => {}
             JobDown::Signal { .. } | JobDown::Kill { .. } => {
-                self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
+                self.end_held(cx, job, Cause::Killed { by: "its launcher".into() });
             }
-            JobDown::Resize { .. } => deferred.keep_size(job, message.clone()),
+            JobDown::Resize { .. } => deferred.keep_size(message.clone()),
             JobDown::StallAsk { .. } | JobDown::Over { .. } | JobDown::StartRanks => {}
         }
         true
     }
 
     /// Ends a waiting job before it has started. Returns whether it was waiting.
-    pub(super) fn end_held(&mut self, job: JobId, cause: Cause, fx: &mut Effects) -> bool {
+    pub(super) fn end_held(&mut self, cx: &mut Cx, job: JobId, cause: Cause) -> bool {
         let deferred = self.deferred.remove(&job);
         if deferred.is_some() {
             self.loads.remove(job);
+            cx.links.owners.forget_job(job);
         }
-        deferred.map(|deferred| refuse_launch(deferred.link, job, String::new(), cause, fx)).is_some()
+        deferred.map(|deferred| refuse_launch(cx, deferred.link, job, String::new(), cause)).is_some()
     }
 
-    pub(super) fn end_all_held(&mut self, cause: &Cause, fx: &mut Effects) {
+    pub(super) fn end_all_held(&mut self, cx: &mut Cx, cause: &Cause) {
         let waiting: Vec<JobId> = self.deferred.keys().copied().collect();
         for job in waiting {
-            self.end_held(job, cause.clone(), fx);
+            self.end_held(cx, job, cause.clone());
         }
     }
 
@@ -95,15 +96,15 @@ impl Launchers {
         });
     }
 
-    pub(super) fn held_entries(&self, view: &View<'_>) -> Vec<JobEntry> {
+    pub(super) fn held_entries(&self, cx: &Cx) -> Vec<JobEntry> {
         let entry = |deferred: &DeferredJob| {
             let nodes = placement(&deferred.spec).map(|mapping| agents_of(&deferred.spec, &mapping));
             jobs_entry(
-                view.tree,
+                cx.tree,
                 &deferred.spec,
                 nodes.unwrap_or_default(),
                 self.loads.order_of(deferred.spec.job),
-                view.now - deferred.since,
+                cx.now - deferred.since,
                 JobState::Starting,
             )
         };

@@ -3,14 +3,14 @@
 //! `Start` is forwarded towards the job's nodes, also by agents outside the job, which keep nothing. It lists the live
 //! jobs, so that agents can distinguish frames that are too late from frames that are too early.
 
+use super::deferred::Later;
 use super::deferred::are_up;
-use super::{Launchers, refuse_launch, start_frame};
+use super::{Asked, Launchers, refuse_launch, start_frame};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
-use crate::session::inputs::{early, membership, rank_ports};
 use crate::session::membership::Nodes;
-use crate::session::{Begin, Effect, Effects, UNKNOWN_NODE, View, placement};
+use crate::session::{Begin, Cx, UNKNOWN_NODE, placement};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -30,26 +30,26 @@ impl Launchers {
         (self.newest, live)
     }
 
-    pub(super) fn on_launch(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, spec: JobSpec, fx: &mut Effects) {
+    pub(super) fn on_launch(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         let id = spec.job;
         if self.spawns.take_launch(id, link) {
-            return self.number_or_begin(view, nodes, link, spec, fx);
+            return self.number_or_begin(cx, nodes, link, spec);
         }
         if id != attached.job || attached.has_launched {
             let problem = match attached.job {
                 own if own == id => format!("job {id} was launched before"),
                 own => format!("job {id} belongs to another launcher; this one has job {own}"),
             };
-            return fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
+            return cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
         }
         attached.has_launched = true;
-        self.number_or_begin(view, nodes, link, spec, fx);
+        self.number_or_begin(cx, nodes, link, spec);
     }
 
     /// Starts a job; if it adds hosts, when their agents have numbers.
-    fn number_or_begin(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, spec: JobSpec, fx: &mut Effects) {
-        let starter = view.session.remote_shell.starter();
+    fn number_or_begin(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
+        let starter = cx.session.remote_shell.starter();
         let added = spec.nodes.iter().filter(|node| node.agent == AgentId::ADDED).count();
         let problem = match placement(&spec) {
             _ if self.ending.is_some() || added == 0 => None,
@@ -59,49 +59,41 @@ impl Launchers {
                 Some(format!("{ADDED_HOSTS_MAX} hosts are the most that a job can add"))
             }
             Ok(_) => {
-                return fx.push(Effect::Membership(membership::Input::Number { spec: spec.into(), link: Some(link) }));
+                return self.asked.push_back(Asked::Number { spec: spec.into(), link });
             }
         };
         match problem {
-            Some(problem) => refuse_launch(link, spec.job, String::new(), Cause::Launcher { problem }, fx),
-            None => self.begin_or_hold(view, nodes, link, spec, fx),
+            Some(problem) => refuse_launch(cx, link, spec.job, String::new(), Cause::Launcher { problem }),
+            None => self.begin_or_hold(cx, nodes, link, spec, Vec::new()),
         }
     }
 
-    /// Releases the hosts whose job neither waits nor runs.
-    pub(super) fn release_added(&self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
+    /// The agents of the hosts whose job neither waits nor runs any more.
+    pub fn unneeded(&self, cx: &Cx, nodes: &Nodes) -> Vec<AgentId> {
         let is_needed =
-            |job: JobId| view.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.contains_key(&job);
-        let over: Vec<AgentId> = nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect();
-        if !over.is_empty() {
-            fx.push(Effect::Membership(membership::Input::Release(over)));
-        }
+            |job: JobId| cx.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.contains_key(&job);
+        nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect()
     }
 
-    /// Starts a job, or lets it wait until the state of all its nodes is known.
-    pub(super) fn begin_or_hold(
-        &mut self,
-        view: &View<'_>,
-        nodes: &Nodes,
-        link: LinkId,
-        spec: JobSpec,
-        fx: &mut Effects,
-    ) {
+    /// Starts a job, or lets it wait until the state of all its nodes is known. `later`: what its launcher has sent for
+    /// it.
+    pub(super) fn begin_or_hold(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec, later: Vec<Later>) {
         let id = spec.job;
         match self.look_at(nodes, &spec) {
             Ok((mapping, agents)) if !are_up(nodes, &agents) => {
                 self.loads.launch(&spec, &mapping);
-                self.defer(view, link, spec);
+                self.defer(cx, link, spec);
             }
             Ok((mapping, agents)) => {
                 self.loads.launch(&spec, &mapping);
-                self.begun.insert(id, view.now);
-                self.owners.own(id, link);
-                self.start(view, spec, mapping, agents, fx);
+                self.begun.insert(id, cx.now);
+                cx.links.owners.own(id, link);
+                self.start(cx, spec, mapping, agents, later);
             }
             Err((host, cause)) => {
                 self.loads.remove(id);
-                refuse_launch(link, id, host, cause, fx);
+                cx.links.owners.forget_job(id);
+                refuse_launch(cx, link, id, host, cause);
             }
         }
     }
@@ -136,38 +128,37 @@ impl Launchers {
         Ok((mapping, agents))
     }
 
-    fn start(&mut self, view: &View<'_>, spec: JobSpec, mapping: Mapping, agents: Vec<AgentId>, fx: &mut Effects) {
+    fn start(&mut self, cx: &mut Cx, spec: JobSpec, mapping: Mapping, agents: Vec<AgentId>, later: Vec<Later>) {
         let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
         let (newest, live) = self.live();
-        fx.push(Effect::PassOn(agents.clone(), start_frame(&spec, newest, live.clone())));
-        let tree = JobTree::of(view.me, view.tree.fanout(), agents);
+        cx.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
+        let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
         let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
-        fx.push(Effect::Early(early::Input::Start { begin, live: Some((newest, live)) }));
+        self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
     }
 
     /// Sends jobs that have not started everywhere again to agents that may not have received them.
-    pub(super) fn start_again(&self, view: &View<'_>, top: AgentId, fx: &mut Effects) {
-        for spec in view.jobs.specs() {
+    pub fn start_again(&self, cx: &mut Cx, top: AgentId) {
+        for spec in cx.jobs.specs().cloned().collect::<Vec<_>>() {
             let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
-            let Some(job) = view.jobs.get(spec.job).filter(is_open) else { continue };
+            let Some(job) = cx.jobs.get(spec.job).filter(is_open) else { continue };
             let mut agents = job.agents();
-            agents.retain(|agent| view.tree.subtree_contains(top, *agent));
+            agents.retain(|agent| cx.tree.subtree_contains(top, *agent));
             if !agents.is_empty() {
                 let (newest, live) = self.live();
-                fx.push(Effect::PassOn(agents, start_frame(spec, newest, live)));
+                cx.pass_on(&agents, &start_frame(&spec, newest, live));
             }
         }
     }
 
-    pub(super) fn on_job_over(&mut self, job: JobId, traces: Option<Vec<AgentId>>, fx: &mut Effects) {
+    /// A job has ended everywhere. `traces`: agents that may still store something of it.
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId, traces: Option<Vec<AgentId>>) {
         self.begun.remove(&job);
         self.loads.remove(job);
-        self.owners.forget_job(job);
-        fx.push(Effect::Early(early::Input::OverEverywhere(job)));
+        cx.links.owners.forget_job(job);
         if let Some(agents) = traces {
             let frame = control_frame(job, &Control::JobDown(JobDown::Over { agents: agents.clone() }));
-            fx.push(Effect::RankPorts(rank_ports::Input::Over(job)));
-            fx.push(Effect::PassOn(agents, frame));
+            cx.pass_on(&agents, &frame);
         }
     }
 }

@@ -19,28 +19,24 @@ mod spawns;
 #[cfg(test)]
 mod tests;
 
-use super::inputs::launchers::Input;
-use super::inputs::membership;
 use super::membership::Nodes;
-use super::{Effect, Effects, View};
+use super::{Begin, Cx};
 use crate::io::LinkId;
-use crate::job::JobInput;
 use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
-use attached::{Asks, Attached, Owners};
-use deferred::DeferredJob;
+use attached::{Asks, Attached};
+use deferred::{DeferredJob, Later};
 use loads::Loads;
 use ports::Ports;
 use spawns::Spawns;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::KILLED_BY_LEN_MAX;
 use wireup_wire::peer::{Cause, Ended, Failure};
-use wireup_wire::session::Welcome;
+use wireup_wire::session::{RankPortsReport, Welcome};
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, FromLauncher, JobDown, SessionDown, ToLauncher};
 
@@ -52,7 +48,6 @@ pub struct Launchers {
     /// The last job number that was given to a launcher.
     newest: JobId,
     attached: BTreeMap<LinkId, Attached>,
-    owners: Owners,
     /// Jobs in progress, and when they started.
     begun: BTreeMap<JobId, Instant>,
     /// Jobs that wait for their nodes.
@@ -65,20 +60,27 @@ pub struct Launchers {
     spawns: Spawns,
     /// The reason for which the session is ending; `None`: it is not ending.
     ending: Option<String>,
+    /// Requests to the agent, in order.
+    asked: VecDeque<Asked>,
+}
+
+/// What the agent has to do for the launchers.
+pub enum Asked {
+    /// Starts all lost agents again.
+    Revive,
+    /// Gives numbers to the agents of the hosts that this job adds. `link`: the link of its launcher.
+    Number { spec: Box<JobSpec>, link: LinkId },
+    /// Starts the agents that were added for this job, which waits for them.
+    StartAdded(JobId),
+    /// Starts a job here, and delivers what its launcher has sent for it meanwhile. `live`: the newest job's number,
+    /// and the jobs that may still send frames.
+    Start { begin: Box<Begin>, live: (JobId, Vec<JobId>), later: Vec<Later> },
 }
 
 impl Launchers {
     /// Whether a link belongs to an attached launcher.
     pub fn is_attached(&self, link: LinkId) -> bool {
         self.attached.contains_key(&link)
-    }
-
-    /// The links to which messages about a job are sent; job 0 is the session itself.
-    pub fn links_of(&self, job: JobId) -> Vec<LinkId> {
-        match self.deferred.get(&job) {
-            Some(deferred) => vec![deferred.link],
-            None => self.owners.links_of(job),
-        }
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -90,133 +92,106 @@ impl Launchers {
         self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len() + self.loads.len()
     }
 
-    /// Handles an input. `nodes`: the root's table of nodes; only the root has launchers.
-    pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
-        if let Input::ReleaseAdded = input {
-            return nodes.into_iter().for_each(|nodes| self.release_added(view, nodes, fx));
+    /// Removes and returns the oldest request to the agent.
+    pub fn take_asked(&mut self) -> Option<Asked> {
+        self.asked.pop_front()
+    }
+
+    /// An agent has reserved ports for ranks, or renewed some.
+    pub fn on_ports(&mut self, report: RankPortsReport) {
+        self.ports.on_report(report);
+    }
+
+    /// Handles a frame that is not a control message.
+    pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, frame: Frame) {
+        let job = JobId(frame.job);
+        if !self.is_attached(link) || !self.is_of(cx, link, job) {
+            return;
         }
-        let Some(nodes) = nodes.filter(|_| view.policy.has_many_launchers()) else {
-            return match input {
-                // Launchers attach only to the root.
-                Input::Up(link) => fx.close(link),
-                Input::Spawn { job, agent, asker, from, request } => {
-                    self.on_spawn(view, job, (agent, asker), from, request, fx);
-                }
-                Input::Spawned { job, result } => self.spawns.on_result(job, None, result, fx),
-                _ => {}
-            };
-        };
-        match input {
-            Input::Up(link) => self.attach(view, nodes, link, fx),
-            Input::Down(link) => self.on_down(link, fx),
-            Input::Ports(report) => self.ports.on_report(report),
-            Input::Frame { link, frame } => {
-                let job = JobId(frame.job);
-                if !self.is_of(link, job) {
-                    return;
-                }
-                let Some(deferred) = self.deferred.get_mut(&job) else { return view.jobs.on_frame(None, frame, fx) };
-                if !deferred.keep(frame) {
-                    let problem = "it sent more standard input than its credit allows".to_owned();
-                    self.end_held(job, Cause::Launcher { problem }, fx);
-                }
-            }
-            Input::Said { link, job, message } => self.on_said(view, nodes, link, job, *message, fx),
-            Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
-            Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
-            Input::Numbered { link, spec } => {
-                let job = spec.job;
-                self.begin_or_hold(view, nodes, link, Arc::unwrap_or_clone(spec), fx);
-                if self.deferred.contains_key(&job) {
-                    fx.push(Effect::Membership(membership::Input::StartAdded(job)));
-                }
-            }
-            Input::NodesChanged => {
-                self.ports.forget_lost(nodes);
-                self.look_at_held(view, nodes, fx);
-                self.tell_if_settled(nodes, fx);
-            }
-            Input::StartAgain(top) => self.start_again(view, top, fx),
-            Input::JobOver { job, traces } => self.on_job_over(job, traces, fx),
-            Input::Spawn { job, agent, asker, from, request } => {
-                self.on_spawn(view, job, (agent, asker), from, request, fx);
-            }
-            // The message comes from the launcher of a single run, or is handled above.
-            Input::Spawned { .. } | Input::ReleaseAdded => {}
-            Input::EndSession { reason } => self.end(view, None, reason, fx),
-            Input::EndIfIdle => {
-                if self.ending.is_some() && view.jobs.is_empty() {
-                    fx.push(Effect::Shutdown);
-                }
-            }
-            Input::Tick => self.tell_of_deferred(view, nodes, fx),
+        let Some(deferred) = self.deferred.get_mut(&job) else { return cx.on_job_frame(None, frame) };
+        if !deferred.keep(frame) {
+            let problem = "it sent more standard input than its credit allows".to_owned();
+            self.end_held(cx, job, Cause::Launcher { problem });
         }
     }
 
-    fn attach(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, fx: &mut Effects) {
+    /// The agents of the hosts that a launcher's job adds have numbers.
+    pub fn on_numbered(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
+        let job = spec.job;
+        self.begin_or_hold(cx, nodes, link, spec, Vec::new());
+        if self.deferred.contains_key(&job) {
+            self.asked.push_back(Asked::StartAdded(job));
+        }
+    }
+
+    /// The state of some nodes has changed.
+    pub fn on_nodes_changed(&mut self, cx: &mut Cx, nodes: &Nodes) {
+        self.ports.forget_lost(nodes);
+        self.look_at_held(cx, nodes);
+        self.tell_if_settled(cx, nodes);
+    }
+
+    /// Whether the session ends, since it has no jobs any more.
+    pub fn may_end(&self, cx: &Cx) -> bool {
+        self.ending.is_some() && cx.jobs.is_empty()
+    }
+
+    pub fn attach(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId) {
         self.newest = JobId(self.newest.0 + 1);
         let job = self.newest;
         let attached = Attached { job, has_launched: false, asks: Asks::default(), waits_for_nodes: false };
         self.attached.insert(link, attached);
         let welcome = Welcome {
             job,
-            session: view.session.name.clone(),
-            fanout: view.session.fanout,
-            shared: view.session.remote_shell.starter().same_machine,
-            by_step: view.is_by_step(),
-            transport: view.session.transport,
+            session: cx.session.name.clone(),
+            fanout: cx.session.fanout,
+            shared: cx.session.remote_shell.starter().same_machine,
+            by_step: cx.is_by_step(),
+            transport: cx.session.transport,
             nodes: nodes.own().to_vec(),
         };
-        fx.push(Effect::Send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome)))));
+        cx.send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome))));
     }
 
-    fn on_down(&mut self, link: LinkId, fx: &mut Effects) {
-        let jobs = self.owners.jobs_of(link);
-        self.owners.forget_link(link);
+    pub fn on_down(&mut self, cx: &mut Cx, link: LinkId) {
+        let jobs = cx.links.owners.jobs_of(link);
+        cx.links.owners.forget_link(link);
         self.forget_held_of(link);
         self.spawns.forget_link(link);
         if let Some(attached) = self.attached.remove(&link).filter(|attached| !self.begun.contains_key(&attached.job)) {
             self.loads.remove(attached.job);
         }
-        fx.jobs(jobs, || JobInput::LauncherGone);
+        cx.tell_jobs(jobs, |job, cx| job.on_launcher_gone(cx));
     }
 
     /// Whether a launcher may send frames for a job.
-    fn is_of(&self, link: LinkId, job: JobId) -> bool {
-        self.attached.get(&link).is_some_and(|attached| attached.job == job)
-            || self.owners.is_owner(job, link)
-            || self.deferred.get(&job).is_some_and(|deferred| deferred.link == link)
+    fn is_of(&self, cx: &Cx, link: LinkId, job: JobId) -> bool {
+        self.attached.get(&link).is_some_and(|attached| attached.job == job) || cx.links.owners.is_owner(job, link)
     }
 
-    fn refuse_link(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
+    /// A link is about to be closed because of this problem.
+    pub fn refuse_link(&mut self, cx: &mut Cx, link: LinkId, problem: String) {
         if let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) {
-            refuse_launch(link, attached.job, String::new(), Cause::Launcher { problem }, fx);
+            refuse_launch(cx, link, attached.job, String::new(), Cause::Launcher { problem });
         }
     }
 
-    fn on_said(
-        &mut self,
-        view: &View<'_>,
-        nodes: &Nodes,
-        link: LinkId,
-        job: JobId,
-        message: Control,
-        fx: &mut Effects,
-    ) {
+    /// Handles a control message of a launcher.
+    pub fn on_said(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, job: JobId, message: Control) {
         if !self.attached.contains_key(&link) {
             return;
         }
         match message {
-            Control::FromLauncher(request) => self.on_request(view, nodes, (link, job), request, fx),
+            Control::FromLauncher(request) => self.on_request(cx, nodes, (link, job), request),
             Control::JobDown(
                 message @ (JobDown::Signal { .. }
                 | JobDown::Kill { .. }
                 | JobDown::Resize { .. }
                 | JobDown::StallAsk { .. }),
-            ) if self.is_of(link, job) => {
+            ) if self.is_of(cx, link, job) => {
                 // Messages that arrive after the end of the job are not an error.
-                if !self.tell_held(job, &message, fx) {
-                    view.jobs.on_control_down(None, job, message, fx);
+                if !self.tell_held(cx, job, &message) {
+                    cx.on_job_down(None, job, message);
                 }
             }
             Control::JobDown(_)
@@ -227,73 +202,59 @@ impl Launchers {
             | Control::Pulse(_)
             | Control::Note(_) => {
                 let problem = format!("unexpected message about job {job}");
-                fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
+                cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
             }
         }
     }
 
-    fn on_request(
-        &mut self,
-        view: &View<'_>,
-        nodes: &Nodes,
-        (link, job): (LinkId, JobId),
-        request: FromLauncher,
-        fx: &mut Effects,
-    ) {
+    fn on_request(&mut self, cx: &mut Cx, nodes: &Nodes, (link, job): (LinkId, JobId), request: FromLauncher) {
         match request {
-            FromLauncher::Launch(spec) => self.on_launch(view, nodes, link, *spec, fx),
+            FromLauncher::Launch(spec) => self.on_launch(cx, nodes, link, *spec),
             FromLauncher::AskNodes => self.note(link, |asks| asks.nodes = true),
             FromLauncher::AskJobs => self.note(link, |asks| asks.jobs = true),
-            FromLauncher::AskSeats(request) => self.give_seats(nodes, link, &request, fx),
-            FromLauncher::Revive => self.on_revive(link, fx),
-            FromLauncher::Spawned(result) => self.spawns.on_result(job, Some(link), result, fx),
-            FromLauncher::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
-            FromLauncher::EndSession { kill } => self.on_end_session(view, link, kill, fx),
+            FromLauncher::AskSeats(request) => self.give_seats(cx, nodes, link, &request),
+            FromLauncher::Revive => self.on_revive(cx, link),
+            FromLauncher::Spawned(result) => self.spawns.on_result(cx, job, Some(link), result),
+            FromLauncher::KillJob { job, signal, by } => self.on_kill_job(cx, link, job, signal, &by),
+            FromLauncher::EndSession { kill } => self.on_end_session(cx, link, kill),
         }
     }
 
-    fn on_end_session(&mut self, view: &View<'_>, link: LinkId, kill: bool, fx: &mut Effects) {
-        self.tell_jobs(view, link, fx);
-        if !kill && self.ending.is_none() && !(view.jobs.is_empty() && self.deferred.is_empty()) {
-            return fx
+    fn on_end_session(&mut self, cx: &mut Cx, link: LinkId, kill: bool) {
+        self.tell_jobs(cx, link);
+        if !kill && self.ending.is_none() && !(cx.jobs.is_empty() && self.deferred.is_empty()) {
+            return cx
                 .answer(link, &Control::ToLauncher(ToLauncher::Refused { problem: "the session has jobs".into() }));
         }
-        fx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
-        self.end(view, Some(link), "it was ended by wireup down".into(), fx);
+        cx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
+        self.end(cx, Some(link), "it was ended by wireup down".into());
     }
 
-    /// Ends the session; `asker` is the launcher that asked for it, which has no launch on its way.
-    fn end(&mut self, view: &View<'_>, asker: Option<LinkId>, reason: String, fx: &mut Effects) {
+    /// Ends the session: first its jobs, then its agents. `asker` is the launcher that asked for it, which has no
+    /// launch on its way.
+    pub fn end(&mut self, cx: &mut Cx, asker: Option<LinkId>, reason: String) {
         self.ending.get_or_insert_with(|| reason.clone());
         let cause = Cause::SessionEnded { reason };
         // A launch that is on its way may not be read any more.
         let may_launch = |(link, attached): &(&LinkId, &mut Attached)| Some(**link) != asker && !attached.has_launched;
         for (link, attached) in self.attached.iter_mut().filter(may_launch) {
             attached.has_launched = true;
-            refuse_launch(*link, attached.job, String::new(), cause.clone(), fx);
+            refuse_launch(cx, *link, attached.job, String::new(), cause.clone());
         }
-        self.end_all_held(&cause, fx);
-        fx.jobs(view.jobs.ids(), || JobInput::FailBy(cause.clone()));
+        self.end_all_held(cx, &cause);
+        cx.tell_jobs(cx.jobs.ids(), |_, cx| cx.fail_by(cause.clone()));
     }
 
-    fn on_kill_job(
-        &mut self,
-        view: &View<'_>,
-        link: LinkId,
-        id: JobId,
-        signal: Option<i32>,
-        by: &str,
-        fx: &mut Effects,
-    ) {
+    fn on_kill_job(&mut self, cx: &mut Cx, link: LinkId, id: JobId, signal: Option<i32>, by: &str) {
         let is_held = self.deferred.contains_key(&id);
-        if !view.jobs.has(id) && !is_held {
+        if !cx.jobs.has(id) && !is_held {
             let problem = format!("there is no job {id}; see wireup jobs");
-            return fx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
+            return cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
         }
         let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };
         match signal {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
-                return fx.answer(
+                return cx.answer(
                     link,
                     &Control::ToLauncher(ToLauncher::Refused { problem: format!("there is no signal {signal}") }),
                 );
@@ -301,19 +262,19 @@ impl Launchers {
             // The job has no ranks yet.
             Some(signal) if is_held && !is_fatal(signal) => {}
             _ if is_held => {
-                self.end_held(id, killed(), fx);
+                self.end_held(cx, id, killed());
             }
-            Some(signal) => fx.push(Effect::Job(id, JobInput::ControlDown(JobDown::Signal { signal }))),
-            None => fx.push(Effect::Job(id, JobInput::FailBy(killed()))),
+            Some(signal) => cx.tell_job(id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal })),
+            None => cx.tell_job(id, |_, cx| cx.fail_by(killed())),
         }
-        fx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
+        cx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
     }
 }
 
-fn refuse_launch(link: LinkId, job: JobId, host: String, cause: Cause, fx: &mut Effects) {
+fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cause) {
     let failure = Failure { node: Default::default(), host, rank: None, pid: None, cause };
     let ended = Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() }));
-    fx.push(Effect::Send(link, control_frame(job, &ended)));
+    cx.send(link, control_frame(job, &ended));
 }
 
 /// The frame that sends a job's description to the agents that run it.

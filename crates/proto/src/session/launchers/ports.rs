@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(allot(&mut ports, 2, &[0], 1, ANY), [], "it has only said so again");
         ports.on_report(reserved(0, 3, 400));
         assert_eq!(allot(&mut ports, 2, &[0], 1, ANY), [Some(400)]);
-        let mut nodes = Nodes::new(&crate::testing::Scene::standing(0).session);
+        let mut nodes = Nodes::new(&crate::testing::in_session(0).session);
         nodes.on_lost(AgentId(0), &"gone".into());
         ports.forget_lost(&nodes);
         assert_eq!(allot(&mut ports, 3, &[0], 1, ANY), []);

@@ -12,8 +12,7 @@
 //! answer.
 
 use crate::io::LinkId;
-use crate::job::JobInput;
-use crate::session::{Effect, Effects};
+use crate::session::Cx;
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::names::{Answer, Asker, Down, NewJob};
@@ -68,11 +67,11 @@ impl Spawns {
     }
 
     /// Handles a launcher's answer, which goes to the rank. An answer that nobody waits for is ignored.
-    pub fn on_result(&mut self, job: JobId, link: Option<LinkId>, result: Result<NewJob, String>, fx: &mut Effects) {
+    pub fn on_result(&mut self, cx: &mut Cx, job: JobId, link: Option<LinkId>, result: Result<NewJob, String>) {
         if self.requests.get(&job).is_some_and(|request| request.link == link)
             && let Some(request) = self.requests.remove(&job)
         {
-            request.answer(result, fx);
+            request.answer(cx, result);
         }
     }
 
@@ -86,16 +85,17 @@ impl Request {
         Request { state: State::Offered, parent, agent, asker, link }
     }
 
-    pub fn answer(self, result: Result<NewJob, String>, fx: &mut Effects) {
+    pub fn answer(self, cx: &mut Cx, result: Result<NewJob, String>) {
         let answer = result.map_or_else(|problem| Answer::NotSpawned { problem }, Answer::Spawned);
         let down = Down { asker: self.asker, answer };
-        fx.push(Effect::Job(self.parent, JobInput::Named { agent: self.agent, down }));
+        cx.answer_job(self.parent, self.agent, down);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::in_session;
     use wireup_wire::ids::{Client, LocalRank};
 
     fn asked(link: Option<LinkId>) -> Spawns {
@@ -106,13 +106,12 @@ mod tests {
     }
 
     fn told(spawns: &mut Spawns, link: Option<LinkId>) -> usize {
-        let mut fx = Effects::default();
-        spawns.on_result(JobId(5), link, Err("no".into()), &mut fx);
-        let is_answer = |effect: &&Effect| {
-            matches!(effect, Effect::Job(JobId(1), JobInput::Named { agent: AgentId(2), down })
-                if down.answer == Answer::NotSpawned { problem: "no".into() })
+        let mut cx = in_session(0);
+        spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
+        let is_answer = |(job, agent, down): &&(JobId, AgentId, Down)| {
+            (*job, *agent) == (JobId(1), AgentId(2)) && down.answer == Answer::NotSpawned { problem: "no".into() }
         };
-        fx.iter().filter(is_answer).count()
+        cx.answered.iter().filter(is_answer).count()
     }
 
     #[test]

@@ -10,69 +10,53 @@
 //! In a session of one run it is started with its job, as all others are, without a log; so its number is not used
 //! again.
 
-use super::{LiveOf, Membership, lease_ns};
-use crate::io::LinkId;
-use crate::outbox::control_frame;
-use crate::session::inputs::{launchers, starter};
-use crate::session::{Effect, Effects, View};
-use std::sync::Arc;
+use super::{LiveOf, Membership, News, lease_ns};
+use crate::session::{AddedHost, Cx};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::MissingAgent;
-use wireup_wire::talk::{Control, SessionDown, ToLauncher};
+use wireup_wire::talk::{Control, SessionDown};
 
 const JOB_OVER: &str = "the job that it was added for is over";
 
 impl Membership {
-    pub(super) fn number(&mut self, spec: Arc<JobSpec>, link: Option<LinkId>, fx: &mut Effects) {
-        let Some(writer) = &mut self.writer else { return };
-        let mut spec = Arc::unwrap_or_clone(spec);
+    /// Gives numbers to the agents of the hosts that a job adds; returns them.
+    pub fn number(&mut self, cx: &mut Cx, spec: &mut JobSpec) -> Vec<AgentId> {
+        let Some(writer) = &mut self.writer else { return Vec::new() };
         let mut agents = Vec::new();
         for node in spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED) {
             // The run may use only some nodes of its session, and the added host may be another one of them.
             node.agent = writer.nodes.own_agent(&node.name).unwrap_or_else(|| {
                 let agent = writer.nodes.add(&node.name, spec.job);
-                fx.push(Effect::Starter(starter::Input::Added { agent, host: node.name.clone() }));
+                cx.added.insert(agent, AddedHost { name: node.name.clone(), job: spec.job });
                 agent
             });
             agents.push(node.agent);
         }
-        let (job, spec, told) = (spec.job, Arc::new(spec), Control::ToLauncher(ToLauncher::Added { agents }));
-        match link {
-            None => {
-                fx.push(Effect::Up(job, told));
-                fx.push(Effect::Launch(spec));
-            }
-            Some(link) => {
-                fx.push(Effect::Send(link, control_frame(job, &told)));
-                fx.push(Effect::Launchers(launchers::Input::Numbered { link, spec }));
-            }
-        }
+        agents
     }
 
-    pub(super) fn start_added(&mut self, view: &View<'_>, live: LiveOf<'_>, job: JobId, fx: &mut Effects) {
-        let Some(writer) = &self.writer else { return };
-        let of_job = writer.nodes.added().filter(|(_, of)| *of == job);
-        let agents: Vec<AgentId> = of_job.map(|(agent, _)| agent).collect();
-        if !agents.is_empty() {
-            self.bring_back(view, live, agents, fx);
-        }
+    /// Starts the agents that were added for a job, which waits for them.
+    pub fn start_added(&mut self, cx: &mut Cx, live: LiveOf<'_>, job: JobId) -> Vec<News> {
+        let added = self.nodes().into_iter().flat_map(|nodes| nodes.added());
+        let agents: Vec<AgentId> = added.filter(|(_, of)| *of == job).map(|(agent, _)| agent).collect();
+        if agents.is_empty() { Vec::new() } else { vec![self.bring_back(cx, live, agents)] }
     }
 
-    pub(super) fn release(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
-        let Some(writer) = &mut self.writer else { return };
-        let has_log = view.policy.survives_losses();
+    /// Agents leave whose hosts were added for jobs that are over.
+    pub fn release(&mut self, cx: &mut Cx, live: LiveOf<'_>, agents: Vec<AgentId>) -> Vec<News> {
+        let Some(writer) = &mut self.writer else { return Vec::new() };
+        let has_log = cx.policy.survives_losses();
         // Without incarnations a number belongs to one agent only.
         agents.iter().for_each(|agent| writer.nodes.remove(*agent, has_log));
         if has_log {
             let lost = |agent| MissingAgent { agent, problem: JOB_OVER.into() };
-            return self.lose(view, live, agents.into_iter().map(lost).collect(), lease_ns(view), fx);
+            let lost = agents.into_iter().map(lost).collect();
+            return self.lose(cx, live, lost, lease_ns(cx));
         }
-        for agent in agents {
-            match view.neighbours.child(agent) {
-                Some(_) => fx.child(agent, Control::SessionDown(SessionDown::Shutdown)),
-                None => fx.push(Effect::Starter(starter::Input::Lost(agent))),
-            }
-        }
+        let (linked, unlinked): (Vec<AgentId>, Vec<AgentId>) =
+            agents.into_iter().partition(|agent| cx.links.neighbours.child(*agent).is_some());
+        linked.into_iter().for_each(|agent| cx.child(agent, Control::SessionDown(SessionDown::Shutdown)));
+        if unlinked.is_empty() { Vec::new() } else { vec![News::Lost(unlinked)] }
     }
 }

@@ -13,12 +13,9 @@
 //! is lost if its parent is still not lost when its lease ends. An awaited agent is not up: jobs wait until it is up or
 //! lost.
 
-use super::{LiveOf, Membership};
-use super::{REJOIN_NS_MAX, lease_ns};
+use super::{LiveOf, Membership, News, REJOIN_NS_MAX, lease_ns};
 use crate::io::LinkId;
-use crate::job::JobInput;
-use crate::session::inputs::{heartbeat, launchers, starter};
-use crate::session::{Effect, Effects, View};
+use crate::session::Cx;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Gone, MissingAgent, Problem, Rejoin};
@@ -28,42 +25,34 @@ use wireup_wire::talk::{Control, SessionDown};
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
 
 impl Membership {
-    /// Records at the root that agents are linked.
-    pub(super) fn note_up(&mut self, agents: impl Iterator<Item = AgentId>, fx: &mut Effects) {
-        let Some(writer) = &mut self.writer else { return };
-        agents.for_each(|agent| writer.nodes.on_agent_up(agent));
-        self.tell_nodes(fx);
-    }
-
     /// Decides about agents that are reported as gone. A report counts if its sender can know: the parent or, while the
     /// agent is starting, any ancestor.
-    pub(super) fn judge(&mut self, view: &View<'_>, live: LiveOf<'_>, gone: Vec<Gone>, fx: &mut Effects) {
-        let Some(writer) = &self.writer else { return };
-        let roster = &self.routes.roster;
+    pub(super) fn judge(&mut self, cx: &mut Cx, live: LiveOf<'_>, gone: Vec<Gone>) -> Vec<News> {
+        let Some(writer) = &self.writer else { return Vec::new() };
+        let roster = &cx.links.routes.roster;
         let knows = |gone: &Gone| {
             roster.parent(gone.agent) == Some(gone.by)
                 || (!writer.is_known(gone.agent) && roster.is_below(gone.by, gone.agent))
         };
         let gone = gone.into_iter().filter(knows);
         let missing = gone.map(|Gone { agent, problem, .. }| MissingAgent { agent, problem }).collect();
-        self.lose(view, live, missing, lease_ns(view), fx);
+        self.lose(cx, live, missing, lease_ns(cx))
     }
 
     /// Decides at the root that agents are lost. Agents below them that are up get a lease of `lease_ns`; the other
     /// agents below them, whose starter is lost, are started again.
     pub(super) fn lose(
         &mut self,
-        view: &View<'_>,
+        cx: &mut Cx,
         live: LiveOf<'_>,
         missing: Vec<MissingAgent>,
         lease_ns: u64,
-        fx: &mut Effects,
-    ) {
-        let Some(writer) = &mut self.writer else { return };
-        let roster = &self.routes.roster;
+    ) -> Vec<News> {
+        let Some(writer) = &mut self.writer else { return Vec::new() };
+        let roster = &cx.links.routes.roster;
         let mut lost: BTreeMap<AgentId, Problem> = BTreeMap::new();
         for MissingAgent { agent, problem } in missing {
-            if agent != view.me && !roster.is_lost(agent) {
+            if agent != cx.me && !roster.is_lost(agent) {
                 lost.insert(agent, problem);
             }
         }
@@ -74,147 +63,151 @@ impl Membership {
             lost.insert(*agent, "the agent that was starting it was lost".into());
         }
         if lost.is_empty() {
-            return;
+            return Vec::new();
         }
         let agents: Vec<AgentId> = lost.keys().copied().collect();
         for (agent, problem) in lost {
             writer.leases.remove(&agent);
             writer.nodes.on_lost(agent, &problem);
-            let jobs = view.jobs.ids_where(|job| job.has_agent(agent));
+            let jobs = cx.jobs.ids_where(|job| job.has_agent(agent));
             let cause = Cause::AgentLost { agent, problem };
-            fx.jobs(jobs, || JobInput::AgentFailed { agent, cause: cause.clone() });
+            cx.tell_jobs(jobs, |job, cx| job.on_agent_failed(cx, agent, cause.clone()));
         }
-        let entry = self.write(live, Entry::Lost(agents.clone()), fx);
-        for child in self.follow_loss(view, &entry, &agents, fx) {
-            let Some(writer) = &mut self.writer else { return };
-            writer.await_rejoin(child, view.now + lease_ns);
+        let entry = self.write(cx, live, Entry::Lost(agents.clone()));
+        let moved = self.follow_loss(cx, &entry);
+        if let Some(writer) = &mut self.writer {
+            moved.into_iter().for_each(|child| writer.await_rejoin(child, cx.now + lease_ns));
         }
-        if !unheard.is_empty() && !view.is_leaving {
-            self.bring_back(view, live, unheard.into_iter().collect(), fx);
+        let mut news = vec![News::Lost(agents)];
+        if !unheard.is_empty() && !cx.is_leaving {
+            news.push(self.bring_back(cx, live, unheard.into_iter().collect()));
         }
-        agents.into_iter().for_each(|agent| fx.push(Effect::Launchers(launchers::Input::StartAgain(agent))));
-        self.tell_nodes(fx);
+        news
     }
 
-    pub(super) fn revive(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
-        let Some(writer) = &self.writer else { return };
-        let lost = writer.nodes.lost();
-        if !lost.is_empty() {
-            self.bring_back(view, live, lost, fx);
+    /// A launcher requests all nodes: lost agents are started again.
+    pub fn revive(&mut self, cx: &mut Cx, live: LiveOf<'_>) -> Vec<News> {
+        let lost = self.nodes().map(|nodes| nodes.lost()).unwrap_or_default();
+        if lost.is_empty() { Vec::new() } else { vec![self.bring_back(cx, live, lost)] }
+    }
+
+    pub(super) fn bring_back(&mut self, cx: &mut Cx, live: LiveOf<'_>, agents: Vec<AgentId>) -> News {
+        if let Some(writer) = &mut self.writer {
+            agents.iter().for_each(|agent| writer.nodes.on_return(*agent));
         }
-    }
-
-    pub(super) fn bring_back(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
-        let Some(writer) = &mut self.writer else { return };
-        agents.iter().for_each(|agent| writer.nodes.on_return(*agent));
-        let entry = self.write(live, Entry::Return(agents.clone()), fx);
-        self.follow_return(view, &entry, &agents, fx);
-        fx.push(Effect::Starter(starter::Input::CallStep(agents)));
-        self.tell_nodes(fx);
-    }
-
-    /// Reports that some nodes are now up, lost or awaited.
-    pub(super) fn tell_nodes(&self, fx: &mut Effects) {
-        let Some(writer) = &self.writer else { return };
-        fx.push(Effect::Heartbeat(heartbeat::Input::Starting(!writer.nodes.is_settled())));
-        fx.push(Effect::Launchers(launchers::Input::NodesChanged));
+        let entry = self.write(cx, live, Entry::Return(agents.clone()));
+        self.follow_return(cx, &entry, agents)
     }
 
     /// Appends an entry to the log: all other agents are sent it before anything else is done.
-    fn write(&mut self, live: LiveOf<'_>, entry: Entry, fx: &mut Effects) -> Entry {
+    fn write(&mut self, cx: &mut Cx, live: LiveOf<'_>, entry: Entry) -> Entry {
         let (newest, live) = live();
-        let log = Log { at: self.routes.roster.at(), entries: vec![entry.clone()], has_moved: false, newest, live };
-        fx.push(Effect::Children(Control::SessionDown(SessionDown::Log(log))));
+        let at = cx.links.routes.roster.at();
+        let log = Log { at, entries: vec![entry.clone()], has_moved: false, newest, live };
+        cx.children(Control::SessionDown(SessionDown::Log(log)));
         if let Some(writer) = &mut self.writer {
             writer.keep(entry.clone());
         }
         entry
     }
 
-    pub(super) fn check_leases(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
+    /// Gives up agents whose lease has ended.
+    pub fn check_leases(&mut self, cx: &mut Cx, live: LiveOf<'_>) -> Vec<News> {
+        if self.writer.is_none() {
+            return Vec::new();
+        }
         // First the root's own awaited children: the decision about them affects those below.
-        self.lose_late(view, live, |membership, agent| membership.routes.roster.parent(agent) == Some(view.me), fx);
-        self.lose_late(view, live, |membership, agent| !membership.is_behind_awaited(agent), fx);
-        let Some(writer) = &mut self.writer else { return };
-        let late = writer.leases.values_mut().filter(|until| **until <= view.now);
-        late.for_each(|until| *until = view.now + REJOIN_NS_MAX);
+        let mut news = self.lose_late(cx, live, |_, cx, agent| cx.links.routes.roster.parent(agent) == Some(cx.me));
+        news.extend(self.lose_late(cx, live, |membership, cx, agent| !membership.is_behind_awaited(cx, agent)));
+        if let Some(writer) = &mut self.writer {
+            let late = writer.leases.values_mut().filter(|until| **until <= cx.now);
+            late.for_each(|until| *until = cx.now + REJOIN_NS_MAX);
+        }
+        news
     }
 
     fn lose_late(
         &mut self,
-        view: &View<'_>,
+        cx: &mut Cx,
         live: LiveOf<'_>,
-        which: impl Fn(&Membership, AgentId) -> bool,
-        fx: &mut Effects,
-    ) {
-        let Some(writer) = &self.writer else { return };
-        let late = writer.leases.iter().filter(|(agent, until)| **until <= view.now && which(self, **agent));
+        which: impl Fn(&Membership, &Cx, AgentId) -> bool,
+    ) -> Vec<News> {
+        let Some(writer) = &self.writer else { return Vec::new() };
+        let late = writer.leases.iter().filter(|(agent, until)| **until <= cx.now && which(self, cx, **agent));
         let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
         // Agents below the late ones have had the same time to notice.
-        self.lose(view, live, missing, REJOIN_NS_MAX, fx);
+        self.lose(cx, live, missing, REJOIN_NS_MAX)
     }
 
     /// Whether the path from the root to an agent contains an awaited agent.
-    fn is_behind_awaited(&self, agent: AgentId) -> bool {
+    fn is_behind_awaited(&self, cx: &Cx, agent: AgentId) -> bool {
         let Some(writer) = &self.writer else { return false };
-        let mut above =
-            std::iter::successors(self.routes.roster.parent(agent), |above| self.routes.roster.parent(*above));
+        let roster = &cx.links.routes.roster;
+        let mut above = std::iter::successors(roster.parent(agent), |above| roster.parent(*above));
         above.any(|above| writer.leases.contains_key(&above))
     }
 
-    pub(super) fn on_rejoin(
+    /// An agent that has lost its parent has dialled this one. Returns the entries that it lacks, if the root adopts
+    /// it; otherwise it was dismissed, or told to try again, and what was decided about it.
+    ///
+    /// # Errors
+    /// The agent is not adopted.
+    pub fn on_rejoin(
         &mut self,
-        view: &View<'_>,
+        cx: &mut Cx,
         live: LiveOf<'_>,
         link: LinkId,
         agent: AgentId,
         rejoin: Rejoin,
-        fx: &mut Effects,
-    ) {
-        let roster = &self.routes.roster;
-        let Some(writer) =
-            self.writer.as_mut().filter(|_| view.policy.survives_losses() && agent.0 < view.tree.count())
+    ) -> Result<Log, Vec<News>> {
+        let roster = &cx.links.routes.roster;
+        let Some(writer) = self.writer.as_mut().filter(|_| cx.policy.survives_losses() && agent.0 < cx.tree.count())
         else {
-            return fx.close(link);
+            cx.close(link);
+            return Err(Vec::new());
         };
         let (newest, live_jobs) = live();
         // The agent cannot continue without the entries that it lacks.
-        let Some(entries) = writer.since(rejoin.at, roster.at()).filter(|_| !view.is_leaving) else {
-            if view.is_leaving && writer.leases.remove(&agent).is_some() {
+        let Some(entries) = writer.since(rejoin.at, roster.at()).filter(|_| !cx.is_leaving) else {
+            if cx.is_leaving && writer.leases.remove(&agent).is_some() {
                 // The end of the session need not wait for the agent.
-                fx.push(Effect::Forget(agent));
+                drop(cx.links.neighbours.forget(agent));
             }
-            return dismiss(link, Log::unfit(), fx);
+            dismiss(cx, link, Log::unfit());
+            return Err(Vec::new());
         };
         let missed = Log { at: rejoin.at, entries, has_moved: true, newest, live: live_jobs };
         if rejoin.incarnation != roster.incarnation(agent) || roster.is_lost(agent) {
-            return dismiss(link, missed, fx);
+            dismiss(cx, link, missed);
+            return Err(Vec::new());
         }
-        if roster.parent(agent) != Some(view.me) {
+        if roster.parent(agent) != Some(cx.me) {
             // The agent's parent is not known to be lost: the agent may try again. If the parent is itself awaited, it
             // is most likely gone: otherwise it would usually have dialled by now. This guess is wrong only if the
             // parent has lost its child but cannot know that it has lost its own parent, which takes two faults at
             // once.
-            writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
-            let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(view.me));
+            writer.leases.entry(agent).or_insert(cx.now + lease_ns(cx));
+            let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(cx.me));
             if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {
-                *until = (*until).min(view.now + REJOIN_NS_MAX);
+                *until = (*until).min(cx.now + REJOIN_NS_MAX);
             }
-            return fx.close(link);
+            cx.close(link);
+            return Err(Vec::new());
         }
-        if !view.neighbours.expects(agent) {
+        if !cx.links.neighbours.expects(agent) {
             // The child's end of the existing link is broken, even if this end looks healthy.
             let problem = "its link broke".into();
-            self.lose(view, live, vec![MissingAgent { agent, problem }], lease_ns(view), fx);
-            return dismiss(link, Log::unfit(), fx);
+            let news = self.lose(cx, live, vec![MissingAgent { agent, problem }], lease_ns(cx));
+            dismiss(cx, link, Log::unfit());
+            return Err(news);
         }
         writer.leases.remove(&agent);
-        fx.push(Effect::TakeIn { link, agent, missed });
+        Ok(missed)
     }
 }
 
 /// Dismisses an agent that is lost, or that lacks entries which are no longer kept: it leaves by itself.
-fn dismiss(link: LinkId, missed: Log, fx: &mut Effects) {
-    fx.answer(link, &Control::SessionDown(SessionDown::Log(missed)));
-    fx.close(link);
+fn dismiss(cx: &mut Cx, link: LinkId, missed: Log) {
+    cx.answer(link, &Control::SessionDown(SessionDown::Log(missed)));
+    cx.close(link);
 }

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow`
-//! carries out decisions on each agent; `search` is an agent that has lost its parent (`Seeking`); `nodes` is the state
-//! of nodes for launchers; `added` hosts that jobs add to them.
+//! carries out decisions on each agent, and returns what they mean to its other parts ([`News`]); `search` is an agent
+//! that has lost its parent (`Seeking`); `nodes` is the state of nodes for launchers; `added` hosts that jobs add to
+//! them.
 //!
 //! In a session of one run no agent is lost here: a loss is reported to the jobs, which end.
 //!
@@ -31,13 +32,12 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use super::inputs::membership::Input;
-use super::{Effects, Policy, Routes, View};
+use super::Cx;
 use crate::io::LinkId;
+use crate::link::Routes;
 use crate::time::Instant;
 pub use nodes::Nodes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Gone, SessionSpec};
 use wireup_wire::session::{Entry, SessionSnapshot};
@@ -61,7 +61,6 @@ pub type LiveOf<'a> = &'a dyn Fn() -> (JobId, Vec<JobId>);
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Membership {
-    routes: Routes,
     /// Linked agents of the subtree.
     up: BTreeSet<AgentId>,
     /// Reports about agents that are gone, kept until the root has decided.
@@ -81,25 +80,19 @@ impl Membership {
     /// The state of a new agent. `parent`: the parent's addresses.
     pub fn new(
         me: AgentId,
-        tree: Tree,
         session: &SessionSpec,
         parent: Vec<String>,
         snapshot: &SessionSnapshot,
+        routes: &Routes,
     ) -> Self {
-        let routes = Routes::new(me, tree, Policy::of(session), snapshot);
         Membership {
             linked_to: routes.roster.parent(me).unwrap_or_default(),
-            routes,
             up: BTreeSet::new(),
             reported: BTreeMap::new(),
             root: if snapshot.root.is_empty() { parent } else { snapshot.root.clone() },
             seeking: None,
             writer: (me == AgentId(0)).then(|| Writer::new(session)),
         }
-    }
-
-    pub fn routes(&self) -> &Routes {
-        &self.routes
     }
 
     /// The root's table of all nodes.
@@ -125,48 +118,40 @@ impl Membership {
     /// Number of entries in all tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
         let leases = self.writer.as_ref().map_or(0, |writer| writer.leases.len());
-        self.up.len() + self.reported.len() + self.routes.roster.len() + leases
-    }
-
-    pub fn handle(&mut self, view: &View<'_>, live: LiveOf<'_>, input: Input, fx: &mut Effects) {
-        match input {
-            Input::Begin => self.begin(view, fx),
-            Input::Linked(child) => self.on_linked(view, child, fx),
-            Input::Here { branch, agents } => self.on_here(view, branch, agents, fx),
-            Input::ReportLost(missing) => self.report_lost(view, live, missing, fx),
-            Input::Gone { branch, gone } => self.on_gone(view, live, branch, gone, fx),
-            Input::Log(log) => self.on_log(view, log, fx),
-            Input::Revive => self.revive(view, live, fx),
-            Input::Number { spec, link } => self.number(spec, link, fx),
-            Input::StartAdded(job) => self.start_added(view, live, job, fx),
-            Input::Release(agents) => self.release(view, live, agents, fx),
-            Input::ParentUp => self.on_parent_up(view, fx),
-            Input::ParentLost => self.on_parent_lost(view, fx),
-            Input::RootReached(link) => self.on_root_reached(view, link),
-            Input::RejoinFailed => self.on_rejoin_failed(view, fx),
-            Input::Rejoin { link, agent, rejoin } => self.on_rejoin(view, live, link, agent, rejoin, fx),
-            Input::Tick => {
-                self.check_leases(view, live, fx);
-                self.seek_if_due(view, fx);
-            }
-        }
+        self.up.len() + self.reported.len() + leases
     }
 
     /// The state given to a new agent.
-    pub fn snapshot(&self, policy: Policy, live: LiveOf<'_>) -> SessionSnapshot {
-        if !policy.survives_losses() {
+    pub fn snapshot(&self, cx: &Cx, live: LiveOf<'_>) -> SessionSnapshot {
+        if !cx.policy.survives_losses() {
             return SessionSnapshot::default();
         }
         let (newest, live) = live();
-        let roster = &self.routes.roster;
+        let roster = &cx.links.routes.roster;
         SessionSnapshot { root: self.root.clone(), at: roster.at(), places: roster.places(), newest, live }
     }
 }
 
+/// The agent cannot take part in the session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unfit;
+
+/// What a decision of the root, which this agent has recorded, means to the agent's other parts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// Agents were lost.
+    Lost(Vec<AgentId>),
+    /// Agents are started again. `own`: the ones that this agent starts; `are_below`: whether some are in its
+    /// subtree.
+    Returned { agents: Vec<AgentId>, own: Vec<AgentId>, are_below: bool },
+    /// This agent was lost: the others continue without it.
+    Dismissed,
+}
+
 /// How long the root waits for an agent without a parent (ns): the agent may notice late that its parent is gone, after
 /// the parent has tried in vain to reach the root, and then needs several attempts itself.
-pub fn lease_ns(view: &View<'_>) -> u64 {
-    view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
+pub fn lease_ns(cx: &Cx) -> u64 {
+    cx.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
 
 /// The search of an agent without a parent for the root.

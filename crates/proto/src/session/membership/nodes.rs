@@ -72,11 +72,6 @@ impl Nodes {
         self.added.iter().map(|(agent, job)| (*agent, *job))
     }
 
-    /// The job that this agent's host was added for.
-    pub fn added_for(&self, agent: AgentId) -> Option<JobId> {
-        self.added.get(&agent).copied()
-    }
-
     /// Whether the agent belongs to the session.
     pub fn is_own(&self, agent: AgentId) -> bool {
         agent.index() < self.own
@@ -144,11 +139,11 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
+    use crate::testing::in_session;
 
     #[test]
     fn nodes_are_settled_when_each_is_up_or_lost() {
-        let mut nodes = Nodes::new(&Scene::standing(0).session);
+        let mut nodes = Nodes::new(&in_session(0).session);
         (1..14).map(AgentId).for_each(|agent| nodes.on_agent_up(agent));
         nodes.on_agent_up(AgentId(3));
         assert!(!nodes.is_settled() && nodes.is_up(AgentId(3)) && !nodes.is_up(AgentId(14)));

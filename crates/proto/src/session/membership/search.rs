@@ -13,64 +13,64 @@
 
 use super::{Membership, REJOIN_NS_MAX, Seeking};
 use crate::io::{LinkId, Output};
-use crate::session::{Effect, Effects, View};
+use crate::session::Cx;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Rejoin;
 
 impl Membership {
-    /// In a session of one run the agent leaves, and its keeper ends what it started. A child of the root that has lost
+    /// The link to the parent broke, or the one to the root that was to adopt this agent. Returns whether the agent
+    /// leaves: in a session of one run it does, and its keeper ends what it started; a child of the root that has lost
     /// its link is lost.
-    pub(super) fn on_parent_lost(&mut self, view: &View<'_>, fx: &mut Effects) {
+    pub fn on_parent_lost(&mut self, cx: &mut Cx) -> bool {
         let was_roots = self.seeking.is_none() && self.linked_to == AgentId(0);
-        if !view.policy.survives_losses() || view.is_leaving || was_roots {
-            return fx.push(Effect::Leave);
+        if !cx.policy.survives_losses() || cx.is_leaving || was_roots {
+            return true;
         }
         match &mut self.seeking {
             // The root has told this agent to try again.
             Some(seeking) => {
-                seeking.heard = view.now;
+                seeking.heard = cx.now;
                 seeking.link = None;
-                seeking.pause(view.now);
+                seeking.pause(cx.now);
             }
             None => {
-                self.seeking = Some(Seeking::new(view.now));
-                self.seek(view, fx);
+                self.seeking = Some(Seeking::new(cx.now));
+                self.seek(cx);
             }
         }
+        false
     }
 
-    fn seek(&self, view: &View<'_>, fx: &mut Effects) {
-        let roster = &self.routes.roster;
-        let rejoin = Rejoin { incarnation: roster.incarnation(view.me), at: roster.at() };
-        fx.push(Effect::Output(Output::Rejoin { root: self.root.clone(), rejoin }));
+    fn seek(&self, cx: &mut Cx) {
+        let roster = &cx.links.routes.roster;
+        let rejoin = Rejoin { incarnation: roster.incarnation(cx.me), at: roster.at() };
+        cx.output(Output::Rejoin { root: self.root.clone(), rejoin });
     }
 
-    pub(super) fn on_root_reached(&mut self, view: &View<'_>, link: LinkId) {
+    /// The root is linked; it has not yet confirmed that it adopts this agent.
+    pub fn on_root_reached(&mut self, cx: &Cx, link: LinkId) {
         if let Some(seeking) = &mut self.seeking {
-            seeking.on_reached(view.now, link);
+            seeking.on_reached(cx.now, link);
         }
     }
 
-    pub(super) fn on_rejoin_failed(&mut self, view: &View<'_>, fx: &mut Effects) {
-        let Some(seeking) = &mut self.seeking else { return };
-        if view.now >= seeking.heard + REJOIN_NS_MAX {
-            return fx.push(Effect::Leave);
+    /// The root cannot be reached at any of its addresses. Returns whether the agent leaves.
+    pub fn on_rejoin_failed(&mut self, cx: &Cx) -> bool {
+        let Some(seeking) = &mut self.seeking else { return false };
+        let gives_up = cx.now >= seeking.heard + REJOIN_NS_MAX;
+        if !gives_up {
+            seeking.pause(cx.now);
         }
-        seeking.pause(view.now);
+        gives_up
     }
 
-    pub(super) fn seek_if_due(&mut self, view: &View<'_>, fx: &mut Effects) {
-        let Some(seeking) = &mut self.seeking else { return };
-        if seeking.again_at.take_if(|at| *at <= view.now).is_none() {
-            return;
+    /// Dials the root again when it is time. Returns the link to a root that has not sent anything.
+    pub fn seek_if_due(&mut self, cx: &mut Cx) -> Option<LinkId> {
+        let seeking = self.seeking.as_mut()?;
+        seeking.again_at.take_if(|at| *at <= cx.now)?;
+        if seeking.link.is_none() {
+            self.seek(cx);
         }
-        match seeking.link {
-            // The root has not sent anything.
-            Some(link) => {
-                fx.close(link);
-                fx.push(Effect::LinkDown(link, "the root does not answer".into()));
-            }
-            None => self.seek(view, fx),
-        }
+        self.seeking.as_ref()?.link
     }
 }

@@ -21,9 +21,8 @@ mod steps;
 mod tests;
 mod unheard;
 
-use super::inputs::starter::{Input, Next};
 use super::starts::{Outcome, Purpose, Starts, Wish};
-use super::{Begin, Effect, Effects, View};
+use super::{Begin, Cx};
 use crate::io::{ExitStatus, Output, ShellId};
 use crate::outbox::control_frame;
 use crate::time::Instant;
@@ -31,10 +30,11 @@ use children::Children;
 use last_words::LastWords;
 use std::collections::{BTreeMap, BTreeSet};
 use steps::Steps;
-pub use steps::{FailedTask, Step};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Bootstrap, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::peer::{
+    Bootstrap, MissingAgent, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep,
+};
 use wireup_wire::session::SessionSnapshot;
 use wireup_wire::talk::{Control, SessionDown};
 
@@ -47,13 +47,11 @@ const LONG_START_NS: u64 = 500_000_000;
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
 /// The state that a new agent receives about the session.
-pub type SnapshotOf<'a> = &'a dyn Fn() -> SessionSnapshot;
+pub type SnapshotOf<'a> = &'a dyn Fn(&Cx) -> SessionSnapshot;
 
 pub struct Starter {
     children: Children,
     starts: Starts,
-    /// Time by which agents must have linked; later they count as missing.
-    start_by: Instant,
     /// Whether the start time was shortened: children count from their own start and must be told.
     hurried: bool,
     /// Error messages of the children that this agent's remote shell could not reach.
@@ -64,35 +62,29 @@ pub struct Starter {
     asked_about: BTreeSet<(AgentId, AgentId)>,
     last_words: LastWords,
     steps: Steps,
-    /// Names of the hosts of agents that do not belong to the session.
-    added: BTreeMap<AgentId, String>,
+    /// Agents that this one has observed to be lost, in a standing session, and has not reported yet.
+    lost: Vec<MissingAgent>,
 }
 
 impl Starter {
-    /// The state of an agent that was started at this time.
-    pub fn new(me: AgentId, session: &SessionSpec, born_ns: u64, arch: Option<&'static str>) -> Self {
+    pub fn new(me: AgentId, session: &SessionSpec, arch: Option<&'static str>) -> Self {
         Starter {
             children: Children::default(),
             starts: Starts::new(me, &session.remote_shell, session.shells_max, arch),
-            start_by: Instant(born_ns) + session.start_timeout_ns,
             hurried: false,
             refused: BTreeMap::new(),
             asked: BTreeSet::new(),
             asked_about: BTreeSet::new(),
             last_words: LastWords::default(),
             steps: Steps::default(),
-            added: BTreeMap::new(),
+            lost: Vec::new(),
         }
     }
 
-    /// Time by which agents must have linked; later they count as missing.
-    pub fn start_by(&self) -> Instant {
-        self.start_by
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
+    /// `start_by`: time by which agents must have linked.
+    pub fn deadline(&self, start_by: Instant) -> Option<Instant> {
         let serves_others = self.starts.serves_others() || self.steps.is_asked();
-        let for_others = serves_others.then_some(self.start_by);
+        let for_others = serves_others.then_some(start_by);
         let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
         children.chain(self.starts.deadline()).chain(for_others).min()
     }
@@ -107,207 +99,178 @@ impl Starter {
         self.children.lost().flat_map(|child| tree.subtree(child)).collect()
     }
 
-    pub fn handle(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, input: Input, fx: &mut Effects) {
-        match input {
-            Input::Launch { begin, children } => self.launch(view, snapshot, begin, children, fx),
-            Input::Added { agent, host } => drop(self.added.insert(agent, host)),
-            Input::Start(child) => self.start(view, child, None, fx),
-            Input::NewTime => self.new_time(view),
-            Input::Anew => {
-                self.new_time(view);
-                self.asked.clear();
-            }
-            Input::CallStep(agents) => self.call_step_for(view, snapshot, agents, fx),
-            Input::CallShells => self.call_shells(view, snapshot, fx),
-            Input::Up { child, local } => self.on_agent_up(view, child, local, fx),
-            Input::Adopted(child) => {
-                self.starts.on_linked(child);
-                self.children.adopt(child, notes_max(view.tree, child));
-            }
-            Input::LinkDown { child, problem } => self.on_link_down(view, child, problem, fx),
-            Input::Lost(child) => {
-                self.children.on_lost(child);
-                self.last_words.forget(child);
-                self.starts.on_lost(child);
-                self.give_up_child(child, fx);
-                self.forget_added(view, child);
-            }
-            Input::Dropped(child) => drop(self.children.on_lost(child)),
-            Input::ShellExited { shell, status, stderr } => self.on_exited(view, snapshot, shell, status, &stderr, fx),
-            Input::ShellFailed { shell, error } => self.on_failed(view, snapshot, shell, error, fx),
-            Input::StepTold { shell, agent, problem } => self.on_step_told(shell, agent, problem, fx),
-            Input::TimeLeft(left_ns) => self.on_time_left(view, left_ns, fx),
-            Input::NotStarted(missing) => self.on_not_started(view, missing, fx),
-            Input::Probed { agent, asker, problem } => self.on_probed_above(view, agent, asker, problem, fx),
-            Input::StartFor { wish, branch, problem } => self.on_start_for(view, branch, wish, problem, fx),
-            Input::ProbeFor { branch, agent, asker } => self.on_probe_for(view, branch, agent, asker, fx),
-            Input::Note { branch, job, note } => self.on_note(view, branch, (job, note), fx),
-            Input::StopIfEnding => self.stop_if_ending(view, fx),
-            Input::Tick => self.check(view, fx),
-            Input::Next(next) => self.go_on(view, next, fx),
-        }
+    /// Removes and returns the agents that this one has observed to be lost, in a standing session: the root decides
+    /// about them.
+    pub fn take_lost(&mut self) -> Vec<MissingAgent> {
+        std::mem::take(&mut self.lost)
     }
 
-    fn go_on(&mut self, view: &View<'_>, next: Next, fx: &mut Effects) {
-        match next {
-            Next::TasksLost(tasks) => self.on_tasks_lost(view, tasks, fx),
-            Next::TaskLost { agent, problem } => self.on_task_lost(view, agent, problem, fx),
-            Next::TaskKnown(agent) => self.on_task_known(view, agent, fx),
-            Next::EndStep { step, problem } => self.end_step(view, step, problem, fx),
-            Next::EndTasks { step, problem } => self.end_tasks(view, &step, &problem, fx),
-            Next::CheckLate => self.check_late(view, fx),
-            Next::Late(child) => self.on_late(view, child, fx),
-            Next::CheckSuspects => self.check_suspects(view, fx),
-            Next::CheckLastWords => self.check_last_words(view, fx),
-        }
+    /// Lost agents are started again: the time for starting agents begins again, and children may repeat requests to
+    /// ancestors.
+    pub fn on_return(&mut self, cx: &mut Cx) {
+        self.new_time(cx);
+        self.asked.clear();
     }
 
-    fn new_time(&mut self, view: &View<'_>) {
-        self.start_by = view.now + view.session.start_timeout_ns;
+    /// An agent has become a child because its parent is lost.
+    pub fn on_adopted(&mut self, cx: &Cx, child: AgentId) {
+        self.starts.on_linked(child);
+        self.children.adopt(child, notes_max(cx.tree, child));
+    }
+
+    /// The root has decided that an agent is lost.
+    pub fn on_lost(&mut self, cx: &mut Cx, child: AgentId) {
+        self.children.on_lost(child);
+        self.last_words.forget(child);
+        self.starts.on_lost(child);
+        self.give_up_child(cx, child);
+        self.forget_added(cx, child);
+    }
+
+    /// A child does not respond: later jobs are not sent to it.
+    pub fn on_dropped(&mut self, child: AgentId) {
+        self.children.on_lost(child);
+    }
+
+    /// A job was launched: the time for starting agents begins again.
+    pub fn new_time(&mut self, cx: &mut Cx) {
+        cx.start_by = cx.now + cx.session.start_timeout_ns;
         self.hurried = false;
     }
 
-    fn launch(
-        &mut self,
-        view: &View<'_>,
-        snapshot: SnapshotOf<'_>,
-        mut begin: Box<Begin>,
-        children: Vec<AgentId>,
-        fx: &mut Effects,
-    ) {
+    /// A job starts: starts the children that it needs, or sends it to them. Returns the job, with the children that
+    /// were lost before.
+    pub fn launch(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, mut begin: Begin, children: Vec<AgentId>) -> Begin {
         // For a new job children may request again what they requested for an earlier one.
         self.asked.clear();
         self.asked_about.clear();
         let id = begin.spec.job;
         for child in children {
             if self.children.is_new(child) {
-                self.start(view, child, Some(id), fx);
+                self.start(cx, child, Some(id));
             } else if self.children.is_lost(child) {
                 begin.lost.push(child);
             } else {
                 let message = Control::SessionDown(SessionDown::Launch((*begin.spec).clone().into()));
-                fx.push(Effect::ChildFrame(child, control_frame(id, &message)));
+                cx.child_frame(child, control_frame(id, &message));
             }
         }
-        self.call_step(view, snapshot, &begin, fx);
-        self.call_shells(view, snapshot, fx);
-        fx.push(Effect::Begin(begin));
+        self.call_step(cx, snapshot, &begin);
+        self.call_shells(cx, snapshot);
+        begin
     }
 
-    fn start(&mut self, view: &View<'_>, child: AgentId, job: Option<JobId>, fx: &mut Effects) {
+    /// Starts a child; `job`: the job that needs it, if there is one.
+    pub fn start(&mut self, cx: &mut Cx, child: AgentId, job: Option<JobId>) {
         // Messages about a previous incarnation do not apply to this one.
         self.last_words.forget(child);
-        self.children.on_start(view.now, child, self.start_by);
-        fx.push(Effect::Expect(child));
-        if !view.is_by_step() {
+        self.children.on_start(cx.now, child, cx.start_by);
+        cx.links.neighbours.expect(child);
+        if !cx.is_by_step() {
             self.starts.wish(Wish { agent: child, jobs: job.into_iter().collect(), purpose: Purpose::Child });
         }
     }
 
     /// Calls as many remote shells as allowed.
-    fn call_shells(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, fx: &mut Effects) {
-        while let Some((shell, wish, how)) = self.starts.next(view.now) {
-            let bootstrap = self.bootstrap(view, snapshot, &wish).map(Box::new);
-            let host = view.host_of(wish.agent).or_else(|| self.added.get(&wish.agent).map(String::as_str));
-            let host = host.unwrap_or_default().to_owned();
-            fx.push(Effect::Output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap }));
+    pub fn call_shells(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>) {
+        while let Some((shell, wish, how)) = self.starts.next(cx.now) {
+            let bootstrap = self.bootstrap(cx, snapshot, &wish).map(Box::new);
+            let host = cx.host_of(wish.agent).unwrap_or_default().to_owned();
+            cx.output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap });
         }
     }
 
     /// The bootstrap message for an agent; `None` for a probe.
-    fn bootstrap(&self, view: &View<'_>, snapshot: SnapshotOf<'_>, wish: &Wish) -> Option<Bootstrap> {
+    fn bootstrap(&self, cx: &Cx, snapshot: SnapshotOf<'_>, wish: &Wish) -> Option<Bootstrap> {
         let (parent, by_parent, snapshot) = match &wish.purpose {
-            Purpose::Child => (Vec::new(), true, snapshot()),
+            Purpose::Child => (Vec::new(), true, snapshot(cx)),
             Purpose::Stead { parent, snapshot, .. } => (parent.clone(), false, (**snapshot).clone()),
             Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
-        let mut session = view.session.clone();
-        session.start_timeout_ns = self.start_by - view.now;
+        let mut session = cx.session.clone();
+        session.start_timeout_ns = cx.start_by - cx.now;
         // If another call may have started the same agent, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
-        let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).cloned().collect();
+        let jobs = wish.jobs.iter().filter_map(|job| cx.jobs.spec(*job)).cloned().collect();
         Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, snapshot })
     }
 
-    fn on_agent_up(&mut self, view: &View<'_>, child: AgentId, address: String, fx: &mut Effects) {
+    /// A child is linked; with the address at this end, for messages.
+    pub fn on_agent_up(&mut self, cx: &mut Cx, child: AgentId, address: String) {
         self.starts.on_linked(child);
         let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: child });
-        stop(shells, fx);
-        let Some((since, delegated)) = self.children.on_agent_up(child, notes_max(view.tree, child)) else {
+        stop(cx, shells);
+        let Some((since, delegated)) = self.children.on_agent_up(child, notes_max(cx.tree, child)) else {
             return;
         };
-        if self.hurried || view.now - since > LONG_START_NS {
-            self.tell_time_left(view, child, fx);
+        if self.hurried || cx.now - since > LONG_START_NS {
+            self.tell_time_left(cx, child);
         }
         if delegated {
             let problem = self.refused.remove(&child).unwrap_or_default().words;
-            fx.note(Note::StartedFor { agent: child, parent: view.me, starter: AgentId(0), problem });
+            cx.note(Note::StartedFor { agent: child, parent: cx.me, starter: AgentId(0), problem });
         }
-        if view.session.verbose && !address.is_empty() {
-            fx.note(Note::Linked { agent: child, parent: view.me, address });
+        if cx.session.verbose && !address.is_empty() {
+            cx.note(Note::Linked { agent: child, parent: cx.me, address });
         }
     }
 
-    fn tell_time_left(&self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
-        fx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: self.start_by - view.now }));
+    fn tell_time_left(&self, cx: &mut Cx, child: AgentId) {
+        cx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: cx.start_by - cx.now }));
     }
 
-    fn on_time_left(&mut self, view: &View<'_>, left_ns: u64, fx: &mut Effects) {
-        let start_by = view.now + left_ns;
-        if start_by < self.start_by {
-            self.start_by = start_by;
+    /// The parent's start time ends earlier than this agent's, which counts from its own start.
+    pub fn on_time_left(&mut self, cx: &mut Cx, left_ns: u64) {
+        let start_by = cx.now + left_ns;
+        if start_by < cx.start_by {
+            cx.start_by = start_by;
             self.hurried = true;
-            self.children.hurry(view.now, start_by);
-            view.neighbours.linked().for_each(|child| self.tell_time_left(view, child, fx));
+            self.children.hurry(cx.now, start_by);
+            let linked: Vec<AgentId> = cx.links.neighbours.linked().collect();
+            linked.into_iter().for_each(|child| self.tell_time_left(cx, child));
         }
     }
 
     /// A note that an agent was started for another: if this agent called its shell, fills in the starter.
-    fn on_note(&mut self, view: &View<'_>, branch: AgentId, (job, mut note): (JobId, Note), fx: &mut Effects) {
+    pub fn on_note(&mut self, cx: &mut Cx, branch: AgentId, (job, mut note): (JobId, Note)) {
         if let Note::StartedFor { agent, starter, .. } = &mut note
-            && view.is_strictly_below(branch, *agent)
+            && cx.is_strictly_below(branch, *agent)
             && self.starts.on_linked(*agent)
         {
-            *starter = view.me;
+            *starter = cx.me;
         }
         if self.children.may_note(branch) {
-            fx.push(Effect::Up(job, Control::Note(note)));
+            cx.up_about(job, Control::Note(note));
         }
     }
 
-    fn on_exited(
+    /// A remote shell, or the step of a batch system, has ended.
+    pub fn on_exited(
         &mut self,
-        view: &View<'_>,
+        cx: &mut Cx,
         snapshot: SnapshotOf<'_>,
         shell: ShellId,
         status: ExitStatus,
         stderr: &str,
-        fx: &mut Effects,
     ) {
-        if self.on_step_exited(view, snapshot, shell, status, stderr, fx) {
+        if self.on_step_exited(cx, snapshot, shell, status, stderr) {
             return;
         }
-        self.on_linked_shell_exited(view, shell, status, stderr, fx);
-        match self.starts.on_exited(view.now, self.start_by, shell, status, stderr) {
+        self.on_linked_shell_exited(cx, shell, status, stderr);
+        match self.starts.on_exited(cx.now, cx.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
-            Outcome::Again(note) => note.into_iter().for_each(|note| fx.note(note)),
-            Outcome::Lost(wish, problem) => self.on_start_lost(view, snapshot, wish, problem, fx),
-            Outcome::Reached(wish) => self.on_reached(view, &wish, fx),
+            Outcome::Again(note) => note.into_iter().for_each(|note| cx.note(note)),
+            Outcome::Lost(wish, problem) => self.on_start_lost(cx, snapshot, wish, problem),
+            Outcome::Reached(wish) => self.on_reached(cx, &wish),
         }
     }
 
-    fn on_failed(
-        &mut self,
-        view: &View<'_>,
-        snapshot: SnapshotOf<'_>,
-        shell: ShellId,
-        error: SpawnError,
-        fx: &mut Effects,
-    ) {
+    /// A remote shell, or the step of a batch system, could not be called.
+    pub fn on_failed(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, shell: ShellId, error: SpawnError) {
         let words = match error.step {
             // The problem is this agent's own: nothing was called.
             SpawnStep::Listen | SpawnStep::Secret => {
-                format!("{} could not start its agent: {}", view.host(), error.what)
+                format!("{} could not start its agent: {}", cx.host(), error.what)
             }
             SpawnStep::Stdio
             | SpawnStep::Find
@@ -323,11 +286,11 @@ impl Starter {
         // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
-        if self.on_step_failed(shell, &problem, fx) {
+        if self.on_step_failed(cx, shell, &problem) {
             return;
         }
         if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
-            self.on_start_lost(view, snapshot, wish, problem, fx);
+            self.on_start_lost(cx, snapshot, wish, problem);
         }
     }
 }
@@ -337,10 +300,6 @@ fn notes_max(tree: Tree, child: AgentId) -> u32 {
     NOTES_PER_AGENT_MAX.saturating_mul(tree.subtree(child).count() as u32)
 }
 
-fn stop(shells: Vec<ShellId>, fx: &mut Effects) {
-    shells.into_iter().for_each(|shell| fx.push(Effect::Output(Output::StopShell { shell })));
-}
-
-fn next(next: Next) -> Effect {
-    Effect::Starter(Input::Next(next))
+fn stop(cx: &mut Cx, shells: Vec<ShellId>) {
+    shells.into_iter().for_each(|shell| cx.output(Output::StopShell { shell }));
 }

@@ -1,9 +1,10 @@
 //! Explores every order of events in a small session: at any moment agents die, links break, lost agents are started
 //! again, and jobs that add hosts begin and end.
 //!
-//! The agents run the real code of the membership part and of its neighbours. The model provides the links, which
-//! deliver frames in order or break and lose them; agent starts, which take any time; and time, which may pass at any
-//! moment. The rules are checked after each event, and the final state is checked when no event is left.
+//! The agents run the real code of the membership part, of the links to neighbours and of the routes. The model
+//! provides the links, which deliver frames in order or break and lose them; agent starts, which take any time; and
+//! time, which may pass at any moment. The rules are checked after each event, and the final state is checked when no
+//! event is left.
 
 mod rules;
 mod shared;
@@ -11,15 +12,14 @@ mod world;
 
 use super::*;
 use crate::io::{LinkId, Output};
-use crate::link::Neighbours;
+use crate::link::{Neighbours, Roster};
 use crate::outbox::control_frame;
-use crate::session::inputs::starter;
-use crate::session::{Effect, Jobs, Roster};
+use crate::policy::Policy;
 use crate::testing::job_on;
 use shared::Shared;
 use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;
-use wireup_coll::tree::Hop;
+use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::Frame;
 use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::peer::{self, AgentSpec, MissingAgent, Rejoin};
@@ -75,6 +75,7 @@ struct Copy {
     agent: AgentId,
     members: Membership,
     neighbours: Neighbours,
+    routes: Routes,
     /// Children that this process has started and that have not linked.
     starting: BTreeSet<AgentId>,
     /// The process that started this one; `None` once it was dialled.
@@ -147,10 +148,12 @@ impl Sessions {
     }
 
     fn newborn(&self, agent: AgentId, snapshot: &SessionSnapshot, starter: Option<u32>) -> Copy {
+        let routes = Routes::new(agent, self.tree, Policy::Standing, snapshot);
         Copy {
             agent,
-            members: Membership::new(agent, self.tree, &self.session, vec!["root".into()], snapshot),
+            members: Membership::new(agent, &self.session, vec!["root".into()], snapshot, &routes),
             neighbours: Neighbours::default(),
+            routes,
             starting: BTreeSet::new(),
             starter,
             has_linked: false,
@@ -163,7 +166,7 @@ impl Sessions {
         let root = self.newborn(AgentId(0), &SessionSnapshot::default(), None);
         let copies = BTreeMap::from([(ROOT, Shared::new(root))]);
         let mut world = World { copies, ..World::default() };
-        self.tell(&mut world, ROOT, Input::Begin, T);
+        self.begin(&mut world, ROOT);
         while let Some(event) = world.progress().first() {
             self.happen(&mut world, *event);
         }
@@ -180,29 +183,31 @@ impl Sessions {
                 copy.neighbours.forget(child);
                 self.report(world, number, child);
             }
-            Event::Seeks(number) => self.tell(world, number, Input::Tick, T),
+            Event::Seeks(number) => self.tick(world, number, T),
             Event::LeaseEnds(agent) | Event::LeaseEndsEarly(agent) => {
                 for (of, until) in &mut world.copy(ROOT).members.writer.as_mut().expect("the writer").leases {
                     *until = if *of == agent { T } else { NEVER };
                 }
-                self.tell(world, ROOT, Input::Tick, LATER);
+                self.tick(world, ROOT, LATER);
             }
             Event::Dies(number) => world.die(number),
             Event::Breaks(link) => world.cut(link),
-            Event::Revive => self.tell(world, ROOT, Input::Revive, T),
+            Event::Revive => self.tell(world, ROOT, T, |members, cx, live| members.revive(cx, live)),
             Event::Launch => {
                 let job = first_free_job(&world.jobs);
                 world.jobs.insert(job);
                 let added = NodeSpec { agent: AgentId::ADDED, name: String::new(), shared: false };
-                let spec = JobSpec { nodes: vec![added], ..job_on(job.0, [], 1) };
-                self.tell(world, ROOT, Input::Number { spec: spec.into(), link: Some(LinkId(NOBODY)) }, T);
-                self.tell(world, ROOT, Input::StartAdded(job), T);
+                let mut spec = JobSpec { nodes: vec![added], ..job_on(job.0, [], 1) };
+                self.tell(world, ROOT, T, |members, cx, live| {
+                    members.number(cx, &mut spec);
+                    members.start_added(cx, live, job)
+                });
             }
             Event::JobOver(job) => {
                 world.jobs.remove(&job);
                 let nodes = world.copies[&ROOT].members.nodes().expect("the root has a list of nodes");
                 let over = nodes.added().filter(|(_, of)| *of == job).map(|(agent, _)| agent).collect();
-                self.tell(world, ROOT, Input::Release(over), T);
+                self.tell(world, ROOT, T, |members, cx, live| members.release(cx, live, over));
             }
         }
         match event {
@@ -216,8 +221,23 @@ impl Sessions {
     }
 
     fn report(&self, world: &mut World, number: u32, agent: AgentId) {
-        let missing = MissingAgent { agent, problem: "gone".into() };
-        self.tell(world, number, Input::ReportLost(missing), T);
+        let missing = vec![MissingAgent { agent, problem: "gone".into() }];
+        self.tell(world, number, T, |members, cx, live| members.report_lost(cx, live, missing));
+    }
+
+    fn begin(&self, world: &mut World, number: u32) {
+        self.tell(world, number, T, |_, cx, _| {
+            let own = cx.links.routes.roster.children(cx.me);
+            vec![News::Returned { agents: own.clone(), own, are_below: true }]
+        });
+    }
+
+    fn tick(&self, world: &mut World, number: u32, now: Instant) {
+        self.tell(world, number, now, |members, cx, live| {
+            let news = members.check_leases(cx, live);
+            members.seek_if_due(cx);
+            news
+        });
     }
 
     fn on_arrival(&self, world: &mut World, link: u32, end: usize) {
@@ -238,14 +258,46 @@ impl Sessions {
         let copy = world.copy(number);
         let branch = copy.neighbours.linked().find(|child| copy.neighbours.child(*child) == Some(link));
         let from_above = copy.neighbours.up() == Some(link) || copy.root_link() == Some(link);
-        let input = match (peer::decode(&frame.payload).expect("the message was encoded here"), branch) {
-            (Control::SessionDown(SessionDown::Log(log)), None) if from_above => Input::Log(log),
-            (Control::SessionUp(SessionUp::Here(agents)), Some(branch)) => Input::Here { branch, agents },
-            (Control::SessionUp(SessionUp::Gone(gone)), Some(branch)) => Input::Gone { branch, gone },
+        match (peer::decode(&frame.payload).expect("the message was encoded here"), branch) {
+            (Control::SessionDown(SessionDown::Log(log)), None) if from_above => self.on_log(world, number, log),
+            (Control::SessionUp(SessionUp::Here(agents)), Some(branch)) => {
+                self.tell(world, number, T, |members, cx, _| {
+                    members.on_here(cx, branch, agents);
+                    Vec::new()
+                })
+            }
+            (Control::SessionUp(SessionUp::Gone(gone)), Some(branch)) => {
+                self.tell(world, number, T, |members, cx, live| members.on_gone(cx, live, branch, gone));
+            }
             // The message comes from an agent that is no longer a neighbour.
-            _ => return,
-        };
-        self.tell(world, number, input, T);
+            _ => {}
+        }
+    }
+
+    /// As `Agent::on_log`.
+    fn on_log(&self, world: &mut World, number: u32, mut log: Log) {
+        self.tell(world, number, T, |members, cx, _| {
+            match members.on_log(cx, &log) {
+                Ok(None) => {}
+                Ok(Some(link)) => {
+                    cx.links.on_taken_in(link, &mut cx.out);
+                    members.on_parent_up(cx);
+                }
+                Err(Unfit) => return vec![News::Dismissed],
+            }
+            Vec::new()
+        });
+        loop {
+            let mut is_over = false;
+            self.tell(world, number, T, |members, cx, _| {
+                let news = members.next_decision(cx, &mut log);
+                is_over = news.is_none();
+                news.into_iter().collect()
+            });
+            if is_over || !world.copies.contains_key(&number) {
+                return;
+            }
+        }
     }
 
     fn on_down(&self, world: &mut World, number: u32, link: LinkId) {
@@ -256,7 +308,10 @@ impl Sessions {
             self.report(world, number, child);
         } else if copy.neighbours.up() == Some(link) || copy.root_link() == Some(link) {
             copy.neighbours.on_up_lost();
-            self.tell(world, number, Input::ParentLost, T);
+            self.tell(world, number, T, |members, cx, _| match members.on_parent_lost(cx) {
+                true => vec![News::Dismissed],
+                false => Vec::new(),
+            });
         }
     }
 
@@ -270,12 +325,12 @@ impl Sessions {
         let above = world.copy(parent);
         let is_wanted = above.starting.contains(&agent)
             && above.neighbours.expects(agent)
-            && above.members.routes.roster.incarnation(agent) == incarnation;
+            && above.routes.roster.incarnation(agent) == incarnation;
         if is_wanted {
             above.starting.remove(&agent);
             let waiting = above.neighbours.on_child_up(agent, link);
             waiting.into_iter().for_each(|frame| world.send(parent, link, frame));
-            self.tell(world, parent, Input::Linked(agent), T);
+            self.on_linked(world, parent, agent);
         } else {
             world.send(parent, link, control_frame(JobId(0), &Control::SessionDown(SessionDown::Log(Log::unfit()))));
             world.close(parent, link);
@@ -284,107 +339,116 @@ impl Sessions {
         copy.has_linked = is_wanted;
         let waiting = copy.neighbours.on_link_up(link);
         waiting.into_iter().for_each(|frame| world.send(number, link, frame));
-        self.tell(world, number, Input::ParentUp, T);
+        self.tell(world, number, T, |members, cx, _| {
+            members.on_parent_up(cx);
+            Vec::new()
+        });
     }
 
+    /// As `Agent::on_child_linked`.
+    fn on_linked(&self, world: &mut World, number: u32, child: AgentId) {
+        self.tell(world, number, T, |members, cx, _| {
+            let incarnation = cx.links.routes.roster.incarnation(child);
+            members.on_here(cx, child, vec![(child, incarnation)]);
+            Vec::new()
+        });
+    }
+
+    /// As `Agent::on_rejoin`, at the root.
     fn on_rejoin(&self, world: &mut World, number: u32, rejoin: Rejoin) {
         let agent = world.copy(number).agent;
         let link = world.connect(ROOT, number);
-        self.tell(world, number, Input::RootReached(link), T);
-        self.tell(world, ROOT, Input::Rejoin { link, agent, rejoin }, T);
+        self.tell(world, number, T, |members, cx, _| {
+            members.on_root_reached(cx, link);
+            Vec::new()
+        });
+        let mut is_adopted = false;
+        self.tell(world, ROOT, T, |members, cx, live| match members.on_rejoin(cx, live, link, agent, rejoin) {
+            Ok(missed) => {
+                is_adopted = true;
+                let waiting = cx.links.neighbours.forget(agent);
+                cx.links.neighbours.on_child_up(agent, link);
+                cx.child(agent, Control::SessionDown(SessionDown::Log(missed)));
+                waiting.into_iter().for_each(|frame| cx.child_frame(agent, frame));
+                Vec::new()
+            }
+            Err(news) => news,
+        });
+        if is_adopted {
+            self.on_linked(world, ROOT, agent);
+        }
     }
 
-    /// Handles an input and all its effects, as `Agent` does.
-    fn tell(&self, world: &mut World, number: u32, input: Input, now: Instant) {
-        let mut stack = vec![Effect::Membership(input)];
-        let (mut born, mut seeks) = (Vec::new(), None);
+    /// Lets the membership part of a process act; follows its news, and carries out what it has requested.
+    fn tell(
+        &self,
+        world: &mut World,
+        number: u32,
+        now: Instant,
+        act: impl FnOnce(&mut Membership, &mut Cx, LiveOf<'_>) -> Vec<News>,
+    ) {
         let jobs: Vec<JobId> = world.jobs.iter().copied().collect();
         let live = || (JobId(0), jobs.clone());
-        while let Some(effect) = stack.pop() {
-            let Some(copy) = world.copies.get_mut(&number).map(Shared::edit) else { break };
-            match effect {
-                Effect::Membership(input) => {
-                    let fx = &mut Effects::default();
-                    let view = View {
-                        now,
-                        me: copy.agent,
-                        tree: self.tree,
-                        session: &self.session,
-                        policy: Policy::of(&self.session),
-                        neighbours: &copy.neighbours,
-                        addresses: &[],
-                        jobs: &Jobs::default(),
-                        is_leaving: false,
-                    };
-                    copy.members.handle(&view, &live, input, fx);
-                    copy.forget_details();
-                    stack.extend(fx.reversed());
-                }
-                Effect::Up(job, message) if number != ROOT => {
-                    if let Some((link, frame)) = copy.neighbours.for_parent(control_frame(job, &message)) {
-                        world.send(number, link, frame);
+        let Some(copy) = world.copies.get_mut(&number).map(Shared::edit) else { return };
+        let mut cx = self.cx(copy, now);
+        let known = cx.links.routes.roster.at();
+        let news = act(&mut copy.members, &mut cx, &live);
+        let (mut begun, mut leaves) = (Vec::new(), false);
+        for one in news {
+            match one {
+                News::Lost(agents) => {
+                    for agent in agents {
+                        copy.starting.remove(&agent);
+                        cx.links.cut_child(agent, &mut cx.out);
                     }
                 }
-                Effect::Children(message) => {
-                    if let (ROOT, Control::SessionDown(SessionDown::Log(log))) = (number, &message) {
-                        world.log.edit().extend(log.entries.iter().cloned());
-                    }
-                    let children: Vec<AgentId> = copy.neighbours.all().collect();
-                    stack.extend(children.into_iter().rev().map(|child| Effect::Child(child, message.clone())));
-                }
-                Effect::Child(child, message) => {
-                    stack.push(Effect::ChildFrame(child, control_frame(JobId(0), &message)))
-                }
-                Effect::ChildFrame(child, frame) => {
-                    if let Some((link, frame)) = copy.neighbours.for_child(child, frame) {
-                        world.send(number, link, frame);
+                News::Returned { own, .. } => {
+                    for child in own {
+                        cx.links.neighbours.expect(child);
+                        copy.starting.insert(child);
+                        begun.push((child, copy.members.snapshot(&cx, &live)));
                     }
                 }
-                Effect::Send(link, frame) => world.send(number, link, frame),
-                Effect::Output(Output::CloseLink { link }) => world.close(number, link),
-                Effect::Output(Output::Rejoin { rejoin, .. }) => seeks = Some(rejoin),
-                Effect::Expect(child) => copy.neighbours.expect(child),
-                Effect::Cut(child) => {
-                    copy.neighbours.forget(child);
-                    if let Some(link) = copy.neighbours.on_child_down(child) {
-                        world.close(number, link);
-                    }
-                }
-                Effect::TakeIn { link, agent, missed } => {
-                    let waiting = copy.neighbours.forget(agent);
-                    copy.neighbours.on_child_up(agent, link);
-                    stack.extend(waiting.into_iter().rev().map(|frame| Effect::ChildFrame(agent, frame)));
-                    stack.push(Effect::Membership(Input::Linked(agent)));
-                    stack.push(Effect::Child(agent, Control::SessionDown(SessionDown::Log(missed))));
-                }
-                Effect::TakenIn(link) => {
-                    let waiting = copy.neighbours.on_link_up(link);
-                    waiting.into_iter().for_each(|frame| world.send(number, link, frame));
-                    stack.push(Effect::Membership(Input::ParentUp));
-                }
-                Effect::Starter(starter::Input::Start(child)) => {
-                    copy.neighbours.expect(child);
-                    copy.starting.insert(child);
-                    let snapshot = copy.members.snapshot(Policy::of(&self.session), &live);
-                    let newborn = self.newborn(child, &snapshot, Some(number));
-                    let place = first_free(&world.copies, child.0);
-                    world.copies.insert(place, Shared::new(newborn));
-                    born.push(place);
-                }
-                Effect::Starter(starter::Input::Lost(child)) => {
-                    copy.starting.remove(&child);
-                }
-                Effect::Leave => {
-                    self.check_leave(world, number);
-                    world.die(number);
-                }
+                News::Dismissed => leaves = true,
+            }
+        }
+        if let Some(writer) = &copy.members.writer {
+            let new = (cx.links.routes.roster.at() - known) as usize;
+            let first = writer.kept.len() - new;
+            world.log.edit().extend(writer.kept.range(first..).cloned());
+        }
+        (copy.neighbours, copy.routes) = (cx.links.neighbours, cx.links.routes);
+        copy.forget_details();
+        let mut seeks = None;
+        while let Some(output) = cx.out.pop() {
+            match output {
+                Output::Send { link, frame } => world.send(number, link, frame),
+                Output::CloseLink { link } => world.close(number, link),
+                Output::Rejoin { rejoin, .. } => seeks = Some(rejoin),
                 _ => {}
             }
         }
-        born.into_iter().for_each(|number| self.tell(world, number, Input::Begin, T));
+        let mut born = Vec::new();
+        for (child, snapshot) in begun {
+            let place = first_free(&world.copies, child.0);
+            world.copies.insert(place, Shared::new(self.newborn(child, &snapshot, Some(number))));
+            born.push(place);
+        }
+        if leaves {
+            self.check_leave(world, number);
+            world.die(number);
+        }
+        born.into_iter().for_each(|number| self.begin(world, number));
         if let Some(rejoin) = seeks.filter(|_| world.copies.contains_key(&number)) {
             self.on_rejoin(world, number, rejoin);
         }
+    }
+
+    /// What a process works with.
+    fn cx(&self, copy: &mut Copy, now: Instant) -> Cx {
+        let mut cx = Cx::new(copy.agent, now, self.session.clone(), copy.routes.clone());
+        cx.links.neighbours = std::mem::take(&mut copy.neighbours);
+        cx
     }
 }
 

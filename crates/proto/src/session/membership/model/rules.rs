@@ -6,7 +6,7 @@ impl Sessions {
     /// An agent of the current incarnation exits only if the root has lost it, or will lose it because its link broke.
     pub(super) fn check_leave(&self, world: &mut World, number: u32) {
         let (copy, root) = (&world.copies[&number], &world.copies[&ROOT]);
-        let roster = &root.members.routes.roster;
+        let roster = &root.routes.roster;
         let incarnation = copy.incarnation();
         let is_decided = roster.is_lost(copy.agent) || roster.incarnation(copy.agent) != incarnation;
         if copy.has_linked && !copy.was_cut && !is_decided {
@@ -23,7 +23,7 @@ impl Sessions {
     fn problem(&self, world: &World) -> Option<String> {
         // Every agent knows a prefix of the log.
         for copy in world.copies.values() {
-            if self.fold(&world.log, copy.members.routes.roster.at()).as_ref() != Some(&copy.members.routes.roster) {
+            if self.fold(&world.log, copy.routes.roster.at()).as_ref() != Some(&copy.routes.roster) {
                 return Some(format!("the tree of agent {} is not that of a log prefix", copy.agent));
             }
         }
@@ -35,7 +35,7 @@ impl Sessions {
                 if below.agent != child || !linked.insert((child, below.incarnation())) {
                     return Some(format!("two copies of agent {child} are linked"));
                 }
-                if below.members.routes.roster.at() > copy.members.routes.roster.at() {
+                if below.routes.roster.at() > copy.routes.roster.at() {
                     return Some(format!("agent {child} knows more of the log than its parent"));
                 }
             }
@@ -58,7 +58,7 @@ impl Sessions {
     /// exists.
     pub(super) fn is_settled(&self, world: &World) -> bool {
         let root = &world.copies[&ROOT];
-        let roster = &root.members.routes.roster;
+        let roster = &root.routes.roster;
         let nodes = root.members.nodes().expect("the root has a list of nodes");
         let is_there = |agent: AgentId| match roster.parent(agent) {
             _ if roster.is_lost(agent) => !world.copies.values().any(|copy| copy.agent == agent),
@@ -70,7 +70,7 @@ impl Sessions {
                 let (Some((number, copy)), None, Some((above, _))) = (one, more, above) else { return false };
                 let below: BTreeSet<AgentId> = roster.subtree(agent).into_iter().skip(1).collect();
                 world.below(*above, agent) == Some(*number)
-                    && copy.members.routes.roster == *roster
+                    && copy.routes.roster == *roster
                     && copy.members.up == below
                     && copy.members.reported.is_empty()
             }

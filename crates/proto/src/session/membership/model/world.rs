@@ -9,7 +9,7 @@ pub(super) fn first_free<T>(of: &BTreeMap<u32, T>, to: u32) -> u32 {
 
 impl Copy {
     pub(super) fn incarnation(&self) -> u32 {
-        self.members.routes.roster.incarnation(self.agent)
+        self.routes.roster.incarnation(self.agent)
     }
 
     /// The link to a root that has not yet accepted this agent as a child.
@@ -37,7 +37,7 @@ impl Copy {
 impl World {
     /// The agents of the session, and those that jobs have ever added to it.
     pub(super) fn agents(&self, tree: Tree) -> BTreeSet<AgentId> {
-        let known = self.copies[&ROOT].members.routes.roster.places();
+        let known = self.copies[&ROOT].routes.roster.places();
         tree.subtree(AgentId(0)).chain(known.into_iter().map(|(agent, _)| agent)).collect()
     }
 
@@ -110,7 +110,7 @@ impl World {
         let (mut at, mut hops, mut came_down) = (from, 0, false);
         while hops < 100 {
             let copy = &self.copies[&at];
-            let next = match copy.members.routes.roster.next_hop(copy.agent, to) {
+            let next = match copy.routes.roster.next_hop(copy.agent, to) {
                 Hop::Here => None,
                 Hop::Parent if came_down => None,
                 Hop::Parent => copy.neighbours.up().and_then(|LinkId(link)| Some(self.links.get(&link)?.ends[0].copy)),
@@ -128,8 +128,8 @@ impl World {
     /// A description of the state: each copy with its links.
     pub(super) fn picture(&self) -> String {
         let copy = |(number, copy): (&u32, &Shared<Copy>)| {
-            let Membership { routes, up, reported, seeking, writer, .. } = &copy.members;
-            let known = (routes.roster.at(), routes.roster.places());
+            let Membership { up, reported, seeking, writer, .. } = &copy.members;
+            let known = (copy.routes.roster.at(), copy.routes.roster.places());
             let leases = writer.as_ref().map(|writer| (&writer.leases, &writer.nodes));
             let (seeks, neighbours, dials) = (seeking.is_some(), &copy.neighbours, copy.starter);
             format!(
@@ -167,7 +167,7 @@ impl World {
 
     /// Whether there is an agent of the current incarnation that has not given up.
     fn can_come(&self, agent: AgentId) -> bool {
-        let incarnation = self.copies[&ROOT].members.routes.roster.incarnation(agent);
+        let incarnation = self.copies[&ROOT].routes.roster.incarnation(agent);
         self.copies.values().any(|copy| copy.agent == agent && copy.incarnation() == incarnation)
     }
 

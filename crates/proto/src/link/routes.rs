@@ -6,8 +6,8 @@
 //! hop before. So a frame goes up, then down, and never in a loop: a frame from the parent whose receiver is not below
 //! this agent is dropped. Its sender learns from the log that it may be lost, and sends it again.
 
-use super::{Policy, Roster};
-use crate::link::Neighbours;
+use super::{Neighbours, Roster};
+use crate::policy::Policy;
 use std::collections::BTreeSet;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;

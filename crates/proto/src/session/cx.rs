@@ -1,0 +1,364 @@
+//! What the parts of a session work with: who the agent is, its links and jobs, and the way out.
+//!
+//! A part sends frames, tells jobs and asks the driver for actions through [`Cx`], at once. What another part must do
+//! is the part's return value, or a list that the agent takes from the part in the function that has called it.
+
+use super::Jobs;
+use crate::clock_offset::ClockOffset;
+use crate::io::{LinkId, Output};
+use crate::job::{self, AgentCx, FromJob, Job};
+use crate::link::{Links, Routes};
+use crate::outbox::{Outbox, control_frame};
+use crate::policy::Policy;
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use wireup_coll::tree::Tree;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::names::Down;
+use wireup_wire::peer::{self, Batch, Note, PeerError, SessionSpec};
+use wireup_wire::relay;
+use wireup_wire::talk::{Control, JobDown, JobUp};
+
+pub struct Cx {
+    pub now: Instant,
+    pub me: AgentId,
+    pub tree: Tree,
+    pub session: SessionSpec,
+    pub policy: Policy,
+    pub links: Links,
+    pub jobs: Jobs,
+    pub out: Outbox,
+    /// Time by which agents must have linked; later they count as missing.
+    pub start_by: Instant,
+    /// The offset of this agent's clock to its parent's, as far as known.
+    pub clock: ClockOffset,
+    /// Whether the agent was told to leave.
+    pub is_leaving: bool,
+    /// Hosts that jobs have added, by their agents.
+    pub added: BTreeMap<AgentId, AddedHost>,
+    /// What the agent has to do for jobs that have acted.
+    pub from_jobs: VecDeque<FromJob>,
+    /// Jobs that have ended here and are not forgotten yet.
+    pub over: VecDeque<Job>,
+    /// Whether a job has ended, or is being ended in another way than before, since the agent last looked.
+    pub have_jobs_changed: bool,
+    /// Answers to requests about names or other jobs, for tests.
+    #[cfg(test)]
+    pub answered: Vec<(JobId, AgentId, wireup_wire::names::Down)>,
+}
+
+/// A host that a job has added to those of the session.
+pub struct AddedHost {
+    pub name: String,
+    pub job: JobId,
+}
+
+impl Cx {
+    /// What a new agent works with, before it has links or jobs.
+    pub fn new(me: AgentId, now: Instant, session: SessionSpec, routes: Routes) -> Cx {
+        let policy = Policy::of(&session);
+        Cx {
+            now,
+            me,
+            tree: Tree::new(session.agents.len() as u32, session.fanout),
+            policy,
+            links: Links::new(me, session.transport, policy, routes),
+            jobs: Jobs::default(),
+            out: Outbox::default(),
+            start_by: now + session.start_timeout_ns,
+            clock: ClockOffset::of(&session.remote_shell),
+            is_leaving: false,
+            added: BTreeMap::new(),
+            from_jobs: VecDeque::new(),
+            over: VecDeque::new(),
+            have_jobs_changed: false,
+            #[cfg(test)]
+            answered: Vec::new(),
+            session,
+        }
+    }
+
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+        self.links.direct.at(now);
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.me == AgentId(0)
+    }
+
+    /// Whether agents are started by steps that the root calls.
+    pub fn is_by_step(&self) -> bool {
+        self.batch().is_some()
+    }
+
+    /// The batch system that runs the steps; `None`: agents are not started by steps.
+    pub fn batch(&self) -> Option<&'static Batch> {
+        self.session.remote_shell.starter().batch.as_ref()
+    }
+
+    /// The name of this agent's host.
+    pub fn host(&self) -> &str {
+        self.host_of(self.me).unwrap_or("its parent")
+    }
+
+    /// The name of an agent's host.
+    pub fn host_of(&self, agent: AgentId) -> Option<&str> {
+        let of_session = self.session.agents.get(agent.index()).map(|agent| agent.host.as_str());
+        of_session.or_else(|| self.added.get(&agent).map(|host| host.name.as_str()))
+    }
+
+    pub fn is_strictly_below(&self, branch: AgentId, agent: AgentId) -> bool {
+        agent != branch && self.tree.subtree_contains(branch, agent)
+    }
+
+    pub fn output(&mut self, output: Output) {
+        self.out.push(output);
+    }
+
+    pub fn send(&mut self, link: LinkId, frame: Frame) {
+        self.out.send(link, frame);
+    }
+
+    pub fn close(&mut self, link: LinkId) {
+        self.output(Output::CloseLink { link });
+    }
+
+    /// Sends a message about the session on a link.
+    pub fn answer(&mut self, link: LinkId, message: &Control) {
+        self.send(link, control_frame(JobId(0), message));
+    }
+
+    /// Sends a message about the session towards the root.
+    pub fn up(&mut self, message: Control) {
+        self.up_about(JobId(0), message);
+    }
+
+    /// Sends a message about a job towards the root; at the root, to the job's launcher.
+    pub fn up_about(&mut self, job: JobId, message: Control) {
+        // Notes about the start of an added host go to the launcher of its job.
+        let starts = if let Control::Note(note) = &message { note.starts() } else { None };
+        let added = starts.and_then(|agent| self.added.get(&agent)).filter(|_| self.policy.has_many_launchers());
+        let job = added.map_or(job, |host| host.job);
+        self.links.send_up(control_frame(job, &message), &mut self.out);
+    }
+
+    pub fn note(&mut self, note: Note) {
+        self.up(Control::Note(note));
+    }
+
+    /// Sends a message about the session to a child.
+    pub fn child(&mut self, agent: AgentId, message: Control) {
+        self.child_frame(agent, control_frame(JobId(0), &message));
+    }
+
+    pub fn child_frame(&mut self, agent: AgentId, frame: Frame) {
+        self.links.send_child(agent, frame, &mut self.out);
+    }
+
+    /// Sends a message about the session to all children that are linked or expected.
+    pub fn children(&mut self, message: Control) {
+        self.links.send_children(&control_frame(JobId(0), &message), &mut self.out);
+    }
+
+    /// Sends a frame towards these agents, down the session's tree; each child gets the frame once.
+    pub fn pass_on(&mut self, agents: &[AgentId], frame: &Frame) {
+        self.links.pass_on(agents, frame, &mut self.out);
+    }
+
+    /// Sends a frame to any other agent.
+    pub fn peer(&mut self, agent: AgentId, frame: Frame) {
+        self.links.send_peer(agent, frame, &mut self.out);
+    }
+
+    /// Forgets frames that arrived for a job: nobody needs them.
+    pub fn forget_direct(&mut self, job: JobId) {
+        self.links.forget_jobs(&[job], &mut self.out);
+    }
+
+    /// Sends frames again that went through the tree to or from `top`, or agents below it in the original tree, and may
+    /// be lost.
+    pub fn route_again(&mut self, top: AgentId) {
+        self.links.route_again(self.tree, top, &mut self.out);
+    }
+
+    /// Asks the parent for its clock, once; never if it shares this machine's clock.
+    pub fn ask_clock(&mut self, parent: AgentId) {
+        if !self.is_root() && self.clock.is_new() {
+            let question = self.clock.ask(parent, self.now);
+            self.up(question);
+        }
+    }
+
+    /// Handles the parent's answer about its clock. Jobs whose trace waited for it may end now.
+    pub fn on_clock_told(&mut self, asked_ns: u64, told_ns: u64) {
+        if let Some(question) = self.clock.on_told(self.now, asked_ns, told_ns) {
+            self.up(question);
+        }
+        self.tell_jobs(self.jobs.ids(), |_, _| {});
+    }
+
+    /// Lets a job act, by one of its `on_*` functions. A job that is not here does nothing.
+    pub fn tell_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &mut job::Cx<'_>)) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let before = (job.is_ending(), job.is_forced());
+        let agent = AgentCx {
+            now: self.now,
+            start_by: self.start_by,
+            clock: &self.clock,
+            standing: self.policy.survives_losses(),
+            links: &mut self.links,
+            out: &mut self.out,
+            from_jobs: &mut self.from_jobs,
+        };
+        let is_over = job.act(agent, act);
+        self.have_jobs_changed |= is_over || before != (job.is_ending(), job.is_forced());
+        if is_over {
+            self.over.extend(self.jobs.remove(id));
+        }
+    }
+
+    /// Lets each of these jobs act in the same way.
+    pub fn tell_jobs(&mut self, jobs: Vec<JobId>, act: impl Fn(&mut Job, &mut job::Cx<'_>)) {
+        jobs.into_iter().for_each(|job| self.tell_job(job, &act));
+    }
+
+    /// At the root: answers a request about names or other jobs of one of a job's agents.
+    pub fn answer_job(&mut self, id: JobId, agent: AgentId, down: Down) {
+        #[cfg(test)]
+        self.answered.push((id, agent, down.clone()));
+        self.tell_job(id, |job, cx| job.on_answer(cx, agent, down));
+    }
+
+    /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher.
+    pub fn on_job_frame(&mut self, from: Option<AgentId>, frame: Frame) {
+        let id = JobId(frame.job);
+        if let Some(from) = self.jobs.side(id, from) {
+            self.tell_job(id, |job, cx| job.on_frame(cx, from, frame));
+        }
+    }
+
+    /// Handles a message from a job's parent in its tree, or (`None`) from the launcher.
+    pub fn on_job_down(&mut self, from: Option<AgentId>, id: JobId, message: JobDown) {
+        if self.jobs.side(id, from) == Some(None) {
+            self.tell_job(id, |job, cx| job.on_control_down(cx, message));
+        }
+    }
+
+    /// Handles a message from a job's child in its tree.
+    pub fn on_job_up(&mut self, from: Option<AgentId>, id: JobId, mut message: JobUp) {
+        let Some(Some(from)) = self.jobs.side(id, from) else { return };
+        if let JobUp::Missing(missing) = &mut message {
+            missing.retain(|missing| self.tree.subtree_contains(from, missing.agent));
+        }
+        self.tell_job(id, |job, cx| job.on_control_up(cx, from, message));
+    }
+
+    /// Handles a frame that another agent, anywhere in the tree, has sent for a job that is here.
+    ///
+    /// # Errors
+    /// No correct agent has written the message.
+    pub fn deliver(&mut self, from: AgentId, frame: Frame) -> Result<(), PeerError> {
+        let id = JobId(frame.job);
+        match frame.kind {
+            Kind::Modex => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell_job(id, |job, cx| job.on_between(cx, from, message));
+            }
+            Kind::Addresses => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell_job(id, |job, cx| job.on_addresses(cx, from, message));
+            }
+            Kind::Relay => {
+                let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
+                self.tell_job(id, |job, cx| job.on_relayed(cx, from, message));
+            }
+            Kind::Direct => self.tell_job(id, |job, cx| job.on_direct(cx, from, frame)),
+            Kind::Control => match peer::decode(&frame.payload)? {
+                Control::JobDown(message) => self.on_job_down(Some(from), id, message),
+                Control::JobUp(message) => self.on_job_up(Some(from), id, message),
+                // Only neighbours in the session's tree exchange these.
+                Control::SessionDown(_)
+                | Control::SessionUp(_)
+                | Control::FromLauncher(_)
+                | Control::ToLauncher(_)
+                | Control::Pulse(_)
+                | Control::Note(_) => {}
+            },
+            Kind::ExchangeUp
+            | Kind::ExchangeDown
+            | Kind::Output
+            | Kind::OutputCredit
+            | Kind::Input
+            | Kind::InputCredit
+            | Kind::Trace
+            | Kind::Routed
+            | Kind::Pair
+            | Kind::GroupUp
+            | Kind::GroupDown
+            | Kind::PmixUp
+            | Kind::PmixDown
+            | Kind::NamesUp
+            | Kind::NamesDown => self.on_job_frame(Some(from), frame),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock_offset::ClockOffset;
+    use crate::testing::{Look, UP, in_session, one_run};
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::RemoteShell;
+    use wireup_wire::talk::{Control, SessionUp};
+
+    fn by_ssh() -> ClockOffset {
+        ClockOffset::of(&RemoteShell::Ssh(Vec::new()))
+    }
+
+    #[test]
+    fn the_clock_is_requested_again_after_each_answer() {
+        let mut cx = one_run(1).linked();
+        cx.clock = by_ssh();
+        cx.ask_clock(AgentId(0));
+        cx.ask_clock(AgentId(0));
+        let asked_ns = cx.now.0;
+        assert_eq!(cx.outputs().sent(UP), [Control::SessionUp(SessionUp::ClockAsk { asked_ns })]);
+        for _ in 1..8 {
+            cx.now = cx.now + 10;
+            let asked_ns = cx.now.0 - 10;
+            cx.on_clock_told(asked_ns, asked_ns + 5);
+            assert_eq!(cx.outputs().sent(UP).len(), 1);
+        }
+        cx.on_clock_told(cx.now.0, cx.now.0);
+        assert!(cx.outputs().is_empty(), "no more than eight rounds");
+    }
+
+    /// A lost parent does not answer, and jobs wait for the answer.
+    #[test]
+    fn another_parent_is_asked_from_the_start() {
+        let mut cx = in_session(1).linked();
+        cx.clock = by_ssh();
+        for _ in 0..2 {
+            cx.clock.start_over();
+            cx.ask_clock(AgentId(0));
+        }
+        assert_eq!(cx.outputs().sent(UP).len(), 2);
+        cx.clock = ClockOffset::of(&RemoteShell::Local);
+        cx.clock.start_over();
+        assert!(cx.clock.is_known());
+    }
+
+    #[test]
+    fn agents_on_one_machine_do_not_request_the_clock() {
+        let (mut on_one, mut root) = (one_run(1).linked(), one_run(0).linked());
+        on_one.clock = ClockOffset::of(&RemoteShell::Local);
+        root.clock = by_ssh();
+        for cx in [&mut on_one, &mut root] {
+            cx.ask_clock(AgentId(0));
+            assert!(cx.outputs().is_empty());
+        }
+    }
+}
