@@ -199,7 +199,7 @@ impl Agent {
             }
             (Kind::Control, _) => {
                 let message: Control = peer::decode(&frame.payload)?;
-                self.on_control(branch, neighbour, &frame, message);
+                return self.on_control(branch, neighbour, &frame, message);
             }
             (
                 Kind::ExchangeUp
@@ -238,9 +238,15 @@ impl Agent {
     /// Handles a control message of child `branch` or (`None`) of the parent. `neighbour`: the agent at the other end,
     /// if it is a neighbour in the original tree.
     ///
-    /// No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run:
-    /// they are ignored.
-    fn on_control(&mut self, branch: Option<AgentId>, neighbour: Option<AgentId>, frame: &Frame, message: Control) {
+    /// # Errors
+    /// The message is one in the wrong direction, or of standing sessions in a session of one run.
+    fn on_control(
+        &mut self,
+        branch: Option<AgentId>,
+        neighbour: Option<AgentId>,
+        frame: &Frame,
+        message: Control,
+    ) -> Result<(), PeerError> {
         let session = &mut self.session;
         let cx = &mut session.cx;
         let (job, side) = (JobId(frame.job), branch.map_or(Side::Above, Side::Below));
@@ -249,8 +255,8 @@ impl Agent {
             (None, Control::FromLauncher(FromLauncher::Spawned(result))) => {
                 session.launchers.on_spawned(cx, job, result);
             }
-            (None, Control::SessionDown(message)) => self.on_session_down(frame, message),
-            (Some(child), Control::SessionUp(message)) => self.on_session_up(child, message),
+            (None, Control::SessionDown(message)) => return self.on_session_down(frame, message),
+            (Some(child), Control::SessionUp(message)) => return self.on_session_up(child, message),
             (None, Control::JobDown(JobDown::Over { agents })) if cx.policy.survives_losses() => {
                 session.on_over(agents, frame);
             }
@@ -259,19 +265,12 @@ impl Agent {
             (Some(branch), Control::Note(note)) => session.starter.on_note(cx, branch, (job, note)),
             (_, Control::Pulse(Pulse::AreYouAlive)) => session.heartbeat.on_asked(cx, side),
             (_, Control::Pulse(Pulse::Alive)) => session.heartbeat.on_answered(cx, side),
-            // The other end cannot hold such a conversation.
-            (
-                _,
-                Control::SessionDown(_)
-                | Control::SessionUp(_)
-                | Control::FromLauncher(_)
-                | Control::ToLauncher(_)
-                | Control::Note(_),
-            ) => {}
+            (_, _message) => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 
-    fn on_session_down(&mut self, frame: &Frame, message: SessionDown) {
+    fn on_session_down(&mut self, frame: &Frame, message: SessionDown) -> Result<(), PeerError> {
         let session = &mut self.session;
         let cx = &mut session.cx;
         let survives = cx.policy.survives_losses();
@@ -287,12 +286,12 @@ impl Agent {
             SessionDown::UseTransport { yes } => session.agreement.on_decided(cx, yes),
             SessionDown::Start { spec, newest, live } if survives => session.on_start(frame, *spec, newest, &live),
             SessionDown::Log(log) if survives => session.on_log(log),
-            // Nobody sends these in a session of one run.
-            SessionDown::Start { .. } | SessionDown::Log(_) => {}
+            SessionDown::Start { .. } | SessionDown::Log(_) => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 
-    fn on_session_up(&mut self, branch: AgentId, message: SessionUp) {
+    fn on_session_up(&mut self, branch: AgentId, message: SessionUp) -> Result<(), PeerError> {
         let session = &mut self.session;
         let cx = &mut session.cx;
         let survives = cx.policy.survives_losses();
@@ -313,9 +312,9 @@ impl Agent {
             SessionUp::Gone(gone) if survives => {
                 session.decide(|membership, cx, live| membership.on_gone(cx, live, branch, gone));
             }
-            // Nobody sends these in a session of one run.
-            SessionUp::Here(_) | SessionUp::RankPorts(_) | SessionUp::Gone(_) => {}
+            SessionUp::Here(_) | SessionUp::RankPorts(_) | SessionUp::Gone(_) => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 }
 

@@ -270,6 +270,8 @@ pub struct Ended {
 pub enum PeerError {
     #[error("message does not decode")]
     Malformed,
+    #[error("message of a conversation that the peer does not have with this agent")]
+    Misdirected,
     #[error("not a wireup bootstrap message")]
     Magic,
     #[error(

@@ -64,7 +64,9 @@ impl From<PeerError> for AgentError {
             PeerError::Version { .. } => AgentError::Bootstrap(error),
             // All processes of a session have the same version, so bytes that do not decode are not those that were
             // sent.
-            PeerError::Malformed | PeerError::Magic | PeerError::TooLong(_) => AgentError::NotWhole,
+            PeerError::Malformed | PeerError::Misdirected | PeerError::Magic | PeerError::TooLong(_) => {
+                AgentError::NotWhole
+            }
         }
     }
 }

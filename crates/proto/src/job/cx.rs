@@ -41,10 +41,10 @@ pub struct AgentCx<'a> {
     pub standing: bool,
     pub links: &'a mut Links,
     pub out: &'a mut Outbox,
-    pub from_jobs: &'a mut VecDeque<FromJob>,
+    pub from_job: &'a mut VecDeque<FromJob>,
 }
 
-/// What the agent does for a job after the part that told the job something has returned.
+/// A request of a job to its agent, carried out after the part that told the job something has returned.
 pub enum FromJob {
     /// At the root: answers a request, or handles a message, about names or other jobs.
     Asked(JobId, names::Up),
@@ -132,7 +132,7 @@ impl<'a> Cx<'a> {
 
     /// Passes a request or a message about names or other jobs to the agent, at the root.
     pub fn ask_agent(&mut self, message: names::Up) {
-        self.agent.from_jobs.push_back(FromJob::Asked(self.facts.id(), message));
+        self.agent.from_job.push_back(FromJob::Asked(self.facts.id(), message));
     }
 
     /// Makes the links to these agents ahead, since they will be needed.
@@ -147,7 +147,7 @@ impl<'a> Cx<'a> {
     /// Closes the link of a child that does not respond.
     pub fn drop_child(&mut self, child: AgentId) {
         if self.agent.links.cut_child(child, self.agent.out) {
-            self.agent.from_jobs.push_back(FromJob::Dropped(child));
+            self.agent.from_job.push_back(FromJob::Dropped(child));
         }
     }
 
@@ -240,7 +240,7 @@ mod bench {
             let tree = Tree::new(1 << 10, 1 << 9);
             let routes = Routes::new(facts.me, tree, Policy::OneRun, &Default::default());
             let mut links = Links::new(facts.me, AgentTransport::Tree, Policy::OneRun, routes);
-            let (mut out, mut from_jobs) = (Outbox::default(), VecDeque::new());
+            let (mut out, mut from_job) = (Outbox::default(), VecDeque::new());
             let up = if facts.root { Peer::Launcher } else { Peer::Parent };
             links.on_link_up(UP, up, &mut out);
             for child in tree.children(facts.me) {
@@ -255,7 +255,7 @@ mod bench {
                 standing: false,
                 links: &mut links,
                 out: &mut out,
-                from_jobs: &mut from_jobs,
+                from_job: &mut from_job,
             };
             let mut cx = Cx::new(agent, facts, facts.tree.up());
             let result = act(&mut cx);
@@ -265,7 +265,7 @@ mod bench {
                 FromJob::Asked(_, message) => Some(Sent::Asked(message)),
                 FromJob::Dropped(_) => None,
             };
-            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_jobs.into_iter().filter_map(asked)).collect();
+            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_job.into_iter().filter_map(asked)).collect();
             (result, sent, endings)
         }
     }

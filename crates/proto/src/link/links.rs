@@ -219,7 +219,7 @@ impl Links {
     }
 
     /// Carries out the decisions of `direct`.
-    pub fn settle_direct(&mut self, out: &mut Outbox) {
+    fn settle_direct(&mut self, out: &mut Outbox) {
         if self.direct.wants_to_listen() {
             out.push(Output::Listen);
         }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::JobId;
 
 #[derive(Default)]
-#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Owners {
     /// The link of each job's launcher, from the time that the job waits for its nodes.
     jobs: BTreeMap<JobId, LinkId>,

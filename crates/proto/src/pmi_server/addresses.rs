@@ -152,6 +152,11 @@ impl Addresses {
         self.waiting.values_mut().for_each(|waiting| waiting.local.retain(|question| question.client != client));
     }
 
+    /// Whether there are answers or messages to send.
+    pub fn has_news(&self) -> bool {
+        !self.answers.is_empty() || !self.messages.is_empty()
+    }
+
     /// Removes and returns the answers for local ranks, in order.
     pub fn take_answers(&mut self) -> Vec<Answer> {
         std::mem::take(&mut self.answers)

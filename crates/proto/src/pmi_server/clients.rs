@@ -11,7 +11,6 @@ use crate::plan::app_of;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, LocalRank};
-use wireup_wire::pmi::Request;
 
 pub struct Clients {
     /// Conversations over the inherited sockets, by local rank.
@@ -74,53 +73,6 @@ impl Clients {
     /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
     pub fn has_left(&self, local: LocalRank) -> bool {
         self.departed.contains(&local) && !self.secondary.keys().any(|client| client.local == local)
-    }
-}
-
-/// Whether a secondary client may send this request.
-pub fn is_offered(request: &Request<'_>) -> bool {
-    match request {
-        Request::Init { version: 2, .. }
-        | Request::FullInit { .. }
-        | Request::Finalize
-        | Request::Abort { .. }
-        | Request::GroupSet { .. }
-        | Request::GroupFree { .. }
-        | Request::Gather { .. }
-        | Request::Secret
-        | Request::AddressSet { .. }
-        | Request::AddressGet { .. }
-        | Request::Relay { .. }
-        | Request::PublishName { .. }
-        | Request::UnpublishName { .. }
-        | Request::LookupName { .. }
-        | Request::GetMaxes
-        | Request::GetUniverseSize
-        | Request::GetAppnum
-        | Request::JobGetId
-        | Request::GetJobAttr { .. }
-        | Request::Malformed { .. } => true,
-        Request::Init { .. }
-        | Request::InitAck { .. }
-        | Request::SingInit { .. }
-        | Request::Barrier { .. }
-        | Request::Put { .. }
-        | Request::Get { .. }
-        | Request::GetByIdx { .. }
-        | Request::GetMyKvsname
-        | Request::CreateKvs
-        | Request::DestroyKvs { .. }
-        | Request::FenceNb { .. }
-        | Request::Allgather { .. }
-        | Request::Ring { .. }
-        | Request::Endpoints
-        | Request::KvsMap { .. }
-        | Request::PutNodeAttr { .. }
-        | Request::GetNodeAttr { .. }
-        | Request::Spawn(_)
-        | Request::JobConnect { .. }
-        | Request::JobDisconnect { .. }
-        | Request::Unknown { .. } => false,
     }
 }
 

@@ -1,14 +1,26 @@
-//! The server's half of one rank's PMI conversation: requests in, replies out.
+//! The server's half of one rank's PMI conversation: reads requests, and answers each or records it.
 //!
-//! `requests` answers a single request. What a request needs of other parts of the job is an [`Asked`], which ends the
-//! reading until the job has acted on it. Replies are collected in [`Tables`].
+//! What a request needs of other parts of the job is an [`Asked`], which ends the reading until the job has acted on
+//! it. Replies are collected in [`Tables`]. Requests about collectives, names, processes and addresses are in
+//! `collectives`, `own_groups`, `names`, `spawn` and `questions`.
 
+use super::dialects::{UNSPEAKABLE, shown, stored};
+use super::node_attrs::{Full, Parked};
 use super::own_groups::OwnGroups;
-use super::state::{Event, State};
-use super::tables::{Asked, Tables};
+use super::state::{Event, Refused, State};
+use super::tables::{Asked, Tables, UNREADABLE, fail_unreadable};
 use crate::job::cx::Cx;
+use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::ids::{Client, Rank};
-use wireup_wire::pmi::{Command, Dialect, PmiError, RequestReader};
+use wireup_wire::job::PmiVersion;
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
+
+/// The version of our own clients' commands.
+const EXTENSION_VERSION: u32 = 1;
+
+const MAXES: Reply<'_> =
+    Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 };
 
 /// A conversation, and the bytes that were received and not handled yet.
 pub struct Line {
@@ -122,6 +134,396 @@ impl PmiLink {
     /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
     pub(super) fn is_secondary(&self) -> bool {
         self.client.is_secondary()
+    }
+
+    /// Answers a request, or records it. Returns what it needs of other parts.
+    pub(super) fn on_request(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
+        if self.is_secondary() && !is_offered(&envelope.request) {
+            self.refuse(t, envelope, "not_offered_to_further_libraries");
+            return None;
+        }
+        let event = match &envelope.request {
+            Request::Init { version: 2, .. } => Event::Init2,
+            Request::Init { .. } => Event::Init1,
+            Request::FullInit { .. } => Event::FullInit,
+            Request::Barrier { group: None } | Request::Ring { .. } => Event::Fence,
+            Request::Finalize if self.outstanding > 0 => {
+                self.refuse(t, envelope, "finalize_with_collectives_outstanding");
+                return None;
+            }
+            Request::Finalize if self.groups > 0 => {
+                self.refuse(t, envelope, "finalize_while_in_the_barrier_of_a_group");
+                return None;
+            }
+            Request::Finalize => Event::Finalize,
+            Request::Abort { code, message, .. } => {
+                let message = String::from_utf8_lossy(message).into_owned();
+                return Some(Asked::Abort { code: *code, message });
+            }
+            // The match below lists each command.
+            _ => Event::Ask,
+        };
+        let before = self.state;
+        match self.state.next(event) {
+            Ok(next) => self.state = next,
+            Err(Refused) => {
+                self.refuse(t, envelope, refusal(self.state, event));
+                return None;
+            }
+        }
+        match &envelope.request {
+            Request::Init { version: 2, .. } => {
+                self.answer(t, envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
+                self.dialect = Dialect::Pmi2;
+            }
+            Request::Init { version, subversion, extension } => {
+                return self.on_init(cx, t, envelope, before, (*version, *subversion), extension.is_some());
+            }
+            Request::FullInit { .. } => return self.on_full_init(cx, t, envelope),
+            Request::Barrier { group: None } => return Some(self.on_fence(cx, t, envelope)),
+            Request::Barrier { group: Some(group) } => return self.on_group(cx, t, envelope, group),
+            Request::Finalize => {
+                self.answer(t, envelope, &Reply::Done);
+                return (!self.is_secondary()).then_some(Asked::Finalized);
+            }
+            Request::Put { key, value, kvsname } => self.on_put(cx, t, envelope, *kvsname, key, value),
+            Request::Get { key, kvsname, .. } => return self.on_get(cx, t, envelope, *kvsname, key),
+            Request::GetByIdx { kvsname, index } => self.on_get_by_index(cx, t, envelope, *kvsname, *index),
+            Request::FenceNb { id } => return Some(self.on_own_fence(*id)),
+            Request::Allgather { id, max_len, shared, freed, value } => {
+                self.on_freed(t, freed);
+                return self.on_allgather(cx, t, envelope, *id, (*max_len, *shared), value.0);
+            }
+            Request::Ring { left, right, .. } => return self.on_ring(t, envelope, left, right),
+            Request::GroupSet { group, members, tag } => self.on_group_set(cx, t, envelope, *group, members, tag),
+            Request::GroupFree { group } => self.on_group_free(t, envelope, *group),
+            Request::Gather { id, group, value } => return self.on_gather(t, envelope, *id, *group, value.0),
+            Request::Endpoints => self.on_endpoints(cx, t, envelope),
+            Request::Secret => self.on_secret(cx, t, envelope),
+            Request::AddressSet { name, value } => self.on_address_set(t, envelope, name, value),
+            Request::AddressGet { id, rank, name } => self.on_address_get(cx, t, envelope, *id, *rank, name),
+            Request::Relay { datagrams, rank, name } => self.on_relay(cx, t, envelope, *datagrams, *rank, name),
+            Request::KvsMap { have } => self.on_kvs_map(cx, t, envelope, have),
+            Request::PutNodeAttr { key, value } => self.on_put_attr(cx, t, envelope, key, value),
+            Request::GetNodeAttr { key, wait } => self.on_get_attr(t, envelope, key, *wait),
+            Request::GetMaxes => self.answer(t, envelope, &MAXES),
+            Request::GetUniverseSize => {
+                let size = cx.facts.spec.options.universe_size;
+                let size = size.map_or(-1, |size| i32::try_from(size).unwrap_or(i32::MAX));
+                self.answer(t, envelope, &Reply::UniverseSize(size));
+            }
+            Request::GetAppnum => self.answer(t, envelope, &Reply::Appnum(self.appnum.into())),
+            Request::GetMyKvsname => self.answer(t, envelope, &Reply::KvsName(cx.facts.spec.nspace.as_bytes())),
+            Request::JobGetId => self.answer(t, envelope, &Reply::JobId(cx.facts.spec.nspace.as_bytes())),
+            Request::GetJobAttr { key } => return self.on_job_attr(cx, t, envelope, key),
+            Request::Malformed { problem, .. } => self.refuse(t, envelope, &problem.to_string().replace(' ', "_")),
+            Request::Spawn(request) => return self.on_spawn(t, envelope, request),
+            Request::PublishName { name, port } => return self.on_publish(t, envelope, name, port),
+            Request::UnpublishName { name } => return self.on_unpublish(t, envelope, name),
+            Request::LookupName { name } => return self.on_look_up(t, envelope, name),
+            // An abort was handled above and has no answer.
+            Request::Abort { .. } => {}
+            Request::JobConnect { .. }
+            | Request::JobDisconnect { .. }
+            | Request::CreateKvs
+            | Request::DestroyKvs { .. }
+            | Request::InitAck { .. }
+            | Request::SingInit { .. }
+            | Request::Unknown { .. } => self.refuse(t, envelope, "command_not_supported"),
+        }
+        None
+    }
+
+    /// A client that requests PMI 1.1 gets 1.1 unless the user chooses otherwise: with 1.2 MPICH's client would spin
+    /// while it waits in barriers of groups.
+    fn on_init(
+        &mut self,
+        cx: &Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        before: State,
+        (version, subversion): (u32, u32),
+        own: bool,
+    ) -> Option<Asked> {
+        if version != 1 {
+            self.state = before;
+            self.answer(t, envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
+            return None;
+        }
+        self.subversion = match cx.facts.spec.options.pmi_version {
+            PmiVersion::Asked if subversion >= 2 || own => 2,
+            PmiVersion::Asked | PmiVersion::Plain => 1,
+            PmiVersion::Groups => 2,
+        };
+        self.answer(t, envelope, &Reply::Init { version: 1, subversion: self.subversion, rc: 0 });
+        (before == State::Fresh).then_some(Asked::Initialised)
+    }
+
+    fn on_full_init(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
+        let reply = Reply::FullInit {
+            version: 2,
+            subversion: 0,
+            rank: self.rank.0,
+            size: cx.facts.job_size,
+            appnum: self.appnum.into(),
+            spawner: cx.facts.spec.spawned.as_ref().map(|spawned| spawned.nspace.as_bytes()),
+            extension: Some(EXTENSION_VERSION),
+        };
+        self.answer(t, envelope, &reply);
+        (!self.is_secondary()).then_some(Asked::Initialised)
+    }
+
+    pub(super) fn refuse(&self, t: &mut Tables, envelope: &Envelope<'_>, message: &str) {
+        self.answer(t, envelope, &Reply::Failed { message });
+    }
+
+    fn on_put(
+        &mut self,
+        cx: &Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        kvsname: Option<&[u8]>,
+        key: &[u8],
+        value: &[u8],
+    ) {
+        let problem = if !is_own_kvs(cx, kvsname) {
+            Some("kvsname_is_not_that_of_this_job")
+        } else if key.is_empty() || key.len() > KEY_LEN_MAX {
+            Some("key_is_empty_or_longer_than_64")
+        } else if value.len() > VALUE_LEN_MAX {
+            Some("value_is_longer_than_1024")
+        } else if key.starts_with(b"PMI_") {
+            Some("keys_that_begin_with_PMI__are_reserved")
+        } else if t.kvs.pending_bytes() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
+            Some("too_many_puts_without_a_fence")
+        } else {
+            None
+        };
+        match problem {
+            Some(message) => self.refuse(t, envelope, message),
+            None => {
+                let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+                let key = stored(self.dialect, key, &mut key_room);
+                t.kvs.put(key, stored(self.dialect, value, &mut value_room));
+                self.has_put = true;
+                self.answer(t, envelope, &Reply::Done);
+            }
+        }
+    }
+
+    fn on_get(
+        &mut self,
+        cx: &mut Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        kvsname: Option<&[u8]>,
+        key: &[u8],
+    ) -> Option<Asked> {
+        if !is_own_kvs(cx, kvsname) {
+            self.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
+        } else if key.starts_with(b"PMI_") || key == b"universeSize" {
+            return self.on_job_attr(cx, t, envelope, key);
+        } else {
+            self.on_get_pair(cx, t, envelope, key);
+        }
+        None
+    }
+
+    fn on_job_attr(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
+        let options = &cx.facts.spec.options;
+        // The universe has the job's size by default, as under Slurm, whose clients rely on it.
+        let size = options.universe_size.unwrap_or(cx.facts.job_size).to_string();
+        let is_mapping = key == b"PMI_process_mapping";
+        let Tables { process_mapping, reply, .. } = t;
+        let value = match key {
+            _ if is_mapping => process_mapping.as_deref(),
+            b"PMI_mpi_memory_alloc_kinds" => options.memory_alloc_kinds.as_deref().map(str::as_bytes),
+            b"universeSize" => Some(size.as_bytes()),
+            b"hasNameServ" => Some(&b"TRUE"[..]),
+            _ => None,
+        };
+        let answer = value.map_or(Reply::NotFound, Reply::Value);
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
+        (is_mapping && !self.is_secondary()).then_some(Asked::MeetsNode)
+    }
+
+    fn on_put_attr(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
+        if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
+            return self.refuse(t, envelope, "key_or_value_is_too_long");
+        }
+        let parked = match t.attrs.put(key, value) {
+            Err(Full) => return self.refuse(t, envelope, "too_many_node_attributes"),
+            Ok(parked) => parked,
+        };
+        self.answer(t, envelope, &Reply::Done);
+        for Parked { local, dialect, thread, .. } in parked {
+            let mut woken = Vec::new();
+            encode_reply(dialect, Command::GetNodeAttr, thread.as_deref(), &Reply::Value(value), &mut woken);
+            if Client::from(local) == self.client {
+                t.reply.append(&mut woken);
+            } else {
+                t.send(cx, local.into(), woken.into(), Vec::new());
+            }
+        }
+    }
+
+    fn on_get_attr(&self, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], wait: bool) {
+        let Tables { attrs, reply, .. } = t;
+        let answer = match attrs.get(key) {
+            Some(value) => Reply::Value(value),
+            None if wait
+                && (key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX)) =>
+            {
+                Reply::Failed { message: "key_or_thrid_is_too_long" }
+            }
+            None if wait => {
+                let thread = envelope.thread.map(<[u8]>::to_vec);
+                let (local, dialect) = (self.client.local, self.dialect);
+                match attrs.park(Parked { local, dialect, key: key.to_vec(), thread }) {
+                    Ok(()) => return,
+                    Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
+                }
+            }
+            None => Reply::NotFound,
+        };
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
+    }
+
+    pub(super) fn answer(&self, t: &mut Tables, envelope: &Envelope<'_>, reply: &Reply<'_>) {
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, &mut t.reply);
+    }
+}
+
+fn is_own_kvs(cx: &Cx<'_>, kvsname: Option<&[u8]>) -> bool {
+    kvsname.is_none_or(|name| name.is_empty() || name == cx.facts.spec.nspace.as_bytes())
+}
+
+fn refusal(state: State, event: Event) -> &'static str {
+    match (state, event) {
+        (State::Fresh | State::Greeted, _) => "not_initialised",
+        (State::Finalized | State::Closed, _) => "already_finalized",
+        (State::Fenced, Event::Fence) => "already_in_a_fence",
+        (State::Fenced, Event::Finalize) => "finalize_while_in_a_fence",
+        (State::Ready | State::Fenced, _) => "already_initialised",
+    }
+}
+
+/// Requests of our own clients for segments, so that they read the kvs themselves. A client sends one when a fence's
+/// version is newer than its mapped segments; its look-ups are then plain memory accesses.
+impl PmiLink {
+    /// Answers with the segments that a client must map. `have`: the versions where its segments end, oldest first,
+    /// separated by commas.
+    fn on_kvs_map(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, have: &[u8]) {
+        let Some(have) = numbers(have) else {
+            return self.refuse(t, envelope, "have_is_not_a_list_of_numbers");
+        };
+        match t.kvs.map(&have, &mut t.shares) {
+            Ok(mapping) => {
+                let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
+                self.answer(t, envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
+                t.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
+            }
+            Err(error) => {
+                fail_unreadable(cx, &error);
+                self.refuse(t, envelope, UNREADABLE);
+            }
+        }
+    }
+}
+
+fn numbers(text: &[u8]) -> Option<Vec<u32>> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect()
+}
+
+/// Iteration over all pairs by number (`getbyidx`): the published pairs, as look-ups would find them.
+impl PmiLink {
+    fn on_get_by_index(
+        &mut self,
+        cx: &mut Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        kvsname: Option<&[u8]>,
+        index: i32,
+    ) {
+        let Ok(number) = u32::try_from(index) else {
+            return self.refuse(t, envelope, "idx_is_negative");
+        };
+        if !is_own_kvs(cx, kvsname) {
+            self.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
+        } else if self.lazy > 0 {
+            self.waiting_get = Some(WaitingGet::Number(number));
+        } else {
+            self.answer_number(cx, t, number);
+        }
+    }
+
+    pub(super) fn answer_number(&self, cx: &mut Cx<'_>, t: &mut Tables, number: u32) {
+        let Tables { kvs, reply, .. } = t;
+        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+        let answer = match kvs.at(number) {
+            Ok(Some((pair, next))) => match i32::try_from(next) {
+                Ok(next_index) => {
+                    let key = shown(self.dialect, pair.key, &mut key_room);
+                    let value = shown(self.dialect, pair.value, &mut value_room);
+                    key.zip(value).map_or(UNSPEAKABLE, |(key, value)| Reply::Pair { next_index, key, value })
+                }
+                Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },
+            },
+            Ok(None) => Reply::NotFound,
+            Err(error) => {
+                fail_unreadable(cx, &error);
+                Reply::Failed { message: UNREADABLE }
+            }
+        };
+        encode_reply(self.dialect, Command::GetByIdx, None, &answer, reply);
+    }
+}
+
+/// Whether a secondary client may send this request.
+fn is_offered(request: &Request<'_>) -> bool {
+    match request {
+        Request::Init { version: 2, .. }
+        | Request::FullInit { .. }
+        | Request::Finalize
+        | Request::Abort { .. }
+        | Request::GroupSet { .. }
+        | Request::GroupFree { .. }
+        | Request::Gather { .. }
+        | Request::Secret
+        | Request::AddressSet { .. }
+        | Request::AddressGet { .. }
+        | Request::Relay { .. }
+        | Request::PublishName { .. }
+        | Request::UnpublishName { .. }
+        | Request::LookupName { .. }
+        | Request::GetMaxes
+        | Request::GetUniverseSize
+        | Request::GetAppnum
+        | Request::JobGetId
+        | Request::GetJobAttr { .. }
+        | Request::Malformed { .. } => true,
+        Request::Init { .. }
+        | Request::InitAck { .. }
+        | Request::SingInit { .. }
+        | Request::Barrier { .. }
+        | Request::Put { .. }
+        | Request::Get { .. }
+        | Request::GetByIdx { .. }
+        | Request::GetMyKvsname
+        | Request::CreateKvs
+        | Request::DestroyKvs { .. }
+        | Request::FenceNb { .. }
+        | Request::Allgather { .. }
+        | Request::Ring { .. }
+        | Request::Endpoints
+        | Request::KvsMap { .. }
+        | Request::PutNodeAttr { .. }
+        | Request::GetNodeAttr { .. }
+        | Request::Spawn(_)
+        | Request::JobConnect { .. }
+        | Request::JobDisconnect { .. }
+        | Request::Unknown { .. } => false,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one conversation, `clients` all of them, `requests` answers a single request from `tables`, `kvs`
-//! stores the pairs, `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their
-//! requests), `endpoints` where those listen that have sockets from their start, `relays` the connections that agents
-//! carry; `arena` and `array` lay out the results of allgathers.
+//! `connection` is one conversation, `clients` all of them, `tables` what they answer from, `kvs` stores the pairs,
+//! `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
+//! `endpoints` where those listen that have sockets from their start, `relays` the connections that agents carry;
+//! `arena` and `array` lay out the results of allgathers.
 
 mod addresses;
 mod arena;
@@ -20,7 +20,6 @@ pub mod node_attrs;
 mod own_groups;
 mod questions;
 mod relays;
-mod requests;
 mod shares;
 mod spawn;
 mod state;
@@ -81,8 +80,12 @@ impl PmiServer {
         }
         tables.send_replies(cx, client);
         tables.give_memory_up(cx);
-        self.carry_relays(cx);
-        self.send_addresses(cx);
+        if tables.relays.has_news() {
+            self.carry_relays(cx);
+        }
+        if self.tables.addresses.has_news() {
+            self.send_addresses(cx);
+        }
         if let Some(Asked::Unreadable { .. }) = asked {
             self.clients.line(client).map(Line::close);
             cx.output(Output::CloseClient { job: cx.facts.id(), client });

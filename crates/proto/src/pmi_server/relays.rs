@@ -133,6 +133,11 @@ impl Relays {
         }
     }
 
+    /// Whether there are actions or messages.
+    pub fn has_news(&self) -> bool {
+        !self.acts.is_empty() || !self.messages.is_empty()
+    }
+
     /// Removes and returns the actions for sockets of this node, in order.
     pub fn take_acts(&mut self) -> Vec<(RelayId, RelayAct)> {
         std::mem::take(&mut self.acts)

@@ -37,15 +37,22 @@ pub struct Cx {
     pub is_leaving: bool,
     /// Hosts that jobs have added, by their agents.
     pub added: BTreeMap<AgentId, AddedHost>,
-    /// What the agent has to do for jobs that have acted.
-    pub from_jobs: VecDeque<FromJob>,
-    /// Jobs that have ended here and are not forgotten yet.
-    pub over: VecDeque<Job>,
-    /// Whether a job has ended, or is being ended in another way than before, since the agent last looked.
+    /// What the agent has to do for jobs that have acted, in order.
+    pub due: VecDeque<Due>,
+    /// Requests of the job that is acting.
+    from_job: VecDeque<FromJob>,
+    /// Whether, since the agent last looked around, a job has ended, begun to end, or been forced.
     pub have_jobs_changed: bool,
     /// Answers to requests about names or other jobs, for tests.
     #[cfg(test)]
     pub answered: Vec<(JobId, AgentId, wireup_wire::names::Down)>,
+}
+
+/// What the agent has to do for a job.
+pub enum Due {
+    Request(FromJob),
+    /// Forgets the job, which has ended here.
+    Over(Box<Job>),
 }
 
 /// A host that a job has added to those of the session.
@@ -70,8 +77,8 @@ impl Cx {
             clock: ClockOffset::of(&session.remote_shell),
             is_leaving: false,
             added: BTreeMap::new(),
-            from_jobs: VecDeque::new(),
-            over: VecDeque::new(),
+            due: VecDeque::new(),
+            from_job: VecDeque::new(),
             have_jobs_changed: false,
             #[cfg(test)]
             answered: Vec::new(),
@@ -210,12 +217,13 @@ impl Cx {
             standing: self.policy.survives_losses(),
             links: &mut self.links,
             out: &mut self.out,
-            from_jobs: &mut self.from_jobs,
+            from_job: &mut self.from_job,
         };
         let is_over = job.act(agent, act);
         self.have_jobs_changed |= is_over || before != (job.is_ending(), job.is_forced());
+        self.due.extend(self.from_job.drain(..).map(Due::Request));
         if is_over {
-            self.over.extend(self.jobs.remove(id));
+            self.due.extend(self.jobs.remove(id).map(Box::new).map(Due::Over));
         }
     }
 
@@ -278,13 +286,8 @@ impl Cx {
             Kind::Control => match peer::decode(&frame.payload)? {
                 Control::JobDown(message) => self.on_job_down(Some(from), id, message),
                 Control::JobUp(message) => self.on_job_up(Some(from), id, message),
-                // Only neighbours in the session's tree exchange these.
-                Control::SessionDown(_)
-                | Control::SessionUp(_)
-                | Control::FromLauncher(_)
-                | Control::ToLauncher(_)
-                | Control::Pulse(_)
-                | Control::Note(_) => {}
+                // Only neighbours in the session's tree have other conversations.
+                _message => return Err(PeerError::Misdirected),
             },
             Kind::ExchangeUp
             | Kind::ExchangeDown

@@ -135,12 +135,6 @@ impl Early {
         }
     }
 
-    /// Whether a job starts here that was sent to this agent. A duplicate, sent again because an agent on the path was
-    /// lost, does not.
-    pub fn may_start(&self, job: JobId) -> bool {
-        !self.is_over(job)
-    }
-
     /// A job has started: delivers the frames that arrived before it.
     pub fn on_begun(&mut self, cx: &mut Cx, job: JobId) {
         let Waited { frames, is_whole } = self.take(job);
@@ -343,7 +337,7 @@ mod tests {
         early.on_frame(&mut cx, FROM, frame(1, 1));
         let over = control_frame(JobId(1), &Control::JobDown(JobDown::Over { agents: Vec::new() }));
         early.on_frame(&mut cx, FROM, over);
-        assert!(!early.may_start(JobId(1)));
+        assert!(early.is_over(JobId(1)));
         assert_eq!(early.len(), 0);
     }
 }

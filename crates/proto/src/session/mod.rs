@@ -14,19 +14,21 @@ mod described;
 mod early;
 mod heartbeat;
 mod jobs;
-pub mod launchers;
+mod launchers;
 mod leaving;
-pub mod membership;
+mod membership;
 mod names;
 mod placement;
-pub mod rank_ports;
+mod rank_ports;
 pub mod starter;
 pub mod starts;
 
 pub use config::{AgentConfig, Holds};
+use cx::Due;
 pub use cx::{AddedHost, Cx};
 pub use described::described;
-pub use heartbeat::{Heartbeat, Side};
+use heartbeat::Heartbeat;
+pub use heartbeat::Side;
 pub use jobs::Jobs;
 pub use placement::{Begin, UNKNOWN_NODE, placement};
 
@@ -168,8 +170,7 @@ impl Session {
         self.serve_jobs();
     }
 
-    /// Does what jobs have asked for. If the input `may_concern_all`, or a job has changed, also does what the state of
-    /// the whole agent now allows.
+    /// Does what jobs have asked for. If the input `may_concern_all`, or a job has changed, also looks around.
     pub fn finish(&mut self, may_concern_all: bool) {
         self.serve_jobs();
         let mut is_due = may_concern_all;
@@ -180,7 +181,7 @@ impl Session {
         }
     }
 
-    /// Does what the state of the whole agent now allows.
+    /// Releases hosts, calls or stops remote shells, and leaves, where that is now due.
     fn look_around(&mut self) {
         if let Some(nodes) = self.membership.nodes() {
             let unneeded = self.launchers.unneeded(&self.cx, nodes);
@@ -215,7 +216,8 @@ impl Session {
         result
     }
 
-    /// Lets the part for launchers act, at the root of a standing session, and does what it asks for.
+    /// Lets the part for launchers act, and does what it asks for, at the root of a standing session. Elsewhere there
+    /// are no launchers to serve, and it does nothing.
     pub fn serve_launchers(&mut self, act: impl FnOnce(&mut Launchers, &mut Cx, &Nodes)) {
         let nodes = self.membership.nodes().filter(|_| self.cx.policy.has_many_launchers());
         let Some(nodes) = nodes else { return };
@@ -228,7 +230,8 @@ impl Session {
                 Asked::StartAdded(job) => self.decide(|membership, cx, live| membership.start_added(cx, live, job)),
                 Asked::Start { begin, live: (newest, live), later } => {
                     let job = begin.spec.job;
-                    if self.early.may_start(job) {
+                    // A job that was sent again, because an agent on the path was lost, starts once.
+                    if !self.early.is_over(job) {
                         self.early.set_live(newest, &live);
                         self.begin_job(*begin);
                     }
@@ -241,14 +244,11 @@ impl Session {
 
     /// Does what jobs have asked for, and forgets those that have ended.
     pub fn serve_jobs(&mut self) {
-        loop {
-            match self.cx.from_jobs.pop_front() {
-                Some(FromJob::Asked(job, message)) => self.on_asked(job, message),
-                Some(FromJob::Dropped(child)) => self.starter.on_dropped(child),
-                None => match self.cx.over.pop_front() {
-                    Some(job) => self.on_job_over(job),
-                    None => return,
-                },
+        while let Some(due) = self.cx.due.pop_front() {
+            match due {
+                Due::Request(FromJob::Asked(job, message)) => self.on_asked(job, message),
+                Due::Request(FromJob::Dropped(child)) => self.starter.on_dropped(child),
+                Due::Over(job) => self.on_job_over(*job),
             }
         }
     }
@@ -358,7 +358,7 @@ impl Session {
 
     /// At the root: some nodes are now up, lost or awaited.
     fn on_nodes_changed(&mut self) {
-        let Some(nodes) = self.membership.nodes() else { return };
+        let Some(nodes) = self.membership.nodes().filter(|_| self.cx.policy.survives_losses()) else { return };
         self.heartbeat.on_starting(&self.cx, !nodes.is_settled());
         self.serve_launchers(|launchers, cx, nodes| launchers.on_nodes_changed(cx, nodes));
     }
@@ -452,7 +452,7 @@ impl Session {
     }
 
     /// The link towards the root is up, for the first time or again.
-    pub fn on_parent_up(&mut self) {
+    fn on_parent_up(&mut self) {
         let cx = &mut self.cx;
         cx.clock.start_over();
         self.membership.on_parent_up(cx);
@@ -493,7 +493,7 @@ impl Session {
     }
 
     /// A child has linked.
-    pub fn on_child_linked(&mut self, child: AgentId) {
+    fn on_child_linked(&mut self, child: AgentId) {
         if self.cx.policy.survives_losses() {
             self.agreement.tell(&mut self.cx, child);
             let incarnation = self.cx.links.routes.roster.incarnation(child);
@@ -509,7 +509,7 @@ impl Session {
     }
 
     /// An agent that has lost its parent has dialled this one.
-    pub fn on_rejoin(&mut self, link: LinkId, agent: AgentId, rejoin: Rejoin) {
+    fn on_rejoin(&mut self, link: LinkId, agent: AgentId, rejoin: Rejoin) {
         let mut missed = None;
         self.decide(|membership, cx, live| match membership.on_rejoin(cx, live, link, agent, rejoin) {
             Ok(log) => {
@@ -611,7 +611,7 @@ impl Session {
         self.serve_jobs();
         let Session { cx, early, .. } = self;
         let is_lost = |agent: &AgentId| cx.links.routes.is_lost(*agent);
-        if agents.contains(&cx.me) && !agents.iter().any(is_lost) && early.may_start(spec.job) {
+        if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
             let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         }

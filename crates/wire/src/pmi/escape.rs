@@ -1,6 +1,7 @@
 //! How PMI-2 escapes a `;` inside a value: the writer doubles it, the reader halves it.
 
 use alloc::vec::Vec;
+use memchr::memchr;
 
 /// Appends `text` with each `;` doubled.
 pub fn double(text: &[u8], out: &mut Vec<u8>) {
@@ -14,7 +15,7 @@ pub fn double(text: &[u8], out: &mut Vec<u8>) {
 
 /// The text with each `;` doubled; if there is one, the result is stored in `room`.
 pub fn doubled<'a>(text: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
-    if !text.contains(&b';') {
+    if memchr(b';', text).is_none() {
         return text;
     }
     room.clear();
@@ -24,7 +25,7 @@ pub fn doubled<'a>(text: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
 
 /// The value with each `;;` halved; if there is one, the result is stored in `plain`.
 pub fn halve<'a>(value: &'a [u8], plain: &'a mut Vec<u8>) -> &'a [u8] {
-    if !value.contains(&b';') {
+    if memchr(b';', value).is_none() {
         return value;
     }
     plain.clear();

@@ -257,3 +257,13 @@ fn a_rejoining_agent_that_was_refused_leaves_no_state() {
     assert!(!agent.link_down(link).outputs().contains(&Output::Exit));
     assert!(agent.session.cx.links.neighbours.has_up(), "it is still linked to its parent");
 }
+
+#[test]
+fn a_message_in_the_wrong_direction_closes_its_link() {
+    let mut agent = TestAgent::standing(1);
+    let child = agent.link_child(3);
+    agent.outputs();
+    agent.receive(child, 0, &Control::SessionDown(SessionDown::Shutdown));
+    let outputs = agent.outputs();
+    assert!(outputs.closes(child) && !outputs.contains(&Output::Exit), "{outputs:?}");
+}

@@ -23,6 +23,7 @@ pub struct DeferredJob {
     pub spec: JobSpec,
     pub since: Instant,
     pub is_told: bool,
+    /// Frames and messages of the launcher for this job, to be delivered when it starts.
     pub later: Vec<Later>,
     later_bytes: usize,
 }
@@ -44,8 +45,8 @@ impl Later {
 }
 
 impl DeferredJob {
-    pub fn new(link: LinkId, spec: JobSpec, since: Instant) -> DeferredJob {
-        DeferredJob { link, spec, since, is_told: false, later: Vec::new(), later_bytes: 0 }
+    pub fn new(link: LinkId, spec: JobSpec, since: Instant, later: Vec<Later>) -> DeferredJob {
+        DeferredJob { link, spec, since, is_told: false, later, later_bytes: 0 }
     }
 
     /// Keeps a frame for the ranks. Returns `false` if it exceeds what a launcher may send before they have started.

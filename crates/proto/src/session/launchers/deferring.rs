@@ -4,7 +4,7 @@
 //! sent a job before all of the job's agents are up.
 
 use super::asks::jobs_entry;
-use super::deferred::{DeferredJob, are_up};
+use super::deferred::{DeferredJob, Later, are_up};
 use super::{Launchers, refuse_launch};
 use crate::io::LinkId;
 use crate::job::agents_of;
@@ -19,9 +19,9 @@ use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown};
 
 impl Launchers {
-    pub(super) fn defer(&mut self, cx: &mut Cx, link: LinkId, spec: JobSpec) {
+    pub(super) fn defer(&mut self, cx: &mut Cx, link: LinkId, spec: JobSpec, later: Vec<Later>) {
         cx.links.owners.own(spec.job, link);
-        self.deferred.insert(spec.job, DeferredJob::new(link, spec, cx.now));
+        self.deferred.insert(spec.job, DeferredJob::new(link, spec, cx.now, later));
     }
 
     /// Tells launchers that have waited for long for which nodes they wait.
@@ -68,14 +68,13 @@ impl Launchers {
         true
     }
 
-    /// Ends a waiting job before it has started. Returns whether it was waiting.
-    pub(super) fn end_held(&mut self, cx: &mut Cx, job: JobId, cause: Cause) -> bool {
-        let deferred = self.deferred.remove(&job);
-        if deferred.is_some() {
+    /// Ends a waiting job before it has started.
+    pub(super) fn end_held(&mut self, cx: &mut Cx, job: JobId, cause: Cause) {
+        if let Some(deferred) = self.deferred.remove(&job) {
             self.loads.remove(job);
             cx.links.owners.forget_job(job);
+            refuse_launch(cx, deferred.link, job, String::new(), cause);
         }
-        deferred.map(|deferred| refuse_launch(cx, deferred.link, job, String::new(), cause)).is_some()
     }
 
     pub(super) fn end_all_held(&mut self, cx: &mut Cx, cause: &Cause) {

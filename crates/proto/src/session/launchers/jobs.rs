@@ -82,7 +82,7 @@ impl Launchers {
         match self.look_at(nodes, &spec) {
             Ok((mapping, agents)) if !are_up(nodes, &agents) => {
                 self.loads.launch(&spec, &mapping);
-                self.defer(cx, link, spec);
+                self.defer(cx, link, spec, later);
             }
             Ok((mapping, agents)) => {
                 self.loads.launch(&spec, &mapping);

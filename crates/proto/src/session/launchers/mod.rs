@@ -105,7 +105,7 @@ impl Launchers {
     /// Handles a frame that is not a control message.
     pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, frame: Frame) {
         let job = JobId(frame.job);
-        if !self.is_attached(link) || !self.is_of(cx, link, job) {
+        if !self.is_of(cx, link, job) {
             return;
         }
         let Some(deferred) = self.deferred.get_mut(&job) else { return cx.on_job_frame(None, frame) };
@@ -194,13 +194,7 @@ impl Launchers {
                     cx.on_job_down(None, job, message);
                 }
             }
-            Control::JobDown(_)
-            | Control::JobUp(_)
-            | Control::SessionDown(_)
-            | Control::SessionUp(_)
-            | Control::ToLauncher(_)
-            | Control::Pulse(_)
-            | Control::Note(_) => {
+            _message => {
                 let problem = format!("unexpected message about job {job}");
                 cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
             }
@@ -261,9 +255,7 @@ impl Launchers {
             }
             // The job has no ranks yet.
             Some(signal) if is_held && !is_fatal(signal) => {}
-            _ if is_held => {
-                self.end_held(cx, id, killed());
-            }
+            _ if is_held => self.end_held(cx, id, killed()),
             Some(signal) => cx.tell_job(id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal })),
             None => cx.tell_job(id, |_, cx| cx.fail_by(killed())),
         }

@@ -71,6 +71,7 @@ impl Membership {
             writer.nodes.on_lost(agent, &problem);
             let jobs = cx.jobs.ids_where(|job| job.has_agent(agent));
             let cause = Cause::AgentLost { agent, problem };
+            // The jobs fail by the tree that the children know, too.
             cx.tell_jobs(jobs, |job, cx| job.on_agent_failed(cx, agent, cause.clone()));
         }
         let entry = self.write(cx, live, Entry::Lost(agents.clone()));
@@ -147,11 +148,10 @@ impl Membership {
         above.any(|above| writer.leases.contains_key(&above))
     }
 
-    /// An agent that has lost its parent has dialled this one. Returns the entries that it lacks, if the root adopts
-    /// it; otherwise it was dismissed, or told to try again, and what was decided about it.
+    /// An agent that has lost its parent has dialled this one. Returns the entries that it lacks: the caller adopts it.
     ///
     /// # Errors
-    /// The agent is not adopted.
+    /// The agent was sent away; what was decided about it.
     pub fn on_rejoin(
         &mut self,
         cx: &mut Cx,

@@ -1,8 +1,8 @@
 //! Carries out the root's decisions on each agent, in order.
 //!
 //! A decision is forwarded to the children before anything else is done about it: so a child always knows at least as
-//! much as the sender of any frame that reaches it through this agent. And everything that follows from one decision is
-//! done before the next: so nothing meant for one incarnation reaches a later one.
+//! much as the sender of any frame that reaches it through this agent. And an agent below the root finishes one
+//! decision before it records the next: so nothing meant for one incarnation reaches a later one.
 
 use super::{Membership, News, Unfit};
 use crate::io::LinkId;
@@ -38,6 +38,7 @@ impl Membership {
         if entry.is_some() || has_moved {
             let next = Log { at: known, entries: entry.iter().cloned().collect(), has_moved, ..log.clone() };
             cx.children(Control::SessionDown(SessionDown::Log(next)));
+            log.has_moved &= !has_moved;
         }
         match entry? {
             Entry::Lost(agents) if agents.contains(&cx.me) => {

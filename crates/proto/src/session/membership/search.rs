@@ -64,7 +64,8 @@ impl Membership {
         gives_up
     }
 
-    /// Dials the root again when it is time. Returns the link to a root that has not sent anything.
+    /// Dials the root again when it is time. If the root has linked and sent nothing, returns that link, which the
+    /// caller closes.
     pub fn seek_if_due(&mut self, cx: &mut Cx) -> Option<LinkId> {
         let seeking = self.seeking.as_mut()?;
         seeking.again_at.take_if(|at| *at <= cx.now)?;

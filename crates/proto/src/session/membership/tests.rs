@@ -351,6 +351,10 @@ fn an_adopted_agent_tells_those_below_it_to_send_frames_again() {
     agent.part.on_root_reached(&agent.cx, LinkId(6));
     let came = agent.on_log(Log { at: 1, has_moved: true, ..Log::default() });
     assert!(came.adopted && matches!(&came.logs()[..], [log] if log.has_moved));
+    let mut agent = Bench::settled(3);
+    let lost = vec![Entry::Lost(ids([1]))];
+    let came = agent.on_log(Log { has_moved: true, entries: lost.clone(), ..Log::default() });
+    assert!(matches!(&came.logs()[..], [log] if log.has_moved && log.entries == lost), "they are told once");
 }
 
 #[test]

@@ -5,9 +5,9 @@
 //! problems. A child that takes half of its start time is treated as missing in this respect: the agents below it are
 //! probed in the meantime.
 //!
-//! `children` has the state of each child, `elsewhere` what agents do for each other, `probes` checks hosts, `missing`
-//! reports agents that do not link, `losses` why a child was lost (`last_words`), `by_step` handles agents that a batch
-//! system starts (`steps`, `unheard`), `ends` gives up.
+//! `children` has the state of each child, `elsewhere` what agents do for each other, `probes` checks hosts, `losses`
+//! reports agents that do not link and finds out why a child was lost (`last_words`), `by_step` handles agents that a
+//! batch system starts (`steps`, `unheard`), `ends` gives up.
 
 mod by_step;
 mod children;

@@ -274,7 +274,7 @@ impl Sessions {
         }
     }
 
-    /// As `Agent::on_log`.
+    /// As `Session::on_log`.
     fn on_log(&self, world: &mut World, number: u32, mut log: Log) {
         self.tell(world, number, T, |members, cx, _| {
             match members.on_log(cx, &log) {
@@ -315,7 +315,7 @@ impl Sessions {
         }
     }
 
-    /// Links the two ends of a dialled connection, as `Agent::on_link_up` does at each of them.
+    /// Links the two ends of a dialled connection, as `Session::on_link_up` does at each of them.
     fn on_dial(&self, world: &mut World, number: u32) {
         let copy = world.copy(number);
         let (agent, incarnation) = (copy.agent, copy.incarnation());
@@ -345,7 +345,7 @@ impl Sessions {
         });
     }
 
-    /// As `Agent::on_child_linked`.
+    /// As `Session::on_child_linked`.
     fn on_linked(&self, world: &mut World, number: u32, child: AgentId) {
         self.tell(world, number, T, |members, cx, _| {
             let incarnation = cx.links.routes.roster.incarnation(child);
@@ -354,7 +354,7 @@ impl Sessions {
         });
     }
 
-    /// As `Agent::on_rejoin`, at the root.
+    /// As `Session::on_rejoin`, at the root.
     fn on_rejoin(&self, world: &mut World, number: u32, rejoin: Rejoin) {
         let agent = world.copy(number).agent;
         let link = world.connect(ROOT, number);
