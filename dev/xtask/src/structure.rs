@@ -2,7 +2,7 @@
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
 //! files of a crate and what a path leads to. There is one file for each kind of rule: `imports` `manifests` `purity`
-//! `sizes` `text` `waits`. Clippy checks the types that pure crates use; here only its lists are compared.
+//! `sizes` `text` `waits` `walks`. Clippy checks the types that pure crates use; here only its lists are compared.
 //!
 //! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and the compiler for musl, with
 //! which releases are built.
@@ -18,6 +18,7 @@ mod source;
 mod text;
 mod tree;
 mod waits;
+mod walks;
 
 use crate::layout;
 use crate::step::Result;
@@ -47,6 +48,7 @@ pub fn run() -> Result {
     findings.extend(purity::check(&tree));
     findings.extend(text::check(&tree));
     findings.push(waits::check(&tree)?);
+    findings.push(walks::check(&tree));
     let failed = findings.iter().filter(|finding| !report(finding)).count();
     deny::run()?;
     musl::run()?;

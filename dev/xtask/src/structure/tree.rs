@@ -1,4 +1,5 @@
-//! The texts that rules read: sources, manifests and lists of all crates, by their paths in the workspace.
+//! The texts that rules read: sources, manifests and lists of all crates, and the walks, by their paths in the
+//! workspace.
 
 use crate::step::Result;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ impl Tree {
         for folder in ["crates", "dev", "lab"] {
             walk(root, folder, &mut files)?;
         }
-        for file in ["deny.toml", "Cargo.toml"] {
+        for file in ["deny.toml", "Cargo.toml", "docs/dev/walks.md"] {
             add(root, file.to_owned(), &mut files)?;
         }
         Ok(Tree(files))

@@ -1,0 +1,192 @@
+//! The walks in `docs/dev/walks.md` are true: each file that a walk passes has the functions that the page names, and
+//! the first of them is called in a file that the walk has passed before.
+//!
+//! A walk is a table under a heading. A row with a link is a file and its functions, in the order of the calls; a row
+//! without one is a step between processes, or a wait. After such a row the first function of the next file need not be
+//! called by name. A file counts once, however often the walk comes back to it.
+
+use super::Finding;
+use super::tree::Tree;
+use std::collections::BTreeSet;
+
+const PAGE: &str = "docs/dev/walks.md";
+
+/// Most files that each walk may enter. A number only falls.
+const FILES_MAX: [(&str, usize); 6] =
+    [("A put", 28), ("A fence", 43), ("A get", 8), ("A spawn", 59), ("A line of output", 22), ("A staged file", 53)];
+
+#[derive(Debug)]
+struct Walk<'p> {
+    name: &'p str,
+    steps: Vec<Step<'p>>,
+}
+
+#[derive(Debug)]
+enum Step<'p> {
+    File { path: String, functions: Vec<&'p str>, line: usize },
+    Between,
+}
+
+impl Walk<'_> {
+    fn files(&self) -> BTreeSet<&str> {
+        let files = self.steps.iter().filter_map(|step| match step {
+            Step::File { path, .. } => Some(path.as_str()),
+            Step::Between => None,
+        });
+        files.collect()
+    }
+}
+
+/// Checks all walks.
+pub fn check(tree: &Tree) -> Finding {
+    let walks = read(tree.get(PAGE).unwrap_or_default());
+    let mut broken: Vec<String> = walks.iter().flat_map(|walk| broken_steps(tree, walk)).collect();
+    for (name, most) in FILES_MAX {
+        match walks.iter().find(|walk| walk.name == name) {
+            None => broken.push(format!("{PAGE}: there is no walk \"{name}\"")),
+            Some(walk) => {
+                let entered = walk.files().len();
+                if entered > most {
+                    broken.push(format!("{PAGE}: \"{name}\" enters {entered} files, {most} at most"));
+                }
+            }
+        }
+    }
+    Finding { rule: "the walks through the code are as described".into(), broken }
+}
+
+/// The walks of the page: tables whose first column is a file.
+fn read(page: &str) -> Vec<Walk<'_>> {
+    let mut walks: Vec<Walk> = Vec::new();
+    let mut heading = "";
+    for (index, text) in page.lines().enumerate() {
+        if let Some(name) = text.strip_prefix("### ") {
+            heading = name;
+        } else if text == "| file | functions |" {
+            walks.push(Walk { name: heading, steps: Vec::new() });
+        } else if let (Some(walk), Some(row)) = (walks.last_mut(), text.strip_prefix("| "))
+            && walk.name == heading
+            && !row.starts_with("---")
+        {
+            let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+            let path = cells[0].split_once("](../../").and_then(|(_, path)| path.strip_suffix(')'));
+            walk.steps.push(match path {
+                Some(path) => {
+                    let functions = cells.get(1).unwrap_or(&"").split('`').skip(1).step_by(2).collect();
+                    Step::File { path: path.to_owned(), functions, line: index + 1 }
+                }
+                None => Step::Between,
+            });
+        }
+    }
+    walks
+}
+
+fn broken_steps(tree: &Tree, walk: &Walk<'_>) -> Vec<String> {
+    let (mut broken, mut passed, mut is_called) = (Vec::new(), Vec::<String>::new(), false);
+    for step in &walk.steps {
+        let Step::File { path, functions, line } = step else {
+            is_called = false;
+            continue;
+        };
+        let text = code(tree.get(path).unwrap_or_default());
+        for function in functions {
+            if !mentions(&text, &format!("{DEFINES}{function}")) {
+                broken.push(format!("{PAGE}:{line}: {path} has no function {function}"));
+            }
+        }
+        let Some(first) = functions.first() else {
+            broken.push(format!("{PAGE}:{line}: no function of {path} is named"));
+            continue;
+        };
+        if is_called && !passed.iter().any(|above| calls(above, first)) {
+            broken.push(format!("{PAGE}:{line}: no file of this walk above calls {first}"));
+        }
+        passed.push(text);
+        is_called = true;
+    }
+    broken
+}
+
+/// What stands before the name of a function that is defined, in [`code`].
+const DEFINES: &str = "fn:";
+
+/// A file without its tests, comments and imports, which call nothing. A definition does not look like a call in it.
+fn code(text: &str) -> String {
+    let code = text.split("\nmod tests {").next().unwrap_or_default();
+    let is_code = |line: &&str| !["//", "use ", "pub use "].iter().any(|start| line.trim_start().starts_with(start));
+    code.lines().filter(is_code).collect::<Vec<_>>().join("\n").replace("fn ", DEFINES)
+}
+
+/// Whether a text names a function, as a call or as a value.
+fn calls(text: &str, function: &str) -> bool {
+    [
+        format!(".{function}("),
+        format!("::{function}"),
+        format!(" {function}("),
+        format!("({function}("),
+        format!("!{function}("),
+    ]
+    .iter()
+    .any(|call| mentions(text, call))
+}
+
+/// Whether a text has a word that is not the beginning of a longer one.
+fn mentions(text: &str, word: &str) -> bool {
+    let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+    text.match_indices(word).any(|(at, _)| word.ends_with('(') || is_end(&text[at + word.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE_TEXT: &str = "### A get\n\n| file | functions |\n| --- | --- |\n\
+        | [a.rs](../../crates/a/src/a.rs) | `get`, `find` |\n| the socket | |\n\
+        | [b.rs](../../crates/b/src/b.rs) | `serve` |\n| [c.rs](../../crates/c/src/c.rs) | `look_up` |\n";
+
+    fn broken(b: &str, c: &str) -> Vec<String> {
+        let a = "fn get() { find() } fn find() {}";
+        let tree = Tree::of(&[
+            (PAGE, PAGE_TEXT),
+            ("crates/a/src/a.rs", a),
+            ("crates/b/src/b.rs", b),
+            ("crates/c/src/c.rs", c),
+        ]);
+        check(&tree).broken.into_iter().filter(|line| !line.contains("there is no walk")).collect()
+    }
+
+    #[test]
+    fn a_walk_that_the_code_takes_is_right() {
+        assert!(broken("fn serve(t: &T) { t.look_up() }", "fn look_up() {}").is_empty());
+    }
+
+    #[test]
+    fn a_function_that_has_another_name_or_is_not_called_is_found() {
+        let line = |text: &str| vec![format!("{PAGE}{text}")];
+        let unknown = line(":8: crates/c/src/c.rs has no function look_up");
+        assert_eq!(broken("fn serve(t: &T) { t.look_up() }", "fn look_ups() {}"), unknown);
+        assert_eq!(broken("fn serve() {}", "fn look_up() {}"), line(":8: no file of this walk above calls look_up"));
+    }
+
+    #[test]
+    fn what_is_no_code_calls_nothing() {
+        let b = "use c::look_up;\nfn serve() {\n    // look_up() is not called.\n}\nmod tests {\n    c::look_up();\n}";
+        let not_called = format!("{PAGE}:8: no file of this walk above calls look_up");
+        assert_eq!(broken(b, "fn look_up() {}"), [&not_called[..]]);
+        assert_eq!(broken("fn serve() {} fn look_up() {}", "fn look_up() {}"), [&not_called[..]]);
+    }
+
+    #[test]
+    fn a_file_that_is_entered_again_counts_once() {
+        let again = format!("{PAGE_TEXT}| the socket | |\n| [a.rs](../../crates/a/src/a.rs) | `find` |\n");
+        let walks = read(&again);
+        assert_eq!((walks[0].steps.len(), walks[0].files().len()), (6, 3));
+    }
+
+    #[test]
+    fn walks_that_are_missing_are_named() {
+        let tree = Tree::of(&[(PAGE, PAGE_TEXT)]);
+        assert!(check(&tree).broken.contains(&format!("{PAGE}: there is no walk \"A fence\"")));
+    }
+}
