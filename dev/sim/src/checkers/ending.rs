@@ -165,8 +165,22 @@ impl World {
         self.procs[(job.first_proc + rank.0) as usize].entered <= own && job.checks.collectives.is_torn(own)
     }
 
+    /// Whether a job was ended while agents above one of its own did not respond: the output of ranks behind that agent
+    /// in the job's tree is lost with it.
+    fn was_ended_behind_struck(&self, job: &Job) -> bool {
+        let above = |agent: u32| {
+            let parent = |agent: &u32| agent.checked_sub(1).map(|before| before / self.spec.fanout);
+            std::iter::successors(parent(&agent), parent)
+        };
+        let is_behind = |agent: &u32| above(*agent).any(|above| self.membership.was_struck(above));
+        !job.checks.has_succeeded() && job.plan.nodes.iter().any(is_behind)
+    }
+
     fn check_output(&mut self, index: usize) {
         let job = &self.jobs[index];
+        if self.was_ended_behind_struck(job) {
+            return;
+        }
         for (rank, proc) in (0..).zip(&self.procs[job.first_proc as usize..][..job.size() as usize]) {
             for stream in [1, 2] {
                 let lines = proc.pipes[stream - 1].lines;
