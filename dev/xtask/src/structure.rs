@@ -34,7 +34,7 @@ struct Finding {
 const NOT_YET: [(&str, usize); 3] = [
     ("lines end at 120 columns", 141),
     ("a doc comment is understood alone", 146),
-    ("a type has at most 35 methods and 15 fields", 22),
+    ("a type has at most 35 methods and 15 fields", 21),
 ];
 
 /// Checks all rules, and reports where each broken one is broken.

@@ -140,7 +140,15 @@ impl Session {
 
     pub fn on_tick(&mut self) {
         self.start(|starter, cx, _| starter.check(cx));
-        self.check_direct_links();
+        let cx = &mut self.cx;
+        let (notes, broken) = cx.links.check_direct(&mut cx.out);
+        for (peer, problem) in notes {
+            cx.note(Note::Routed { agent: cx.me, peer, problem });
+        }
+        for peer in broken {
+            cx.tell_jobs(peer.jobs, |_, cx| on_no_link(cx, peer.agent, peer.problem.clone()));
+        }
+        self.serve_jobs();
         self.decide(|membership, cx, live| membership.check_leases(cx, live));
         if let Some(link) = self.membership.seek_if_due(&mut self.cx) {
             self.cx.close(link);
@@ -156,18 +164,6 @@ impl Session {
         self.cx.tell_jobs(self.cx.jobs.ids(), |job, cx| job.on_tick(cx));
         self.serve_jobs();
         self.leaving.on_tick(&mut self.cx);
-    }
-
-    fn check_direct_links(&mut self) {
-        let cx = &mut self.cx;
-        let (notes, broken) = cx.links.check_direct(&mut cx.out);
-        for (peer, problem) in notes {
-            cx.note(Note::Routed { agent: cx.me, peer, problem });
-        }
-        for peer in broken {
-            cx.tell_jobs(peer.jobs, |_, cx| on_no_link(cx, peer.agent, peer.problem.clone()));
-        }
-        self.serve_jobs();
     }
 
     /// Does what jobs have asked for. If the input `may_concern_all`, or a job has changed, also looks around.
