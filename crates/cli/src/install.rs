@@ -64,7 +64,7 @@ const SHARED: [(&str, &str, &str); 2] = [
     ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
 ];
 
-/// Its name in `bin`, and the target of the links beside it.
+/// The program's file name in `bin`, to which the links next to it (`mpirun` and others) lead.
 const PROGRAM: &str = "wireup";
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;

@@ -5,9 +5,9 @@ use crate::value::Value;
 /// A command of `wireup`.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// As typed after `wireup`.
+    /// The command's name, as typed after `wireup`.
     pub name: &'static str,
-    /// What it does, in a few words without a full stop.
+    /// What the command does, in a few words without a full stop.
     pub purpose: &'static str,
     /// Examples and explanations before the flags; whole lines, after an empty one.
     pub intro: &'static str,
@@ -20,7 +20,8 @@ pub struct Command {
 /// The words of a command that are not flags.
 #[derive(Clone, Copy, Debug)]
 pub enum Words {
-    /// Their names in order. One in brackets may be left out; the last may be repeated if it ends in three dots.
+    /// The names of the words in order. A word whose name is in brackets may be left out; the last word may be repeated
+    /// if its name ends in three dots.
     Named(&'static [&'static str]),
     /// A program, which ends the flags, and its arguments, up to a lone `:`.
     Program,

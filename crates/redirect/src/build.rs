@@ -7,7 +7,8 @@ use std::vec::Vec;
 /// The names of a map, before it is written.
 #[derive(Default)]
 pub struct Names {
-    /// Those of kind [`Kind::Bits`] lie beside others.
+    /// The records by name, each with its kind and further bytes. The flag is set for records of [`Kind::Bits`], which
+    /// a name may have next to another record.
     all: BTreeMap<(Vec<u8>, bool), (Kind, Vec<u8>)>,
     bits: u32,
 }

@@ -22,9 +22,9 @@ pub enum Kind {
     Link = b'l' as isize,
     /// A file in a staged folder that was not staged.
     Original = b'o' as isize,
-    /// A folder on the way to something staged.
+    /// A folder on the way to something staged; other names in it are not known.
     Open = b'a' as isize,
-    /// The same; all that exists in it is known.
+    /// A folder on the way to something staged; all that exists in it is known.
     Closed = b'c' as isize,
     /// Something in a closed folder that was not staged.
     Other = b'n' as isize,

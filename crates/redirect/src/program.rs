@@ -16,9 +16,9 @@ const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 /// What may be started in place of an original.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program<'a> {
-    /// It is linked to glibc, whose loader reads `LD_PRELOAD` and `LD_AUDIT`.
+    /// A program that is linked to glibc, whose loader reads `LD_PRELOAD` and `LD_AUDIT`.
     Dynamic,
-    /// An interpreter and its argument.
+    /// A script, with the interpreter in its first line and the argument there.
     Script { interpreter: &'a [u8], argument: Option<&'a [u8]> },
     /// A static program, one of another C library or another machine, or no program: it must be the original. So must
     /// one of Go, which calls the kernel directly and would look beside the copy for its files.

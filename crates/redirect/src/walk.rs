@@ -27,7 +27,7 @@ pub enum Found {
     Original,
     /// [`Walk::copy`]: a copy, whether it exists or not.
     Copy,
-    /// It does not exist: a name in a closed folder.
+    /// The path does not exist: it leads through a closed folder, which has no such name.
     Absent,
     /// A folder on the way to something staged; [`Walk::original`].
     Folder,

@@ -8,13 +8,13 @@ const NUMBER_MAX: u32 = crate::set::ENTRIES_MAX as u32;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// The set is not here.
+    /// The node does not have the set.
     Lacks,
-    /// These contents are not here.
+    /// The node does not have the contents with these numbers.
     Missing(BTreeSet<u32>),
-    /// The set is here.
+    /// The node has the whole set.
     Kept,
-    /// The set will not be here.
+    /// The node will not get the set, for this reason.
     Failed(String),
 }
 

@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime};
 /// Files that are kept, two for each folder (chosen); beyond that, the one that was not used for the longest time is
 /// removed.
 const FILES_MAX: usize = 128;
-/// How exactly it is known when they were used (chosen).
+/// The precision with which the time of a file's last use is kept (chosen).
 const USE: Duration = Duration::from_secs(24 * 3600);
 
-/// Those of all earlier runs.
+/// Digests that earlier runs have computed, in files of one folder.
 #[derive(Default)]
 pub struct Digests {
     /// `None`: nothing is kept.
@@ -62,7 +62,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Those of some files.
+/// Digests of the files in one staged folder, or of all files that were staged singly.
 pub(crate) struct DigestsOf {
     known: Known,
     path: Option<PathBuf>,

@@ -20,7 +20,7 @@ const NETWORK: &[(u32, &str)] = &[
     (0x2003_0528, "PVFS2"),
     (0xAAD7_AAEA, "PanFS"),
 ];
-/// Those of one machine.
+/// File systems of a single machine, by their number (`statfs(2)`).
 const LOCAL: &[(u32, &str)] = &[
     (0xEF53, "ext4"),
     (0x5846_5342, "XFS"),

@@ -77,7 +77,8 @@ pub fn real(name: &CStr, kept: &AtomicUsize) -> usize {
     found as usize
 }
 
-/// Also keeps its library from being unloaded.
+/// Finds the definition of `name` that follows this library's own in the loader's order; null: there is none. The
+/// library that has it is kept from being unloaded.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the strings end in 0.
     unsafe {

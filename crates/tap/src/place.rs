@@ -42,7 +42,8 @@ pub struct Place {
     pub size: Option<u32>,
     /// A name that all ranks of the job know from the start, and no other job has.
     pub job: Option<String>,
-    /// The same of a step of Slurm. In an allocation other launchers' ranks have it, too.
+    /// The name of the Slurm job step (`slurm-JOB.STEP`), which all ranks of the step know. Ranks that another launcher
+    /// starts in an allocation find such a name in their environment, too.
     pub step: Option<String>,
     /// The launcher's name, as far as a variable tells.
     pub launcher: &'static str,

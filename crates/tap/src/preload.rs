@@ -63,7 +63,7 @@ impl Preload {
     }
 }
 
-/// The other entries of a list of libraries: a tap around this one has added its own.
+/// The entries of `list`, a value of `LD_PRELOAD`, without the libraries that taps around this one have added.
 fn without_taps(list: &OsStr) -> OsString {
     let is_number = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
     let is_taps = |entry: &[u8]| {

@@ -34,7 +34,7 @@ const ANCESTORS_MAX: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Effort {
     pub cpu_ns: u64,
-    /// It could run, but every core was busy.
+    /// Time in which the process could have run but waited for a core, in ns.
     pub core_wait_ns: u64,
     /// Pages that were read from files.
     pub major_faults: u64,
@@ -44,7 +44,7 @@ pub struct Effort {
     pub mapped_files: u64,
 }
 
-/// What is not visible is 0.
+/// What the process `pid` has needed so far; a value that cannot be read is 0.
 pub fn effort(pid: u32) -> Effort {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let schedstat = read("schedstat");
@@ -71,9 +71,9 @@ pub fn effort(pid: u32) -> Effort {
 pub struct Launcher {
     /// Empty: it was not recognized.
     pub name: String,
-    /// When its first visible process was started, on the monotonic clock; 0: not known.
+    /// When the launcher's first visible process was started, on the monotonic clock (ns); 0: not known.
     pub started_ns: u64,
-    /// That process.
+    /// The name of the launcher's first visible process.
     pub process: String,
 }
 

@@ -13,10 +13,10 @@ const HEAD_BYTES: usize = 16;
 const NODE_BYTES: usize = 64;
 const NAME_BYTES: usize = 32;
 
-/// How a rank reached its server.
+/// The protocol that a rank spoke with its PMI server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Spoke {
-    /// It made no request.
+    /// The rank made no request.
     #[default]
     Not,
     Pmi1,

@@ -26,10 +26,11 @@ use wireup_os::process::{
 use wireup_os::{files, inherit, socket};
 use wireup_wire::pmi::{Dialect, SERVER_NAME};
 
-/// Those that a launcher sends to a rank.
+/// Signals that a launcher sends to its ranks, and the tap passes on: SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 and
+/// SIGTERM.
 const PASSED_ON: [i32; 6] = [1, 2, 3, 10, 12, 15];
 const SIGCHLD: i32 = 17;
-/// Bytes of a rank that has ended are carried for so long.
+/// How long bytes that a rank wrote before it ended are still carried.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ pub struct Tap {
     pub wait: Duration,
     /// When this process began, on the monotonic clock.
     pub process_ns: u64,
-    /// Those of SIGPIPE and SIGXFSZ that were ignored.
+    /// Which of SIGPIPE and SIGXFSZ were ignored when this process began; the program ignores them, too.
     pub ignored: Vec<i32>,
 }
 

@@ -82,11 +82,12 @@ impl Start {
 /// Where ranks get a PID namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contain {
-    /// Where that needs no user namespace.
+    /// Ranks get a PID namespace where wireup may make one without a user namespace (CAP_SYS_ADMIN).
     #[default]
     Auto,
-    /// Also in a user namespace.
+    /// Ranks also get a PID namespace where CAP_SYS_ADMIN is missing; it is then in a user namespace.
     User,
+    /// Ranks get no PID namespace.
     None,
 }
 

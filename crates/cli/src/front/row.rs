@@ -28,15 +28,15 @@ pub enum Takes {
 
 #[derive(Clone, Copy)]
 pub enum Effect {
-    /// As a flag of `wireup run`, with a value made from the option's.
+    /// The option acts as a flag of `wireup run`, with a value made from the option's.
     Gives(&'static Flag, Make),
-    /// Something that needs an explanation.
+    /// The option has an effect that needs an explanation.
     Does(&'static Rule),
-    /// What it asks for is always so.
+    /// The option asks for what wireup always does, as the text explains.
     Always(&'static str),
-    /// It changes nothing here, which a note says.
+    /// The option has no effect in wireup; a note tells the user so, with the text as the reason.
     Nothing(&'static str),
-    /// What to use instead.
+    /// The option is an error; the text says what to use instead.
     Refused(&'static str),
 }
 

@@ -14,7 +14,8 @@ const OPTION: &str = "-pmi_args";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Singleton {
     port: u16,
-    /// Its number; MPICH gives that of the child which it makes to start the launcher.
+    /// The process id in the option: that of the process or, from MPICH, of the child that it forked to start the
+    /// launcher.
     pid: u32,
 }
 

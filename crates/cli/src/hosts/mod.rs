@@ -33,12 +33,12 @@ pub struct Entry {
 /// A host with its slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// As first mentioned.
+    /// The host's name as first mentioned.
     pub name: String,
     pub slots: u32,
     /// A limit that `--oversubscribe` does not lift.
     pub slots_max: Option<u32>,
-    /// It is the launcher's own machine.
+    /// Whether the host is the machine that the launcher runs on.
     pub is_local: bool,
 }
 

@@ -34,7 +34,8 @@ macro_rules! multiarch {
 /// Objects that are examined; for a program with more, the result covers those (chosen: four times what Open MPI
 /// needs).
 const OBJECTS_MAX: usize = 256;
-/// The same if all libraries are asked for (chosen: ten times what large programs have).
+/// Objects that are examined if all libraries are asked for ([`Search::all`]; chosen: ten times what large programs
+/// have).
 const ALL_OBJECTS_MAX: usize = 8192;
 /// The system's folders, for systems whose list is missing or out of date.
 const FOLDERS: [&str; 6] =
@@ -178,7 +179,7 @@ struct Object {
     /// The folder that `$ORIGIN` is replaced by.
     origin: PathBuf,
     dynamic: Rc<Dynamic>,
-    /// Its own, then that of the objects that needed it; `$ORIGIN` is replaced.
+    /// The folders of the object's own `RPATH`, then those of the objects that needed it, with `$ORIGIN` replaced.
     rpath: Vec<PathBuf>,
     runpath: Vec<PathBuf>,
 }

@@ -31,10 +31,10 @@ const TABLE_LEN_MAX: u64 = 64 << 20;
 /// The kind of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Content {
-    /// Shared, since the libraries of many are searched for again and again.
+    /// A dynamically linked program or a library; shared, since libraries that many objects need are looked up often.
     Dynamic(Rc<Dynamic>),
     Static(Static),
-    /// It begins with `#!`.
+    /// A file that begins with `#!`.
     Script,
     Other,
 }
@@ -47,10 +47,10 @@ pub struct Dynamic {
     pub soname: Option<String>,
     /// The loader that a program names.
     pub interpreter: Option<PathBuf>,
-    /// As written, split at colons.
+    /// The folders of `DT_RPATH` as written, split at colons.
     pub rpath: Vec<String>,
     pub runpath: Vec<String>,
-    /// It may start another program or load a library by itself.
+    /// Whether the program or library may start other programs or load libraries by itself.
     pub starts_others: bool,
 }
 

@@ -62,7 +62,7 @@ pub const LIBRARY: &str = "libpmix.so.2";
 struct Wants {
     simple: bool,
     pmix: bool,
-    /// It may start any program.
+    /// Whether the program may use any interface, since it may start other programs or cannot be examined.
     unknown: bool,
 }
 

@@ -29,8 +29,8 @@ impl OwnSession {
 }
 
 impl Drop for OwnSession {
-    /// Its agents end with this process in any case, so an interrupt, which the jobs have taken so far, ends this
-    /// process at once.
+    /// Ends the session. SIGHUP, SIGINT, SIGQUIT and SIGTERM, which were blocked for the jobs to handle, are unblocked
+    /// first: one that arrives now ends this process at once, and the session's agents end with it in any case.
     fn drop(&mut self) {
         process::unblock(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
         let _ = down::end(&self.name, true);

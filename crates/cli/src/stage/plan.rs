@@ -19,13 +19,13 @@ const SHOWN: usize = 40;
 
 pub struct Plan {
     pub set: Set,
-    /// Why each path is in it.
+    /// Why each path is in the set.
     pub needs: Vec<Need>,
     pub left_out: Vec<(PathBuf, LeftOut)>,
     pub remarks: Vec<Remark>,
 }
 
-/// The same before the files are read.
+/// The paths that the programs of a job need. Their contents have not been read yet; [`Needed::plan`] reads them.
 pub struct Needed {
     needs: Needs,
     by_library: bool,

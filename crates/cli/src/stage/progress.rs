@@ -3,10 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// It is shown when it takes longer than this (chosen), and then so often.
+/// How long files travel before the line is shown for the first time (chosen).
 const QUIET: Duration = Duration::from_secs(1);
+/// The time between two updates of the line (chosen).
 const REFRESH: Duration = Duration::from_millis(200);
-/// Nodes that are named.
+/// Nodes whose names the line shows; further ones are only counted.
 const NAMED: usize = 3;
 
 pub struct Progress {

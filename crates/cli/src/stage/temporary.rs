@@ -11,7 +11,7 @@ use wireup_os::clock::monotonic_ns;
 
 pub struct Temporary {
     session: OwnSession,
-    /// Its start, for a profile.
+    /// The start of the session, as a phase of the run's profile.
     pub phase: Phase,
 }
 

@@ -34,9 +34,9 @@ pub struct Setting {
     pub local: bool,
     /// The remote shell as a user would type it.
     pub shell: String,
-    /// Host names by agent.
+    /// Host names of the agents that the session began with, by the agent's number.
     pub agents: Vec<String>,
-    /// Those of agents that were added later.
+    /// Host names of the agents that were added while the session ran.
     pub added: BTreeMap<AgentId, String>,
 }
 

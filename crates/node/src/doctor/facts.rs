@@ -30,9 +30,9 @@ pub struct Facts {
     /// Room in `/dev/shm`; `None`: there is no `/dev/shm`.
     pub shm: Option<Space>,
     pub memory_free: Option<u64>,
-    /// Addresses that children would be offered, best first.
+    /// This machine's addresses that its child agents would be offered, best first.
     pub offered: Vec<Address>,
-    /// The other addresses, each with the reason.
+    /// This machine's addresses that its child agents would not be offered, each with the reason.
     pub left_out: Vec<(Address, String)>,
     /// Why no address is offered.
     pub nothing_offered: Option<String>,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Match {
     pub path: PathBuf,
-    /// What it is called where it is gathered.
+    /// The path that the match gets below the folder where files are gathered.
     pub name: Vec<u8>,
 }
 

@@ -29,21 +29,21 @@ pub enum Kind {
     },
 }
 
-/// Something that is gathered.
+/// A file, folder or symbolic link that is gathered.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Begin {
     pub rule: u32,
-    /// Of the job.
+    /// The number of the node in the job.
     pub node: u32,
     pub rank: u32,
-    /// Below the rule's folder.
+    /// The path that the file gets below the rule's folder.
     pub name: Vec<u8>,
-    /// Its path on the node.
+    /// The path of the file on the node.
     pub source: Vec<u8>,
     pub kind: Kind,
     /// The permission bits.
     pub mode: u32,
-    /// In seconds and nanoseconds.
+    /// The time of the last change of the file, in seconds and nanoseconds since 1970.
     pub modified: (i64, u32),
 }
 

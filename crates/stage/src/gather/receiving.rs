@@ -58,7 +58,7 @@ enum End {
     #[default]
     None,
     Done,
-    /// It has sent something that is no answer.
+    /// The gatherer has sent something malformed; what follows from it is ignored.
     Broken,
 }
 
@@ -88,7 +88,8 @@ impl Gathering {
         }
     }
 
-    /// These begin to send, for the first time or once more. Returns what they are told.
+    /// Forgets earlier gatherers, and expects files from these, each given by the nodes whose files it sends. Returns a
+    /// message for all of them that says which may send first.
     pub fn begin<'a>(&mut self, gatherers: impl IntoIterator<Item = &'a [Place]>) -> [u8; 4] {
         let name = |places: &[Place]| places.first().map_or_else(String::new, |place| place.name.clone());
         let gatherer = |places| Gatherer { name: name(places), ..Gatherer::default() };

@@ -27,12 +27,12 @@ pub struct Request {
     pub folders: Vec<Vec<u8>>,
 }
 
-/// Nodes of the job.
+/// The nodes whose files one gatherer sends.
 pub type Places = Vec<Place>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Its number in the job.
+    /// The number of the node in the job.
     pub node: u32,
     pub name: String,
     /// Consecutive ranks of one folder: the first one, how many, the number of the folder.

@@ -136,13 +136,13 @@ const FOLDER: u16 = 0o040_000;
 const FILE: u16 = 0o100_000;
 const LINK: u16 = 0o120_000;
 
-/// Where a node's parts lie.
+/// Where the parts of a node (a file, folder or symbolic link) lie in the image.
 struct Laid {
-    /// Its inode.
+    /// The offset of the node's inode from the beginning of the image, in bytes.
     at: usize,
-    /// Its blocks, from the first block of data.
+    /// The offset of the node's blocks from the first block of data, in bytes.
     data: usize,
-    /// How many of its bytes lie behind the inode.
+    /// How many bytes of the node's data lie right behind its inode instead of in a block.
     beside: usize,
 }
 

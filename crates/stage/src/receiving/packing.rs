@@ -20,9 +20,10 @@ const PARTS_MAX: usize = 1024;
 static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
 pub(super) struct Packing {
-    /// Those with contents of the set that are here.
+    /// The packs in this node's store that have contents of the set.
     packs: Vec<Pack>,
-    /// Where each content is; the new pack comes after the others.
+    /// The place of each content of the set; `None`: it is missing, or in the new pack, whose number follows those of
+    /// `packs`.
     places: Vec<Option<Place>>,
     /// Bytes that the missing contents take at most.
     wanted: u64,
@@ -37,7 +38,7 @@ struct NewPack {
     /// The content that is arriving.
     open: Option<Held>,
     whole: BTreeMap<u32, Held>,
-    /// It has its place, or is not needed.
+    /// Whether the pack was moved into the store, or is not needed there.
     is_settled: bool,
 }
 

@@ -231,7 +231,7 @@ fn dress(entry: &Entry, file: &File) -> Result<()> {
     at(entry.path(), done)
 }
 
-/// Those of the tree.
+/// The folders of the tree. The root and the folder that was used last are kept open.
 struct Folders {
     path: PathBuf,
     root: OwnedFd,

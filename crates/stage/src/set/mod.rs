@@ -93,7 +93,8 @@ impl Set {
         Set::collect_with(roots, &Listings::new(), &Digests::default())
     }
 
-    /// The same, without reading folders that were listed, and files whose digests are known.
+    /// Makes the set that [`Set::collect`] makes, but reads neither folders whose contents are in `listings` nor files
+    /// whose digests are in `digests`.
     ///
     /// # Errors
     /// Those of [`Set::collect`].
@@ -114,7 +115,7 @@ impl Set {
         Ok(set)
     }
 
-    /// These entries, in any order.
+    /// Makes a set of `entries`, which may come in any order.
     ///
     /// # Errors
     /// There are too many.

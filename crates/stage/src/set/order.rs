@@ -16,7 +16,7 @@ pub(super) fn shared(one: &[u8], other: &[u8]) -> usize {
     same + one[same..].iter().zip(&other[same..]).take_while(|(one, other)| one == other).count()
 }
 
-/// The same bytes are counted already.
+/// Compares two paths whose common beginning is `shared` bytes long.
 pub(super) fn order_from(one: &[u8], other: &[u8], shared: usize) -> Ordering {
     let rank = |path: &[u8]| path.get(shared).map(|byte| if *byte == b'/' { 0 } else { *byte });
     rank(one).cmp(&rank(other))

@@ -93,7 +93,7 @@ impl InUse {
         self.tree().exists()
     }
 
-    /// Its files, if it is kept as [`Form::Tree`].
+    /// The folder with the files of the set; it exists only if the set is kept as [`Form::Tree`].
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")
     }
@@ -243,7 +243,7 @@ impl Store {
         at(&path, new.persist(&path).map(drop).map_err(|error| error.error))
     }
 
-    /// The same with sets in this form, whatever is permitted here.
+    /// Makes the store keep sets in `form`, whether or not this process may mount images.
     #[cfg(test)]
     pub(crate) fn with_form(self, form: Form) -> Store {
         Store { form: OnceCell::from(form), ..self }

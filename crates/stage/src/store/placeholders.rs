@@ -137,7 +137,8 @@ const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 
 /// The records of a user's placeholders on this node.
 pub struct Registry {
-    /// It exists while it has records or somebody has locked it.
+    /// The folder with one file for each record, and the lock. The folder exists while there are records or somebody
+    /// holds the lock.
     folder: PathBuf,
 }
 

@@ -15,7 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const WRITE: u32 = 0o222;
-/// Its existence says that write bits were removed; it is locked while some are removed or put back.
+/// The name of a file in the store that exists if write bits were ever removed; it is locked while they are removed or
+/// put back.
 const MARK: &str = "protected";
 const SHOWN: &str = "shown-";
 

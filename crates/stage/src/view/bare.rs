@@ -8,16 +8,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// More are not sent to the nodes, which then look themselves (chosen: a program has some dozens of folders).
+/// Bare folders that are sent to the nodes, which look into further ones themselves (chosen: a program has some dozens
+/// of folders).
 const FOLDERS_MAX: usize = 1024;
 
-/// What the launcher knows of a folder.
+/// A bare folder, as the launcher has seen it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BareFolder {
     pub path: PathBuf,
-    /// The server's name for it.
+    /// The name of the folder by which all nodes mean the same folder of the same server: see `Mounts::name_of`.
     pub name: Vec<u8>,
-    /// Its permission bits.
+    /// The permission bits of the folder.
     pub mode: u32,
 }
 
@@ -26,7 +27,7 @@ pub struct BareFolder {
 pub struct Bare(BTreeMap<PathBuf, u32>);
 
 impl Bare {
-    /// Those of a set, for all nodes: folders of network file systems.
+    /// The bare folders on the way to the files of a set, to be sent to all nodes; only those of network file systems.
     pub fn of(set: &Set) -> Vec<BareFolder> {
         Bare::among(set, &Mounts::own())
     }
@@ -37,7 +38,7 @@ impl Bare {
         found
     }
 
-    /// Those of them that are the same folders on this node.
+    /// The permission bits of those of `folders` that are the same folders of the same servers on this node.
     pub fn here(folders: impl Iterator<Item = BareFolder>) -> Bare {
         let mut folders = folders.peekable();
         let mounts = if folders.peek().is_some() { Mounts::own() } else { Mounts::default() };

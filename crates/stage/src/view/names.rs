@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 /// Other names in a closed folder: with more of them it stays open (chosen: a folder of libraries has fewer).
 const NAMES_MAX: usize = 4096;
 
-/// A folder on the way.
+/// What is known about a folder on the way to a staged file.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Way {
-    /// Nothing is known about other names in it.
+    /// Nothing is known about names in the folder other than the staged ones.
     Open,
-    /// These exist in it besides those on the way and those that are staged, and no others.
+    /// All names in the folder are known: those of staged files, those of folders on the way to staged files, and these
+    /// others.
     Closed(Vec<Vec<u8>>),
 }
 

@@ -32,22 +32,23 @@ const NAMED: &str = "named by --stage-also";
 pub struct Collector<'a> {
     pub(super) app: &'a AppSpec,
     pub(super) env: &'a [Vec<u8>],
-    /// The ranks' folder, and the same without links.
+    /// The ranks' working directory.
     pub(super) cwd: &'a Path,
+    /// The ranks' working directory without symbolic links.
     pub(super) real_cwd: PathBuf,
     search: Search<'a>,
-    /// With what was in folders when they were staged before.
+    /// Digests of files, and lists of what was in folders, from earlier runs.
     pub(super) digests: &'a Digests,
     is_network: &'a dyn Fn(&Path) -> bool,
-    /// What it has said of the paths that were asked.
+    /// The answers of `is_network`, by path.
     on_network: RefCell<HashMap<PathBuf, bool>>,
     pub(super) links: Links,
     pub(super) needs: BTreeMap<PathBuf, Need>,
     /// Paths that were followed, and their ends.
     added: HashMap<PathBuf, Option<PathBuf>>,
-    /// Of folders that were looked through.
+    /// The contents of folders that were looked through.
     pub(super) listings: Listings,
-    /// These folders, and whether what programs in them need was added, too.
+    /// Folders whose libraries were examined for what they need; `true`: the programs in the folder were, too.
     pub(super) examined: HashMap<PathBuf, bool>,
     left_out: BTreeMap<PathBuf, LeftOut>,
     remarks: BTreeSet<Remark>,

@@ -100,7 +100,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same of words that were the values of a flag.
+    /// The message for a user who gave the paths and patterns as values of `flag`: it names the flag if one of them is
+    /// wrong.
     pub fn with_flag(&self, flag: &str) -> String {
         match self {
             Error::NoMatch(_) | Error::Pattern { .. } => format!("{flag} {self}"),
@@ -124,7 +125,7 @@ pub fn needs(app: &AppSpec, env: &[Vec<u8>], also: &[PathBuf]) -> Result<Needs, 
     Ok(found)
 }
 
-/// For these paths and patterns alone.
+/// The files at the paths and patterns in `also` (relative to `cwd`) and what those files need, without a program.
 ///
 /// # Errors
 ///
@@ -134,7 +135,7 @@ pub fn needs_of_paths(env: &[Vec<u8>], cwd: &Path, also: &[PathBuf]) -> Result<N
     Ok(Needs { left_out: Vec::new(), ..needs(&app, env, also)? })
 }
 
-/// The same with another answer to the question which files lie on the network.
+/// Finds what [`needs`] returns; `is_network` decides whether a path lies on a network file system.
 fn needs_on(
     app: &AppSpec,
     env: &[Vec<u8>],
