@@ -17,7 +17,7 @@ const CONTROL_BYTES: usize = unsafe {
 } as usize;
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
-/// The other end is gone, or the descriptor is not a connected stream socket.
+/// An error: the peer has closed the connection, or the descriptor is not a connected stream socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
 
@@ -31,12 +31,13 @@ pub(crate) fn errno() -> c_int {
 }
 
 impl Socket {
-    /// For a descriptor that is known to be a connected stream socket.
+    /// Wraps a descriptor that is known to be a connected stream socket.
     pub fn inherited(fd: c_int) -> Self {
         Socket(fd)
     }
 
-    /// For a descriptor named by the environment: it may have been closed since, or be a file of the program.
+    /// Wraps a descriptor named by an environment variable, after a check: the descriptor may have been closed since,
+    /// or may be a file of the program.
     pub fn named(fd: c_int) -> Result<Self, Gone> {
         let socket = Socket(fd);
         if socket.is_stream() && socket.peer_name().is_some() { Ok(socket) } else { Err(Gone) }

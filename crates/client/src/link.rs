@@ -186,12 +186,13 @@ impl<M> Link<M> {
         &self.out
     }
 
-    /// All of [`Link::to_send`] was sent.
+    /// To be called when all bytes of [`Link::to_send`] were sent.
     pub fn on_sent(&mut self) {
         self.out.clear();
     }
 
-    /// The same as [`Link::to_send`] and [`Link::on_sent`], for a driver that keeps the bytes.
+    /// Takes the bytes for the server, for a driver that keeps them until they are sent. Replaces [`Link::to_send`] and
+    /// [`Link::on_sent`].
     pub fn take_output(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.out)
     }
@@ -213,7 +214,7 @@ impl<M> Link<M> {
         self.received.push(memory);
     }
 
-    /// Nothing more can be sent or received.
+    /// The connection to the server is closed: nothing more can be sent or received.
     #[cold]
     pub fn on_closed(&mut self) {
         self.is_broken = true;

@@ -23,7 +23,7 @@ pub type Id = usize;
 pub enum Kind {
     Fence,
     Allgather {
-        /// The same on all ranks: every rank starts the same allgathers in the same order.
+        /// Number of the allgather, equal on all ranks, since every rank starts the same allgathers in the same order.
         generation: usize,
         max_len: usize,
         /// The result is wanted as rows that lie in memory.
@@ -46,7 +46,7 @@ pub struct Outstanding<M: Memory> {
     pub stage: Stage<M>,
     /// This rank's part of an allgather, where the server does not give it back.
     pub value: Vec<u8>,
-    /// Puts that were posted before.
+    /// Number of puts that this process had posted before this collective.
     pub posted: u64,
 }
 

@@ -33,11 +33,11 @@ pub enum Way {
     Receive,
 }
 
-/// What a queue of completions has.
+/// What a read of a completion queue has returned.
 pub enum Completed {
     /// An operation with this context, of this many bytes.
     Done(*mut c_void, usize),
-    /// One that has failed.
+    /// An operation with this context that has failed.
     Failed(*mut c_void),
     Nothing,
 }
@@ -46,9 +46,9 @@ pub enum Completed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
     Yes,
-    /// There is no room now.
+    /// The operation has not begun, because the queue is full; the caller tries again later.
     Later,
-    /// It cannot be done at all.
+    /// The operation cannot be carried out, now or later.
     Never,
 }
 

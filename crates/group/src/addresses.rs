@@ -16,19 +16,20 @@ use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// What goes on when an address is known.
+/// What waits for the address of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Waiter {
-    /// Somebody wants to know it.
+    /// A request for the address itself.
     Address(Request),
-    /// A message leaves; the request is over then.
+    /// A message to the member, which is sent when the address is known; the request is over then.
     Message(Request, Vec<u8>),
-    /// It is a neighbour, on the left or not, in the group with this context that is being made.
+    /// A group that is being made, with this context, in which the member is a neighbour; `true`: on the left.
     Neighbour(Context, bool),
 }
 
 impl Waiter {
-    /// Of its own; a group that is being made has one for both neighbours.
+    /// The request that is over when this waiter is served. A neighbour has none: a group that is being made has one
+    /// request for both neighbours.
     fn request(&self) -> Option<Request> {
         match self {
             Waiter::Address(request) | Waiter::Message(request, _) => Some(*request),
@@ -39,14 +40,15 @@ impl Waiter {
 
 #[derive(Default)]
 pub struct Addresses {
-    /// By place; those of the shape are not repeated here.
+    /// Addresses that answers have told, by the member's place. Addresses that the shape contains are not repeated
+    /// here.
     cached: BTreeMap<u32, Peer>,
-    /// By number: the member that is looked for, and how far the one asked was from it.
+    /// Questions that are not answered yet, by number.
     questions: BTreeMap<u32, Question>,
     last: u32,
     /// Messages with questions that this member has sent, since they were taken.
     asked: u64,
-    /// By place.
+    /// What waits for the address of a member, by the member's place.
     waiting: BTreeMap<u32, Vec<Waiter>>,
 }
 

@@ -24,12 +24,12 @@ use alloc::collections::BTreeMap;
 /// The driver's number for a connection; never used twice.
 pub type Number = u64;
 
-/// What an end says about the connection itself.
+/// What one end of a connection says to the other about the connection itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// It leaves the job in order.
+    /// The sender leaves the job in order, rather than by a failure.
     Goodbye,
-    /// The connection may be closed as far as this end is concerned.
+    /// The sender does not need the connection any more and asks to close it.
     Close,
     Agree,
     Decline,
@@ -43,15 +43,15 @@ enum State {
         was_dialled: bool,
         /// When it was used last, by a clock that counts uses.
         used: u64,
-        /// The other end has declined to close it, and nothing has passed since.
+        /// The peer has declined to close the connection, and no message has passed since.
         is_kept: bool,
     },
-    /// This end has said Close.
+    /// This end has said Close and waits for the peer's answer.
     Asked {
         number: Number,
         was_dialled: bool,
     },
-    /// This end has agreed.
+    /// This end has agreed to close the connection, and sends nothing more on it.
     Yielding(Number),
     Left,
 }
@@ -81,11 +81,11 @@ pub struct Connections {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     Open(Number),
-    /// They wait: it is being dialled, or the connection is being closed.
+    /// Messages wait: the rank is being dialled, or the connection to it is being closed.
     Wait,
-    /// They wait: dial it.
+    /// Messages wait, and the caller must dial the rank: no connection leads to it.
     Dial,
-    /// It has left.
+    /// Messages cannot be sent: the rank has left the job.
     Nowhere,
 }
 
@@ -93,7 +93,8 @@ pub enum Route {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Keep,
-    /// And close this one, which was being dialled, or is used up.
+    /// Keep the new connection, and close the one with this number, which this end was dialling or which the peer no
+    /// longer uses.
     KeepInsteadOf(Number),
     Refuse,
 }
@@ -118,7 +119,7 @@ impl Connections {
         self.put(to, State::Dialling(number));
     }
 
-    /// A connection that this process has dialled is proved.
+    /// The peer of a connection that this process has dialled has proved which rank it is.
     pub fn on_dialled(&mut self, to: u32, number: Number) {
         self.put_open(to, number, true, false);
     }
@@ -161,7 +162,7 @@ impl Connections {
         matches!(self.peers.get(&peer), Some(State::Dialling(_)))
     }
 
-    /// A connection is closed; whether it was the one that leads to the rank.
+    /// A connection is closed. Returns whether it was the connection in use to this rank.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
         let is_current = self.is_current(peer, number);
         if is_current {
@@ -175,7 +176,7 @@ impl Connections {
         self.put(peer, State::Left);
     }
 
-    /// A message has passed.
+    /// A message was sent to this peer or received from it.
     pub fn on_used(&mut self, peer: u32) {
         self.uses += 1;
         if let Some(State::Open { used, is_kept, .. }) = self.peers.get_mut(&peer) {
@@ -183,7 +184,8 @@ impl Connections {
         }
     }
 
-    /// If more than so many are open: one to say Close on, the one that was not used for the longest time.
+    /// If more than `open_max` connections are open, selects the one that was not used for the longest time. The caller
+    /// says Close on the connection with the returned number.
     pub fn close_one(&mut self, open_max: usize, is_awaited: impl Fn(u32) -> bool) -> Option<Number> {
         if self.open <= open_max {
             return None;
@@ -199,7 +201,7 @@ impl Connections {
         Some(number)
     }
 
-    /// The other end says Close. What to answer; nothing if the connection is not the one that leads to it.
+    /// The peer has said Close. Returns the answer to send; `None`: this is not the connection in use to the peer.
     pub fn on_close(&mut self, peer: u32, number: Number, is_wanted: bool) -> Option<Word> {
         match self.peers.get(&peer) {
             Some(State::Open { number: at, .. }) if *at == number && is_wanted => Some(Word::Decline),
@@ -211,7 +213,7 @@ impl Connections {
         }
     }
 
-    /// The other end declines. Whether messages can go on.
+    /// The peer has declined to close a connection. Returns whether messages can be sent on it again.
     pub fn on_declined(&mut self, peer: u32, number: Number) -> bool {
         let Some(State::Asked { number: at, was_dialled }) = self.peers.get(&peer).copied() else { return false };
         if at == number {
@@ -220,8 +222,8 @@ impl Connections {
         at == number
     }
 
-    /// The other end has got everything, by its Agree or since all that was sent has arrived. Whether a connection can
-    /// be dialled now.
+    /// The peer of a connection that is being closed has received everything: it has said Agree, or all that was sent
+    /// is known to have arrived. Returns whether a new connection to the peer can be dialled now.
     pub fn on_finished(&mut self, peer: u32, number: Number) -> bool {
         let is_closing = matches!(self.peers.get(&peer), Some(State::Asked { .. } | State::Yielding(_)));
         if !is_closing || !self.is_current(peer, number) {
@@ -232,17 +234,18 @@ impl Connections {
         true
     }
 
-    /// How many are open.
+    /// Number of connections that are open.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// How many wait for the other end's answer, or for its news that all has arrived, to be closed.
+    /// Number of connections that are being closed: they wait for the peer's answer, or for news that everything has
+    /// arrived.
     pub fn closing(&self) -> usize {
         self.peers.values().filter(|state| matches!(state, State::Asked { .. } | State::Yielding(_))).count()
     }
 
-    /// How many were closed by agreement.
+    /// Number of connections that were closed by agreement, with all peers.
     pub fn closed_by_agreement(&self) -> u64 {
         self.closed.values().map(|count| u64::from(*count)).sum()
     }

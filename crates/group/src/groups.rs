@@ -165,7 +165,8 @@ impl Groups {
         Ok(entry.group.next_epoch())
     }
 
-    /// The same members with a context of their own. No message is sent.
+    /// Makes a group of the members of group `of`, with a context of its own, so that messages of the two groups are
+    /// never confused. No message is sent.
     pub fn duplicate(&mut self, of: Context) -> Result<Context, Failure> {
         let entry = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
         let (shape, epoch, is_known) = (entry.group.shape.clone(), entry.group.next_epoch(), entry.is_known);

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 pub struct Ranks {
     pub members: Vec<Groups>,
-    /// What is over and was not taken.
+    /// Results of requests that are over and that nobody has taken yet, by rank and request.
     pub results: BTreeMap<(u32, Request), Result<Done, Failure>>,
     pub traffic: Vec<Traffic>,
     /// The longest chain of messages, of which each was sent on the arrival of the one before.
@@ -35,16 +35,17 @@ pub struct UnderWay {
     pub from: u32,
     pub to: u32,
     pub message: Vec<u8>,
-    /// Its place in the longest chain that leads to it, from 1.
+    /// Position of the message, from 1, in the longest chain of messages each of which was sent on the arrival of the
+    /// one before.
     round: u64,
 }
 
 /// What no correct rank does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// It sends to a rank whose address it has not.
+    /// Rank `from` sends to a rank whose address it does not know.
     Unknown { from: u32, to: u32 },
-    /// It has learnt its own address, or one that its owner has not.
+    /// Rank `by` has learnt its own address, or an address that is not the one of the rank it is said to belong to.
     Learnt { by: u32, peer: Peer },
     /// A request has ended twice.
     Twice { by: u32, request: Request },

@@ -95,18 +95,18 @@ changes_open! {
     fn fremovexattr(fd: c_int, key: CText<'_>);
 }
 
-/// What becomes of one of two paths.
+/// What a call with two paths, such as `rename` or `link`, does with one of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It is moved away.
+    /// The file at this path is moved away.
     Moved,
-    /// It gets a second name.
+    /// The file at this path gets a second name. `follows`: a symbolic link at the path is followed.
     Linked { follows: bool },
-    /// It is to be the other's new name.
+    /// The path becomes a new name for the file at the other path.
     Name,
 }
 
-/// Whether this path may take part in the change of two; or the error.
+/// Whether a call with two paths may use this path in this role; otherwise the error number.
 #[inline(never)]
 fn permitted(folder: c_int, path: CText<'_>, role: Role) -> Result<(), c_int> {
     let mut walk = Walk::new();

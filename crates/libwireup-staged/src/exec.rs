@@ -24,7 +24,7 @@ fn real_execve(Command { path, words, env }: Command<'_>) -> c_int {
     call_real!(execve(path => *const c_char, words => List, env => List) -> c_int, by_kernel)
 }
 
-/// It runs a file without a first line by the shell.
+/// Calls the C library's `execvpe`, which runs a file without a `#!` line by the shell.
 fn real_execvpe(command: Command<'_>) -> c_int {
     let Command { path, words, env } = command;
     let by_path = |_| real_execve(command);

@@ -162,12 +162,12 @@ impl File {
         len
     }
 
-    /// Reads from a place.
+    /// Reads at an offset (bytes) of the file. Returns the number of bytes that were read.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> usize {
         usize::try_from(fill(Filling::ReadAt(self, at), into)).unwrap_or(0)
     }
 
-    /// Its content, which must not be cut while it is in use.
+    /// Maps the file's content, to be read. The file must not be truncated while the memory is in use.
     pub fn map(&self) -> Option<&'static [u8]> {
         let end = harmless(Harmless::Seek, [self.0, 0, libc::SEEK_END as usize, 0]);
         let len = usize::try_from(end).ok().filter(|len| *len > 0)?;

@@ -14,7 +14,7 @@ const VARIABLE: &[u8] = b"WIREUP_STAGED=";
 /// stack.
 const ENVIRONMENT_MAX: usize = 4 << 20;
 
-/// What is staged. It is made once and kept.
+/// The staged files of this process, made once and kept.
 pub struct Staged {
     pub map: Map<'static>,
     /// `WIREUP_STAGED=…`
@@ -24,7 +24,7 @@ pub struct Staged {
 }
 
 static STAGED: AtomicPtr<Staged> = AtomicPtr::new(ptr::null_mut());
-/// Its address stands for: nothing is staged.
+/// A variable whose address in [`STAGED`] means that nothing is staged.
 static NOTHING: u64 = 0;
 
 fn nothing() -> *mut Staged {
@@ -52,7 +52,7 @@ pub fn install(staged: Staged) {
     STAGED.store(std::boxed::Box::into_raw(std::boxed::Box::new(staged)), Ordering::Release);
 }
 
-/// From now on names mean other files.
+/// Stops the use of staged files, because from now on file names mean other files than in the map.
 pub fn forget() {
     STAGED.store(nothing(), Ordering::Release);
 }

@@ -231,7 +231,7 @@ impl Job {
         }
     }
 
-    /// The ranks that wait to be started will not be.
+    /// Gives up the local ranks that wait to be started: they will not be started.
     fn drop_deferred(&mut self) {
         if self.lifecycle.drop_deferred() {
             self.give_ranks_up();
@@ -838,7 +838,7 @@ impl Job {
         }
     }
 
-    /// Ends the job if a rank waits for one that will never enter.
+    /// Ends the job if ranks wait in a collective for a rank that will never enter it.
     fn check_broken(&mut self, cx: &mut Cx<'_>) {
         if self.ends.has_failed() {
             return;

@@ -30,10 +30,10 @@ pub enum AttachError {
     Foreign,
     #[error("the other side closed after {0} of {ATTACH_LEN} bytes")]
     Cut(usize),
-    /// The other side runs an older wireup.
+    /// No common version: the other side runs an older wireup.
     #[error("the other side speaks protocol versions up to {theirs}, this wireup {ours} and later")]
     Older { theirs: u16, ours: u16 },
-    /// The other side runs a newer wireup.
+    /// No common version: the other side runs a newer wireup.
     #[error("the other side speaks protocol version {theirs} and later, this wireup only up to {ours}")]
     Newer { theirs: u16, ours: u16 },
 }
@@ -50,7 +50,8 @@ impl Spoken {
         bytes
     }
 
-    /// The other side's versions, once all bytes are there: what follows begins at [`ATTACH_LEN`].
+    /// Decodes the versions that the other side supports; `None`: not all bytes are there yet. The bytes from
+    /// [`ATTACH_LEN`] on belong to the frames that follow.
     ///
     /// # Errors
     /// The bytes are not such a header, whatever follows.

@@ -72,7 +72,7 @@ pub struct Joined {
     pub context: u64,
     /// The data of the nodes, in an order that is equal at all members.
     pub data: Vec<Bytes>,
-    /// The other jobs.
+    /// Descriptions of the jobs that took part, except the receiver's own.
     pub jobs: Vec<OtherJob>,
 }
 
@@ -99,7 +99,7 @@ pub enum Order {
 pub enum Report {
     /// The answer to [`Order::Give`].
     Given { ticket: u64, status: Status, blob: Bytes },
-    /// These ranks enter no more collectives.
+    /// Ranks of this node that will enter no more collectives.
     Departed { ranks: Vec<Rank> },
     /// All ranks of this node have ended.
     Ended,

@@ -252,9 +252,10 @@ pub struct JobOptions {
     pub split_output: bool,
     /// The rank that gets a pseudo-terminal, and the terminal's size (rows, columns).
     pub pty: Option<PtySpec>,
-    /// Also set `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`.
+    /// Set the variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` in the environment of each rank.
     pub rank_env: bool,
-    /// Also set what `mpirun` and `mpiexec` set, for scripts: `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK` and so on.
+    /// Set the variables of Open MPI's and MVAPICH2's launchers in the environment of each rank, for scripts that read
+    /// them: `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK` and so on.
     pub launcher_env: bool,
     /// Collect time stamps of all phases.
     pub profile: bool,

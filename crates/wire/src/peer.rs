@@ -102,14 +102,15 @@ pub struct SessionSpec {
 /// The PID namespaces of ranks. `by_user`: in a user namespace where that is necessary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Containment {
-    /// That of the agent.
+    /// Ranks run in the PID namespace of their agent.
     #[default]
     None,
-    /// A new one for each job on each node.
+    /// A new PID namespace for each job on each node.
     EachNode { by_user: bool },
-    /// One for all agents of the session, which share a machine.
+    /// One PID namespace for all agents of the session, which share a machine.
     Machine {
-        /// A process in it, by its number outside; 0: the root agent has not made it yet.
+        /// Process id, as seen from outside, of a process in the namespace; 0: the root agent has not made the
+        /// namespace yet.
         process: u32,
         by_user: bool,
     },

@@ -35,7 +35,7 @@ const HAS_FRAME: u8 = 1;
 pub struct Endpoint {
     /// `ip:port`, best first. Empty: this agent cannot be dialled.
     pub addresses: Vec<String>,
-    /// Its address for the transport that all agents have agreed on, if there is one.
+    /// The agent's address for the transport that all agents have agreed on, if there is such a transport.
     pub point: Option<Point>,
     /// Why the sender could not connect to the receiver's endpoint, if it failed.
     pub failed: Option<String>,

@@ -25,9 +25,9 @@ pub struct Standing {
 /// Ports that an agent of a session reserves for the ranks of its jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PortsPerNode {
-    /// How many, one after the other.
+    /// Number of consecutive ports.
     pub count: u16,
-    /// Where the agent looks for them.
+    /// The range in which the agent looks for free ports.
     pub range: PortRange,
 }
 
@@ -80,10 +80,10 @@ pub struct SeatRequest {
 /// The order in which a session gives its nodes to a job that names none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SeatOrder {
-    /// Those with the fewest ranks per slot.
+    /// Nodes with the fewest ranks per slot come first.
     #[default]
     Spread,
-    /// In the session's order, those with free slots first.
+    /// Nodes with free slots come first, in the order in which the session lists its nodes.
     Pack,
 }
 
@@ -99,11 +99,11 @@ pub struct JobEntry {
     pub ranks: u32,
     /// Nodes of the session with ranks of the job.
     pub nodes: Vec<AgentId>,
-    /// Hosts that were added for it.
+    /// Hosts that were added to the session for this job.
     pub added: Vec<String>,
-    /// How its nodes were chosen, unless its launcher named them.
+    /// The order by which the session chose the job's nodes; `None`: the job's launcher named them.
     pub seats: Option<SeatOrder>,
-    /// Time since it was launched (ns).
+    /// Time since the job was launched (ns).
     pub age_ns: u64,
     pub state: JobState,
 }
@@ -138,10 +138,10 @@ pub enum RankPortsNews {
 /// root's log of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Entry {
-    /// These agents are lost. The root adopts the children of each.
+    /// Loss of these agents. The root adopts the children of each.
     Lost(Vec<AgentId>),
-    /// These agents, which are lost or new, are started, each by the parent that the tree was drawn with, if that is
-    /// also in the list, else by the root.
+    /// Start of these agents, which are lost or new. An agent is started by its parent in the original tree, if the
+    /// parent is also in the list, else by the root.
     Return(Vec<AgentId>),
 }
 

@@ -169,7 +169,7 @@ impl Context {
         }
     }
 
-    /// The same on the ranks of a node, and nowhere else.
+    /// A name for this rank's node, equal on all ranks of the node and on no others.
     fn node_name(&mut self) -> Result<Vec<u8>, Error> {
         let rank = self.job.rank;
         let mapping = self.mapping()?;

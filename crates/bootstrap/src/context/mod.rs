@@ -49,7 +49,7 @@ enum GroupKind {
     /// The whole job, by the ranks.
     World,
     Peers(wireup_group::Context),
-    /// By the agents, and over the ranks' network what they cannot do.
+    /// A group whose collectives the agents carry out; what agents cannot do goes over the ranks' network.
     Part(wireup_group::Context),
 }
 
@@ -86,18 +86,19 @@ pub struct Context {
     connections_max: Option<usize>,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
-    /// The same ranks, for the fences of a server that answers them before all ranks have started theirs.
+    /// A second group of all ranks, for barriers during fences, if the server answers a fence before all ranks have
+    /// started theirs.
     fences: Option<wireup_group::Context>,
     phases: Phases,
-    /// To the program's questions for addresses.
+    /// Answers to the program's questions for addresses.
     addresses: Answers<Option<Vec<u8>>>,
     parts: Parts,
     gathers: Answers<Result<Gather, Code>>,
     /// Collectives of groups that the server has not answered.
     gathering: usize,
-    /// A rank is lost: until then calls that fail tell the others.
+    /// After the loss of a rank: the time (ms) until which failing calls still pass the news on to other ranks.
     tells_until: Option<u64>,
-    /// Of a further library.
+    /// Key-value pairs of a further library in this process, which are not kept by the job's server.
     pairs: Pairs,
 }
 

@@ -57,7 +57,7 @@ impl Context {
         is_answered
     }
 
-    /// The same for collectives of groups.
+    /// Hands the server's results of collectives of groups to those who wait for them. Returns whether there were any.
     fn take_gathers(&mut self) -> bool {
         let all = self.job.take_gathers();
         let is_answered = !all.is_empty();
@@ -122,7 +122,7 @@ impl Context {
         self.is_over(request)
     }
 
-    /// The same, without progress. One that has failed is over.
+    /// Whether a request is over, successfully or not, without receiving anything before.
     fn is_over(&mut self, request: &Request) -> bool {
         match request {
             Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
@@ -151,7 +151,8 @@ impl Context {
         self.take(request)
     }
 
-    /// Waits until one of these is over; its place among them. Fails as [`Context::wait`] does.
+    /// Waits until one of these requests is over, and returns its position in `requests`. Fails as [`Context::wait`]
+    /// does.
     pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
         self.progress_until(ms, |context| context.first_over(requests))
     }

@@ -45,12 +45,12 @@ pub const SERVER: u64 = 1;
 /// What has happened to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happened {
-    /// The other end has proved which rank it is. Messages can be sent.
+    /// The peer has proved which rank it is: messages can be sent.
     Proved {
         number: Number,
         peer: u32,
         was_dialled: bool,
-        /// What the dialler has said in its hello: how many connections it has closed before.
+        /// Number of connections between the two ranks that were closed before, as the dialler has said in its hello.
         closed: u32,
     },
     Message {
@@ -58,7 +58,7 @@ pub enum Happened {
         from: u32,
         bytes: Vec<u8>,
     },
-    /// The other end says something of the connection.
+    /// The peer has said a [`Word`] about the connection.
     Said {
         number: Number,
         from: u32,
@@ -69,12 +69,13 @@ pub enum Happened {
         number: Number,
         peer: u32,
     },
-    /// It is no more, after [`Carrier::finish`].
+    /// A connection on which [`Carrier::finish`] was called has ended: all that was sent has arrived.
     Finished {
         number: Number,
         peer: u32,
     },
-    /// It is no more. `is_lost`: so is the rank; otherwise the rank has refused it, or has given up its dial.
+    /// The connection has ended, and not by agreement. `is_lost`: the rank is lost, too; if not, the rank has refused
+    /// the connection or has given up its dial.
     Over {
         number: Number,
         peer: u32,
@@ -116,10 +117,12 @@ pub trait Carrier {
     /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`]. `closed`: for the hello.
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
-    /// From now on, a rank that does not answer is told of ([`Happened::Unanswered`]).
+    /// Connections can be relayed by the agents: from now on, a dialled rank that does not answer is reported
+    /// ([`Happened::Unanswered`]).
     fn has_relays(&mut self) {}
 
-    /// Goes on with a dial that is not answered, over this socket; `None`: there is none.
+    /// Continues a dial that is not answered, over this socket, which the agents relay; `None`: the agents cannot relay
+    /// it.
     fn go_on(&mut self, _number: Number, _relay: Option<Owned>) {}
 
     /// Whether the other end may have heard of this dial.

@@ -150,7 +150,8 @@ impl Network {
         }
     }
 
-    /// The other end dials this one, or is not there any more. What explains it is given time.
+    /// A dialled rank has refused: it dials this rank at the same time, or it has ended. Dials again after a pause, in
+    /// which the rank's own connection, or news of its end, may arrive.
     pub(super) fn on_refused(&mut self, peer: u32) {
         let (count, at) = self.again.entry(peer).or_default();
         (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));

@@ -8,7 +8,7 @@ use wireup_group::connections::Word;
 /// Longest message. Chosen: what a process may be made to hold for one peer.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;
 
-/// The other end broke the rules.
+/// An error: the peer has violated the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 

@@ -227,7 +227,7 @@ impl Network {
         self.carrier.epoll().fd()
     }
 
-    /// Also wakes up when this descriptor is readable.
+    /// Adds the server's descriptor to those that end a wait in [`Network::progress`] when they are readable.
     ///
     /// # Errors
     /// The kernel has no memory for that.
@@ -240,12 +240,12 @@ impl Network {
         self.carrier.epoll().forget(fd);
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.open()
     }
 
-    /// How many are being closed, and how many were.
+    /// Number of connections that are being closed by agreement, and number of those that were closed so.
     pub fn closed(&self) -> (usize, u64) {
         (self.connections.closing(), self.connections.closed_by_agreement())
     }
@@ -254,7 +254,7 @@ impl Network {
         self.sent
     }
 
-    /// Of how many ranks the address is known.
+    /// Number of ranks whose address is known.
     pub fn addresses(&self) -> usize {
         self.addresses.len()
     }
@@ -287,7 +287,8 @@ impl Network {
         is_served
     }
 
-    /// The same for a caller that pumps before and after.
+    /// Receives what has arrived; waits for at most `ms` milliseconds (negative: without limit) if nothing has. For a
+    /// caller that calls [`Network::pump`] before and after. Returns whether the server's descriptor is readable.
     pub fn receive(&mut self, ms: c_int) -> bool {
         let mut is_served = false;
         let mut events = core::mem::take(&mut self.events);

@@ -31,7 +31,7 @@ const PROLOGUE: &[u8] = b"wireup ranks 3";
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;
 
-/// The other end does not know the secret, or broke the rules.
+/// An error: the peer does not know the secret, or has violated the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unproved;
 
@@ -55,7 +55,7 @@ pub struct Proof {
     me: u32,
     /// The rank that was dialled.
     to: Option<u32>,
-    /// Of this end's dial.
+    /// What the connection is for. An acceptor learns it from the dialler's hello.
     purpose: Purpose,
     state: HandshakeState,
 }
@@ -88,14 +88,15 @@ pub struct Next {
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Messages of groups; how many connections of the two the dialler has closed before.
+    /// Messages of groups. `closed`: number of connections between the two ranks that were closed before, as far as the
+    /// dialler knows.
     Messages { closed: u32 },
-    /// It is to be the program's own, with this number among those of the two ranks.
+    /// A connection that is handed to the program, with its number among such connections between the two ranks.
     Plain { number: u32 },
 }
 
 impl Purpose {
-    /// On the wire.
+    /// The purpose as two numbers, as a hello carries it.
     fn numbers(self) -> [u32; 2] {
         match self {
             Purpose::Messages { closed } => [0, closed],
@@ -112,14 +113,14 @@ impl Purpose {
     }
 }
 
-/// Of a handshake, for either end.
+/// The builder of a handshake, for the dialler and for the acceptor.
 pub fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
     let pattern = PATTERN.parse().map_err(|_| Unproved)?;
     Builder::new(pattern).prologue(PROLOGUE).and_then(|builder| builder.psk(0, secret)).map_err(|_| Unproved)
 }
 
 impl Proof {
-    /// For the dialling end, with its first message.
+    /// Begins the handshake of a dialler. Returns its state and its first message.
     pub fn dial(secret: &Secret, me: u32, to: u32, purpose: Purpose) -> Result<(Proof, Vec<u8>), Unproved> {
         let mut state = builder(secret)?.build_initiator().map_err(|_| Unproved)?;
         let [what, number] = purpose.numbers();
@@ -141,10 +142,10 @@ impl Proof {
         self.to.is_some() && matches!(self.purpose, Purpose::Plain { .. })
     }
 
-    /// The other end's message.
+    /// Takes the peer's message of the handshake.
     ///
     /// # Errors
-    /// It is not from a rank of this job, or not for this rank.
+    /// The message is not from a rank of this job, or not for this rank.
     pub fn on_message(mut self, bytes: &[u8]) -> Result<Next, Unproved> {
         let mut room = [0; 128];
         let len = self.state.read_message(bytes, &mut room).map_err(|_| Unproved)?;

@@ -22,7 +22,7 @@ fn transports() -> Vec<Transport> {
     all
 }
 
-/// Those that notice by themselves that a process is gone.
+/// The transports over which a rank notices, without help from the agents, that the process of another rank has ended.
 fn those_that_notice() -> Vec<Transport> {
     vec![Transport::Tcp, Transport::Udp]
 }

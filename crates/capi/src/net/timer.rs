@@ -6,7 +6,7 @@ use core::ffi::c_int;
 
 pub struct Timer {
     timer: Owned,
-    /// When it goes off (ms).
+    /// The time at which the timer goes off (ms, by [`super::now_ms`]); `None`: not set.
     at: Cell<Option<u64>>,
 }
 
@@ -23,7 +23,8 @@ impl Timer {
         self.timer.fd()
     }
 
-    /// Goes off at this time of [`super::now_ms`], or earlier: a time that is put off costs no call of the kernel.
+    /// Sets the timer to go off at this time of [`super::now_ms`]. A timer that is set for an earlier time is left as
+    /// it is, which saves a system call.
     pub fn set(&self, at: Option<u64>) {
         let Some(at) = at.filter(|at| self.at.get().is_none_or(|set| *at < set)) else { return };
         self.at.set(Some(at));
@@ -37,7 +38,7 @@ impl Timer {
         unsafe { libc::timerfd_settime(self.fd(), libc::TFD_TIMER_ABSTIME, &value, core::ptr::null_mut()) };
     }
 
-    /// It has gone off: it is quiet until it is set again.
+    /// Resets a timer that has gone off: its descriptor is not readable until the timer is set again.
     pub fn clear(&self) {
         let mut count = [0_u8; 8];
         self.at.set(None);

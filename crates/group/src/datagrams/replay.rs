@@ -19,7 +19,8 @@ impl Replay {
         !is_old && counter < u64::MAX
     }
 
-    /// It is accepted: it was proved, and [`Replay::is_new`].
+    /// Records the counter of a datagram that is accepted: the datagram was proved, and [`Replay::is_new`] has returned
+    /// `true` for its counter.
     pub fn note(&mut self, counter: u64) {
         if counter >= self.end {
             let fresh = (counter + 1 - self.end).min(BEHIND_MAX);

@@ -109,7 +109,8 @@ impl Sender {
         self.waits_since.map(|since| since + self.pause())
     }
 
-    /// Nothing was acknowledged for a while: all are sent again, one at first.
+    /// If nothing was acknowledged until [`Sender::deadline`], sends all unacknowledged segments again, at first one at
+    /// a time.
     pub fn on_tick(&mut self, now: u64) {
         if self.deadline().is_none_or(|due| now < due) {
             return;
@@ -123,7 +124,7 @@ impl Sender {
         self.flight.iter_mut().for_each(Segment::lose);
     }
 
-    /// The other end has got these.
+    /// Takes an acknowledgement, which tells which segments have arrived at the peer.
     pub fn on_ack(&mut self, now: u64, ack: Ack) {
         if ack.next < self.first || ack.next > self.first + self.flight.len() as u64 {
             return;

@@ -42,7 +42,7 @@ impl Arrived {
     /// A direct frame from another node's agent.
     ///
     /// # Errors
-    /// As for `of_tree`.
+    /// A message that names the sending node: this version does not know the frame's kind.
     pub fn of_node(node: NodeId, frame: Frame) -> Result<Arrived, String> {
         let tag = RoundTag::from_stream(frame.stream).map_err(|unknown| format!("node {node}: {unknown}"))?;
         Ok(Arrived::Direct { node, epoch: Epoch(frame.arg), tag, payload: frame.payload })

@@ -162,7 +162,7 @@ impl<'a> Cx<'a> {
         self.endings.push_back(Ending::Fail(failure));
     }
 
-    /// A failure of this node but of no single rank.
+    /// Reports a failure that concerns this node as a whole and no single rank.
     pub fn fail_here(&mut self, cause: Cause) {
         self.fail(failure_here(self.facts, cause));
     }

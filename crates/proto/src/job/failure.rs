@@ -56,8 +56,8 @@ pub struct Ends {
     keeper_lost: Option<LostKeeper>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     is_torn: bool,
-    /// Whether someone other than its launcher has ended the job. Output then waits for a reader no longer than the
-    /// ranks get to end.
+    /// Whether nobody waits for the job's output any more. Output is then kept for a reader only as long as the ranks
+    /// are given to end.
     is_unwanted: bool,
 }
 
@@ -219,7 +219,8 @@ impl Ends {
         Some(&[SIGTERM, SIGCONT])
     }
 
-    /// The time limit starts now, even if this agent is late.
+    /// Records that the ranks are killed by force. The time limit for their end counts from now, even if this agent is
+    /// late.
     fn force(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }
@@ -233,7 +234,7 @@ impl Ends {
         }
     }
 
-    /// The output given up still waits for a reader, so wait longer.
+    /// Grants more time after the job was given up, because some of its output still waits for a reader.
     pub fn wait_longer(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }

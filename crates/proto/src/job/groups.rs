@@ -96,13 +96,13 @@ impl Barriers {
         self.groups.open()
     }
 
-    /// How far these ranks have seen the pairs put on this node.
+    /// The position up to which the members of this group have received the pairs put on this node.
     pub fn mark(&mut self, members: &Members) -> &mut Mark {
         self.groups.mark(members)
     }
 
-    /// A local rank enters; `pairs` are those put on this node that the group has not seen. Returns the collectives
-    /// that are complete.
+    /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
+    /// received. Returns the collectives that are complete.
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
         let members = group.members.clone();
         let mut next = Vec::new();

@@ -257,7 +257,8 @@ impl Ranks {
         (arrived, missing.collect())
     }
 
-    /// When to look for ranks that have not called the init in which others may have waited for `after_ns`.
+    /// When to look for ranks that have not called init: `after_ns` after the first rank began to wait, possibly, for
+    /// the other ranks of its node.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         self.met_at.filter(|_| after_ns > 0 && !self.init_asked).map(|at| at + after_ns)
     }

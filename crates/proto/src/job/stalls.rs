@@ -32,8 +32,9 @@ impl Stalls {
         self.waiting.is_some().then_some(self.not_before)
     }
 
-    /// A request for the missing ranks, of `collective` if that is known. `first`: the first collective in progress
-    /// here. Other agents pass it on to the root, where `take_due` returns it.
+    /// Requests a search for missing ranks, in `collective` if that is known. `first`: the first collective in progress
+    /// on this agent. The root keeps the request until `take_due` returns it; any other agent passes it on towards the
+    /// root.
     pub fn ask(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>, first: Option<Collective>) {
         if cx.facts.root {
             let waiting = self.waiting.flatten();

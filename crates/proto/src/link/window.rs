@@ -80,7 +80,7 @@ impl Window {
         self.kept.push_back(Kept { number, frame, is_routed: false });
     }
 
-    /// All frames before this number (its low 32 bits) were received.
+    /// Handles an acknowledgement: the other side has received all frames before the number that has these low 32 bits.
     pub fn on_acknowledged(&mut self, before: u32) {
         let before = whole(before, self.next);
         if before <= self.next {
@@ -106,7 +106,8 @@ impl Window {
         routed.map(|kept| (kept.number, kept.frame.clone())).collect()
     }
 
-    /// All frames before this number (its low 32 bits) were received; `None` if none was.
+    /// The acknowledgement to send: the low 32 bits of the number before which all frames were received; `None`: no
+    /// frame was received.
     pub fn received(&self) -> Option<u32> {
         (self.expected > 0).then_some(self.expected as u32)
     }

@@ -30,7 +30,8 @@ pub struct Agreement {
 enum State {
     #[default]
     NotRequested,
-    /// This agent and these children have not reported whether they have the transport.
+    /// Reports about whether the transport works are still missing: from this agent (if `own`), and from the subtrees
+    /// of `children`.
     Checking {
         own: bool,
         children: BTreeSet<AgentId>,
@@ -41,7 +42,7 @@ enum State {
 }
 
 impl Agreement {
-    /// Tells a child that links late about the decision.
+    /// Tells a child that has linked after the root's decision whether the transport is used.
     pub fn tell(&self, cx: &mut Cx, child: AgentId) {
         if let State::Decided(yes) = self.state {
             cx.child(child, Control::SessionDown(SessionDown::UseTransport { yes }));

@@ -41,7 +41,8 @@ pub struct Cx {
     pub due: VecDeque<Due>,
     /// Requests of the job that is acting.
     from_job: VecDeque<FromJob>,
-    /// Whether, since the agent last looked around, a job has ended, begun to end, or been forced.
+    /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
+    /// is due (`Session::look_around`).
     pub have_jobs_changed: bool,
     /// Answers to requests about names or other jobs, for tests.
     #[cfg(test)]
@@ -190,7 +191,8 @@ impl Cx {
         self.links.route_again(self.tree, top, &mut self.out);
     }
 
-    /// Asks the parent for its clock, once; never if it shares this machine's clock.
+    /// Asks the parent for the time of its clock, at most once, and not if both agents share a machine and thus a
+    /// clock.
     pub fn ask_clock(&mut self, parent: AgentId) {
         if !self.is_root() && self.clock.is_new() {
             let question = self.clock.ask(parent, self.now);
@@ -227,7 +229,7 @@ impl Cx {
         }
     }
 
-    /// Lets each of these jobs act in the same way.
+    /// Lets each of these jobs act, all by the same one of the `on_*` functions of [`Job`].
     pub fn tell_jobs(&mut self, jobs: Vec<JobId>, act: impl Fn(&mut Job, &mut job::Cx<'_>)) {
         jobs.into_iter().for_each(|job| self.tell_job(job, &act));
     }
@@ -266,7 +268,7 @@ impl Cx {
     /// Handles a frame that another agent, anywhere in the tree, has sent for a job that is here.
     ///
     /// # Errors
-    /// No correct agent has written the message.
+    /// The message is one that no correct agent sends.
     pub fn deliver(&mut self, from: AgentId, frame: Frame) -> Result<(), PeerError> {
         let id = JobId(frame.job);
         match frame.kind {

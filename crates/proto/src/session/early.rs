@@ -36,7 +36,7 @@ pub struct Early {
 /// The frames that arrived for one job.
 pub struct Waited {
     pub frames: Vec<(AgentId, Frame)>,
-    /// Whether all frames are there: none was dropped.
+    /// Whether `frames` is complete: `false` if frames were dropped because too many bytes waited.
     pub is_whole: bool,
 }
 
@@ -48,7 +48,8 @@ impl Early {
         early
     }
 
-    /// Only these jobs, of those up to `newest`, may still send frames.
+    /// Records that, of the jobs numbered up to `newest`, only the jobs in `live` may still send frames. Ends the
+    /// others, if this agent still runs them.
     pub fn on_live(&mut self, cx: &mut Cx, newest: JobId, live: &[JobId]) {
         if newest >= self.newest {
             // All agents are told of ended jobs; this agent may have been unreachable at that time.
@@ -62,7 +63,7 @@ impl Early {
         cx.links.forget_jobs(&over, &mut cx.out);
     }
 
-    /// A job that is not here has ended on all nodes.
+    /// A job that this agent does not run has ended on all nodes.
     pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
         self.forget(job);
         cx.forget_direct(job);
@@ -97,7 +98,8 @@ impl Early {
         }
     }
 
-    /// Answers a frame for a job that has ended here but not at `from`: its ranks are gone.
+    /// Answers a frame of agent `from` for a job that has ended on this agent and not yet on agent `from`: the ranks
+    /// here are gone.
     fn answer_for_gone(&self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) {
         // Frames that no correct agent sends are ignored.
         if frame.kind == Kind::Modex {

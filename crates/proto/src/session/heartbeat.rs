@@ -44,7 +44,7 @@ pub struct Heartbeat {
     doubts_above: bool,
     /// At the root: whether nodes are starting.
     is_starting: bool,
-    /// Time of the request on each link that has not answered.
+    /// Time at which a request was sent that the neighbour has not answered, by link.
     unanswered: BTreeMap<LinkId, Instant>,
 }
 
@@ -74,7 +74,7 @@ impl Heartbeat {
         }
     }
 
-    /// At the root: whether nodes are starting.
+    /// Records, at the root, whether nodes are starting: neighbours are asked during that time, too.
     pub fn on_starting(&mut self, cx: &Cx, is_starting: bool) {
         self.is_starting = is_starting;
         if is_starting {

@@ -34,7 +34,7 @@ pub struct RankPorts {
 }
 
 impl RankPorts {
-    /// The session starts on this agent.
+    /// Asks the driver to reserve the ports, when the session starts on this agent.
     pub fn begin(&self, cx: &mut Cx) {
         if let Some(Wanted { count, range }) = wanted(cx) {
             cx.output(Output::ReserveRankPorts { count, range });
@@ -50,7 +50,7 @@ impl RankPorts {
         self.reserved(cx)
     }
 
-    /// What this agent has reserved, for the root.
+    /// A report for the root about the ports that this agent has reserved; `None`: no ports are reserved.
     pub fn reserved(&self, cx: &Cx) -> Option<RankPortsReport> {
         let Wanted { count, .. } = wanted(cx)?;
         let address = self.own.clone()?;

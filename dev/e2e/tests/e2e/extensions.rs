@@ -10,7 +10,8 @@ use xtask::programs::Flavour;
 /// Programs in which every rank reports success: many outstanding requests, many fences, all lengths, all calls.
 const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
 
-/// Also on nodes with different numbers of ranks, one of which has a single rank.
+/// Runs every program on equal nodes, and on nodes with different numbers of ranks: 7 ranks with 3 per node leave a
+/// single rank on the last node.
 #[test]
 fn extensions_work_on_every_placement_and_with_every_exchange_scheme() {
     for name in PROGRAMS {

@@ -43,18 +43,19 @@ pub struct Endpoint {
     me: u32,
     secret: Secret,
     codes: Codes,
-    /// Where others answer hellos, if that is not where they come from.
+    /// The place to which other ranks send the answers to this rank's hellos; empty: the place that a hello comes from.
     own_place: WireAddress,
     datagram_len: usize,
     connections: BTreeMap<Number, Connection>,
     last: Number,
-    /// By rank: its latest hello, and the connection that it has made.
+    /// Numbers of the latest hello of each rank that has dialled this one, and of the connection that the hello has
+    /// made, by rank.
     heard: BTreeMap<u32, (Number, Number)>,
     /// Connections that may have something to send.
     ready: BTreeSet<Number>,
     /// When connections want to be called, the first one first.
     timers: BTreeSet<(u64, Number)>,
-    /// To be sent before anything else, each for a connection.
+    /// Datagrams that are sent before all others, each with its connection and the place that it goes to.
     outbox: VecDeque<(Number, WireAddress, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
@@ -70,21 +71,21 @@ enum Stage {
     Dialling(Box<Dialling>),
     Open {
         open: Box<Open>,
-        /// The answer to this hello, until the dialler is heard.
+        /// The welcome, as long as no datagram of the dialler has shown that the dialler received it.
         welcome: Option<Vec<u8>>,
     },
 }
 
 struct Dialling {
     to: u32,
-    /// With those that have refused at the end.
+    /// Places where the rank may be reached; those that have refused the dial are at the end.
     places: Vec<WireAddress>,
     refused: usize,
     hello: Vec<u8>,
     proof: Proof,
     pause: u64,
     due: u64,
-    /// It was told that nothing answers.
+    /// Whether [`Happened::Unanswered`] was reported for this dial.
     is_told: bool,
 }
 
@@ -130,12 +131,13 @@ impl Endpoint {
         number
     }
 
-    /// From now on a rank that answers nowhere is told of once.
+    /// Connections can be relayed by the agents: from now on, a dialled rank that answers at no place is reported once
+    /// ([`Happened::Unanswered`]).
     pub fn has_relays(&mut self) {
         self.has_relays = true;
     }
 
-    /// A rank that is being dialled may also be here.
+    /// Adds a place where a rank that is being dialled may be reached.
     pub fn add_place(&mut self, number: Number, place: WireAddress) {
         if let Some(Connection { stage: Stage::Dialling(dialling), .. }) = self.connections.get_mut(&number) {
             dialling.places.insert(0, place);
@@ -370,7 +372,7 @@ impl Endpoint {
         self.settle(number);
     }
 
-    /// It has ended, and with it the rank, unless that has left.
+    /// Ends a connection, and reports the rank as lost, unless the rank has said goodbye.
     fn end(&mut self, number: Number, peer: u32) {
         let has_left = self.open(number).is_some_and(|open| open.has_left());
         let happened = match self.forget(number) {
@@ -392,7 +394,8 @@ impl Endpoint {
         Some(connection.stage)
     }
 
-    /// After every change of a connection.
+    /// To be called after every change of a connection: it may have something to send, and its next timer may have
+    /// changed.
     fn settle(&mut self, number: Number) {
         self.ready.insert(number);
         self.set_timer(number);
@@ -423,12 +426,12 @@ impl Dialling {
         self.places.iter().take(count).map(|place| (place.clone(), self.hello.clone())).collect()
     }
 
-    /// Whether this is the beginning of its hello.
+    /// Whether the quoted bytes are the beginning of this dial's hello.
     fn has_sent(&self, quote: &[u8]) -> bool {
         quote.len() >= QUOTE_LEN.min(self.hello.len()) && self.hello.starts_with(quote)
     }
 
-    /// Whether all have refused now.
+    /// Notes that this place has refused the dial. Returns whether all places have refused now.
     fn on_refused(&mut self, place: &[u8]) -> bool {
         let open = self.places.len() - self.refused;
         if let Some(at) = self.places[..open].iter().position(|at| at == place) {

@@ -42,10 +42,11 @@ pub trait Wire {
     /// Readable when a datagram has arrived.
     fn fd(&self) -> c_int;
 
-    /// Where this rank is reached, for others.
+    /// The address at which other ranks reach this one.
     fn address(&self) -> Vec<u8>;
 
-    /// The same, for the answers of those that this rank dials; empty if they see where a datagram comes from.
+    /// The place to which ranks that this rank dials send their answers; empty if a receiver sees where a datagram
+    /// comes from.
     fn own_place(&self) -> WireAddress;
 
     fn datagram_len(&self) -> usize;

@@ -58,13 +58,13 @@ const QUOTED_LEN: usize = 16;
 
 pub struct Open {
     pub peer: u32,
-    /// The other end's number of this connection.
+    /// The number by which the peer names this connection.
     pub theirs: Number,
-    /// Where it is.
+    /// The place to which datagrams for the peer are sent.
     pub place: Vec<u8>,
-    /// The other end has dialled: it is where its latest datagram came from. The end that has dialled keeps to the
-    /// place that it knows. So a stranger who repeats datagrams from elsewhere before they arrive diverts answers, and
-    /// only until the next datagram.
+    /// Whether `place` changes to where the peer's latest datagram came from: so at the end that was dialled. The end
+    /// that has dialled keeps to the place that it knows. So a stranger who repeats datagrams from elsewhere before
+    /// they arrive diverts answers, and only until the next datagram.
     follows: bool,
     seals: StatelessTransportState,
     counter: u64,
@@ -74,18 +74,19 @@ pub struct Open {
     sender: Sender,
     receiver: Receiver,
     unframed: Unframed,
-    /// Segments are dropped, and sent again by the other end, ever more rarely.
+    /// Whether arriving segments are dropped, so that the peer sends them again, ever more rarely.
     pub is_paused: bool,
     wants_answer: bool,
     says_goodbye: bool,
-    /// The goodbye has been acknowledged, and that is to be said.
+    /// The peer has acknowledged this end's goodbye, and is to be told that this end knows.
     is_done: bool,
-    /// The other end has said goodbye: when something has last come from it.
+    /// When the latest datagram of a peer that has said goodbye arrived (ms); `None`: the peer has not said goodbye.
     left: Option<u64>,
-    /// It has said that it is done.
+    /// The peer has said that it is done: it needs no more answers to its goodbye.
     is_gone: bool,
     probes: Probes,
-    /// When its host has said that the port is closed.
+    /// When the peer's host first reported that the peer's port is closed (ms); `None`: a datagram of the peer has
+    /// arrived since, or there was no such report.
     refused: Option<u64>,
 }
 
@@ -154,13 +155,13 @@ impl Open {
         self.sender.push(framed(message));
     }
 
-    /// After all messages.
+    /// Queues a goodbye behind all messages.
     pub fn say_goodbye(&mut self) {
         self.says_goodbye = true;
         self.send(said(Word::Goodbye));
     }
 
-    /// The other end has said goodbye: it is sent nothing any more but answers.
+    /// The peer has said goodbye: from now on only answers are sent to it.
     pub fn on_goodbye(&mut self, now: u64) {
         self.left = Some(now);
     }
@@ -228,7 +229,8 @@ impl Open {
         number == self.theirs && is_recent && sealed.starts_with(&self.latest[counter as usize % LATEST])
     }
 
-    /// Its host says that its port is closed; whether the rank is lost.
+    /// The peer's host reports that the peer's port is closed. Returns whether the connection is over: there was such a
+    /// report `REFUSED_MS` ago already, or the peer had said goodbye.
     pub fn on_refused(&mut self, now: u64) -> bool {
         let since = *self.refused.get_or_insert(now);
         if since == now {

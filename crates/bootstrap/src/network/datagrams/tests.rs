@@ -21,7 +21,7 @@ struct Weather {
     repeated: u64,
     changed: u64,
     cut: u64,
-    /// By strangers, from their own place: any datagram so far.
+    /// Probability (percent) that a stranger sends an earlier datagram again, from the stranger's own place.
     replayed: u64,
     delay_ms_max: u64,
 }
@@ -33,7 +33,7 @@ struct End {
     got: BTreeMap<u32, Vec<Vec<u8>>>,
     goodbyes: Vec<u32>,
     lost: Vec<u32>,
-    /// It computes until then.
+    /// The time (ms) until which this rank computes, and reads no datagrams.
     busy_until: u64,
 }
 

@@ -23,7 +23,7 @@ pub struct Link {
     /// The rank at the other end, once it is known.
     peer: Option<u32>,
     was_open: bool,
-    /// Dialled as one of the program's own: its number.
+    /// Number of the connection, if this end has dialled it for the program's own use.
     plain: Option<u32>,
     was_heard: bool,
     relayed_to: Option<u64>,
@@ -52,7 +52,7 @@ enum Reading {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
     No,
-    /// The other end is told that nothing follows when everything is written.
+    /// When everything is written, the peer is told that nothing follows.
     WhenWritten,
     Told,
 }
@@ -71,14 +71,14 @@ enum Stage {
         was_dialled: bool,
     },
     Open(Box<Stream>),
-    /// The other end broke the rules.
+    /// The peer has violated the protocol.
     Broken,
 }
 
 /// Where to dial a rank.
 pub struct Target {
     pub host: u64,
-    /// The best one last.
+    /// Addresses that were not tried yet, the best one last.
     pub left: Vec<SocketAddr>,
     /// How often the kernel repeats its request to an address; `None`: as it likes.
     pub repetitions: Option<c_int>,
@@ -91,7 +91,8 @@ pub enum Arrived {
         was_dialled: bool,
         closed: u32,
     },
-    /// It is the program's from now on; nothing was read beyond the proof.
+    /// A connection for the program's own use is proved, and is the program's from now on. No byte behind the handshake
+    /// was read.
     Plain {
         peer: u32,
         number: u32,
@@ -146,7 +147,7 @@ impl Link {
         Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
 
-    /// Begins with the next address; its descriptor. `None`: none is left.
+    /// Begins to connect to the next address, and returns the socket's descriptor; `None`: no address is left.
     pub fn next_attempt(&mut self) -> Option<c_int> {
         let Stage::Connecting { target, .. } = &mut self.stage else { return None };
         self.socket = None;
@@ -161,7 +162,7 @@ impl Link {
         None
     }
 
-    /// Goes on over a connection that the agents carry; its descriptor.
+    /// Continues the dial over a connection that the agents relay, and returns the socket's descriptor.
     pub fn use_relay(&mut self, socket: Owned) -> c_int {
         let fd = socket.fd();
         if let Stage::Connecting { target, .. } = &self.stage {

@@ -25,7 +25,8 @@ pub fn weight(purpose: &Purpose, members: &Members) -> usize {
     name + members.iter().map(|(_, set)| size_of_val(set) + ranks(set)).sum::<usize>()
 }
 
-/// Whether an outcome fits into a frame, and into the memory of the root as often as it is needed there.
+/// Whether the result of a collective fits into a frame, and one copy of it for each of `places` nodes fits into the
+/// memory that the root may use for answers.
 pub fn fits(data: &[Bytes], jobs: &[OtherJob], places: usize) -> bool {
     let data: usize = data.iter().map(|data| data.len() + PIECE_BYTES).sum();
     let jobs: usize = jobs.iter().map(|job| peer::encode(job).len()).sum();

@@ -89,7 +89,7 @@ impl Fetches {
         }
     }
 
-    /// A node does not wait for its request any more.
+    /// Withdraws the request of a node that has stopped waiting for the answer.
     pub fn withdraw(&mut self, by: (Place, Asker)) {
         self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by != by));
     }

@@ -13,17 +13,17 @@ use wireup_wire::pmix::{Set, Status};
 /// The ranks of each job, in the order of the jobs.
 pub type Members = Vec<(JobId, Set)>;
 
-/// A job with PMIx that is not being ended; it may be about to start.
+/// Finds the job with this namespace, if the job uses PMIx and is not being ended. The job may be about to start.
 pub fn job_named<'v>(cx: &'v Cx, nspace: &str) -> Option<&'v Arc<JobSpec>> {
     let spec = cx.jobs.specs().find(|spec| spec.nspace == nspace)?;
     let is_there = cx.jobs.get(spec.job).is_none_or(|job| !job.is_ending());
     (is_there && spec.options.pmi.has_pmix()).then_some(spec)
 }
 
-/// The members of a collective that a node enters.
+/// Checks the members that an agent names for a collective that the agent's node enters, and returns them.
 ///
 /// # Errors
-/// A job is not there, or the agent says what no correct one does.
+/// A named job does not exist, or the agent names members that no correct agent would name.
 pub fn checked(cx: &Cx, at: Place, named: &[(String, Set)]) -> Result<Members, Status> {
     if named.len() > FAMILY_JOBS_MAX {
         return Err(Status::BadParam);

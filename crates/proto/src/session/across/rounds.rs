@@ -27,7 +27,8 @@ pub struct Rounds {
     /// Bytes of the data of open rounds, with the names of their members.
     bytes: usize,
     contexts: u64,
-    /// Jobs whose agents report ranks that enter no more collectives, with these ranks.
+    /// Ranks that will enter no more collectives, by job. The keys are all jobs whose agents were asked to report such
+    /// ranks.
     departed: BTreeMap<JobId, BTreeSet<Rank>>,
 }
 
@@ -142,7 +143,7 @@ impl Rounds {
         }
     }
 
-    /// The nodes with members that enter nothing more.
+    /// The nodes that have a member which will enter no more collectives.
     fn lonely(&self, cx: &Cx, key: &Key) -> BTreeSet<Place> {
         let mut lonely = BTreeSet::new();
         for (job, set) in &key.1 {
@@ -163,7 +164,8 @@ impl Rounds {
         }
     }
 
-    /// A node does not wait any more: its entrance is withdrawn, and its later entrances belong to earlier rounds.
+    /// Withdraws the entrance of a node that has stopped waiting. Each later entrance of the node moves to the round
+    /// before, since a node's n-th entrance belongs to the n-th round.
     pub fn withdraw(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (Place, Asker)) {
         let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
         let found =
@@ -217,7 +219,7 @@ impl Rounds {
 }
 
 impl Round {
-    /// Data of all nodes; `None`: it was too much.
+    /// The data of all nodes that have entered; `None`: the data of some node was too long.
     fn data(&self) -> Option<Vec<Bytes>> {
         let all = self.entered.values().map(|entrance| entrance.data.clone()).collect::<Option<Vec<_>>>()?;
         Some(all.into_iter().filter(|data| !data.is_empty()).collect())

@@ -68,15 +68,15 @@ impl Launchers {
         }
     }
 
-    /// The agents of the hosts whose job neither waits nor runs any more.
+    /// The agents on added hosts that are needed no more: the job that each host was added for neither waits nor runs.
     pub fn unneeded(&self, cx: &Cx, nodes: &Nodes) -> Vec<AgentId> {
         let is_needed =
             |job: JobId| cx.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.contains_key(&job);
         nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect()
     }
 
-    /// Starts a job, or lets it wait until the state of all its nodes is known. `later`: what its launcher has sent for
-    /// it.
+    /// Starts a job, or lets it wait until the state of all its nodes is known. `later`: what the job's launcher has
+    /// already sent for its ranks.
     pub(super) fn begin_or_hold(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec, later: Vec<Later>) {
         let id = spec.job;
         match self.look_at(nodes, &spec) {
@@ -151,7 +151,8 @@ impl Launchers {
         }
     }
 
-    /// A job has ended everywhere. `traces`: agents that may still store something of it.
+    /// A job has ended everywhere. `traces`: the agents that must be told, because they may still store data of the job
+    /// or keep ports for it.
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId, traces: Option<Vec<AgentId>>) {
         self.begun.remove(&job);
         self.loads.remove(job);

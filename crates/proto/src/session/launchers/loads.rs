@@ -23,7 +23,7 @@ pub struct Loads {
 struct Load {
     /// Number of the job's ranks on each of its nodes.
     ranks: Vec<(AgentId, u32)>,
-    /// The order in which its nodes were chosen; `None`: its launcher named them.
+    /// The order by which the session has chosen the job's nodes; `None`: the job's launcher has named them.
     by: Option<SeatOrder>,
 }
 
@@ -64,7 +64,8 @@ impl Loads {
         self.jobs.insert(job, Load { ranks, by });
     }
 
-    /// The nodes for a job of a launcher that asks. Its ranks count from now on.
+    /// Chooses the nodes for a job whose launcher asks for nodes. The job's ranks count as load on these nodes from now
+    /// on.
     pub fn assign(&mut self, job: JobId, nodes: &[NodeState], request: &SeatRequest) -> Vec<AgentId> {
         let agents = self.choose(nodes, request);
         let (each, more) = match agents.len() as u32 {
@@ -76,7 +77,7 @@ impl Loads {
         agents
     }
 
-    /// The nodes for a job. Nodes that are up come before those that are starting; lost ones are left out.
+    /// Chooses nodes for a job. Nodes that are up come before nodes that are starting; lost nodes are left out.
     fn choose(&self, nodes: &[NodeState], request: &SeatRequest) -> Vec<AgentId> {
         let rank = |agent: AgentId| {
             let node = nodes.get(agent.index()).filter(|node| node.slots > 0)?;

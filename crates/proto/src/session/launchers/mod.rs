@@ -131,7 +131,7 @@ impl Launchers {
         self.tell_if_settled(cx, nodes);
     }
 
-    /// Whether the session ends, since it has no jobs any more.
+    /// Whether the agents of the session can leave: the session is ending, and its last job has ended.
     pub fn may_end(&self, cx: &Cx) -> bool {
         self.ending.is_some() && cx.jobs.is_empty()
     }
@@ -224,8 +224,8 @@ impl Launchers {
         self.end(cx, Some(link), "it was ended by wireup down".into());
     }
 
-    /// Ends the session: first its jobs, then its agents. `asker` is the launcher that asked for it, which has no
-    /// launch on its way.
+    /// Ends the session: first its jobs, then its agents. `asker`: the launcher that has requested the end; no job from
+    /// it can be in transit to the root.
     pub fn end(&mut self, cx: &mut Cx, asker: Option<LinkId>, reason: String) {
         self.ending.get_or_insert_with(|| reason.clone());
         let cause = Cause::SessionEnded { reason };

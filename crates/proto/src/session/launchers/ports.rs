@@ -49,7 +49,7 @@ impl Ports {
         }
     }
 
-    /// Agents that are lost have lost their ports.
+    /// Forgets the ports of agents that are lost: a new incarnation reserves its own.
     pub fn forget_lost(&mut self, nodes: &Nodes) {
         self.agents.retain(|agent, _| nodes.problem(*agent).is_none());
     }

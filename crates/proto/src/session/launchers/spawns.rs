@@ -54,7 +54,7 @@ impl Spawns {
         self.requests.len()
     }
 
-    /// How many requests wait for this launcher.
+    /// Number of ranks' requests that this launcher has not answered yet.
     pub fn waiting_for(&self, link: Option<LinkId>) -> usize {
         self.requests.values().filter(|request| request.link == link).count()
     }

@@ -43,7 +43,7 @@ impl Membership {
         if agents.is_empty() { Vec::new() } else { vec![self.bring_back(cx, live, agents)] }
     }
 
-    /// Agents leave whose hosts were added for jobs that are over.
+    /// Dismisses the agents on hosts that were added for jobs that are over.
     pub fn release(&mut self, cx: &mut Cx, live: LiveOf<'_>, agents: Vec<AgentId>) -> Vec<News> {
         let Some(writer) = &mut self.writer else { return Vec::new() };
         let has_log = cx.policy.survives_losses();

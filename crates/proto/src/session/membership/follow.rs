@@ -27,8 +27,8 @@ impl Membership {
         Ok(link)
     }
 
-    /// Records the next decision of a part of the log, and forwards it; returns what it means. `None`: there is no
-    /// other.
+    /// Records the next decision in this part of the log, and forwards it to the children. Returns what the decision
+    /// means to the agent's other parts; `None`: no decision is left.
     pub fn next_decision(&mut self, cx: &mut Cx, log: &mut Log) -> Option<News> {
         let known = cx.links.routes.roster.at();
         log.entries.drain(..log.entries.len().min((known - log.at) as usize));

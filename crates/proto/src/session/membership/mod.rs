@@ -132,7 +132,7 @@ impl Membership {
     }
 }
 
-/// The agent cannot take part in the session.
+/// An error: this agent lacks a decision of the root, so it cannot take part in the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unfit;
 

@@ -18,9 +18,10 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Rejoin;
 
 impl Membership {
-    /// The link to the parent broke, or the one to the root that was to adopt this agent. Returns whether the agent
-    /// leaves: in a session of one run it does, and its keeper ends what it started; a child of the root that has lost
-    /// its link is lost.
+    /// The link to the parent broke; or, if this agent has no parent, its link to the root broke before the root had
+    /// adopted it. Returns whether the agent leaves: always in a session of one run, where the agent's keeper then ends
+    /// what the agent has started; in a standing session if the parent was the root, which counts a child as lost when
+    /// the child's link breaks.
     pub fn on_parent_lost(&mut self, cx: &mut Cx) -> bool {
         let was_roots = self.seeking.is_none() && self.linked_to == AgentId(0);
         if !cx.policy.survives_losses() || cx.is_leaving || was_roots {

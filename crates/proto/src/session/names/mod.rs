@@ -25,7 +25,7 @@ impl Names {
         match message {
             Up::Ask { agent, asker, from, ask } => self.serve(cx, Place { job, agent }, asker, from, ask),
             Up::Left { rank } => self.store.on_left(job, rank),
-            // Reports are for the part in which jobs meet.
+            // Reports are handled by `session/across`.
             Up::Report { .. } => {}
         }
     }
@@ -59,8 +59,8 @@ impl Names {
                 let told = self.store.withdraw(at, from, &names, range, by);
                 answer(cx, (at, asker, told));
             }
-            // Requests for processes go to the job's launcher, requests about other jobs to the part in which jobs
-            // meet.
+            // Requests for processes go to the job's launcher; requests about other jobs are handled by
+            // `session/across`.
             Ask::Spawn(_) | Ask::Join(_) | Ask::Fetch(_) => {}
         }
     }

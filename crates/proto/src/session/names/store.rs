@@ -178,7 +178,8 @@ impl Store {
         self.names.len() + self.waiting.len()
     }
 
-    /// The names that exist, if they are enough.
+    /// The answer to a look-up, if at least as many of its names exist as it waits for. Removes names that are kept
+    /// only until they are first read.
     fn found(&mut self, lookup: &LookUp) -> Option<Answer> {
         let there: Vec<_> = lookup.names.iter().filter_map(|name| self.find(lookup, name)).collect();
         let enough = (lookup.wait as usize).min(lookup.names.len()).max(1);
@@ -197,7 +198,8 @@ impl Store {
         Some(Answer::Found(found))
     }
 
-    /// The entry of a name that the asker sees and means. A narrow scope takes precedence over a wide one.
+    /// Finds the entry that a look-up means by a name, among the entries that the asking rank can see. A narrow scope
+    /// takes precedence over a wide one.
     fn find(&self, lookup: &LookUp, name: &Bytes) -> Option<(Scope, Bytes)> {
         let LookUp { at: Place { job, agent }, range, .. } = *lookup;
         let is_meant = |entry: &Entry| match range {

@@ -140,7 +140,8 @@ impl Starter {
         self.on_task_known(cx, agent);
     }
 
-    /// Returns whether it was a step.
+    /// Handles the end of a shell if the shell was a step: calls another step if that may help, otherwise gives up the
+    /// agents that have not started. Returns whether the shell was a step.
     pub(super) fn on_step_exited(
         &mut self,
         cx: &mut Cx,

@@ -35,7 +35,8 @@ impl Starter {
         }
     }
 
-    /// No ancestor can start it.
+    /// Gives up a wish that neither this agent nor an ancestor can fulfil, and reports the problem to whoever made the
+    /// wish.
     pub(super) fn conclude(&mut self, cx: &mut Cx, wish: Wish, problem: Problem) {
         let Wish { agent, purpose, .. } = wish;
         match purpose {

@@ -50,7 +50,8 @@ impl Starter {
         self.answer_asked(cx, |_| true, Some(problem.into()));
     }
 
-    /// The jobs are ending: the results are no longer needed.
+    /// Answers all open questions about agents as if there were no problem: the jobs are ending, so nobody needs the
+    /// results.
     pub(super) fn forget_unheard(&mut self, cx: &mut Cx) {
         self.answer_asked(cx, |_| true, None);
     }

@@ -230,8 +230,8 @@ impl Starts {
         }
     }
 
-    /// The pause doubles with each attempt, and varies between agents by up to a half, so that agents which were
-    /// refused together do not retry together.
+    /// Length of the pause before a call is repeated (ns). The pause doubles with each attempt, and varies between
+    /// agents by up to a half, so that agents which were refused together do not retry together.
     fn pause_ns(&self, agent: AgentId, attempt: u32) -> u64 {
         let pause = (PAUSE_NS << attempt.min(20)).min(PAUSE_NS_MAX);
         let mut mixed = u64::from(agent.0) << 32 | u64::from(self.me.0) << 8 | u64::from(attempt);
@@ -291,7 +291,8 @@ impl Starts {
         !self.queue.is_empty() || !self.pausing.is_empty() || self.running().next().is_some()
     }
 
-    /// Whether there are requests other than for this agent's children: these are given up when the start time is over.
+    /// Whether there are wishes on behalf of other agents or probes, in addition to starts of this agent's children.
+    /// Such wishes are given up when the start time is over.
     pub fn serves_others(&self) -> bool {
         let waiting = self.queue.iter().chain(self.pausing.iter().map(|(_, call)| call));
         waiting.chain(self.running()).any(|call| call.wish.purpose != Purpose::Child)

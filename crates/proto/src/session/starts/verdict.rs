@@ -109,7 +109,7 @@ pub fn verdict(
 /// bootstrap message).
 ///
 /// # Errors
-/// Why it does not.
+/// Why the host does not answer.
 pub fn probe_result(status: ExitStatus, stderr: &str, arch: &str) -> Result<(), Problem> {
     match verdict(How::Look, status, stderr, true, true, Some(arch)) {
         Verdict::Lost(problem) => Err(problem),
