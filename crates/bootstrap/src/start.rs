@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   Auto, with sockets of the server    the server's table of addresses                   ──► the world: no exchange
-//!   Auto, with our server               own address ──► the server, which is asked for others' when needed ──► the world: no exchange
+//!   Auto, with wireup's server          own address ──► the server; others' on request ──► the world: no exchange
 //!   Allgather, and Auto elsewhere       public key, own address; sealed keys ──► secret, left, right ──► ring ──► binomial graph ──► the world
 //!   Ring                                the same, own address by PMIX_Ring, in the server's order  ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
-//! Our server answers where a rank is as soon as that rank has told its own server, so the first two wait for no other
-//! rank. With a ring a rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
+//! Wireup's server tells a rank's address as soon as that rank has told its own server, so the first two ways wait for
+//! no other rank. With a ring a rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P`
+//! steps.
 
 use crate::agreement::agree;
 use crate::error::Error;
@@ -56,8 +57,10 @@ const RING: Context = 2;
 /// The network, the group of all, and how long that took.
 type Made = (Network, Context, Phases);
 
-/// Without a server of ours, or with another start than [`Start::Auto`], all ranks must call it, and it waits for them.
-/// `bound`: the server has bound the ranks' sockets, which are for TCP.
+/// Makes the network of all ranks. `bound`: the addresses of all ranks, if the server has bound a TCP socket for each.
+///
+/// The function waits for no other rank if `bound` is given, or if `start` is [`Start::Auto`] and the server is
+/// wireup's. Otherwise all ranks must call the function, and it waits for them.
 pub fn network(
     job: &mut Job,
     start: Start,

@@ -20,7 +20,7 @@ use wireup_wire::secondary_client::{Answer, Hello, LOCAL_RANK_VARIABLE, VARIABLE
 /// How long an agent may take to answer (s). Chosen: as long as a new connection between agents may.
 const ANSWER_S_MAX: c_int = 30;
 
-/// Why a library cannot join.
+/// Why a library cannot connect to its process's agent as a secondary client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotJoined {
     /// A library of this process has, or has had, this name.
@@ -36,12 +36,12 @@ pub enum NotJoined {
     Foreign,
 }
 
-/// Whether this process's launcher lets further libraries join.
+/// Whether this process's launcher lets further libraries connect to the agent.
 pub fn is_offered() -> bool {
     variable(VARIABLE).is_some()
 }
 
-/// Joins under a name that the other libraries of this process do not have.
+/// Connects to this process's agent, under a name that no other library of this process has.
 ///
 /// # Errors
 /// See [`NotJoined`].

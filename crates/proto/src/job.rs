@@ -954,7 +954,7 @@ impl Job {
 
     /// Whether the job can be forgotten on this agent.
     fn is_over(&mut self, cx: &Cx<'_>) -> bool {
-        // Reports about the subtree of a missing child may still arrive; nothing was reported about that subtree yet.
+        // A missing child counts as done only when no more reports about the agents below it are expected.
         let all_gone = !self.ranks.are_busy() && self.children.are_done();
         let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(cx);
         if is_over {

@@ -1,6 +1,7 @@
 //! What a file is that is to be started.
 
-/// This much of a file tells what it is: the kernel reads as much of a script.
+/// Number of bytes at the beginning of a file from which [`program`] tells what kind of program it is: as many as the
+/// kernel reads of a script to find its interpreter.
 pub const BEGIN_LEN: usize = 256;
 /// The longest name of a loader that is looked at.
 pub const LOADER_LEN: usize = 64;
@@ -25,7 +26,7 @@ pub enum Program<'a> {
     Other,
 }
 
-/// This much of a library tells for which processor it is.
+/// Number of bytes at the beginning of a library from which [`is_library`] tells for which processor it was built.
 pub const LIBRARY_LEN: usize = 20;
 
 /// Whether a library can be loaded by a program of this machine; the loader goes on to the next folder where it cannot.

@@ -5,20 +5,20 @@ use crate::page::FENCES_KEPT;
 use crate::record::Record;
 use std::collections::BTreeMap;
 
-/// What the times say about the clocks.
+/// What a comparison of the nodes' recorded times shows about their clocks, and how the times were corrected.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Clocks {
-    /// Nodes whose times were moved.
+    /// Number of nodes whose times were shifted.
     pub moved: usize,
-    /// By so much at most.
+    /// The largest of these shifts (ns), without its sign.
     pub moved_ns: u64,
-    /// Afterwards a node may still be off by so much.
+    /// The largest error that a node's times may still have after the correction (ns).
     pub error_ns: u64,
-    /// Nodes whose times no one move of the clock can make right: they stay as they are.
+    /// Nodes whose times no single shift can make consistent with the first node's; they are not shifted.
     pub contradictory: Vec<String>,
 }
 
-/// When the last rank of a node entered a fence, and the first left it.
+/// The times at which the last rank of a node entered a fence and the first rank left it (ns); `None`: not recorded.
 type Passed = Option<(u64, u64)>;
 
 /// By how much a node's clock may be ahead of the first node's.

@@ -135,7 +135,7 @@ fn of_connections(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     found
 }
 
-/// Findings about the machine on its own.
+/// Findings about one machine that need no comparison with other machines.
 pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(problem) = &facts.nothing_offered {
@@ -193,7 +193,7 @@ pub fn raise(name: &str, unit: &str) -> String {
     format!("raise {name} in /etc/security/limits.conf there, or {unit} of its sshd")
 }
 
-/// Differences from this machine.
+/// Findings about how a host differs from the machine on which this program runs.
 fn beside_local(facts: &Facts, seen: &Seen, local: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.arch != local.arch {

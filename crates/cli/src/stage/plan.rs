@@ -117,14 +117,14 @@ impl Plan {
         Ok(())
     }
 
-    /// How much it is.
+    /// The number of files to stage and their total size, as text.
     pub fn amount(&self) -> String {
         let files = self.set.files();
         format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, bytes(self.set.len()))
     }
 }
 
-/// What shows staged files to ranks where no mounts can be made.
+/// Finds the shared library that redirects ranks to the staged files on nodes where no mounts can be made.
 fn library() -> Result<Need, String> {
     let missing = |place: &Path| {
         let (name, place) = (libraries::real_name(libraries::STAGED), place.display());
@@ -136,7 +136,7 @@ fn library() -> Result<Need, String> {
     Ok(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })
 }
 
-/// What would travel, why, and how much.
+/// A text that lists the files to be staged, with the reason and the size of each, and the files left out.
 pub fn listing(plan: &Plan) -> String {
     let mut text = format!("staged on each node: {}\n", plan.amount());
     for need in &plan.needs {

@@ -21,7 +21,8 @@ pub fn table(stamps: &Stamps, phases: &[Stretch], parts: &[TracePart]) -> String
     let Stamps { process_ns, resolved_ns, left_ns, .. } = *stamps;
     let end_ns = phases.iter().map(|phase| phase.to_ns).fold(left_ns, u64::max);
     let (before, after): (Vec<_>, Vec<_>) = phases.iter().partition(|phase| phase.from_ns < left_ns);
-    // A session and staged files come before the job's own start.
+    // The start of a session and the staging of files precede the start of the job itself: if there is such a phase,
+    // `resolve` ends when the first one begins.
     let found_ns = before.iter().map(|phase| phase.from_ns).min().unwrap_or(resolved_ns);
     let ranks: Vec<(&TracePart, &RankTrace)> =
         parts.iter().flat_map(|part| part.ranks.iter().map(move |rank| (part, rank))).collect();

@@ -39,7 +39,7 @@ const SERVER_DELAY_NS: u64 = 5_000_000;
 pub struct Keepers {
     /// The PID namespace in which keepers of ranks are put; `None`: they get none.
     namespace: Option<PidNamespace>,
-    /// The first process of the namespace of all agents, at the root or at the first agent of a machine.
+    /// The first process of the PID namespace that all agents share, at the root or at the first agent of a machine.
     first: Option<Keeper>,
     /// How this agent meets the agents of the run that are on this machine under other names.
     fellows: Option<Fellows>,
@@ -58,7 +58,8 @@ pub struct Keepers {
 }
 
 impl Keepers {
-    /// Makes the namespace of all agents, if there is to be one. If there can be no namespace, ranks run without.
+    /// Makes the PID namespace that all agents share, if `containment` asks for it. If none can be made, ranks run
+    /// without one.
     pub fn new(containment: &mut Containment) -> Keepers {
         let mut keepers = Keepers::default();
         match containment {
@@ -96,7 +97,7 @@ impl Keepers {
         }
     }
 
-    /// The first process of the namespace of all agents of this machine, which is made if there is none.
+    /// The first process of the PID namespace that all agents of this machine share, which is made if there is none.
     fn first_of_machine(&mut self, reactor: &Reactor) -> Option<u32> {
         if let Some(PidNamespace::New { by_user }) = self.namespace {
             let new = PidNamespace::New { by_user };
@@ -207,7 +208,7 @@ impl Keepers {
         keeper
     }
 
-    /// Whether the keeper has no namespace because that of all agents has ended.
+    /// Whether the keeper is outside of the PID namespace that all agents share, because that namespace has ended.
     pub fn is_namespace_lost(&self, keeper: &Keeper) -> bool {
         matches!(self.namespace, Some(PidNamespace::Of { .. })) && !keeper.isolates()
     }

@@ -55,7 +55,7 @@ pub struct Batch {
     pub umask: u32,
     /// Soft limits, capped at this process's hard limits.
     pub limits: Vec<Limit>,
-    /// Staged files that these and all later processes see in place of the originals.
+    /// Staged files that the processes of this batch and of all later batches see in place of the originals.
     pub staged: Option<Staged>,
 }
 

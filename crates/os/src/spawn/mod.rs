@@ -39,14 +39,14 @@ use std::rc::Rc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Step {
-    /// Process group, session, parent-death signal, signal mask.
+    /// Setting the process group or kernel session, the parent-death signal and the signal mask.
     Group = 1,
-    /// Standard streams, the extra descriptor, the controlling terminal.
+    /// Setting up the standard streams, the extra descriptor and the controlling terminal.
     Stdio = 2,
     Affinity = 3,
-    /// Resource limits, file mode mask.
+    /// Setting the resource limits and the file mode mask.
     Limit = 4,
-    /// Working directory.
+    /// Changing to the working directory.
     Directory = 5,
     Execute = 6,
     /// The file exists, but its interpreter (`#!` or the loader of the ELF file) does not.

@@ -67,7 +67,7 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
         Err(NoServer::Unwanted) => Ok(()),
         Err(NoServer::Misled(problem)) => Err(problem),
         Err(NoServer::Failed(problem)) => {
-            // If the agent has disconnected, it misses no message.
+            // Errors are ignored: if the agent has disconnected, nobody needs the message.
             let _ = wireup_os::files::set_nonblocking(&socket, false);
             let problem = with_room(problem, &directory);
             let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));

@@ -63,7 +63,8 @@ impl Server {
         }
     }
 
-    /// Whether a rank of this node has committed this key, for other nodes. Waits for the library's thread.
+    /// Whether a rank of this node has committed a value for this key that other nodes may read. Blocks until the
+    /// library's thread has answered.
     fn has_committed(&self, rank: Rank, key: &str) -> bool {
         let (name, key, functions) = (self.name_of(rank), c_text(key), &self.library.functions);
         let mut value = null_mut();
@@ -129,7 +130,7 @@ impl Server {
         {
             let mut requests = self.requests();
             let Some(ticket) = requests.open.get(&number) else { return };
-            // There may be no data for other nodes yet.
+            // The rank may not have committed the data that the other node asks for yet.
             if ticket.state == State::Held && matches!(status, Status::Ok | Status::NotFound) {
                 let wait = ticket.wanted.timeout_s.map_or(KEY_WAIT, |seconds| Duration::from_secs(seconds.into()));
                 requests.set(number, State::Late { until: Instant::now() + wait });

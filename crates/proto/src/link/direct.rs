@@ -141,8 +141,8 @@ impl Direct {
         }
     }
 
-    /// Handles a frame that arrived over a direct link; returned if it is for this agent and next in order. Call
-    /// `follower` afterwards.
+    /// Handles a frame that arrived over a direct link. Returns the frame if it is for this agent and the next one in
+    /// order. The caller must then call [`Self::follower`] until that returns `None`.
     pub fn on_frame(&mut self, from: AgentId, link: LinkId, frame: Frame, out: &mut Outbox) -> Option<Frame> {
         let peer = self.peers.get_mut(&from)?;
         if frame.kind == Kind::Pair {
@@ -161,7 +161,8 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// Handles a frame that arrived through the tree; returned if it is next in order. Call `follower` afterwards.
+    /// Handles a frame that arrived through the tree. Returns the frame if it is the next one in order. The caller must
+    /// then call [`Self::follower`] until that returns `None`.
     pub fn on_routed(&mut self, from: AgentId, number: u32, frame: Frame) -> Option<Frame> {
         let peer = peer(&mut self.peers, self.ways, from);
         if frame.kind == Kind::Pair {
@@ -179,7 +180,7 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// The next frame of those that arrived before their predecessors, if it is next in order.
+    /// Takes the next frame in order, if it is one of those that arrived before their predecessors.
     pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
         self.peers.get_mut(&from)?.window.follower()
     }

@@ -24,7 +24,7 @@ const LIBRARY_VARIABLES: [&[u8]; 8] =
     [b"PMIX_", b"WIREUP_PMIX", b"HWLOC_", b"PRTE_", b"LD_LIBRARY_PATH=", b"HOME=", b"TMPDIR=", b"OPAL_PREFIX="];
 
 impl Pmix {
-    /// Starts the process; the ranks wait for it.
+    /// Starts the server process; the ranks wait until it is ready.
     pub fn start(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
         let plan = Box::new(plan(view));
         let event = if plan.begin.has_endpoints { Event::Hold } else { start(cx.now()) };
@@ -42,7 +42,8 @@ impl Pmix {
         }
     }
 
-    /// The process is ready: each rank gets its variables, and those of `defaults` that the job does not set.
+    /// Handles the message that the server process is ready: asks for the start of the local ranks, each with its
+    /// environment variables from `env` and those variables of `defaults` that the job does not set.
     pub(super) fn on_ready(
         &mut self,
         cx: &mut Cx<'_>,
@@ -70,7 +71,7 @@ impl Pmix {
         self.asked.push(Asked::StartRanks(env));
     }
 
-    /// The process cannot serve this node.
+    /// The server process cannot serve this node.
     pub(super) fn cannot_serve(&mut self, cx: &mut Cx<'_>, view: &View<'_>, problem: impl Into<PmixProblem>) {
         let problem = problem.into();
         let may_do_without = view.facts.spec.options.pmi == PmiFlavour::Both && !view.is_ending;
@@ -85,7 +86,7 @@ impl Pmix {
         self.asked.push(Asked::StartRanks(Vec::new()));
     }
 
-    /// The process has failed: kill it and end the job.
+    /// The server process has failed: kills it and ends the job.
     pub(super) fn fail_server(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
         let starting = self.server.is_starting();
         self.stop(cx);
@@ -107,7 +108,7 @@ impl Pmix {
         }
     }
 
-    /// The process has ended.
+    /// The server process has ended.
     pub fn on_gone(
         &mut self,
         cx: &mut Cx<'_>,
@@ -137,7 +138,7 @@ impl Pmix {
         self.asked.push(Asked::Gone);
     }
 
-    /// The process could not be started.
+    /// The server process could not be started.
     pub fn on_failed(&mut self, cx: &mut Cx<'_>, view: &View<'_>, error: &SpawnError) {
         self.cannot_serve(cx, view, error.what.clone());
         self.forget_server(cx);

@@ -37,7 +37,8 @@ const FOLDERS: usize = 64;
 /// On a network file system a folder must be at least this old (s): more than clocks differ (chosen).
 const AGE_MIN_REMOTE_S: i64 = 60;
 
-/// Looks at all that is in a folder, with the help of what was kept of an earlier time, and keeps it for the next one.
+/// Lists all that is in a folder, with the help of the listing that an earlier call has kept, and keeps the new listing
+/// for the next call.
 pub fn list_with(root: &Path, digests: &Digests) -> Listing {
     let Some(path) = digests.listing_of(root) else { return list(root) };
     let kind = FileSystem::of(root).filter(|kind| kind.folders_have_times);
@@ -48,7 +49,7 @@ pub fn list_with(root: &Path, digests: &Digests) -> Listing {
     let began_s = known::now_s();
     let listing = list(root);
     if is_to_be_kept(&listing, began_s, is_network) {
-        // Without it the next one reads all folders again.
+        // Without the file the next call reads all folders again.
         let _ = digests::write(&path, &encode(&listing));
     }
     listing
@@ -101,7 +102,7 @@ fn read(root: &Path, path: &Path) -> Option<Listing> {
     is_small.then(|| fs::read(path).ok()).flatten().and_then(|bytes| decode(root, &bytes))
 }
 
-/// `None`: it is damaged.
+/// Decodes the listing of the folder `root` from the contents of its file; `None`: the contents are damaged.
 fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
     let (check, rest) = bytes.split_first_chunk()?;
     if u64::from_le_bytes(*check) != XxHash3_64::oneshot(rest) {
@@ -212,7 +213,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// `path`: room for one.
+    /// `path`: a buffer in which a path is built.
     fn is_folder_unchanged(&self, number: usize, path: &mut Vec<u8>) -> bool {
         path.clear();
         self.add_way(number, path);
@@ -354,7 +355,7 @@ mod tests {
         let listing = list(folder.path());
         assert_eq!(shown(&list_with(folder.path(), &digests)), shown(&listing));
         assert!(!path.exists(), "it has just been made");
-        // One that does not have all names shows whether it is used.
+        // A kept listing that lacks a name shows, by its result, whether it is used.
         let mut marked = decode(folder.path(), &encode(&listing)).unwrap();
         let last = marked.folders.last_mut().unwrap();
         last.1.end -= 1;

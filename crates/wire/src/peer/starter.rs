@@ -22,7 +22,7 @@ pub enum RemoteShell {
     Srun(Vec<String>),
 }
 
-/// The properties of a method: a row of the table.
+/// The properties of one method of starting an agent: a row of the table in [`RemoteShell::starter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Starter {
     /// The program name that selects this method; `None`: any other program, or none at all.
@@ -48,7 +48,7 @@ impl Starter {
     }
 }
 
-/// The properties of an arbitrary program; other rows state how they differ.
+/// The properties of the method that calls an arbitrary program; the rows of other methods state how they differ.
 const ANY: Starter = Starter {
     program: None,
     host_option: "",
@@ -92,7 +92,7 @@ pub enum Caller {
 }
 
 impl RemoteShell {
-    /// This method's row of the table.
+    /// The properties of this method of starting an agent.
     pub fn starter(&self) -> &'static Starter {
         match self {
             RemoteShell::Local => &Starter { same_machine: true, in_stead: false, ..ANY },

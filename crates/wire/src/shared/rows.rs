@@ -164,7 +164,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Rows of `stride` bytes, at least one, for `count` ranks.
+    /// The layout of an array with `count` rows, one for each rank, of `stride` bytes each; `stride` is at least 1.
     pub fn rows(count: u32, stride: u32) -> Self {
         Layout { form: Form::Rows, count, stride, body_len: count as usize * stride as usize }
     }

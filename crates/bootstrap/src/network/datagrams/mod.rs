@@ -45,8 +45,8 @@ pub trait Wire {
     /// The address at which other ranks reach this one.
     fn address(&self) -> Vec<u8>;
 
-    /// The place to which ranks that this rank dials send their answers; empty if a receiver sees where a datagram
-    /// comes from.
+    /// The wire address to which ranks that this rank dials send their answers; empty if every datagram shows its
+    /// receiver the sender's address.
     fn own_place(&self) -> WireAddress;
 
     fn datagram_len(&self) -> usize;
@@ -56,7 +56,7 @@ pub trait Wire {
         true
     }
 
-    /// Where a rank with this address may be, the best place first.
+    /// The wire addresses at which a rank with this published address may be reached, the best one first.
     fn places(&self, address: &[u8]) -> Vec<WireAddress>;
 
     /// `false`: there is no room; the descriptor becomes writable when there is, or see [`Wire::room_ms`].
@@ -70,18 +70,19 @@ pub trait Wire {
     /// The length of the next datagram, and where it came from, if that is seen.
     fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize>;
 
-    /// Another socket, by which the agents carry datagrams to and from one rank: a place, if this wire can use it.
+    /// Adds a relay: a socket over which the agents carry datagrams to and from one rank. Returns the wire address that
+    /// stands for the relay; `None`: this wire uses no relays.
     fn add_relay(&mut self, _socket: Owned) -> Option<WireAddress> {
         None
     }
 
-    /// A relay that has ended: its rank has, or the agents cannot reach it.
+    /// The wire address of a relay that has ended, because its rank has ended or the agents cannot reach that rank.
     fn ended(&mut self) -> Option<WireAddress> {
         None
     }
 
-    /// A place of which an error says that nobody is there; the beginning of the datagram that it is about, as it
-    /// quotes it.
+    /// The destination of a datagram that came back with an error, because no process receives there. The beginning of
+    /// that datagram, which the error quotes, is stored in `quote`. `None`: no such error is left.
     fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress>;
 }
 
