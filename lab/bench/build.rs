@@ -3,51 +3,58 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 23] = [
-    "true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_baseline", "pmi_echo", "shells", "tcp_pingpong", "relay",
-    "startup", "groups", "from_exec", "first_use", "spinning", "pmix_exchange", "pmi2_allgather", "ucx_init",
-    "spawn_jobs", "misbehave", "polling", "beside_polling", ARE_LOADED[0], ARE_LOADED[1],
-];
-/// These load a library at run time, so they cannot be static.
-const LOAD_A_LIBRARY: [&str; 7] =
-    ["startup", "groups", "first_use", "spinning", "pmix_exchange", "pmi2_allgather", "ucx_init"];
-/// These are loaded into other programs.
-const ARE_LOADED: [&str; 2] = ["mpi_shim", "prun_shim"];
-/// The compiler for both kinds, if `CC` can only make static programs.
-const CC_SHARED: &str = "CC_SHARED";
+const STATIC: &[&str] = &["-static"];
+/// Programs that load a library at run time.
+const LOADS: &[&str] = &["-ldl", "-pthread"];
+/// Libraries that are loaded into other programs.
+const LOADED: &[&str] = &["-shared", "-fPIC", "-ldl"];
 /// Without a C library and without what compilers expect of one.
-const FREESTANDING: [&str; 5] = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
+const BARE: &[&str] = &["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
+const PROGRAMS: [(&str, &[&str]); 16] = [
+    ("true", STATIC),
+    ("pmi_init", STATIC),
+    ("pmi_bare", BARE),
+    ("pmi_exchange", STATIC),
+    ("pmi_echo", STATIC),
+    ("spawn_baseline", STATIC),
+    ("polling", STATIC),
+    ("beside_polling", STATIC),
+    ("from_exec", BARE),
+    ("startup", LOADS),
+    ("groups", LOADS),
+    ("first_use", LOADS),
+    ("pmix_exchange", LOADS),
+    ("ucx_init", LOADS),
+    ("mpi_shim", LOADED),
+    ("prun_shim", LOADED),
+];
+/// The compiler for what is not static, if `CC` can only make static programs.
+const CC_SHARED: &str = "CC_SHARED";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for every build script"));
     let cc = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let cc_shared = env::var_os(CC_SHARED).unwrap_or_else(|| cc.clone());
-    for path in ["programs", "../../include"] {
-        println!("cargo::rerun-if-changed={path}");
-    }
-    for name in ["CC", CC_SHARED] {
-        println!("cargo::rerun-if-env-changed={name}");
-    }
-    for program in PROGRAMS {
-        let (cc, kind): (_, &[&str]) = match program {
-            _ if LOAD_A_LIBRARY.contains(&program) => (&cc_shared, &["-ldl", "-pthread"]),
-            _ if ARE_LOADED.contains(&program) => (&cc_shared, &["-shared", "-fPIC", "-ldl"]),
-            "pmi_bare" | "from_exec" => (&cc, &FREESTANDING),
-            _ => (&cc, &["-static"]),
-        };
+    println!("cargo::rerun-if-changed=programs\ncargo::rerun-if-changed=../../include");
+    println!("cargo::rerun-if-env-changed=CC\ncargo::rerun-if-env-changed={CC_SHARED}");
+    let mut list = format!("pub const PROGRAMS: [(&str, &[u8]); {}] = [\n", PROGRAMS.len());
+    for (program, kind) in PROGRAMS {
+        let cc = if kind.contains(&"-static") { &cc } else { &cc_shared };
+        let file = out.join(program);
         let status = Command::new(cc)
-            .args(["-O2", "-Wall", "-Wextra", "-I", "../../include"])
-            .arg("-o")
-            .arg(out.join(program))
+            .args(["-O2", "-Wall", "-Wextra", "-I", "../../include", "-o"])
+            .arg(&file)
             .arg(format!("programs/{program}.c"))
             .args(kind)
             .status();
-        let problem = match status {
-            Ok(status) if status.success() => continue,
-            Ok(status) => format!("{} programs/{program}.c: {status}", cc.to_string_lossy()),
-            Err(e) => format!("{}: {e}", cc.to_string_lossy()),
-        };
-        println!("cargo::error=wireup-bench needs a C compiler and a static libc (Debian: gcc, libc6-dev): {problem}");
-        exit(1);
+        if !status.as_ref().is_ok_and(|status| status.success()) {
+            let problem = format!("{} programs/{program}.c: {status:?}", cc.to_string_lossy());
+            println!(
+                "cargo::error=wireup-bench needs a C compiler and a static libc (Debian: gcc, libc6-dev): {problem}"
+            );
+            exit(1);
+        }
+        list += &format!("    ({program:?}, include_bytes!({file:?})),\n");
     }
+    std::fs::write(out.join("programs.rs"), list + "];\n").expect("cargo's folder can be written");
 }

@@ -9,7 +9,7 @@ mod s4;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use wireup_bench::bench::{self, Benchmark, benchmark};
+use wireup_bench::bench::{self, Benchmark};
 use wireup_flags::{Command, Words};
 
 const REPRODUCE: Command = Command {
@@ -29,23 +29,30 @@ wireup-reproduce NAME --help lists the flags of one.
 };
 
 const ALL: [Benchmark; 5] = [
-    benchmark("init", &s1::INIT, s1::init),
-    benchmark("overlap", &s1::OVERLAP, s1::overlap),
-    benchmark("steps", &s2::STEPS, s2::steps),
-    benchmark("groups", &s2::GROUPS, s2::groups),
-    benchmark("s4", &s4::COMMAND, s4::run),
+    ("init", &s1::INIT, s1::init),
+    ("overlap", &s1::OVERLAP, s1::overlap),
+    ("steps", &s2::STEPS, s2::steps),
+    ("groups", &s2::GROUPS, s2::groups),
+    ("s4", &s4::COMMAND, s4::run),
 ];
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     // A reproduction starts this program again for its processes.
-    let code = match words.split_first() {
-        Some((word, args)) if word == s1::slow_shell::WORD => s1::slow_shell::main(args),
-        Some((word, args)) if word == s2::rank::WORD => s2::rank::main(args),
-        Some((word, args)) if word == s4::launcher::WORD => s4::launcher::main(args),
-        Some((word, _)) if word == s4::process::WORD => s4::process::main(),
-        Some((word, _)) if word == s4::daemon::WORD => s4::daemon::main(),
-        _ => bench::main(&REPRODUCE, &ALL, words),
+    let part = |word: &OsString, args: &[OsString]| match word.to_str() {
+        Some(s1::slow_shell::WORD) => Some(s1::slow_shell::run(args)),
+        Some(s2::rank::WORD) => Some(s2::rank::run(args).map(|()| 0).map_err(Into::into)),
+        Some(s4::process::WORD) => Some(s4::process::run().map(|()| 0).map_err(Into::into)),
+        Some(s4::agent::WORD) => Some(s4::agent::run().map(|()| 0).map_err(Into::into)),
+        _ => None,
     };
-    code.into()
+    match words.split_first().and_then(|(word, args)| part(word, args)) {
+        Some(Ok(code)) => ExitCode::from(code),
+        Some(Err(problem)) => {
+            let problem: Box<dyn std::error::Error> = problem;
+            eprintln!("wireup-reproduce {}: {problem}", words[0].to_string_lossy());
+            ExitCode::FAILURE
+        }
+        None => bench::main(&REPRODUCE, &ALL, words).into(),
+    }
 }

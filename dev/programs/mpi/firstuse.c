@@ -5,7 +5,7 @@
 #include <mpi.h>
 #include <string.h>
 
-#include "../../../lab/bench/programs/first_stamps.h"
+#include "../../../lab/bench/programs/stamps.h"
 
 int main(int argc, char **argv)
 {

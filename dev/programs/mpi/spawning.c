@@ -11,15 +11,9 @@
 #include <mpi.h>
 #include <string.h>
 
-#include "../../../lab/bench/programs/first_stamps.h"
+#include "../../../lab/bench/programs/stamps.h"
 
 enum { START, WAITED, MAIN, INITIALISED, TIMES };
-
-static uint64_t noted(const char *name)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : 0;
-}
 
 static int child(MPI_Comm parents, uint64_t main_ns, uint64_t initialised_ns)
 {

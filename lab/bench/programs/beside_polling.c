@@ -1,11 +1,10 @@
-// beside-polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER: MPI_Comm_spawn without a launcher.
+// beside_polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER: MPI_Comm_spawn without a launcher.
 //
 // CALLS times all sleep for PAUSE_MS; then PARENTS processes poll and yield, as ranks of Open MPI do that wait for the
 // call, while this process starts CHILDREN programs by vfork and exec, each by WRAPPER (`from_exec`). A child keeps a
 // cpu busy for as long as it takes to load an MPI library. The lines in STAMPS are those of
 // `dev/programs/mpi/spawning.c`, with the beginning of main for the return of MPI_Init; a call returns when the last
 // child has begun.
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,19 +13,13 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include "first_stamps.h"
 #include "spawn.h"
+#include "stamps.h"
 
 // The parents sleep in turns of this length, and get twice as long to wake up.
-enum { PARENTS_MAX = 256, BUSY_MS = 20, NAP_US = 1000 };
-enum { START, WAITED, MAIN, INITIALISED, TIMES };
+enum { BUSY_MS = 20, NAP_US = 1000, TIMES = 4 };
 
 extern char **environ;
-
-static uint64_t noted(const char *name) {
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : 0;
-}
 
 static int child(int report) {
     uint64_t main_ns = now_ns(), times[TIMES] = {noted(EXEC_NS), noted(WAITED_NS), main_ns, main_ns};
@@ -36,9 +29,10 @@ static int child(int report) {
 }
 
 // Ends with the process that has started it.
-static pid_t poll_and_yield(pid_t parent, const atomic_int *is_called) {
+static void poll_and_yield(pid_t parent, const atomic_int *is_called) {
     pid_t pid = fork();
-    if (pid) return pid;
+    if (pid < 0) perror("fork"), exit(1);
+    if (pid) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (getppid() == parent) {
         if (!atomic_load(is_called)) usleep(NAP_US);
@@ -63,53 +57,39 @@ static void shorten_slice(void) {
 
 // `words` end with the place for a descriptor's number.
 static int call(FILE *stamps, int children, char **words, char *number, size_t size) {
-    int report[2], is_complete = 1;
+    int report[2], status, is_complete = 1;
+    pid_t pids[children];
     if (pipe(report)) return 1;
     fcntl(report[0], F_SETFD, FD_CLOEXEC);
     snprintf(number, size, "%d", report[1]);
     uint64_t call_ns = now_ns(), all[children][TIMES];
-    for (int i = 0; i < children; i++) spawn(words, environ, NULL, -1);
+    for (int i = 0; i < children; i++) pids[i] = spawn(words, environ, NULL, -1);
     close(report[1]);
     // The end of the pipe: a child has ended before it could report.
     for (int i = 0; i < children && is_complete; i++) is_complete = read(report[0], all[i], sizeof all[i]) == sizeof all[i];
     uint64_t return_ns = now_ns();
     close(report[0]);
-    if (reap(children) || !is_complete) {
-        fprintf(stderr, "beside-polling: a child has failed\n");
-        return 1;
-    }
-    fprintf(stamps, "%llu %llu", (unsigned long long)call_ns, (unsigned long long)return_ns);
-    for (int i = 0; i < children; i++) {
-        for (int j = 0; j < TIMES; j++) fprintf(stamps, " %llu", (unsigned long long)all[i][j]);
-    }
+    for (int i = 0; i < children; i++) is_complete &= waitpid(pids[i], &status, 0) == pids[i] && status == 0;
+    if (!is_complete) return fprintf(stderr, "beside_polling: a child has failed\n");
+    fprintf(stamps, "%llu %llu", (ull)call_ns, (ull)return_ns);
+    for (int i = 0; i < children * TIMES; i++) fprintf(stamps, " %llu", (ull)all[i / TIMES][i % TIMES]);
     fputc('\n', stamps);
     return fflush(stamps);
 }
 
 int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--child")) return child(atoi(argv[2]));
-    int parents = argc == 7 ? atoi(argv[1]) : 0, failed = 0;
-    if (parents < 1 || parents > PARENTS_MAX) {
-        fprintf(stderr, "usage: beside-polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER\n");
-        return 2;
-    }
-    FILE *stamps = fopen(argv[5], "ae");
+    FILE *stamps = argc == 7 ? fopen(argv[5], "ae") : NULL;
     atomic_int *is_called = mmap(NULL, sizeof *is_called, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!stamps || is_called == MAP_FAILED) {
-        perror(argv[5]);
-        return 1;
+        fprintf(stderr, "usage: beside_polling PARENTS CHILDREN CALLS PAUSE_MS STAMPS WRAPPER\n");
+        return 2;
     }
-    char number[16];
-    char *words[] = {argv[6], "--waited", argv[0], "--child", number, NULL};
-    pid_t self = getpid(), polling[PARENTS_MAX];
+    char number[16], *words[] = {argv[6], "--waited", argv[0], "--child", number, NULL};
+    int failed = 0;
+    pid_t self = getpid();
     shorten_slice();
-    for (int i = 0; i < parents; i++) {
-        polling[i] = poll_and_yield(self, is_called);
-        if (polling[i] < 0) {
-            perror("fork");
-            return 1;
-        }
-    }
+    for (int i = 0; i < atoi(argv[1]); i++) poll_and_yield(self, is_called);
     for (int i = 0; i < atoi(argv[3]) && !failed; i++) {
         usleep(atoi(argv[4]) * 1000);
         atomic_store(is_called, 1);
@@ -117,6 +97,5 @@ int main(int argc, char **argv) {
         failed = call(stamps, atoi(argv[2]), words, number, sizeof number);
         atomic_store(is_called, 0);
     }
-    for (int i = 0; i < parents; i++) kill(polling[i], SIGKILL);
-    return failed;
+    return failed != 0;
 }

@@ -7,26 +7,30 @@
 //   pairs        the same over a socket whose address went through put, fence and get       LIBRARY is a libpmi2
 //   floor        the same over two named pipes beside STAMPS, without any library: nothing is exchanged, proved or encrypted
 //
-// Appends its line to STAMPS (first_stamps.h).
+// Appends its line to STAMPS (stamps.h).
+//
+// first_use thread|alone LIBRARY RESULT TRANSPORT
+//
+// Two ranks. Rank 0 computes outside the library with a process on every core, until rank 1 is connected to it or for
+// SPIN_MS; rank 1 sends it the first message of the two meanwhile, and writes into RESULT how many nanoseconds later
+// the connection was proved. `thread`: rank 0 has the thread of the library. TRANSPORT: its number.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
-#include "first_stamps.h"
+#include "stamps.h"
 
-enum { EXIT_FAILED = 4 };
+enum { EXIT_FAILED = 4, SPIN_MS = 300, CORES_MAX = 1024 };
 
 __attribute__((noreturn)) static void fail(const char *what, long code) {
     fprintf(stderr, "first_use: %s (%ld)\n", what, code);
     _exit(EXIT_FAILED);
 }
 
-#include "wu_calls.h"
-#undef CALLS
-#include "pmi2_calls.h"
+#include "libraries.h"
 
 static int rank, size;
 
@@ -34,6 +38,10 @@ static void node_group(void) {
     wu_group *node;
     well(wu.wu_open(WU_API, NULL, &ctx), "wu_open");
     well(wu.wu_group_node(ctx, &node), "wu_group_node");
+}
+
+static void check(char byte) {
+    if (byte != (rank == 0 || rank == size - 1 ? 2 : 1)) fail("a wrong byte", byte);
 }
 
 static void message(void) {
@@ -50,18 +58,23 @@ static void message(void) {
         byte++;
         well(wu.wu_send(world, 0, 0, &byte, 1, NULL), "wu_send");
     }
-    if (byte != (rank == 0 || rank == size - 1 ? 2 : 1)) fail("a wrong byte", byte);
+    check(byte);
 }
 
-static void one_byte(int fd, char *byte, int out) {
-    if ((out ? write(fd, byte, 1) : read(fd, byte, 1)) != 1) fail("the connection is gone", errno);
+// Rank 0 writes a byte and reads the answer of the last rank, which is one more.
+static void there_and_back(int in, int out) {
+    char byte = 1;
+    if (rank == 0 && write(out, &byte, 1) != 1) fail("the connection is gone", errno);
+    if (read(in, &byte, 1) != 1) fail("the connection is gone", errno);
+    if (rank != 0 && (byte++, write(out, &byte, 1) != 1)) fail("the connection is gone", errno);
+    check(byte);
 }
 
 static void pairs(void) {
-    int spawned, appnum, len, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    int spawned, appnum, len, link, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t room = sizeof at;
-    char key[32], value[32], byte = 1;
+    char key[32], value[32];
     must(lib.PMI2_Init(&spawned, &size, &rank, &appnum), "PMI2_Init");
     if (fd < 0 || bind(fd, (void *)&at, room) || listen(fd, 128) || getsockname(fd, (void *)&at, &room)) fail("cannot listen", errno);
     snprintf(key, sizeof key, "at%d", rank);
@@ -72,19 +85,14 @@ static void pairs(void) {
         snprintf(key, sizeof key, "at%d", size - 1);
         must(lib.PMI2_KVS_Get(NULL, PMI2_ID_NULL, key, value, sizeof value, &len), "PMI2_KVS_Get");
         at.sin_port = htons(atoi(value));
-        int link = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        link = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(link, (void *)&at, sizeof at) || setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one))
             fail("cannot connect", errno);
-        one_byte(link, &byte, 1);
-        one_byte(link, &byte, 0);
+        there_and_back(link, link);
     } else if (rank == size - 1) {
-        int link = accept(fd, NULL, NULL);
-        if (link < 0) fail("cannot accept", errno);
-        one_byte(link, &byte, 0);
-        byte++;
-        one_byte(link, &byte, 1);
+        if ((link = accept(fd, NULL, NULL)) < 0) fail("cannot accept", errno);
+        there_and_back(link, link);
     }
-    if (byte != (rank == 0 || rank == size - 1 ? 2 : 1)) fail("a wrong byte", byte);
 }
 
 // Whichever rank comes first makes the pipe. The side that opens it first waits for the other.
@@ -98,30 +106,80 @@ static int named_pipe(const char *stamps, const char *what, int flags) {
 }
 
 static void least(const char *stamps) {
+    if (rank != 0 && rank != size - 1) return;
+    // Both open the first pipe first.
+    int there = named_pipe(stamps, "there", rank == 0 ? O_WRONLY : O_RDONLY);
+    int back = named_pipe(stamps, "back", rank == 0 ? O_RDONLY : O_WRONLY);
+    if (rank == 0) there_and_back(back, there);
+    else there_and_back(there, back);
+}
+
+static void spin_until(uint64_t end) {
+    while (now_ns() < end) continue;
+}
+
+// On every core but the one of the caller, which spins too.
+static void compute(void) {
+    uint64_t end = now_ns() + SPIN_MS * 1000000ull;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    for (long core = 1; core < cores && core < CORES_MAX; core++)
+        if (fork() == 0) {
+            spin_until(end);
+            _exit(0);
+        }
+    spin_until(end);
+    while (wait(NULL) > 0) continue;
+}
+
+static uint64_t connections(void) {
+    wu_counts_t counts = {.struct_size = sizeof counts};
+    well(wu.wu_counts(ctx, &counts), "wu_counts");
+    return counts.connections;
+}
+
+static int to_a_spinning_rank(int has_thread, int transport, const char *result) {
+    wu_open_params params = {.struct_size = sizeof params, .transport = transport};
+    params.field_mask = WU_OPEN_TRANSPORT | (has_thread ? WU_OPEN_THREAD : 0);
+    well(wu.wu_open(WU_API, &params, &ctx), "wu_open");
+    wu_group *world, *ranks;
+    well(wu.wu_group_world(ctx, &world), "wu_group_world");
+    // The ranks' network is made, without a connection; then both begin at the same time.
+    well(wu.wu_group_dup(world, &ranks), "wu_group_dup");
+    well(wu.wu_barrier(world, NULL), "wu_barrier");
     char byte = 1;
     if (rank == 0) {
-        one_byte(named_pipe(stamps, "there", O_WRONLY), &byte, 1);
-        one_byte(named_pipe(stamps, "back", O_RDONLY), &byte, 0);
-    } else if (rank == size - 1) {
-        one_byte(named_pipe(stamps, "there", O_RDONLY), &byte, 0);
-        byte++;
-        one_byte(named_pipe(stamps, "back", O_WRONLY), &byte, 1);
+        compute();
+        well(wu.wu_recv(ranks, 1, 0, &byte, 1, NULL, NULL), "wu_recv");
+    } else {
+        // Rank 0 is computing by then.
+        usleep(20000);
+        uint64_t begin = now_ns();
+        wu_req *answer;
+        well(wu.wu_send(ranks, 0, 0, &byte, 1, NULL), "wu_send");
+        well(wu.wu_recv(ranks, 0, 1, &byte, 1, NULL, &answer), "wu_recv");
+        while (connections() == 0) {
+            int code = wu.wu_wait(answer, 1);
+            if (code != WU_ERR_TIMEOUT) fail("nobody answers", code);
+        }
+        if (!append(result, "%llu\n", (ull)(now_ns() - begin))) fail("the result's file", errno);
+        well(wu.wu_free(answer), "wu_free");
     }
-    if (byte != (rank == 0 || rank == size - 1 ? 2 : 1)) fail("a wrong byte", byte);
+    well(wu.wu_barrier(world, NULL), "wu_barrier");
+    well(wu.wu_close(ctx), "wu_close");
+    return 0;
 }
 
 int main(int argc, char **argv) {
     uint64_t main_ns = now_ns();
-    if (argc != 4) fail("usage: first_use WHAT LIBRARY STAMPS", argc);
     const char *numbers[] = {getenv("PMI_RANK"), getenv("PMI_SIZE")};
-    if (!numbers[0] || !numbers[1]) fail("no PMI_RANK, PMI_SIZE in the environment", 0);
+    if (argc < 4 || !numbers[0] || !numbers[1]) fail("no arguments, or no PMI_RANK, PMI_SIZE in the environment", argc);
     rank = atoi(numbers[0]);
     size = atoi(numbers[1]);
     int is_pairs = !strcmp(argv[1], "pairs"), is_floor = !strcmp(argv[1], "floor");
+    if (is_pairs) load_pmi2(argv[2]);
+    else if (!is_floor) load_wireup(argv[2]);
+    if (argc == 5) return to_a_spinning_rank(!strcmp(argv[1], "thread"), atoi(argv[4]), argv[3]);
     if (is_floor) least(argv[3]);
-    else if (is_pairs) calls_load(argv[2]);
-    else wu_load(argv[2]);
-    if (is_floor) ;
     else if (is_pairs) pairs();
     else if (!strcmp(argv[1], "node-group")) node_group();
     else if (!strcmp(argv[1], "message")) message();

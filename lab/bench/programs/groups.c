@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "board.h"
-#include "wu_calls.h"
+#include "libraries.h"
 
 // The numbers are those in `src/startup/scheme.rs`.
 enum operation {
@@ -136,14 +136,11 @@ static void bare_exchange(void) {
 static void do_once(void) {
     size_t len = board->value_len;
     uint64_t numbers[NUMBERS] = {rank, 1}, sums[NUMBERS];
+    fill(mine, rank);
     switch ((enum operation)board->operation) {
-    case LEAVE:
-        break;
-    case BARRIER:
-        well(wu.wu_barrier(world, NULL), "wu_barrier");
-        break;
+    case LEAVE: break;
+    case BARRIER: well(wu.wu_barrier(world, NULL), "wu_barrier"); break;
     case ALLGATHER:
-        fill(mine, rank);
         well(wu.wu_allgather(world, mine, len, all, NULL), "wu_allgather");
         check_all();
         break;
@@ -157,31 +154,21 @@ static void do_once(void) {
         if (sums[0] != (uint64_t)size * (size - 1) / 2 || sums[1] != size) fail("a wrong sum", sums[0]);
         break;
     case BROADCAST:
-        fill(mine, rank);
         well(wu.wu_bcast(world, mine, len, 0, NULL), "wu_bcast");
         check(mine, 0);
         break;
     case SHIFT:
-        fill(mine, rank);
         well(wu.wu_shift(world, mine, len, mine, NULL), "wu_shift");
         check(mine, (rank + size - 1) % size);
         break;
-    case SPLIT:
-        split();
-        break;
-    case LOCATE:
-        locate();
-        break;
-    case TALK:
-        talk();
-        break;
+    case SPLIT: split(); break;
+    case LOCATE: locate(); break;
+    case TALK: talk(); break;
     case TALK_TO_ALL:
         for (uint32_t shift = 1; shift < size; shift++) talk_to(shift);
         stay();
         break;
-    case BARE:
-        bare_exchange();
-        break;
+    case BARE: bare_exchange(); break;
     }
 }
 
@@ -217,14 +204,11 @@ static void do_step(void) {
 // As on two hosts, each of the two ranks has a core of its own.
 static void stay_on_a_core(void) {
     cpu_set_t allowed, own;
+    CPU_ZERO(&own);
     if (sched_getaffinity(0, sizeof allowed, &allowed)) fail("sched_getaffinity", errno);
-    for (uint32_t cpu = 0, left = rank; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || left-- != 0) continue;
-        CPU_ZERO(&own);
-        CPU_SET(cpu, &own);
-        if (sched_setaffinity(0, sizeof own, &own)) fail("sched_setaffinity", errno);
-        return;
-    }
+    for (uint32_t cpu = 0, left = rank; cpu < CPU_SETSIZE && CPU_COUNT(&own) == 0; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && left-- == 0) CPU_SET(cpu, &own);
+    if (CPU_COUNT(&own) && sched_setaffinity(0, sizeof own, &own)) fail("sched_setaffinity", errno);
 }
 
 int main(int argc, char **argv) {
@@ -234,7 +218,7 @@ int main(int argc, char **argv) {
     ppn = strtoul(argv[6], NULL, 10);
     board_join(rank, size, argv + 1);
     if (size == 2 && ppn == 1) stay_on_a_core();
-    wu_load(argv[2]);
+    load_wireup(argv[2]);
     // The graph of ranks and its questions for addresses are what is counted.
     wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE | WU_OPEN_START, .start = WU_START_ALLGATHER};
     params.engine = !strcmp(argv[5], "peers") ? WU_ENGINE_PEERS : !strcmp(argv[5], "agents") ? WU_ENGINE_AGENTS : WU_ENGINE_AUTO;

@@ -1,4 +1,4 @@
-// PMI-1 over PMI_FD in its simplest form: one write per request, one buffered line per reply.
+// PMI-1 over PMI_FD in its simplest form: one write per request, one line per reply.
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,79 +11,46 @@
 enum { EXIT_NO_PMI = 3, EXIT_PMI_ERROR = 4 };
 
 static int pmi_fd = -1;
-static char pmi_buf[4096];
-static size_t pmi_start, pmi_end;
 
 static inline void pmi_die(int status, const char *what) {
     fprintf(stderr, "pmi client: %s\n", what);
     _exit(status);
 }
 
-// The next reply line, without its newline; valid until the next call.
-static inline char *pmi_line(void) {
-    for (;;) {
-        char *newline = memchr(pmi_buf + pmi_start, '\n', pmi_end - pmi_start);
-        if (newline) {
-            char *line = pmi_buf + pmi_start;
-            *newline = 0;
-            pmi_start = newline + 1 - pmi_buf;
-            return line;
-        }
-        memmove(pmi_buf, pmi_buf + pmi_start, pmi_end - pmi_start);
-        pmi_end -= pmi_start;
-        pmi_start = 0;
-        if (pmi_end == sizeof pmi_buf) pmi_die(EXIT_PMI_ERROR, "reply line too long");
-        ssize_t n = read(pmi_fd, pmi_buf + pmi_end, sizeof pmi_buf - pmi_end);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) pmi_die(EXIT_PMI_ERROR, "server closed the link");
-        pmi_end += n;
-    }
-}
-
-static inline void pmi_send(const char *text, size_t len) {
-    while (len > 0) {
-        ssize_t n = write(pmi_fd, text, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) pmi_die(EXIT_PMI_ERROR, "cannot write to the server");
-        text += n;
-        len -= n;
-    }
-}
-
-// Sends one request and reads one reply; `expect` is the reply's command word.
+// Sends one request and reads its reply, of which `expect` is the command word; the reply is valid until the next call.
 __attribute__((format(printf, 2, 3))) static inline char *pmi_ask(const char *expect, const char *fmt, ...) {
-    char request[2048];
+    static char text[4096];
     va_list args;
     va_start(args, fmt);
-    int len = vsnprintf(request, sizeof request, fmt, args);
+    int len = vsnprintf(text, sizeof text, fmt, args), done = 0;
     va_end(args);
-    pmi_send(request, len);
-    char *reply = pmi_line();
+    for (ssize_t n; done < len; done += n > 0 ? n : 0)
+        if ((n = write(pmi_fd, text + done, len - done)) <= 0 && errno != EINTR)
+            pmi_die(EXIT_PMI_ERROR, "cannot write to the server");
+    // A server that is asked once sends one line.
+    for (done = 0; done == 0 || text[done - 1] != '\n';) {
+        ssize_t n = read(pmi_fd, text + done, sizeof text - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) pmi_die(EXIT_PMI_ERROR, "the server closed the link, or its line is too long");
+        done += n;
+    }
+    text[done - 1] = 0;
+    char *rc = strstr(text, " rc=");
     size_t word = strlen(expect);
-    if (strncmp(reply, "cmd=", 4) || strncmp(reply + 4, expect, word) || (reply[4 + word] && reply[4 + word] != ' ')) {
-        fprintf(stderr, "pmi client: expected %s, got: %s\n", expect, reply);
+    if (strncmp(text, "cmd=", 4) || strncmp(text + 4, expect, word) || !strchr(" ", text[4 + word]) || (rc && atoi(rc + 4))) {
+        fprintf(stderr, "pmi client: expected %s, got: %s\n", expect, text);
         _exit(EXIT_PMI_ERROR);
     }
-    char *rc = strstr(reply, " rc=");
-    if (rc && atoi(rc + 4) != 0) {
-        fprintf(stderr, "pmi client: refused: %s\n", reply);
-        _exit(EXIT_PMI_ERROR);
-    }
-    return reply;
+    return text;
 }
 
-// The value of ` name=` in a reply, cut at the next blank; modifies the reply.
-static inline char *pmi_value(char *reply, const char *name) {
-    for (char *at = reply; (at = strstr(at, name)); at++) {
-        size_t len = strlen(name);
-        if (at > reply && at[-1] == ' ' && at[len] == '=') {
-            char *value = at + len + 1;
-            value[strcspn(value, " ")] = 0;
-            return value;
-        }
-    }
-    pmi_die(EXIT_PMI_ERROR, "reply lacks a field");
-    return NULL;
+// The value behind `mark`, such as " value=", in a reply, cut at the next blank; modifies the reply.
+static inline char *pmi_value(char *reply, const char *mark) {
+    char *at = strstr(reply, mark);
+    if (!at) pmi_die(EXIT_PMI_ERROR, "reply lacks a field");
+    at += strlen(mark);
+    at[strcspn(at, " ")] = 0;
+    return at;
 }
 
 static inline int pmi_env(const char *name) {
@@ -95,10 +62,9 @@ static inline int pmi_env(const char *name) {
 // Returns the rank.
 static inline int pmi_init(int expected_size) {
     pmi_fd = pmi_env("PMI_FD");
-    int rank = pmi_env("PMI_RANK");
     if (pmi_env("PMI_SIZE") != expected_size) pmi_die(EXIT_NO_PMI, "another job size than expected");
     pmi_ask("response_to_init", "cmd=init pmi_version=1 pmi_subversion=1\n");
-    return rank;
+    return pmi_env("PMI_RANK");
 }
 
 static inline void pmi_barrier(void) { pmi_ask("barrier_out", "cmd=barrier_in\n"); }

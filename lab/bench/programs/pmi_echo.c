@@ -1,4 +1,4 @@
-// pmi-echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at once with a fixed
+// pmi_echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at once with a fixed
 // reply of the right form and size: one thread, level-triggered epoll, one read and one write per request. It stores no
 // pairs and knows no keys; a barrier is a counter. The time that a real server needs beyond this is due to that server.
 //
@@ -24,32 +24,27 @@ static const struct {
     {"cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n"},
     {"cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_echo_0\n"},
     {"cmd=finalize", "cmd=finalize_ack rc=0\n"},
+    {"cmd=barrier_in", NULL},
 };
-static const char BARRIER_OUT[] = "cmd=barrier_out rc=0\n";
 
 static void fail(const char *what) {
     perror(what);
     exit(1);
 }
 
-static void answer(int fd, const char *reply, size_t len) {
-    if (write(fd, reply, len) != (ssize_t)len) fail("write");
+static void answer(int fd, const char *reply) {
+    if (write(fd, reply, strlen(reply)) != (ssize_t)strlen(reply)) fail("write");
 }
 
 static void keep_open(int fd) { fcntl(fd, F_SETFD, 0); }
 
-// The environment, with room at the front for the three variables of a client.
-static char **client_env(char vars[3][32]) {
-    int count = 0;
-    while (environ[count]) count++;
-    char **env = malloc((count + 4) * sizeof *env);
-    for (int i = 0; i < 3; i++) env[i] = vars[i];
-    memcpy(env + 3, environ, (count + 1) * sizeof *env);
-    return env;
-}
-
 static void start_clients(int count, int first, int size, char **argv, int *fds, int epoll) {
-    char vars[3][32], **env = client_env(vars);
+    // The environment, with room at the front for the three variables of a client.
+    int given = 0;
+    while (environ[given]) given++;
+    char vars[3][32], **env = malloc((given + 4) * sizeof *env);
+    for (int i = 0; i < 3; i++) env[i] = vars[i];
+    memcpy(env + 3, environ, (given + 1) * sizeof *env);
     for (int i = 0; i < count; i++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) fail("socketpair");
@@ -64,14 +59,12 @@ static void start_clients(int count, int first, int size, char **argv, int *fds,
     }
 }
 
-static void release(int count, const int *fds) {
-    for (int r = 0; r < count; r++) answer(fds[r], BARRIER_OUT, sizeof BARRIER_OUT - 1);
-}
-
-// The caller on our stdin and stdout waits for the other servers.
-static void pass_gate(void) {
+// Releases all clients; the caller on our stdin and stdout waits for the other servers. All clients wait, so blocking
+// here delays nothing.
+static void barrier(int count, int gated, const int *fds) {
     char byte = 'g';
-    if (write(STDOUT_FILENO, &byte, 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1) fail("gate");
+    if (gated && (write(STDOUT_FILENO, &byte, 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1)) fail("gate");
+    for (int r = 0; r < count; r++) answer(fds[r], "cmd=barrier_out rc=0\n");
 }
 
 static void serve(int count, int gated, const int *fds, int epoll) {
@@ -89,37 +82,19 @@ static void serve(int count, int gated, const int *fds, int epoll) {
                 continue;
             }
             line[len] = 0;
-            // A client waits for each reply, so one read returns one whole request.
-            if (strchr(line, '\n') != line + len - 1) {
-                fprintf(stderr, "pmi-echo: not one line: %s\n", line);
-                exit(1);
-            }
-            if (strncmp(line, "cmd=barrier_in", 14) == 0) {
-                if (++arrived < count) continue;
-                arrived = 0;
-                // All clients wait, so blocking here delays nothing.
-                if (gated) pass_gate();
-                release(count, fds);
-                continue;
-            }
             size_t c = 0, known = sizeof CANNED / sizeof *CANNED;
             while (c < known && strncmp(line, CANNED[c].request, strlen(CANNED[c].request))) c++;
-            if (c == known) {
-                fprintf(stderr, "pmi-echo: no reply for: %s", line);
-                exit(1);
-            }
-            answer(fd, CANNED[c].reply, strlen(CANNED[c].reply));
+            // A client waits for each reply, so one read returns one whole request.
+            if (c == known || strchr(line, '\n') != line + len - 1) fprintf(stderr, "pmi_echo: not one known line: %s\n", line), exit(1);
+            if (CANNED[c].reply) answer(fd, CANNED[c].reply);
+            else if (++arrived == count) arrived = 0, barrier(count, gated, fds);
         }
     }
 }
 
 int main(int argc, char **argv) {
-    if (argc < 3) {
-        fprintf(stderr, "usage: pmi-echo COUNT PROGRAM [ARG..]\n");
-        return 2;
-    }
+    if (argc < 3) return fprintf(stderr, "usage: pmi_echo COUNT PROGRAM [ARG..]\n"), 2;
     int count = 0, node = 0, size = 0, gated = sscanf(argv[1], "%d:%d:%d", &count, &node, &size) == 3;
-    if (!gated) size = count;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -127,7 +102,7 @@ int main(int argc, char **argv) {
     }
     int *fds = calloc(count, sizeof *fds), epoll = epoll_create1(EPOLL_CLOEXEC);
     if (!fds || epoll < 0) fail("set-up");
-    start_clients(count, node * count, size, argv + 2, fds, epoll);
+    start_clients(count, node * count, gated ? size : count, argv + 2, fds, epoll);
     serve(count, gated, fds, epoll);
     return reap(count);
 }

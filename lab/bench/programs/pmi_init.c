@@ -1,8 +1,8 @@
-// pmi-init SIZE: init, barrier, finalize, and nothing else.
+// pmi_init SIZE: init, barrier, finalize, and nothing else.
 #include "pmi1.h"
 
 int main(int argc, char **argv) {
-    if (argc != 2) pmi_die(2, "usage: pmi-init SIZE");
+    if (argc != 2) pmi_die(2, "usage: pmi_init SIZE");
     pmi_init(atoi(argv[1]));
     pmi_barrier();
     pmi_finalize();

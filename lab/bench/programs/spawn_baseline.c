@@ -1,4 +1,4 @@
-// spawn-baseline COUNT SPAWNERS PROGRAM [ARG..]: starts COUNT processes with inherited stdio and waits for them,
+// spawn_baseline COUNT SPAWNERS PROGRAM [ARG..]: starts COUNT processes with inherited stdio and waits for them,
 // nothing else; with more than one spawner the work is divided among forked processes.
 #include "spawn.h"
 
@@ -11,7 +11,7 @@ static int spawn_all(int count, char **argv) {
 
 int main(int argc, char **argv) {
     if (argc < 4) {
-        fprintf(stderr, "usage: spawn-baseline COUNT SPAWNERS PROGRAM [ARG..]\n");
+        fprintf(stderr, "usage: spawn_baseline COUNT SPAWNERS PROGRAM [ARG..]\n");
         return 2;
     }
     int count = atoi(argv[1]), spawners = atoi(argv[2]), failed;

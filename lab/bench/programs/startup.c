@@ -9,8 +9,7 @@
 #include <stdbool.h>
 
 #include "board.h"
-#include "pmi2_text.h"
-#include "pmi2_calls.h"
+#include "libraries.h"
 
 // The numbers are those in `src/startup/scheme.rs`.
 enum operation {
@@ -19,6 +18,48 @@ enum operation {
 };
 enum work_kind { NO_WORK, SLEEP, SPIN };
 enum { VALUE_ROOM = 1088, KEY_ROOM = 64, SPIN_TURNS = 20000 };
+
+// Hand-written PMI-2 on PMI_FD, as used by clients without extensions: one message and its answer at a time, one get
+// for each key.
+static int text_fd = -1;
+
+// Sends one request; its answer must be `expect` with rc=0. The answer is valid until the next call.
+__attribute__((format(printf, 2, 3))) static char *text_ask(const char *expect, const char *format, ...) {
+    static char text[8192];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text + 6, sizeof text - 6, format, args);
+    va_end(args);
+    char first = text[6];
+    snprintf(text, 7, "%6d", len);
+    text[6] = first;
+    ssize_t n;
+    for (int sent = 0; sent < len + 6; sent += n > 0 ? n : 0)
+        if ((n = write(text_fd, text + sent, len + 6 - sent)) <= 0 && errno != EINTR) fail("cannot write to the server", errno);
+    size_t got = 0, wanted = 6;
+    while (got < wanted) {
+        n = read(text_fd, text + got, sizeof text - 1 - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) fail("the server closed the link, or its answer is too long", errno);
+        text[got += n] = 0;
+        if (got >= 6 && wanted == 6) wanted += strtoul((char[7]){text[0], text[1], text[2], text[3], text[4], text[5], 0}, NULL, 10);
+    }
+    if (got != wanted) fail("more than one answer", got);
+    if (strncmp(text + 6, expect, strlen(expect)) || !strstr(text, ";rc=0;")) {
+        fprintf(stderr, "startup: expected %s, got %s\n", expect, text + 6);
+        fail(complaint_about, 0);
+    }
+    return text + 6;
+}
+
+static void text_get(const char *key, char *value, size_t room) {
+    char *answer = text_ask("cmd=kvs-get-response;", "cmd=kvs-get;key=%s;", key), *at = strstr(answer, ";value=");
+    if (!at) fail("an answer without a value", 0);
+    at += strlen(";value=");
+    at[strcspn(at, ";")] = 0;
+    if (strlen(at) >= room) fail("too long a value", strlen(at));
+    strcpy(value, at);
+}
 
 static int rank, size;
 static uint32_t salt;
@@ -65,21 +106,13 @@ static int read_rank(int number) {
     return number == 0 ? (rank + size - 1) % size : (rank + 1) % size;
 }
 
-static void text_gets(void) {
-    char key[KEY_ROOM], value[VALUE_ROOM];
-    for (int i = 0; i < reads(); i++) {
-        key_of(read_rank(i), key);
-        text_get(key, value, sizeof value);
-        check(read_rank(i), value);
-    }
-}
-
-static void gets(void) {
+static void gets(bool by_text) {
     char key[KEY_ROOM], value[VALUE_ROOM];
     int len;
     for (int i = 0; i < reads(); i++) {
         key_of(read_rank(i), key);
-        must(lib.PMI2_KVS_Get(NULL, PMI2_ID_NULL, key, value, sizeof value, &len), "PMI2_KVS_Get");
+        if (by_text) text_get(key, value, sizeof value);
+        else must(lib.PMI2_KVS_Get(NULL, PMI2_ID_NULL, key, value, sizeof value, &len), "PMI2_KVS_Get");
         check(read_rank(i), value);
     }
 }
@@ -102,39 +135,17 @@ static void work(void) {
     }
 }
 
-static uint64_t cpu_before;
-
-static void starting(void) { cpu_before = now_ns(CLOCK_THREAD_CPUTIME_ID); }
-
-static void started(void) {
-    slot->start_cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before;
-    slot->begun_ns = now_ns(CLOCK_MONOTONIC);
-}
-
 static void ready(void) { slot->ready_ns = now_ns(CLOCK_MONOTONIC); }
-
-static void ring(const char *value) {
-    int ring_rank, ranks;
-    char left[VALUE_ROOM], right[VALUE_ROOM];
-    starting();
-    must(lib.PMIX_Ring(value, &ring_rank, &ranks, left, right, sizeof left), "PMIX_Ring");
-    started();
-    // The server decides which ranks are neighbours; the values tell which they are.
-    if (ring_rank < 0 || ring_rank >= size || ranks != size) fail("a wrong place in the ring", ring_rank);
-    check_some(left);
-    check_some(right);
-}
 
 static void do_once(void) {
     enum operation operation = board->operation;
     bool copies = operation == ALLGATHER_COPY || operation == IALLGATHER_COPY;
     bool later = operation == IFENCE || operation == IALLGATHER || operation == IALLGATHER_COPY;
-    char key[KEY_ROOM], value[VALUE_ROOM];
-    char *buffer = NULL;
+    char key[KEY_ROOM], value[VALUE_ROOM], left[VALUE_ROOM], right[VALUE_ROOM], *buffer = NULL;
     size_t bytes = (size_t)size * board->value_len;
     const void *shared = NULL;
     PMIX_Request request = NULL;
-    int value_len = board->value_len;
+    int len = board->value_len, ring_rank = 0, ranks = size;
     key_of(rank, key);
     value_of(rank, value);
     if (copies) {
@@ -143,67 +154,35 @@ static void do_once(void) {
         if (buffer == MAP_FAILED) fail("no memory", errno);
     }
     if (!later) work();
+    if (operation == TEXT_FENCE) text_ask("cmd=kvs-put-response;", "cmd=kvs-put;key=%s;value=%s;", key, value);
+    if (operation == FENCE || operation == IFENCE) must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
+    uint64_t cpu_before = now_ns(CLOCK_THREAD_CPUTIME_ID);
     switch (operation) {
-    case LEAVE:
-    case WORK:
-        started();
-        break;
-    case TEXT_FENCE:
-        text_put(key, value);
-        starting();
-        text_fence();
-        started();
-        break;
-    case FENCE:
-        must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
-        starting();
-        must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence");
-        started();
-        break;
-    case FENCE_ALONE:
-        starting();
-        must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence");
-        started();
-        break;
-    case IFENCE:
-        must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
-        starting();
-        must(lib.PMIX_KVS_Ifence(&request), "PMIX_KVS_Ifence");
-        started();
-        break;
-    case ALLGATHER_COPY:
-        starting();
-        must(lib.PMIX_Allgather_len(value, value_len, buffer), "PMIX_Allgather_len");
-        started();
-        break;
-    case ALLGATHER:
-        starting();
-        must(lib.PMIX_Allgather_shared(value, value_len, &shared), "PMIX_Allgather_shared");
-        started();
-        break;
-    case IALLGATHER_COPY:
-        starting();
-        must(lib.PMIX_Iallgather_len(value, value_len, buffer, &request), "PMIX_Iallgather_len");
-        started();
-        break;
-    case IALLGATHER:
-        starting();
-        must(lib.PMIX_Iallgather_shared(value, value_len, &shared, &request), "PMIX_Iallgather_shared");
-        started();
-        break;
-    case RING:
-        ring(value);
-        break;
+    case LEAVE: case WORK: break;
+    case TEXT_FENCE: text_ask("cmd=kvs-fence-response;", "cmd=kvs-fence;"); break;
+    case FENCE: case FENCE_ALONE: must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence"); break;
+    case IFENCE: must(lib.PMIX_KVS_Ifence(&request), "PMIX_KVS_Ifence"); break;
+    case ALLGATHER_COPY: must(lib.PMIX_Allgather_len(value, len, buffer), "PMIX_Allgather_len"); break;
+    case ALLGATHER: must(lib.PMIX_Allgather_shared(value, len, &shared), "PMIX_Allgather_shared"); break;
+    case IALLGATHER_COPY: must(lib.PMIX_Iallgather_len(value, len, buffer, &request), "PMIX_Iallgather_len"); break;
+    case IALLGATHER: must(lib.PMIX_Iallgather_shared(value, len, &shared, &request), "PMIX_Iallgather_shared"); break;
+    case RING: must(lib.PMIX_Ring(value, &ring_rank, &ranks, left, right, sizeof left), "PMIX_Ring"); break;
     }
+    slot->start_cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before;
+    slot->begun_ns = now_ns(CLOCK_MONOTONIC);
     if (later) {
         work();
         ready();
         must(lib.PMIX_Wait(request), "PMIX_Wait");
     }
-    if (operation == TEXT_FENCE) text_gets();
-    else if (operation == FENCE || operation == IFENCE) gets();
-    else if (copies) look(buffer);
-    else if (shared) look(shared);
+    if (operation == TEXT_FENCE || operation == FENCE || operation == IFENCE) gets(operation == TEXT_FENCE);
+    else if (copies || shared) look(copies ? buffer : shared);
+    else if (operation == RING) {
+        // The server decides which ranks are neighbours; the values tell which they are.
+        if (ring_rank < 0 || ring_rank >= size || ranks != size) fail("a wrong place in the ring", ring_rank);
+        check_some(left);
+        check_some(right);
+    }
     if (!later) ready();
     slot->end_ns = now_ns(CLOCK_MONOTONIC);
     if (shared) must(lib.PMIX_Release_shared(shared), "PMIX_Release_shared");
@@ -223,7 +202,7 @@ int main(int argc, char **argv) {
     rank = number("PMI_RANK");
     size = number("PMI_SIZE");
     board_join(rank, size, argv + 1);
-    calls_load(argv[2]);
+    load_pmi2(argv[2]);
 
     int spawned, joined_size, joined_rank, appnum;
     slot->join_begin_ns = now_ns(CLOCK_MONOTONIC);

@@ -1,9 +1,9 @@
-// ucx-init: prints the times of opening libucp, of ucp_init and of a first worker (ns); nothing if there is no libucp.
+// ucx_init: prints the times of opening libucp, of ucp_init and of a first worker (ns); nothing if there is no libucp.
 //
 // Declared by hand after ucp.h of 1.12 and later; only the fields that the masks select are accessed.
 #include <dlfcn.h>
 
-#include "clock.h"
+#include "stamps.h"
 
 enum { FIELD_FEATURES = 1, FEATURE_TAG = 1, ROOM = 512 };
 
@@ -19,8 +19,6 @@ int main(void) {
     if (!init || !create || init(1, 12, params, NULL, &context) != 0) return 1;
     uint64_t initialised = now_ns();
     if (create(context, worker_params, &worker) != 0) return 1;
-    uint64_t end = now_ns();
-    printf("%llu %llu %llu\n", (unsigned long long)(opened - begin), (unsigned long long)(initialised - opened),
-           (unsigned long long)(end - initialised));
+    printf("%llu %llu %llu\n", (ull)(opened - begin), (ull)(initialised - opened), (ull)(now_ns() - initialised));
     return 0;
 }

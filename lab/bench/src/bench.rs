@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::getpid;
+use rustix::process::{Pid, getpid};
 use serde_json::Value as Json;
 use wireup_flags::{Command, Error, Line, Value, Words};
 
@@ -34,22 +34,11 @@ pub enum Problem {
     Io(#[from] io::Error),
 }
 
-/// One benchmark of a program.
-pub struct Benchmark {
-    pub name: &'static str,
-    pub command: &'static Command,
-    pub run: fn(&Bench) -> Result<(), Problem>,
-    /// Whether launchers of others take part, which may fail without making the benchmark fail.
-    pub has_strangers: bool,
-}
-
-pub const fn benchmark(
-    name: &'static str,
-    command: &'static Command,
-    run: fn(&Bench) -> Result<(), Problem>,
-) -> Benchmark {
-    Benchmark { name, command, run, has_strangers: false }
-}
+/// One benchmark of a program: its name, its flags, what it does.
+pub type Benchmark = (&'static str, &'static Command, Run);
+type Run = fn(&Bench) -> Result<(), Problem>;
+/// Launchers of others take part in these, which may fail without making the benchmark fail.
+const WITH_STRANGERS: [&str; 3] = ["launch", "start", "jobs"];
 
 pub struct Bench {
     pub name: &'static str,
@@ -67,6 +56,8 @@ pub struct Bench {
     pub limit: Option<Duration>,
     /// Only list what would be run.
     is_dry: bool,
+    /// Sessions, jobs and agents that outlive a turn.
+    kept: RefCell<Vec<Pid>>,
 }
 
 /// Something that is run once in each round.
@@ -78,66 +69,62 @@ pub struct Turn<T> {
     pub what: T,
 }
 
+impl<T> Turn<T> {
+    pub fn new(contestant: &str, case: &Json, rounds: u32, what: T) -> Turn<T> {
+        Turn { contestant: contestant.to_owned(), case: case.clone(), rounds, what }
+    }
+}
+
 /// Runs the benchmark that the first of `words` names, and returns the exit code; `program` has the flags before it.
 pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -> u8 {
-    let shown = words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let (bench, chosen) = match prepare(program, benchmarks, words, &shown) {
+    let failed = |problem: Problem| match problem {
+        Problem::Usage(error) => {
+            eprintln!("wireup: {error}");
+            EXIT_USAGE
+        }
+        problem => {
+            eprintln!("wireup {}: {problem}", program.name);
+            EXIT_OWN_FAILURE
+        }
+    };
+    let (bench, run) = match prepare(program, benchmarks, words) {
         Ok(Ok(prepared)) => prepared,
         Ok(Err(help)) => {
             print!("{help}");
             return 0;
         }
-        Err(Problem::Usage(error)) => {
-            eprintln!("wireup: {error}");
-            return EXIT_USAGE;
-        }
-        Err(problem) => {
-            eprintln!("wireup {}: {problem}", program.name);
-            return EXIT_OWN_FAILURE;
-        }
+        Err(problem) => return failed(problem),
     };
-    let outcome = (chosen.run)(&bench);
+    let outcome = run(&bench);
     let mut samples = bench.samples.borrow_mut();
     samples.show();
     match (outcome, samples.broken.take()) {
-        (Err(Problem::Usage(error)), _) => {
-            eprintln!("wireup: {error}");
-            EXIT_USAGE
-        }
+        (Err(Problem::Usage(error)), _) => failed(error.into()),
         _ if bench.interrupt.is_set() => EXIT_INTERRUPTED,
-        (Err(problem), _) => {
-            eprintln!("wireup {}: {problem}", program.name);
-            EXIT_OWN_FAILURE
-        }
-        (_, Some(error)) => {
-            eprintln!("wireup {}: {}: {error}", program.name, JSON.name());
-            EXIT_OWN_FAILURE
-        }
-        (Ok(()), None) if !bench.is_dry && !samples.is_complete(!chosen.has_strangers) => {
-            eprintln!("wireup {}: a case has measured nothing; the lines above say why", program.name);
-            EXIT_OWN_FAILURE
+        (Err(problem), _) => failed(problem),
+        (_, Some(error)) => failed(wrong(format!("{}: {error}", JSON.name())).into()),
+        (Ok(()), None) if !bench.is_dry && !samples.is_complete(!WITH_STRANGERS.contains(&bench.name)) => {
+            failed(wrong("a case has measured nothing; the lines above say why").into())
         }
         (Ok(()), None) => 0,
     }
 }
 
-type Prepared<'a> = (Bench, &'a Benchmark);
-
 /// The benchmark, ready to run; or the help text that was asked for.
-fn prepare<'a>(
+fn prepare(
     program: &Command,
-    benchmarks: &'a [Benchmark],
+    benchmarks: &[Benchmark],
     words: Vec<OsString>,
-    shown: &[String],
-) -> Result<Result<Prepared<'a>, String>, Problem> {
+) -> Result<Result<(Bench, Run), String>, Problem> {
     debug_assert!(matches!(program.words, Words::Program));
+    let shown = words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let Some(line) = program.parse(words)? else { return Ok(Err(program.help())) };
     let mut words = line.words.into_iter();
     let missing = Error::MissingWord { command: program.name, word: "BENCHMARK" };
     let word = Value { flag: format!("wireup {}", program.name), word: words.next().ok_or(missing)? };
-    let names: Vec<(&'static str, usize)> = benchmarks.iter().enumerate().map(|(at, one)| (one.name, at)).collect();
-    let chosen = &benchmarks[word.choice(&names)?];
-    let Some(line) = chosen.command.parse(words)? else { return Ok(Err(chosen.command.help())) };
+    let names: Vec<(&'static str, Benchmark)> = benchmarks.iter().map(|one| (one.0, *one)).collect();
+    let (name, command, run) = word.choice(&names)?;
+    let Some(line) = command.parse(words)? else { return Ok(Err(command.help())) };
     let hosts = hosts(&line)?;
     let (limit, json) = (line.last(LIMIT, Value::at_least_one)?, line.last(JSON, Value::path)?);
     let wireup_args = line.all(WIREUP_ARG, Value::text)?;
@@ -149,12 +136,13 @@ fn prepare<'a>(
     let scratch = Scratch::create_in(&std::path::absolute(folder.unwrap_or_else(std::env::temp_dir))?)?;
     let machine = Machine::look();
     println!("{}", machine.describe());
-    let samples = Samples::create(chosen.name, shown, &machine, json.as_deref());
+    let samples = Samples::create(name, &shown, &machine, json.as_deref());
     let samples = RefCell::new(samples.map_err(|error| wrong(format!("{}: {error}", JSON.name())))?);
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
-    let name = chosen.name;
-    let bench = Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry };
-    Ok(Ok((bench, chosen)))
+    let kept = RefCell::default();
+    let bench =
+        Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry, kept };
+    Ok(Ok((bench, run)))
 }
 
 impl Bench {
@@ -223,8 +211,7 @@ impl Bench {
         if self.lists(turns) {
             return;
         }
-        // Sessions and jobs that outlive a turn.
-        let kept = leftovers::children_of(getpid());
+        self.keep_running();
         let rounds = turns.iter().map(|turn| i64::from(turn.rounds)).max().unwrap_or(0);
         let mut failures = vec![0; turns.len()];
         for round in WARM_UP..rounds {
@@ -241,7 +228,7 @@ impl Bench {
                     continue;
                 }
                 let mut outcome = run(&turn.what, round == WARM_UP);
-                let left_behind = leftovers::settle(&kept);
+                let left_behind = leftovers::settle(&self.kept.borrow());
                 if let Ok(measures) = &mut outcome
                     && left_behind > 0
                 {
@@ -256,11 +243,26 @@ impl Bench {
         }
     }
 
-    /// Says of all turns that they could not begin.
-    pub fn fail_all<T>(&self, turns: &[Turn<T>], failure: &Failure) {
-        if *failure != Failure::Interrupted {
-            turns.iter().for_each(|turn| self.add(&turn.case, &turn.contestant, WARM_UP, Err(failure.clone())));
+    /// What runs now outlives the turn.
+    pub fn keep_running(&self) {
+        self.kept.replace(leftovers::children_of(getpid()));
+    }
+
+    /// Does `run`, which measures these turns, unless they are only listed; a failure is one of all turns.
+    pub fn attempt<T>(&self, turns: &[Turn<T>], run: impl FnOnce() -> Result<(), Failure>) {
+        if self.lists(turns) || self.interrupt.is_set() {
+            return;
         }
+        if let Some(turn) = turns.first() {
+            eprintln!("wireup {}: {}", self.name, describe(&turn.case));
+        }
+        match run() {
+            Err(Failure::Interrupted) | Ok(()) => {}
+            Err(failure) => {
+                turns.iter().for_each(|turn| self.add(&turn.case, &turn.contestant, WARM_UP, Err(failure.clone())));
+            }
+        }
+        self.samples.borrow_mut().show();
     }
 }
 

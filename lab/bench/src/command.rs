@@ -7,15 +7,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::leftovers::{self, Interrupt};
+use crate::net::await_any;
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, seconds};
 
 /// How often a wait checks for an interrupt; the command's end is noticed at once (chosen).
-const GLANCE: Duration = Duration::from_millis(100);
+pub const GLANCE: Duration = Duration::from_millis(100);
 /// Time between SIGTERM and SIGKILL for a command that ran too long (chosen).
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// How much of a failed command's stderr is shown (bytes).
@@ -31,8 +32,6 @@ pub enum Failure {
     NotStarted { argv0: String, what: String },
     #[error("not finished after {0:.0} s, killed")]
     TimedOut(f64),
-    #[error("{status}{stderr}")]
-    Exited { status: String, stderr: String },
     #[error("{0}")]
     Wrong(String),
     #[error("interrupted")]
@@ -45,6 +44,7 @@ pub fn wrong(what: impl ToString) -> Failure {
 }
 
 /// A command to run: stdin is empty, stdout is discarded (or goes to a file), stderr is kept for messages.
+#[derive(Clone, Debug)]
 pub struct Invocation {
     pub argv: Vec<OsString>,
     pub env: Vec<(OsString, OsString)>,
@@ -53,83 +53,60 @@ pub struct Invocation {
     pub limit: Duration,
 }
 
-pub struct Running<'a> {
-    child: Child,
-    pid: Pid,
-    pidfd: OwnedFd,
-    begin: Instant,
+/// A command that was started. It is ended if this is dropped.
+pub struct Running {
+    pub child: Child,
+    pub pid: Pid,
+    pub pidfd: OwnedFd,
+    pub begin: Instant,
     cpu_begin_s: f64,
-    invocation: &'a Invocation,
-    interrupt: &'a Interrupt,
-    ended: bool,
+    invocation: Invocation,
+    interrupt: Interrupt,
 }
 
 impl Invocation {
-    /// Starts it; the caller waits for it and calls `end`.
-    pub fn spawn(&self) -> Result<Child, Failure> {
-        let create = |path: &PathBuf| File::create(path).map_err(|e| self.refuse(format!("{}: {e}", path.display())));
-        let stdout = self.stdout.as_ref().map_or(Ok(Stdio::null()), |path| create(path).map(Stdio::from))?;
+    fn command(&self) -> std::io::Result<Command> {
         let mut command = Command::new(&self.argv[0]);
-        command.args(&self.argv[1..]).stdin(Stdio::null()).stdout(stdout).stderr(create(&self.stderr)?);
+        command.args(&self.argv[1..]).stdin(Stdio::null()).stderr(File::create(&self.stderr)?);
+        command.stdout(self.stdout.as_ref().map_or(Ok(Stdio::null()), |path| File::create(path).map(Stdio::from))?);
         for (name, _) in std::env::vars_os() {
             if FOREIGN_PREFIXES.iter().any(|p| name.as_encoded_bytes().starts_with(p.as_bytes())) {
                 command.env_remove(name);
             }
         }
-        command.env(SESSIONS, sessions_beside(&self.stderr));
-        command.envs(self.env.iter().map(|(k, v)| (k, v)));
+        command.env(SESSIONS, sessions_beside(&self.stderr)).envs(self.env.iter().map(|(k, v)| (k, v)));
         // A process group of its own: Ctrl-C reaches only us, and we can signal the whole group.
         command.process_group(0);
-        command.spawn().map_err(|e| self.refuse(e.to_string()))
+        Ok(command)
     }
 
-    fn refuse(&self, what: String) -> Failure {
-        Failure::NotStarted { argv0: self.argv[0].to_string_lossy().into_owned(), what }
-    }
-
-    pub fn start<'a>(&'a self, interrupt: &'a Interrupt) -> Result<Running<'a>, Failure> {
-        let cpu_begin_s = children_cpu_s();
-        let begin = Instant::now();
-        let mut child = self.spawn()?;
-        let pid = Pid::from_child(&child);
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => {
-                Ok(Running { child, pid, pidfd, begin, cpu_begin_s, invocation: self, interrupt, ended: false })
+    pub fn start(self, interrupt: &Interrupt) -> Result<Running, Failure> {
+        let (cpu_begin_s, begin) = (children_cpu_s(), Instant::now());
+        let spawn = || {
+            let child = self.command()?.spawn()?;
+            let pid = Pid::from_child(&child);
+            Ok((child, pid, pidfd_open(pid, PidfdFlags::empty())?))
+        };
+        match spawn() {
+            Ok((child, pid, pidfd)) => {
+                let (invocation, interrupt) = (self, interrupt.clone());
+                Ok(Running { child, pid, pidfd, begin, cpu_begin_s, invocation, interrupt })
             }
-            Err(e) => {
-                let _ = (child.kill(), child.wait());
-                Err(self.refuse(format!("pidfd_open: {e}")))
+            Err(error) => {
+                let error: std::io::Error = error;
+                let argv0 = self.argv[0].to_string_lossy().into_owned();
+                Err(Failure::NotStarted { argv0, what: error.to_string() })
             }
         }
     }
 
     /// Starts it and waits for its successful end.
-    pub fn run(&self, interrupt: &Interrupt) -> Result<Measures, Failure> {
+    pub fn run(self, interrupt: &Interrupt) -> Result<Measures, Failure> {
         self.start(interrupt)?.finish()
-    }
-
-    /// The failure for this exit status, with the end of the command's stderr.
-    pub fn exited(&self, status: ExitStatus) -> Failure {
-        Failure::Exited { status: say(status), stderr: self.stderr_tail() }
-    }
-
-    fn stderr_tail(&self) -> String {
-        let text = fs::read(&self.stderr).unwrap_or_default();
-        let cut = text.len().saturating_sub(STDERR_TAIL);
-        let tail = String::from_utf8_lossy(&text[cut..]).trim().replace('\n', " | ");
-        match (tail.is_empty(), cut) {
-            (true, _) => tail,
-            (false, 0) => format!(": {tail}"),
-            (false, _) => format!(": ..{tail}"),
-        }
     }
 }
 
-impl Running<'_> {
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
+impl Running {
     /// Waits for the end, for `at_most` this long; returns whether it has ended.
     ///
     /// # Errors
@@ -144,10 +121,8 @@ impl Running<'_> {
             if left.is_zero() {
                 return Err(Failure::TimedOut(self.invocation.limit.as_secs_f64()));
             }
-            let wait = until.saturating_duration_since(Instant::now()).min(left).min(GLANCE);
-            let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-            // An error is EINTR: check the flag and keep waiting.
-            if poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0) {
+            let glance = until.min(Instant::now() + left.min(GLANCE));
+            if await_any(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], glance).unwrap_or(false) {
                 return Ok(true);
             }
             if Instant::now() >= until {
@@ -159,38 +134,38 @@ impl Running<'_> {
     /// Waits for the end; the values are the wall and cpu times.
     pub fn finish(mut self) -> Result<Measures, Failure> {
         while !self.ends_within(self.invocation.limit)? {}
-        let status = self.child.wait();
+        let status = self.child.wait().map_err(|error| wrong(format!("wait: {error}")))?;
         let wall = self.begin.elapsed();
-        self.ended = true;
-        match status {
-            Ok(status) if status.success() => {
-                let cpu = children_cpu_s() - self.cpu_begin_s;
-                Ok(vec![seconds("wall", wall.as_secs_f64()), seconds("cpu", cpu)])
-            }
-            Ok(status) => Err(self.invocation.exited(status)),
-            Err(e) => Err(Failure::Wrong(format!("wait: {e}"))),
+        if !status.success() {
+            return Err(wrong(say(status) + &self.stderr_tail()));
         }
+        Ok(vec![seconds("wall", wall.as_secs_f64()), seconds("cpu", children_cpu_s() - self.cpu_begin_s)])
     }
 
     /// The failure of a command that has ended although it should still run.
     pub fn failure(&mut self) -> Failure {
-        let status = self.child.wait();
-        self.ended = true;
-        match status {
-            Ok(status) => Failure::Exited {
-                status: format!("ended early: {}", say(status)),
-                stderr: self.invocation.stderr_tail(),
-            },
-            Err(e) => Failure::Wrong(format!("wait: {e}")),
+        match self.child.wait() {
+            Ok(status) => wrong(format!("ended early: {}{}", say(status), self.stderr_tail())),
+            Err(error) => wrong(format!("wait: {error}")),
+        }
+    }
+
+    /// The end of what the command has written to stderr.
+    fn stderr_tail(&self) -> String {
+        let text = fs::read(&self.invocation.stderr).unwrap_or_default();
+        let cut = text.len().saturating_sub(STDERR_TAIL);
+        let tail = String::from_utf8_lossy(&text[cut..]).trim().replace('\n', " | ");
+        match (tail.is_empty(), cut) {
+            (true, _) => tail,
+            (false, 0) => format!(": {tail}"),
+            (false, _) => format!(": ..{tail}"),
         }
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
-        if !self.ended {
-            end(&mut self.child);
-        }
+        end(&mut self.child);
     }
 }
 
@@ -233,41 +208,113 @@ fn children_cpu_s() -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
+/// How many commands ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ended {
+    /// With exit code 0.
+    pub well: u32,
+    pub badly: u32,
+    /// Killed by us.
+    pub hung: u32,
+    /// Until the end of the last one that ended by itself (s).
+    pub elapsed_s: f64,
+}
+
+/// Runs a command so many times, at most `in_flight` of them at a time; `{i}` in an argument is replaced by the number
+/// of the run, from 0. One that takes longer than `each` counts as hanging and is killed.
+///
+/// # Errors
+/// All together take longer than the limit of the command, or the user interrupted.
+pub fn stream(
+    once: &Invocation,
+    count: u32,
+    in_flight: u32,
+    each: Duration,
+    interrupt: &Interrupt,
+) -> Result<Ended, Failure> {
+    let has_number = once.argv.iter().any(|word| word.as_encoded_bytes().windows(3).any(|part| part == b"{i}"));
+    let fail = |error: std::io::Error| wrong(format!("cannot start {}: {error}", once.argv[0].to_string_lossy()));
+    let mut command = once.command().map_err(fail)?;
+    let mut running: Vec<(Child, OwnedFd, Instant)> = Vec::new();
+    let (begin, mut started, mut ended) = (Instant::now(), 0, Ended::default());
+    let ran = loop {
+        if started < count && running.len() < in_flight as usize {
+            if has_number {
+                let word = |word: &OsString| word.to_string_lossy().replace("{i}", &started.to_string()).into();
+                command = Invocation { argv: once.argv.iter().map(word).collect(), ..once.clone() }
+                    .command()
+                    .map_err(fail)?;
+            }
+            let child = command.spawn().map_err(fail)?;
+            let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|error| fail(error.into()))?;
+            running.push((child, pidfd, Instant::now()));
+            started += 1;
+            continue;
+        }
+        if running.is_empty() {
+            break Ok(());
+        }
+        let mut polls: Vec<PollFd> = running.iter().map(|(_, pidfd, _)| PollFd::new(pidfd, PollFlags::IN)).collect();
+        let _ = await_any(&mut polls, Instant::now() + GLANCE);
+        running.retain_mut(|(child, _, since)| match child.try_wait() {
+            Ok(None) if since.elapsed() < each => true,
+            Ok(Some(status)) => {
+                ended.elapsed_s = begin.elapsed().as_secs_f64();
+                *(if status.success() { &mut ended.well } else { &mut ended.badly }) += 1;
+                false
+            }
+            _ => {
+                let _ = (child.kill(), child.wait());
+                ended.hung += 1;
+                false
+            }
+        });
+        if interrupt.is_set() {
+            break Err(Failure::Interrupted);
+        }
+        if begin.elapsed() > once.limit {
+            break Err(Failure::TimedOut(once.limit.as_secs_f64()));
+        }
+    };
+    running.iter_mut().for_each(|(child, ..)| end(child));
+    ran.map(|()| ended)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::programs::Scratch;
     use crate::samples::value_of;
 
-    fn sh(script: &str, limit: Duration) -> (Result<Measures, Failure>, Scratch) {
+    fn sh(script: &str, limit: Duration) -> (Invocation, Scratch) {
         let dir = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        let invocation = Invocation {
-            argv: ["/bin/sh", "-c", script].map(OsString::from).to_vec(),
-            env: vec![("BENCH_TEST".into(), "7".into())],
-            stdout: None,
-            stderr: dir.file("stderr"),
-            limit,
-        };
+        let argv = ["/bin/sh", "-c", script].map(OsString::from).to_vec();
+        let env = vec![("BENCH_TEST".into(), "7".into())];
+        (Invocation { argv, env, stdout: None, stderr: dir.file("stderr"), limit }, dir)
+    }
+
+    fn run(script: &str, limit: Duration) -> (Result<Measures, Failure>, Scratch) {
+        let (invocation, dir) = sh(script, limit);
         (invocation.run(&Interrupt::default()), dir)
     }
 
     #[test]
     fn a_command_is_timed_with_its_environment() {
-        let (result, _dir) = sh("test $BENCH_TEST = 7 && sleep 0.02", Duration::from_secs(60));
+        let (result, _dir) = run("test $BENCH_TEST = 7 && sleep 0.02", Duration::from_secs(60));
         assert!(value_of(&result.unwrap(), "wall").unwrap() >= 0.02);
     }
 
     #[test]
     fn a_failure_names_exit_status_and_stderr() {
-        let (result, _dir) = sh("echo out of cheese >&2; exit 3", Duration::from_secs(60));
+        let (result, _dir) = run("echo out of cheese >&2; exit 3", Duration::from_secs(60));
         assert_eq!(result.unwrap_err().to_string(), "exit code 3: out of cheese");
-        let (result, _dir) = sh("kill -9 $$", Duration::from_secs(60));
+        let (result, _dir) = run("kill -9 $$", Duration::from_secs(60));
         assert_eq!(result.unwrap_err().to_string(), "killed by signal 9");
     }
 
     #[test]
     fn a_command_over_its_limit_is_killed_with_its_children() {
-        let (result, dir) = sh("trap '' TERM; sleep 1000 & echo $! >&2; wait; sleep 1000", Duration::from_millis(300));
+        let (result, dir) = run("trap '' TERM; sleep 1000 & echo $! >&2; wait; sleep 1000", Duration::from_millis(300));
         assert_eq!(result, Err(Failure::TimedOut(0.3)));
         let grandchild = fs::read_to_string(dir.file("stderr")).unwrap();
         let stat = format!("/proc/{}/stat", grandchild.trim());
@@ -278,5 +325,12 @@ mod tests {
             assert!(Instant::now() < until, "the process still exists: {stat}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn the_ends_of_a_stream_are_counted() {
+        let (once, _dir) = sh("case {i} in 3) exit 1;; 4) sleep 1000;; esac", Duration::from_secs(60));
+        let ended = stream(&once, 6, 2, Duration::from_secs(1), &Interrupt::default()).unwrap();
+        assert_eq!((ended.well, ended.badly, ended.hung), (4, 1, 1));
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! `bench` has what all benchmarks share: flags, folder, the loop that runs contestants in turns, and `samples`, which
 //! keep what was measured. `command` runs one command, `leftovers` ends what it leaves behind, `programs` are the
-//! embedded test programs. The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
+//! embedded test programs, `remote` are processes on other hosts.
+//!
+//! The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
 //! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.
 //! `lab/reproductions` uses the same parts.
 #![forbid(unsafe_code)]
@@ -20,7 +22,9 @@ mod memory;
 mod modex;
 pub mod net;
 pub mod programs;
+pub mod remote;
 pub mod samples;
+mod shells;
 mod spawn;
 mod staging;
 pub mod stamps;
@@ -29,7 +33,7 @@ mod tap;
 
 use std::ffi::OsString;
 
-use bench::{Benchmark, benchmark};
+use bench::Benchmark;
 use wireup_flags::{Command, Words};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
@@ -66,24 +70,35 @@ pub const COMMANDS: [&Command; 8] = [
 ];
 
 const BENCHMARKS: [Benchmark; 10] = [
-    Benchmark { has_strangers: true, ..benchmark("launch", &launch::COMMAND, launch::run) },
-    Benchmark { has_strangers: true, ..benchmark("start", &launch::COMMAND, launch::run) },
-    Benchmark { has_strangers: true, ..benchmark("jobs", &launch::COMMAND, launch::run) },
-    benchmark("exchange", &startup::COMMAND, startup::run),
-    benchmark("modex", &modex::COMMAND, modex::run),
-    benchmark("spawn", &spawn::COMMAND, spawn::run),
-    benchmark("stage", &staging::COMMAND, staging::run),
-    benchmark("p2p", &links::COMMAND, links::run),
-    benchmark("coll", &links::COMMAND, links::run),
-    benchmark("tap", &tap::COMMAND, tap::run),
+    ("launch", &launch::COMMAND, launch::run),
+    ("start", &launch::COMMAND, launch::run),
+    ("jobs", &launch::COMMAND, launch::run),
+    ("exchange", &startup::COMMAND, startup::run),
+    ("modex", &modex::COMMAND, modex::run),
+    ("spawn", &spawn::COMMAND, spawn::run),
+    ("stage", &staging::COMMAND, staging::run),
+    ("p2p", &links::COMMAND, links::run),
+    ("coll", &links::COMMAND, links::run),
+    ("tap", &tap::COMMAND, tap::run),
 ];
 
 /// Runs `wireup bench ARGS` and returns the exit code; `args` come after the word `bench`.
 pub fn main(args: Vec<OsString>) -> u8 {
     // Benchmarks start this program again for a part of their work.
-    match args.split_first() {
-        Some((word, args)) if word == links::process::WORD => links::process::main(args),
-        Some((word, args)) if word == staging::host::WORD => staging::host::main(args),
-        _ => bench::main(&BENCH, &BENCHMARKS, args),
+    let part = |word: &OsString, args: &[OsString]| match word.to_str() {
+        Some(links::process::WORD) => Some(links::process::run(args)),
+        Some(links::process::RANK) => Some(links::process::gather(args)),
+        Some(staging::host::WORD) => Some(staging::host::run(args).map_err(|error| error.to_string())),
+        Some(staging::relay::WORD) => Some(staging::relay::run(args).map_err(|error| error.to_string())),
+        Some(shells::WORD) => Some(shells::run(args).map_err(|error| error.to_string())),
+        _ => None,
+    };
+    match args.split_first().and_then(|(word, args)| part(word, args)) {
+        Some(Ok(())) => 0,
+        Some(Err(problem)) => {
+            eprintln!("wireup-bench {}: {problem}", args[0].to_string_lossy());
+            1
+        }
+        None => bench::main(&BENCH, &BENCHMARKS, args),
     }
 }

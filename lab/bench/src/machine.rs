@@ -3,7 +3,7 @@ use std::fs;
 
 use serde::Serialize;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     pub host: String,
     pub cpus: usize,
@@ -31,14 +31,9 @@ impl Machine {
         let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load: f64 = text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
         let busy = "\n  ! the machine is busy: expect wide spreads, trust ratios more than seconds";
-        format!(
-            "machine: {} cpus of {}, {} GiB, Linux {}, load {load:.2}{}",
-            self.cpus,
-            self.cpu,
-            self.memory_bytes >> 30,
-            self.kernel,
-            if load > 0.25 * self.cpus as f64 { busy } else { "" }
-        )
+        let busy = if load > 0.25 * self.cpus as f64 { busy } else { "" };
+        let Machine { cpus, cpu, memory_bytes, kernel, .. } = self;
+        format!("machine: {cpus} cpus of {cpu}, {} GiB, Linux {kernel}, load {load:.2}{busy}", memory_bytes >> 30)
     }
 }
 
@@ -49,10 +44,10 @@ pub fn memory(name: &str) -> Option<u64> {
 
 /// The first value of a name in a file of `name : value` lines.
 pub fn field(text: &str, name: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then(|| value.trim().to_owned())
-    })
+    let value = |line: &str| {
+        line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+    };
+    text.lines().find_map(value)
 }
 
 /// A value in kibibytes, in such a file (bytes).

@@ -5,7 +5,6 @@
 //! of opening UCX on their own; `shmem_init` against the ranks per node.
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use wireup_flags::{Command, Flag, Section, Value, Words};
@@ -13,8 +12,8 @@ use wireup_flags::{Command, Flag, Section, Value, Words};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::launch::words;
 use crate::layout::Layout;
-use crate::programs::Program;
 use crate::samples::{Measures, median, seconds};
 use crate::stamps;
 
@@ -51,33 +50,23 @@ const BYTES_MAX: u32 = 4000;
 const ROUNDS_DEFAULT: u32 = 5;
 const LIMIT_S: u64 = 120;
 
-/// A job: what distinguishes it, arguments of `wireup run`, and its program.
-#[derive(Clone, Debug)]
-struct Job {
-    layout: Layout,
-    arguments: Vec<&'static str>,
-    client: Client,
-}
-
+/// What ranks run.
 #[derive(Clone, Copy, Debug)]
 enum Client {
-    /// `programs/pmix_exchange.c` with these words.
-    Exchange(&'static [&'static str]),
+    /// `programs/pmix_exchange.c` with these words, before the file of its stamps and after the length of values.
+    Exchange(&'static str, &'static str),
     /// `programs/ucx_init.c`, without a launcher.
     Ucx,
     Oshmem,
 }
 
-const COLLECT: Client = Client::Exchange(&["collect"]);
-const AT_REST: Client = Client::Exchange(&["direct"]);
-const BUSY: Client = Client::Exchange(&["direct", "spin"]);
-
-struct Choice {
-    wireup: PathBuf,
-    bytes: String,
-    oshmem: PathBuf,
-    remote_shell: String,
-}
+const COLLECT: Client = Client::Exchange("collect", "");
+/// Contestants of the fence with data, and arguments of `wireup run`.
+const FENCES: [(&str, &str); 3] = [
+    ("early wireup", "--modex=full --exchange=log --early-wireup=yes"),
+    ("links when needed", "--modex=full --exchange=log --early-wireup=no"),
+    ("through the tree", "--modex=full --exchange=tree"),
+];
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -87,90 +76,66 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let (ppn, ppns) = (line.one(PPN, size)?, line.one(PPNS, |value| value.list(size))?);
     let parts = ["fence", "direct", "init", "shmem"].map(|part| (part, part));
     let bytes = line.one(BYTES, |value| value.number_in(1, BYTES_MAX))?;
-    let choice = Choice {
-        wireup: bench.wireup()?,
-        bytes: bytes.to_string(),
-        oshmem: line.one(OSHMEM, Value::path)?,
-        remote_shell: bench.remote_shell()?,
-    };
     let mut turns = Vec::new();
-    let mut add = |part: &str, contestant: &str, (node_count, ppn), client, arguments: &[&'static str]| {
+    let mut add = |part: &str, contestant: &str, (node_count, ppn), client: Client, arguments: &'static str| {
         let layout = Layout { node_count, ppn };
         let case = json!({ "part": part, "nodes": node_count, "ppn": ppn, "ranks": layout.job_size(), "bytes": bytes });
-        let (contestant, rounds) = (contestant.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
-        let what = Job { layout, arguments: arguments.to_vec(), client };
-        turns.push(Turn { contestant, case, rounds, what });
+        let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
+        turns.push(Turn::new(contestant, &case, rounds, (layout, client, arguments)));
     };
     for part in line.one(PART, |value| value.list(|part| part.choice(&parts)))? {
         match part {
             "init" => {
-                add(part, "PMIx_Init", (1, 1), COLLECT, &[]);
-                add(part, "UCX", (1, 1), Client::Ucx, &[]);
-                add(part, "PMIx_Init", (1, ppn), COLLECT, &[]);
+                add(part, "PMIx_Init", (1, 1), COLLECT, "");
+                add(part, "UCX", (1, 1), Client::Ucx, "");
+                add(part, "PMIx_Init", (1, ppn), COLLECT, "");
             }
-            "shmem" => ppns.iter().for_each(|&ppn| add(part, "shmem_init", (1, ppn), Client::Oshmem, &[])),
+            "shmem" => ppns.iter().for_each(|&ppn| add(part, "shmem_init", (1, ppn), Client::Oshmem, "")),
             "fence" => nodes.iter().for_each(|&nodes| {
-                let log = ["--modex=full", "--exchange=log"];
-                add(part, "early wireup", (nodes, ppn), COLLECT, &[log[0], log[1], "--early-wireup=yes"]);
-                add(part, "links when needed", (nodes, ppn), COLLECT, &[log[0], log[1], "--early-wireup=no"]);
-                add(part, "through the tree", (nodes, ppn), COLLECT, &["--modex=full", "--exchange=tree"]);
+                for (name, arguments) in FENCES {
+                    add(part, name, (nodes, ppn), COLLECT, arguments);
+                }
             }),
             _ => nodes.iter().for_each(|&nodes| {
-                add(part, "at rest", (nodes, ppn), AT_REST, &["--modex=direct"]);
-                add(part, "all cores busy", (nodes, ppn), BUSY, &["--modex=direct"]);
+                for (name, spin) in [("at rest", ""), ("all cores busy", "spin")] {
+                    add(part, name, (nodes, ppn), Client::Exchange("direct", spin), "--modex=direct");
+                }
             }),
         }
     }
-    bench.turns(&turns, |job, _| once(bench, &choice, job));
+    let (wireup, shell, oshmem) = (bench.wireup()?, bench.remote_shell()?, line.one(OSHMEM, Value::path)?);
+    bench.turns(&turns, |&(layout, client, arguments), _| {
+        let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+        let (Layout { node_count, ppn }, size) = (layout, layout.job_size());
+        let nodes = match bench.hosts.get(..node_count as usize) {
+            Some(hosts) => format!("--hosts {} --ppn {ppn} --remote-shell {shell}", hosts.join(",")),
+            None if node_count > 1 => format!("--virtual-nodes {node_count}"),
+            None => String::new(),
+        };
+        let mut argv = vec![wireup.clone().into_os_string()];
+        argv.extend(words(&format!("run -n {size} {nodes} --pmi pmix {arguments}")));
+        argv.extend(bench.wireup_args.iter().map(OsString::from));
+        match client {
+            Client::Ucx => argv = vec![bench.scratch.program("ucx_init").into()],
+            Client::Oshmem => argv.extend([oshmem.clone().into(), "say".into()]),
+            Client::Exchange(what, spin) => {
+                argv.extend([bench.scratch.program("pmix_exchange").into(), size.to_string().into(), what.into()]);
+                argv.extend([stamps.clone().into(), bytes.to_string().into()]);
+                argv.extend(words(spin));
+            }
+        }
+        let (measures, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
+        let more = match client {
+            Client::Exchange(..) => stamps::evaluate(&fs::read_to_string(&stamps).map_err(wrong)?, size)?,
+            Client::Ucx => of_ucx(&text).ok_or_else(|| wrong("no libucp here"))?,
+            Client::Oshmem => of_oshmem(&text, size)?,
+        };
+        Ok([measures, more].concat())
+    });
     Ok(())
 }
 
-fn once(bench: &Bench, choice: &Choice, job: &Job) -> Result<Measures, Failure> {
-    let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
-    let size = job.layout.job_size();
-    let mut argv = launcher(bench, choice, job);
-    match job.client {
-        Client::Ucx => argv = vec![bench.scratch.program(Program::UcxInit).into()],
-        Client::Oshmem => argv.extend([choice.oshmem.clone().into(), "say".into()]),
-        Client::Exchange(words) => {
-            argv.extend([
-                bench.scratch.program(Program::PmixExchange).into(),
-                size.to_string().into(),
-                words[0].into(),
-            ]);
-            argv.extend([stamps.clone().into(), OsString::from(&choice.bytes)]);
-            argv.extend(words[1..].iter().map(OsString::from));
-        }
-    }
-    let (mut measures, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
-    measures.extend(match job.client {
-        Client::Exchange(_) => stamps::evaluate(&read(&stamps)?, size)?,
-        Client::Ucx => of_ucx(&text).ok_or_else(|| wrong("no libucp here"))?,
-        Client::Oshmem => of_oshmem(&text, size)?,
-    });
-    Ok(measures)
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(wrong)
-}
-
-fn launcher(bench: &Bench, choice: &Choice, job: &Job) -> Vec<OsString> {
-    let Layout { node_count, ppn } = job.layout;
-    let mut words = vec!["run".to_owned(), "-n".into(), job.layout.job_size().to_string()];
-    if !bench.hosts.is_empty() {
-        let (hosts, ppn) = (bench.hosts[..node_count as usize].join(","), ppn.to_string());
-        words.extend(["--hosts", &hosts, "--ppn", &ppn, "--remote-shell", &choice.remote_shell].map(str::to_owned));
-    } else if node_count > 1 {
-        words.extend(["--virtual-nodes".into(), node_count.to_string()]);
-    }
-    words.extend(["--pmi".into(), "pmix".into()]);
-    words.extend(job.arguments.iter().map(|word| (*word).to_owned()));
-    words.extend(bench.wireup_args.iter().cloned());
-    std::iter::once(choice.wireup.clone().into()).chain(words.into_iter().map(OsString::from)).collect()
-}
-
-/// The output of `ucx-init`: times for opening the library, for the context, for the worker (ns).
+/// The output of `ucx_init`: times for opening the library, for the context, for the worker (ns).
 fn of_ucx(text: &str) -> Option<Measures> {
     let parts: Vec<f64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (parts.len() == 3).then(|| vec![seconds("join", parts.iter().sum::<f64>() / 1e9)])

@@ -1,61 +1,13 @@
 //! The embedded test programs, unpacked into a private directory for the duration of a benchmark.
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The programs: their names after unpacking, and the names that the build script gave them.
-macro_rules! programs {
-    ($($(#[$attribute:meta])* $program:ident: $name:literal from $image:literal,)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Program {
-            $($(#[$attribute])* $program,)*
-        }
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
-        impl Program {
-            const ALL: &[Program] = &[$(Program::$program,)*];
-
-            fn name(self) -> &'static str {
-                match self {
-                    $(Program::$program => $name,)*
-                }
-            }
-
-            fn image(self) -> &'static [u8] {
-                match self {
-                    $(Program::$program => include_bytes!(concat!(env!("OUT_DIR"), "/", $image)),)*
-                }
-            }
-        }
-    };
-}
-
-programs! {
-    True: "true" from "true",
-    PmiInit: "pmi-init" from "pmi_init",
-    PmiBare: "pmi-bare" from "pmi_bare",
-    PmiExchange: "pmi-exchange" from "pmi_exchange",
-    SpawnBaseline: "spawn-baseline" from "spawn_baseline",
-    PmiEcho: "pmi-echo" from "pmi_echo",
-    Shells: "shells" from "shells",
-    TcpPingpong: "tcp-pingpong" from "tcp_pingpong",
-    Relay: "relay" from "relay",
-    Startup: "startup" from "startup",
-    Groups: "groups" from "groups",
-    FromExec: "from-exec" from "from_exec",
-    FirstUse: "first-use" from "first_use",
-    Spinning: "spinning" from "spinning",
-    PmixExchange: "pmix-exchange" from "pmix_exchange",
-    Pmi2Allgather: "pmi2-allgather" from "pmi2_allgather",
-    UcxInit: "ucx-init" from "ucx_init",
-    SpawnJobs: "spawn-jobs" from "spawn_jobs",
-    Misbehave: "misbehave" from "misbehave",
-    Polling: "polling" from "polling",
-    BesidePolling: "beside-polling" from "beside_polling",
-    /// Shared objects.
-    MpiShim: "mpi-shim.so" from "mpi_shim",
-    PrunShim: "prun-shim.so" from "prun_shim",
-}
+// `PROGRAMS`: their names and images, written by the build script.
+include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 
 /// Folder inside a `Scratch` in which wireup keeps the benchmark's sessions.
 const SESSIONS: &str = "sessions";
@@ -70,16 +22,21 @@ impl Scratch {
     pub fn create_in(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch { dir: private_dir(parent)? };
         DirBuilder::new().mode(0o700).create(scratch.file(SESSIONS))?;
-        for &program in Program::ALL {
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o700).open(scratch.program(program))?;
-            file.write_all(program.image())?;
+        for (name, image) in PROGRAMS {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o700)
+                .open(scratch.program(name))?
+                .write_all(image)?;
         }
         Ok(scratch)
     }
 
-    pub fn program(&self, program: Program) -> PathBuf {
-        self.dir.join(program.name())
+    /// `programs/NAME.c`, compiled.
+    pub fn program(&self, name: &str) -> PathBuf {
+        assert!(PROGRAMS.iter().any(|(known, _)| *known == name), "there is no test program {name}");
+        self.dir.join(name)
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -89,7 +46,7 @@ impl Scratch {
     /// A copy of this file, at the same path for all who see the directory.
     pub fn copy_of(&self, file: &Path) -> io::Result<PathBuf> {
         let copy = self.file(&file.file_name().unwrap_or_default().to_string_lossy());
-        if fs::hard_link(file, &copy).is_err() {
+        if !copy.exists() && fs::hard_link(file, &copy).is_err() {
             fs::copy(file, &copy)?;
         }
         Ok(copy)
@@ -108,6 +65,16 @@ impl Drop for Scratch {
         // A failure cannot be handled here; the directory's name shows which process made it.
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A fifo that is open for reading and writing from the beginning, so that opening it never blocks.
+///
+/// # Errors
+/// It cannot be made.
+pub fn fifo(path: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(path);
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    OpenOptions::new().read(true).write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
 
 /// The sessions' folder, from the path of any file of a `Scratch`.
@@ -140,8 +107,8 @@ mod tests {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let dir = scratch.dir.clone();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-        for &program in Program::ALL {
-            assert_eq!(&fs::read(scratch.program(program)).unwrap()[..4], b"\x7fELF");
+        for (name, _) in PROGRAMS {
+            assert_eq!(&fs::read(scratch.program(name)).unwrap()[..4], b"\x7fELF");
         }
         drop(scratch);
         assert!(!dir.exists());

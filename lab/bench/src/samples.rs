@@ -38,25 +38,15 @@ pub enum Unit {
 /// All values of one run.
 pub type Measures = Vec<Measure>;
 
-fn measure(quantity: impl Into<String>, unit: Unit, value: f64) -> Measure {
-    Measure { quantity: quantity.into(), unit, value }
+macro_rules! measures {
+    ($($name:ident: $unit:ident,)*) => {
+        $(pub fn $name(quantity: impl Into<String>, value: f64) -> Measure {
+            Measure { quantity: quantity.into(), unit: Unit::$unit, value }
+        })*
+    };
 }
 
-pub fn seconds(quantity: impl Into<String>, value: f64) -> Measure {
-    measure(quantity, Unit::Seconds, value)
-}
-
-pub fn bytes(quantity: impl Into<String>, value: f64) -> Measure {
-    measure(quantity, Unit::Bytes, value)
-}
-
-pub fn rate(quantity: impl Into<String>, value: f64) -> Measure {
-    measure(quantity, Unit::PerSecond, value)
-}
-
-pub fn count(quantity: impl Into<String>, value: f64) -> Measure {
-    measure(quantity, Unit::Count, value)
-}
+measures! { seconds: Seconds, bytes: Bytes, rate: PerSecond, count: Count, }
 
 pub fn value_of(measures: &[Measure], quantity: &str) -> Option<f64> {
     measures.iter().find(|measure| measure.quantity == quantity).map(|measure| measure.value)
@@ -115,12 +105,10 @@ struct Row {
     rounds: Vec<(i64, f64)>,
 }
 
-struct Failed {
-    case: Value,
-    contestant: String,
-    why: String,
-}
+/// A case, a contestant, and the reason for its failure.
+type Failed = (Value, String, String);
 
+#[derive(Default)]
 pub struct Samples {
     benchmark: &'static str,
     file: Option<File>,
@@ -144,8 +132,7 @@ impl Samples {
         file: Option<&Path>,
     ) -> io::Result<Samples> {
         let file = file.map(File::create).transpose()?;
-        let (broken, rows, failures, shown) = (None, Vec::new(), Vec::new(), (0, 0));
-        let mut samples = Samples { benchmark, file, broken, rows, failures, shown };
+        let mut samples = Samples { benchmark, file, ..Samples::default() };
         samples.write(&json!({
             "record": "run", "schema": SCHEMA, "benchmark": benchmark, "version": env!("CARGO_PKG_VERSION"),
             "commit": option_env!("WIREUP_COMMIT"), "date": date(SystemTime::now()), "machine": machine, "words": words,
@@ -154,24 +141,24 @@ impl Samples {
     }
 
     fn write(&mut self, record: &Value) {
-        if let Some(file) = &mut self.file
-            && let Err(error) = writeln!(file, "{record}")
-        {
+        if let Some(Err(error)) = self.file.as_mut().map(|file| writeln!(file, "{record}")) {
             self.broken.get_or_insert(error);
         }
     }
 
     /// Adds the values of one run, or the reason why there are none.
     pub fn add(&mut self, case: &Value, contestant: &str, round: i64, outcome: Result<Measures, Failure>) {
+        let benchmark = self.benchmark;
         match outcome {
             Ok(_) if round == WARM_UP => {}
             Ok(measures) => measures.into_iter().for_each(|measure| self.add_one(case, contestant, round, measure)),
             Err(failure) => {
-                let (benchmark, why) = (self.benchmark, failure.to_string());
+                let why = failure.to_string();
                 self.write(&json!({
-                    "record": "failed", "benchmark": benchmark, "contestant": contestant, "case": case, "round": round, "why": why,
+                    "record": "failed", "benchmark": benchmark, "contestant": contestant, "case": case,
+                    "round": round, "why": why,
                 }));
-                self.failures.push(Failed { case: case.clone(), contestant: contestant.to_owned(), why });
+                self.failures.push((case.clone(), contestant.to_owned(), why));
             }
         }
     }
@@ -199,9 +186,8 @@ impl Samples {
 
     /// Whether something was measured in each case; with `by_contestant` also for each contestant in it.
     pub fn is_complete(&self, by_contestant: bool) -> bool {
-        let is_measured = |failed: &Failed| {
-            let is_its = |row: &Row| row.case == failed.case && (!by_contestant || row.contestant == failed.contestant);
-            self.rows.iter().any(is_its)
+        let is_measured = |(case, contestant, _): &Failed| {
+            self.rows.iter().any(|row| row.case == *case && (!by_contestant || row.contestant == *contestant))
         };
         !self.rows.is_empty() && self.failures.iter().all(is_measured)
     }
@@ -209,33 +195,31 @@ impl Samples {
     /// Prints what has been added since the last call: for each case its contestants with their medians, and the ratio
     /// to the first contestant that has the quantity.
     pub fn show(&mut self) {
-        let (rows, failures) = (&self.rows[self.shown.0..], &self.failures[self.shown.1..]);
-        print!("{}", text(rows, failures));
+        print!("{}", text(&self.rows[self.shown.0..], &self.failures[self.shown.1..]));
         self.shown = (self.rows.len(), self.failures.len());
     }
 }
 
+/// Each of these once, in the order in which they come.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    all.for_each(|one| {
+        if !found.contains(&one) {
+            found.push(one)
+        }
+    });
+    found
+}
+
 fn text(rows: &[Row], failures: &[Failed]) -> String {
-    let mut cases: Vec<&Value> = Vec::new();
-    for case in rows.iter().map(|row| &row.case).chain(failures.iter().map(|failed| &failed.case)) {
-        if !cases.contains(&case) {
-            cases.push(case);
-        }
-    }
     let mut text = String::new();
-    for case in cases {
+    for case in distinct(rows.iter().map(|row| &row.case).chain(failures.iter().map(|failed| &failed.0))) {
         text += &format!("\n{}\n", describe(case));
-        let of_case: Vec<&Row> = rows.iter().filter(|row| row.case == *case).collect();
-        let width = of_case.iter().map(|row| row.contestant.len()).max().unwrap_or(0);
-        let quantity_width = of_case.iter().map(|row| row.quantity.len()).max().unwrap_or(0);
-        let mut quantities: Vec<&str> = Vec::new();
-        for row in &of_case {
-            if !quantities.contains(&row.quantity.as_str()) {
-                quantities.push(&row.quantity);
-            }
-        }
-        for quantity in quantities {
-            let alike: Vec<&&Row> = of_case.iter().filter(|row| row.quantity == quantity).collect();
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.case == *case).collect();
+        let width = rows.iter().map(|row| row.contestant.len()).max().unwrap_or(0);
+        let quantity_width = rows.iter().map(|row| row.quantity.len()).max().unwrap_or(0);
+        for quantity in distinct(rows.iter().map(|row| &row.quantity)) {
+            let alike: Vec<&&Row> = rows.iter().filter(|row| row.quantity == *quantity).collect();
             for row in &alike {
                 let values: Vec<f64> = row.rounds.iter().map(|(_, value)| *value).collect();
                 let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -243,21 +227,15 @@ fn text(rows: &[Row], failures: &[Failed]) -> String {
                 let ratio = ratio(row, alike[0]).map_or("-".into(), |ratio| format!("{ratio:.3}"));
                 let [middle, least, most] =
                     [median(&values).unwrap_or(0.0), least, most].map(|value| row.unit.show(value));
-                text += &format!(
-                    "  {quantity:<quantity_width$}  {:<width$}  {middle:>9}  ({least} to {most})  x {ratio}  {} rounds\n",
-                    row.contestant,
-                    values.len()
-                );
+                let (name, count) = (&row.contestant, values.len());
+                text += &format!("  {quantity:<quantity_width$}  {name:<width$}  {middle:>9}  ({least} to {most})");
+                text += &format!("  x {ratio}  {count} rounds\n");
             }
         }
-        let mut told: Vec<&str> = Vec::new();
-        for failed in failures.iter().filter(|failed| failed.case == *case) {
-            if !told.contains(&failed.contestant.as_str()) {
-                told.push(&failed.contestant);
-                let of_it = |other: &&Failed| other.case == *case && other.contestant == failed.contestant;
-                let times = failures.iter().filter(of_it).count();
-                text += &format!("  ! {}: {times} runs failed: {}\n", failed.contestant, failed.why);
-            }
+        let failed: Vec<&Failed> = failures.iter().filter(|failed| failed.0 == *case).collect();
+        for contestant in distinct(failed.iter().map(|failed| &failed.1)) {
+            let its: Vec<&&Failed> = failed.iter().filter(|failed| failed.1 == *contestant).collect();
+            text += &format!("  ! {contestant}: {} runs failed: {}\n", its.len(), its[0].2);
         }
     }
     text
@@ -280,21 +258,16 @@ pub fn describe(case: &Value) -> String {
 /// As in RFC 3339, in UTC.
 fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while days >= lengths[month] {
-        days -= lengths[month];
-        month += 1;
-    }
+    let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
+    // Years that begin in March, in eras of 400 (Hinnant, chrono-compatible low-level date algorithms).
+    let (era, day_of_era) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let (day, month) = (day_of_year - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 #[cfg(test)]
@@ -302,13 +275,9 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn samples() -> Samples {
-        Samples { benchmark: "try", file: None, broken: None, rows: Vec::new(), failures: Vec::new(), shown: (0, 0) }
-    }
-
     #[test]
     fn ratios_are_medians_of_the_rounds_ratios() {
-        let (mut samples, case) = (samples(), json!({ "ranks": 4 }));
+        let (mut samples, case) = (Samples::default(), json!({ "ranks": 4 }));
         for (round, [base, ours]) in [[9.0, 1.0], [1.0, 1.2], [1.0, 1.5], [10.0, 12.0]].into_iter().enumerate() {
             let round = round as i64 - 1;
             samples.add(&case, "base", round, Ok(vec![seconds("wall", base)]));
@@ -324,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_noticed() {
-        let (mut samples, case) = (samples(), json!({ "ranks": 4 }));
+        let (mut samples, case) = (Samples::default(), json!({ "ranks": 4 }));
         assert!(!samples.is_complete(false));
         samples.add(&case, "a", 0, Ok(vec![seconds("wall", 1.0)]));
         samples.add(&case, "b", WARM_UP, Err(Failure::Wrong("no".into())));

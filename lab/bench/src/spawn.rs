@@ -27,9 +27,7 @@ use wireup_flags::{Command, Flag, Section, Value, Words};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{DRY_RUN, JSON, LIMIT, ROUNDS, WIREUP, WIREUP_ARG};
-use crate::launch::peers::{self, PeerKind, major};
-use crate::launch::{Kind, Launcher, Pmi};
-use crate::programs::Program;
+use crate::launch::{Case, Kind, Launcher, peers, words};
 use crate::samples::{Measures, bytes, median, seconds};
 use crate::{leftovers, memory};
 
@@ -84,11 +82,9 @@ const READING_PAUSE: Duration = Duration::from_millis(50);
 /// A job with many calls is divided into this many parts: before the second one all has happened at least once, the
 /// last one shows what has grown (chosen).
 const PARTS: usize = 10;
-/// An MPI, its flag, the kind of its own launcher, and the PMI of that.
-const MPIS: [(&str, Flag, PeerKind, Pmi); 2] = [
-    ("mpich", MPICH_PROGRAM, PeerKind::Hydra, Pmi::Simple),
-    ("open-mpi", OPEN_MPI_PROGRAM, PeerKind::OpenMpi, Pmi::Pmix),
-];
+/// An MPI, its flag, the name of its own launcher, and a case of that launcher with ranks of the same kind.
+const MPIS: [(&str, Flag, &str, &str); 2] =
+    [("mpich", MPICH_PROGRAM, "hydra", "mpi-init-1x"), ("open-mpi", OPEN_MPI_PROGRAM, "open-mpi", "openmpi5-1x")];
 
 /// What a job does.
 #[derive(Clone, Copy)]
@@ -100,12 +96,8 @@ struct Job {
     pause_ms: u32,
 }
 
-/// Who starts the job, and what: an MPI program, or processes without a launcher.
-#[derive(Clone)]
-struct Contestant {
-    launcher: Option<(Launcher, Pmi)>,
-    program: PathBuf,
-}
+/// The launcher with a case of it, and the MPI program; none: processes without a launcher.
+type Contestant = Option<(Launcher, Case, PathBuf)>;
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -124,28 +116,26 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let found = peers::find(&[], bench);
     let case = |part: &str, mpi: &str, job: Job| json!({ "part": part, "mpi": mpi, "parents": job.parents, "children": job.children, "pause-ms": job.pause_ms });
     let (mut calls, mut manys) = (Vec::new(), Vec::new());
-    for (mpi, program, kind, pmi) in mpis {
+    for (mpi, program, kind, ranks) in mpis {
         let program = std::path::absolute(line.one(program, Value::path)?)?;
         // Both are compared from version 5 on, whose programs the set-up makes.
-        let is_its = |peer: &&Launcher| peer.kind == Kind::Peer(kind) && major(&peer.version) >= Some(5);
+        let is_its = |peer: &&Launcher| peer.is_peer(kind) && peer.major() >= Some(5);
         let Some(peer) = found.iter().find(is_its).filter(|_| program.is_file()) else {
-            let why = format!("needs {} 5 and {}, which cargo xtask setup makes", kind.name(), program.display());
+            let why = format!("needs {kind} 5 and {}, which cargo xtask setup makes", program.display());
             bench.absent(mpi, why);
             continue;
         };
-        let (name, extra) = ("wireup".to_owned(), bench.wireup_args.clone());
-        let ours = Launcher { name, kind: Kind::Wireup, path: wireup.clone(), extra, ..Launcher::echo() };
+        let (path, extra) = (wireup.clone(), bench.wireup_args.clone());
+        let ours = Launcher { path, extra, ..Launcher::new("wireup", Kind::Wireup) };
+        let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
         for launcher in [ours, peer.clone()] {
-            let (contestant, launcher) = (launcher.name.clone(), Some((launcher, pmi)));
-            let what = Contestant { launcher, program: program.clone() };
-            let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
-            let turn = Turn { contestant, case: case("call", mpi, call), rounds, what };
-            manys.push(Turn { case: case("many", mpi, many), rounds: 1, ..turn.clone() });
-            calls.push(turn);
+            let name = launcher.name.clone();
+            let of = |job: Job| Case::named(&format!("{ranks}{}", job.parents), &[], "").map_err(wrong);
+            let what = |job: Job| Ok::<_, Failure>(Some((launcher.clone(), of(job)?, program.clone())));
+            calls.push(Turn::new(&name, &case("call", mpi, call), rounds, what(call)?));
+            manys.push(Turn::new(&name, &case("many", mpi, many), 1, what(many)?));
         }
-        let what = Contestant { launcher: None, program: PathBuf::new() };
-        let contestant = "vfork".to_owned();
-        calls.push(Turn { contestant, what, ..calls[calls.len() - 1].clone() });
+        calls.push(Turn::new("vfork", &case("call", mpi, call), rounds, None));
     }
     if parts.contains(&"call") {
         bench.turns(&calls, |contestant, _| once(bench, contestant, call));
@@ -164,23 +154,14 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 
 /// The command whose rank 0 writes the times of its calls to `stamps`.
 fn argv(bench: &Bench, contestant: &Contestant, job: Job, stamps: &Path) -> Vec<OsString> {
-    let numbers = |numbers: &[u32]| numbers.iter().map(|number| number.to_string().into()).collect::<Vec<OsString>>();
-    let wrapper = bench.scratch.program(Program::FromExec).into();
-    let Some((launcher, pmi)) = &contestant.launcher else {
-        let own = bench.scratch.program(Program::BesidePolling).into();
-        let words = numbers(&[job.parents, job.children, job.calls, job.pause_ms]);
-        return [vec![own], words, vec![stamps.into(), wrapper]].concat();
+    let Job { parents, children, calls, pause_ms } = job;
+    let end: Vec<OsString> = vec![stamps.into(), bench.scratch.program("from_exec").into()];
+    let Some((launcher, case, program)) = contestant else {
+        let own = bench.scratch.program("beside_polling").into();
+        return [vec![own], words(&format!("{parents} {children} {calls} {pause_ms}")), end].concat();
     };
-    let options = match launcher.kind {
-        Kind::Peer(peer) => peer.options(&launcher.version, job.parents, *pmi),
-        _ => ["run", "-n", &job.parents.to_string()].map(str::to_owned).into(),
-    };
-    let mut argv: Vec<OsString> = vec![launcher.path.clone().into()];
-    argv.extend(options.into_iter().chain(launcher.extra.iter().cloned()).map(OsString::from));
-    argv.push(contestant.program.clone().into());
-    argv.extend(numbers(&[job.calls, job.children, job.pause_ms]));
-    argv.extend([stamps.into(), wrapper]);
-    argv
+    let numbers = words(&format!("{calls} {children} {pause_ms}"));
+    launcher.argv(&bench.scratch, case, [vec![program.into()], numbers, end].concat())
 }
 
 fn limit(bench: &Bench, job: Job) -> Duration {
@@ -197,8 +178,7 @@ fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Fa
     }
     let quantities = ["call", "first-runs", "last-runs", "all-ready", "children", "after", "rest"];
     // What can be compared with children that are no MPI programs.
-    let is_known =
-        |name: &str| contestant.launcher.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
+    let is_known = |name: &str| contestant.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
     let middle = |at: usize| median(&calls.iter().map(|call| call[at]).collect::<Vec<_>>()).unwrap_or(0.0);
     let all = quantities.into_iter().enumerate().filter(|(_, name)| is_known(name));
     Ok(all.map(|(at, name)| seconds(name, middle(at))).collect())
@@ -256,8 +236,9 @@ impl Seen {
     /// more, so the least of several readings counts.
     fn watch(&mut self, bench: &Bench, contestant: &Contestant, job: Job) -> Result<(), Failure> {
         let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
-        let ranks = [&contestant.program, &bench.scratch.program(Program::FromExec)]
-            .map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
+        let program = contestant.as_ref().map_or(Path::new(""), |(.., program)| program);
+        let ranks = [program, &bench.scratch.program("from_exec")]
+            .map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
         let command = bench.command(argv(bench, contestant, job, &stamps), limit(bench, job));
         let mut running = command.start(&bench.interrupt)?;
         loop {
@@ -267,7 +248,7 @@ impl Seen {
                 running.finish()?;
                 break;
             }
-            self.readings.extend(memory_below(running.pid(), &ranks).map(|bytes| (self.calls.len(), bytes)));
+            self.readings.extend(memory_below(running.pid, &ranks).map(|bytes| (self.calls.len(), bytes)));
         }
         match self.calls.len() == job.calls as usize {
             true => Ok(()),
@@ -297,11 +278,10 @@ impl Seen {
 /// The memory of the launcher's processes, which run neither the MPI program nor what starts it; `None` if one of them
 /// has ended meanwhile.
 fn memory_below(launcher: Pid, ranks: &[PathBuf]) -> Option<u64> {
-    let exe = |pid: Pid| fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero()));
     let is_rank = |exe: &Path| ranks.iter().any(|rank| rank == exe);
     let all = [launcher].into_iter().chain(leftovers::descendants_of(launcher));
     // A process that has ended and was not waited for has no program and no memory.
-    let ours = all.filter(|pid| exe(*pid).is_ok_and(|exe| !is_rank(&exe)));
+    let ours = all.filter(|pid| memory::proc_link(*pid).is_some_and(|exe| !is_rank(&exe)));
     ours.map(|pid| memory::private_bytes(pid).ok()).sum()
 }
 

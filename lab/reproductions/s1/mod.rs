@@ -14,7 +14,6 @@ use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
 use wireup_bench::layout::Layout;
-use wireup_bench::programs::Program;
 use wireup_bench::samples::{Measures, median, seconds, value_of};
 use wireup_bench::stamps;
 use wireup_bench::startup::job::{self, Job, Launch, with_job};
@@ -87,12 +86,7 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
     let layouts = if parts.contains(&"schemes") { &choice.layouts[..] } else { &[] };
     for &layout in layouts {
         let case = choice.case("init", layout);
-        let turn = |contestant: &str, rounds, what: Step| Turn {
-            contestant: contestant.to_owned(),
-            case: case.clone(),
-            rounds,
-            what,
-        };
+        let turn = |contestant, rounds, what| Turn::new(contestant, &case, rounds, what);
         let rounds = bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size()));
         let mut turns = vec![turn("work", rounds, Step::work_alone(work, choice.lengths))];
         turns.extend(choice.fitting(&SCHEMES.map(named), layout).map(|scheme| {
@@ -108,7 +102,7 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
         let turn = |ranks: &u32| {
             let layout = Layout::of(*ranks, MPI_PPN);
             let case = json!({ "part": "mpi", "ranks": ranks, "nodes": layout.node_count, "ppn": layout.ppn });
-            Turn { contestant: "mpi".into(), case, rounds: bench.rounds.unwrap_or(MPI_ROUNDS), what: layout }
+            Turn::new("mpi", &case, bench.rounds.unwrap_or(MPI_ROUNDS), layout)
         };
         let turns: Vec<Turn<Layout>> = mpi_ranks.iter().map(turn).collect();
         let launch = Launch::new(bench, turns.first().map_or(Layout::of(1, 1), |turn| turn.what))?;
@@ -122,7 +116,7 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
 fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result<Measures, Failure> {
     let file = bench.scratch.empty_file("mpi-stamps").map_err(wrong)?;
     let launch = launch.clone().with([
-        format!("--env=LD_PRELOAD={}", bench.scratch.program(Program::MpiShim).display()),
+        format!("--env=LD_PRELOAD={}", bench.scratch.program("mpi_shim").display()),
         format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
     ]);
     let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
@@ -171,19 +165,15 @@ fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) -> Result<()
     let is_wanted = |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
     for (later, blocking) in PAIRS.into_iter().filter(|(later, _)| is_wanted(later)) {
         let names = [blocking.to_owned(), format!("{kind} for {later}"), format!("{later}+{kind}")];
-        let turns: Vec<Turn<usize>> =
-            (0..).zip(names).map(|(what, contestant)| Turn { contestant, case: case.clone(), rounds, what }).collect();
-        if bench.lists(&turns) || bench.interrupt.is_set() {
-            continue;
-        }
-        let ran = with_job(bench, &launch, |job| {
-            let steps = steps(choice, job, kind, named(later), named(blocking))?;
-            bench.turns(&turns, |at, _| job.step(&steps[*at]));
-            Ok(())
+        let turn = |(at, name): (usize, &String)| Turn::new(name, &case, rounds, at);
+        let turns: Vec<Turn<usize>> = names.iter().enumerate().map(turn).collect();
+        bench.attempt(&turns, || {
+            with_job(bench, &launch, |job| {
+                let steps = steps(choice, job, kind, named(later), named(blocking))?;
+                bench.turns(&turns, |at, _| job.step(&steps[*at]));
+                Ok(())
+            })
         });
-        if let Err(failure) = ran {
-            bench.fail_all(&turns, &failure);
-        }
     }
     Ok(())
 }

@@ -18,17 +18,14 @@ use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap};
 pub const WORD: &str = "slow-shell";
 /// Bytes read at once (chosen).
 const CHUNK: usize = 64 << 10;
+/// The exit code for a command that was killed.
 const EXIT_FAILED: u8 = 125;
 
-/// `args` are those after the word. Returns the exit code, which is that of the command.
-pub fn main(args: &[OsString]) -> u8 {
-    run(args).unwrap_or_else(|problem| {
-        eprintln!("wireup-reproduce overlap: the slow remote shell: {problem}");
-        EXIT_FAILED
-    })
-}
-
-fn run(args: &[OsString]) -> Result<u8, Box<dyn std::error::Error>> {
+/// `args` are those after the word. Returns the exit code of the command.
+///
+/// # Errors
+/// The command cannot be run, or the agent's bootstrap message cannot be read.
+pub fn run(args: &[OsString]) -> Result<u8, Box<dyn std::error::Error>> {
     let [delay_ns, _host, command @ ..] = args else { return Err("it is called with DELAY_NS HOST COMMAND..".into()) };
     let delay_ns: u64 = delay_ns.to_str().unwrap_or_default().parse()?;
     let mut input = io::stdin().lock();

@@ -7,14 +7,12 @@ use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, bytes, count};
-use wireup_bench::startup::board::Network;
+use wireup_bench::startup::board::Slot;
 use wireup_bench::startup::job::{Job, Launch, with_job};
-use wireup_bench::startup::scheme::{Step, default_rounds};
+use wireup_bench::startup::scheme::{Lengths, Operation, Step, default_rounds};
 use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, VALUE_BYTES};
 use wireup_flags::{Command, Flag, Section, Value, Words};
 use wireup_sim::rank_network::{Call, Cost, Held, RankNetwork, Trouble, one_for_all};
-
-use super::group_scheme::{BUILD, GroupScheme, SCHEMES, TALK, TALK_TO_ALL};
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024; connections: 16,64,256).", ..RANKS };
 const PARTS: Flag = Flag::value(&["--part"], "A,B,..", "Only these: groups, connections.").or("groups,connections");
@@ -39,10 +37,56 @@ memory of ranks that talk to log2 P others, beside those of ranks that talk to a
     end: "",
 };
 
+/// What ranks do in the group of all: its name, the operation, whether its time is so short that it is done several
+/// times in a step.
+type GroupScheme = (&'static str, Operation, bool);
+
+const SCHEMES: [GroupScheme; 8] = [
+    ("group-barrier", Operation::Barrier, true),
+    ("group-bcast", Operation::Broadcast, true),
+    ("group-shift", Operation::Shift, true),
+    ("group-allreduce", Operation::Allreduce, true),
+    ("group-allgather", Operation::GroupAllgather, true),
+    ("group-alltoall", Operation::GroupAlltoall, true),
+    ("group-split", Operation::Split, false),
+    ("group-locate", Operation::Locate, false),
+];
+/// The graph's name: it is built when the ranks open the library.
+const BUILD: &str = "group-build";
+/// Ranks that talk to log2 P others, and to all.
+const TALK: &str = "talk-log2";
+const TALK_TO_ALL: &str = "talk-to-all";
+/// Ranks that search for an address in one step, and numbers of an allreduce, as in `programs/groups.c`.
+const ASKERS: u32 = 16;
+const NUMBERS: usize = 2;
+
+/// An operation as a call of the simulator.
+fn simulated_call(operation: Operation, layout: Layout, lengths: Lengths) -> Call {
+    let len = lengths.value as usize;
+    match operation {
+        Operation::Broadcast => Call::Broadcast(len),
+        Operation::Shift => Call::Shift(len),
+        Operation::Allreduce => Call::Allreduce(NUMBERS),
+        Operation::GroupAllgather => Call::Allgather(len),
+        Operation::GroupAlltoall => Call::Alltoall(len),
+        Operation::Split => Call::Split(layout.ppn),
+        Operation::Locate => Call::Locate(ASKERS),
+        Operation::Talk => Call::Talk(powers(layout.job_size())),
+        _ => Call::Barrier,
+    }
+}
+
+/// `ceil(log2 size)`.
+fn powers(size: u32) -> u32 {
+    u32::BITS - size.saturating_sub(1).leading_zeros()
+}
+
 /// Larger jobs hold the results of all ranks in memory only for calls whose results are short.
 const ALL_RESULTS_RANKS_MAX: u32 = 1024;
 /// Bytes of an address where no real rank has told its own: of a host with one IPv4 address.
 const ADDRESS_LEN: usize = 15;
+/// Where a real rank has told it, among its counts.
+const ADDRESS_LEN_AT: usize = 6;
 const REPEAT_MAX: u32 = 1000;
 /// Simulated job sizes of `connections`.
 const HELD_SIMULATED: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
@@ -69,15 +113,10 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         }
         for layout in choice.layouts(simulated)? {
             let case = choice.case(&format!("{part} simulated"), layout);
-            let turn = [Turn { contestant: "simulator".into(), case: case.clone(), rounds: 1, what: () }];
-            if bench.lists(&turn) || bench.interrupt.is_set() {
-                continue;
-            }
-            eprintln!("wireup-reproduce groups: {}", wireup_bench::samples::describe(&case));
-            match is_groups {
-                true => simulate(bench, &choice, layout, &case)?,
-                false => simulate_held(bench, &choice, layout, &case)?,
-            }
+            bench.attempt(&[Turn::new("simulator", &case, 1, ())], || match is_groups {
+                true => simulate(bench, &choice, layout, &case).map_err(trouble),
+                false => simulate_held(bench, &choice, layout, &case).map_err(trouble),
+            });
         }
     }
     Ok(())
@@ -86,47 +125,35 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 /// All schemes of groups by the ranks of one job.
 fn counted(bench: &Bench, choice: &Choice, layout: Layout, repeat: u32) -> Result<(), Problem> {
     let case = choice.case("groups", layout);
-    let turn = |scheme: GroupScheme| Turn {
-        contestant: scheme.name.to_owned(),
-        case: case.clone(),
-        rounds: bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size())),
-        what: scheme,
-    };
-    let turns = SCHEMES.map(turn);
-    if bench.lists(&turns) || bench.interrupt.is_set() {
-        return Ok(());
-    }
+    let rounds = bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size()));
+    let turns: [Turn<usize>; SCHEMES.len()] = std::array::from_fn(|at| Turn::new(SCHEMES[at].0, &case, rounds, at));
     let launch = Launch::new(bench, layout)?.with_groups("peers");
-    let ran = with_job(bench, &launch, |job| {
-        let built = job.networks()?;
-        let address_len = built.first().map_or(0, |network| network.address_len as usize);
-        let (mut network, simulated) = RankNetwork::new(layout.job_size(), address_len).map_err(trouble)?;
-        let mut start = job.joins()?;
-        start.extend(compared(&costs(&built, 1)?, &simulated));
-        bench.add(&case, BUILD, 0, Ok(start));
-        let expected = SCHEMES.map(|scheme| network.run(scheme.call(layout, choice.lengths)));
-        let expected: Vec<Vec<Cost>> = expected.into_iter().collect::<Result<_, _>>().map_err(trouble)?;
-        bench.turns(&turns, |scheme, _| {
-            let repeat = if scheme.is_short { repeat } else { 1 };
-            let mut measures = job.step(&Step::of(scheme.operation, choice.lengths).repeated(repeat))?;
-            let at = SCHEMES.iter().position(|other| other == scheme).unwrap_or(0);
-            measures.extend(compared(&costs(&job.networks()?, repeat)?, &expected[at]));
-            Ok(measures)
-        });
-        Ok(())
+    bench.attempt(&turns, || {
+        with_job(bench, &launch, |job| {
+            let built = job.slots()?;
+            let address_len = built.first().map_or(0, |slot| slot.counts[ADDRESS_LEN_AT] as usize);
+            let (mut network, simulated) = RankNetwork::new(layout.job_size(), address_len).map_err(trouble)?;
+            bench.add(&case, BUILD, 0, Ok([job.joins()?, compared(&costs(&built, 1)?, &simulated)].concat()));
+            let expected = SCHEMES.map(|scheme| network.run(simulated_call(scheme.1, layout, choice.lengths)));
+            let expected: Vec<Vec<Cost>> = expected.into_iter().collect::<Result<_, _>>().map_err(trouble)?;
+            bench.turns(&turns, |&at, _| {
+                let (_, operation, is_short) = SCHEMES[at];
+                let repeat = if is_short { repeat } else { 1 };
+                let measures = job.step(&Step::of(operation, choice.lengths).repeated(repeat))?;
+                Ok([measures, compared(&costs(&job.slots()?, repeat)?, &expected[at])].concat())
+            });
+            Ok(())
+        })
     });
-    if let Err(failure) = ran {
-        bench.fail_all(&turns, &failure);
-    }
     Ok(())
 }
 
-fn simulate(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Result<(), Problem> {
-    let (mut network, built) = RankNetwork::new(layout.job_size(), ADDRESS_LEN).map_err(trouble)?;
+fn simulate(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Result<(), Trouble> {
+    let (mut network, built) = RankNetwork::new(layout.job_size(), ADDRESS_LEN)?;
     bench.add(case, BUILD, 0, Ok(figures(&built, built.len())));
-    for scheme in SCHEMES {
-        let figures = simulate_call(&mut network, scheme.call(layout, choice.lengths)).map_err(trouble)?;
-        bench.add(case, scheme.name, 0, Ok(figures));
+    for (name, operation, _) in SCHEMES {
+        let figures = simulate_call(&mut network, simulated_call(operation, layout, choice.lengths))?;
+        bench.add(case, name, 0, Ok(figures));
     }
     Ok(())
 }
@@ -146,55 +173,45 @@ fn simulate_call(network: &mut RankNetwork, call: Call) -> Result<Measures, Trou
 /// once, because connections stay.
 fn held(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem> {
     let case = choice.case("connections", layout);
-    let turns = [TALK, TALK_TO_ALL].map(|scheme| Turn {
-        contestant: scheme.name.to_owned(),
-        case: case.clone(),
-        rounds: 1,
-        what: scheme,
-    });
-    if bench.lists(&turns) {
-        return Ok(());
-    }
-    for Turn { contestant, what, .. } in &turns {
-        if bench.interrupt.is_set() {
-            return Ok(());
-        }
+    for (name, operation) in [(TALK, Operation::Talk), (TALK_TO_ALL, Operation::TalkToAll)] {
         let launch = Launch::new(bench, layout)?.with_groups("peers");
-        let ran = with_job(bench, &launch, |job| {
-            if *what == TALK {
-                let now = held_now(job, layout)?;
-                bench.add(&case, OPEN, 0, Ok(now));
-            }
-            let mut measures = job.step(&Step::of(what.operation, choice.lengths))?;
-            let costs = costs(&job.networks()?, 1)?;
-            measures.extend(figures(&costs, costs.len()));
-            measures.extend(held_now(job, layout)?);
-            Ok(measures)
+        bench.attempt(&[Turn::new(name, &case, 1, ())], || {
+            with_job(bench, &launch, |job| {
+                if name == TALK {
+                    bench.add(&case, OPEN, 0, Ok(held_now(job, layout)?));
+                }
+                let mut measures = job.step(&Step::of(operation, choice.lengths))?;
+                let costs = costs(&job.slots()?, 1)?;
+                measures.extend(figures(&costs, costs.len()));
+                measures.extend(held_now(job, layout)?);
+                bench.add(&case, name, 0, Ok(measures));
+                Ok(())
+            })
         });
-        bench.add(&case, contestant, 0, ran);
     }
     Ok(())
 }
 
 fn held_now(job: &Job, layout: Layout) -> Result<Measures, Failure> {
-    let of =
-        |network: &Network| Held { connections: network.connections as usize, addresses: network.addresses as usize };
-    let mut measures = of_held(&job.networks()?.iter().map(of).collect::<Vec<_>>(), layout);
-    measures.extend(job.memory()?);
-    Ok(measures)
+    let of = |slot: &Slot| {
+        let [.., connections, addresses, _] = slot.counts;
+        Held { connections: connections as usize, addresses: addresses as usize }
+    };
+    let held: Vec<Held> = job.slots()?.iter().map(of).collect();
+    Ok([of_held(&held, layout), job.memory()?].concat())
 }
 
 /// What a rank that talks to all must hold needs no simulation: P - 1 of each.
-fn simulate_held(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Result<(), Problem> {
-    let (mut network, _) = RankNetwork::new(layout.job_size(), ADDRESS_LEN).map_err(trouble)?;
+fn simulate_held(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Result<(), Trouble> {
+    let (mut network, _) = RankNetwork::new(layout.job_size(), ADDRESS_LEN)?;
     let now = |network: &RankNetwork| {
         let mut measures = of_held(&network.held(), layout);
         measures.push(count("node-different", network.worst_node(layout.ppn).different as f64));
         measures
     };
     bench.add(case, OPEN, 0, Ok(now(&network)));
-    let costs = network.run(TALK.call(layout, choice.lengths)).map_err(trouble)?;
-    bench.add(case, TALK.name, 0, Ok([figures(&costs, costs.len()), now(&network)].concat()));
+    let costs = network.run(simulated_call(Operation::Talk, layout, choice.lengths))?;
+    bench.add(case, TALK, 0, Ok([figures(&costs, costs.len()), now(&network)].concat()));
     let (size, ppn) = (f64::from(layout.job_size()), f64::from(layout.ppn));
     let all = vec![
         count("connections", size - 1.0),
@@ -203,7 +220,7 @@ fn simulate_held(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) ->
         count("node-addresses", (size - 1.0) * ppn),
         count("node-different", if layout.ppn > 1 { size } else { size - 1.0 }),
     ];
-    bench.add(case, TALK_TO_ALL.name, 0, Ok(all));
+    bench.add(case, TALK_TO_ALL, 0, Ok(all));
     Ok(())
 }
 
@@ -222,20 +239,17 @@ fn of_held(held: &[Held], layout: Layout) -> Measures {
 }
 
 /// The counts of each rank for one of the repetitions of a step.
-fn costs(networks: &[Network], repeat: u32) -> Result<Vec<Cost>, Failure> {
+fn costs(slots: &[Slot], repeat: u32) -> Result<Vec<Cost>, Failure> {
     let part = |of: u64| match of.is_multiple_of(repeat.into()) {
         true => Ok(of / u64::from(repeat)),
         false => Err(wrong(format!("{of} in {repeat} repetitions that should be alike"))),
     };
-    let cost = |Network { messages, bytes, rounds, questions, .. }: &Network| {
-        Ok(Cost {
-            messages: part(*messages)?,
-            bytes: part(*bytes)?,
-            rounds: part(*rounds)?,
-            questions: part(*questions)?,
-        })
+    let cost = |slot: &Slot| {
+        let [messages, bytes, rounds, questions, ..] = slot.counts;
+        let (messages, bytes, rounds) = (part(messages)?, part(bytes)?, part(rounds)?);
+        Ok(Cost { messages, bytes, rounds, questions: part(questions)? })
     };
-    networks.iter().map(cost).collect()
+    slots.iter().map(cost).collect()
 }
 
 /// The rank with the most of each, and sums over `size` ranks, which are alike if there is one cost only.
@@ -262,4 +276,19 @@ fn compared(real: &[Cost], simulated: &[Cost]) -> Measures {
 
 fn trouble(trouble: Trouble) -> Failure {
     wrong(format!("simulated ranks: {trouble:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_has_a_call_of_its_own() {
+        let (layout, lengths) = (Layout { node_count: 4, ppn: 4 }, Lengths { value: 18, key: 9 });
+        let calls = SCHEMES.map(|scheme| simulated_call(scheme.1, layout, lengths));
+        for (at, call) in calls.iter().enumerate() {
+            assert!(!calls[..at].contains(call), "{call:?}");
+        }
+        assert_eq!([1, 2, 3, 64, 65].map(powers), [0, 1, 2, 6, 7]);
+    }
 }

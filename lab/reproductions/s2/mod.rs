@@ -1,16 +1,12 @@
-//! S2: its closing table (`steps`: the columns and phases of `column`, by processes that are a `rank` each), and the
-//! cost of groups of ranks (`groups`, by every `group_scheme`) beside the simulator.
-mod column;
-mod group_scheme;
+//! S2: its closing table (`steps`, by processes that are a `rank` each), and the cost of groups of ranks (`groups`)
+//! beside the simulator.
 mod groups;
 pub mod rank;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 
-use column::{Column, Phase};
 pub use groups::{COMMAND as GROUPS, run as groups};
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
@@ -23,7 +19,7 @@ use wireup_bench::startup::PPN;
 use wireup_capi::net::now_ns;
 use wireup_flags::{Command, Flag, Section, Value, Words};
 
-const COLUMNS: Flag =
+const COLUMN: Flag =
     Flag::value(&["--column"], "A,B,..", "Only these.").or("baseline,staged,groups,pmix-ring,on-demand");
 const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Numbers of ranks.").or("16,64,256,1024");
 const CONNECT_MAX: Flag = Flag::value(
@@ -50,7 +46,7 @@ before it has, with one thing replaced:
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Jobs", flags: &[COLUMNS, RANKS, PPN, CONNECT_MAX, PARTNERS, ROUNDS, WIREUP, WIREUP_ARG, LIMIT] },
+        Section { title: "Jobs", flags: &[COLUMN, RANKS, PPN, CONNECT_MAX, PARTNERS, ROUNDS, WIREUP, WIREUP_ARG, LIMIT] },
         RESULTS,
     ],
     end: "",
@@ -65,10 +61,26 @@ const LIMIT_S: u64 = 300;
 /// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 
+/// From before the launcher is started until the rank has joined its job; the secret and both neighbours, by the
+/// server; from the ring to the binomial graph; until the rank has what it needs to connect to all; until it is
+/// connected: to all, or to those that it has a message for.
+const PHASES: [&str; 5] = ["launch", "pmi-ring", "group", "address-exchange", "connect"];
+
+/// The columns of the table, and which phases each has.
+const COLUMNS: [(&str, [bool; PHASES.len()]); 5] = [
+    (BASELINE, [true, false, false, true, true]),
+    ("staged", [true, false, false, true, true]),
+    ("groups", [true, true, true, true, true]),
+    ("pmix-ring", [true, true, true, true, true]),
+    (ON_DEMAND, [true, true, true, false, true]),
+];
+const BASELINE: &str = "baseline";
+/// Only here no rank is connected to every other in the end.
+const ON_DEMAND: &str = "on-demand";
+
 pub fn steps(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
-    let columns = Column::ALL.map(|column| (column.name(), column));
-    let columns = line.one(COLUMNS, |value| value.list(|column| column.choice(&columns)))?;
+    let columns = line.one(COLUMN, |value| value.list(|column| column.choice(&COLUMNS.map(|one| (one.0, one)))))?;
     let sizes = line.one(RANKS, |value| value.list(|ranks| ranks.number_in(RANKS_MIN, RANKS_MAX)))?;
     // The last partner of a rank is size / 2 + 2 N - 1 further on, and must not be the rank itself.
     let fewest = sizes.iter().min().copied().unwrap_or(RANKS_MIN);
@@ -76,9 +88,9 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     let (ppn, connect_max) = (line.one(PPN, Value::at_least_one)?, line.one(CONNECT_MAX, Value::number)?);
     let mut turns = Vec::new();
     for &ranks in &sizes {
-        for &column in columns.iter().filter(|column| !column.connects_all() || ranks <= connect_max) {
+        for &column in columns.iter().filter(|column| column.0 == ON_DEMAND || ranks <= connect_max) {
             let case = json!({ "ranks": ranks, "ppn": ppn });
-            let (contestant, rounds) = (column.name().to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
+            let (contestant, rounds) = (column.0.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
             turns.push(Turn { contestant, case, rounds, what: (column, ranks) });
         }
     }
@@ -92,9 +104,9 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     let staged = memory.file("steps-rank");
     fs::copy(&program, &staged)?;
     let wireup = bench.wireup()?;
-    bench.turns(&turns, |&(column, ranks), _| {
-        let program = if column == Column::Baseline { &program } else { &staged };
-        if column == Column::Baseline {
+    bench.turns(&turns, |&((column, phases), ranks), _| {
+        let program = if column == BASELINE { &program } else { &staged };
+        if column == BASELINE {
             forget(program).map_err(wrong)?;
         }
         let begin = now_ns();
@@ -103,12 +115,11 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
             words.extend(["--virtual-nodes".into(), ranks.div_ceil(ppn).to_string()]);
         }
         words.extend(bench.wireup_args.iter().cloned());
-        let mut argv: Vec<OsString> = vec![wireup.clone().into()];
-        argv.extend(words.into_iter().map(OsString::from));
-        argv.push(program.into());
-        argv.extend([rank::WORD, column.name(), &begin.to_string(), &partners.to_string()].map(OsString::from));
-        let (_, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
-        read(&text, column, ranks, begin).map_err(wrong)
+        words.extend([program.display().to_string(), rank::WORD.into(), column.into()]);
+        words.extend([begin, partners.into()].map(|number| number.to_string()));
+        let argv = std::iter::once(wireup.clone().into()).chain(words.into_iter().map(OsString::from));
+        let (_, text) = bench.run(argv.collect(), bench.limit_or(LIMIT_S))?;
+        read(&text, column, phases, ranks, begin).map_err(wrong)
     });
     Ok(())
 }
@@ -125,23 +136,23 @@ fn forget(program: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// A rank's line is missing, twice there, or not that of the column.
-fn read(text: &str, column: Column, ranks: u32, begin: u64) -> Result<Measures, String> {
+fn read(text: &str, column: &str, has: [bool; 5], ranks: u32, begin: u64) -> Result<Measures, String> {
     let mut seen = vec![false; ranks as usize];
-    let mut all: BTreeMap<Phase, Vec<f64>> = BTreeMap::new();
+    let mut all: [Vec<f64>; PHASES.len()] = Default::default();
     let mut last = begin;
     for line in text.lines().filter_map(|line| line.strip_prefix("measured ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, rank, phases @ .., end] = &words[..] else { return Err(format!("{line}: too short")) };
         let slot = rank.parse().ok().and_then(|rank: usize| seen.get_mut(rank));
-        let (true, Some(slot @ false)) = (*name == column.name() && phases.len() == Phase::ALL.len(), slot) else {
+        let (true, Some(slot @ false)) = (*name == column && phases.len() == PHASES.len(), slot) else {
             return Err(format!("{line}: not the line of a rank"));
         };
         *slot = true;
-        for (phase, word) in Phase::ALL.into_iter().zip(phases) {
-            match (word.parse::<u64>(), column.phases().contains(&phase)) {
-                (Ok(ns), true) => all.entry(phase).or_default().push(ns as f64 / 1e9),
+        for (at, word) in phases.iter().enumerate() {
+            match (word.parse::<u64>(), has[at]) {
+                (Ok(ns), true) => all[at].push(ns as f64 / 1e9),
                 (Err(_), false) if *word == "-" => {}
-                _ => return Err(format!("{line}: {}", phase.name())),
+                _ => return Err(format!("{line}: {}", PHASES[at])),
             }
         }
         last = last.max(end.parse().map_err(|_| format!("{line}: no end"))?);
@@ -150,10 +161,9 @@ fn read(text: &str, column: Column, ranks: u32, begin: u64) -> Result<Measures, 
         return Err(format!("rank {missing} of {ranks} has not reported"));
     }
     let mut measures = vec![seconds("total", (last - begin) as f64 / 1e9)];
-    for (phase, values) in all {
+    for (phase, values) in PHASES.into_iter().zip(all).filter(|(_, values)| !values.is_empty()) {
         let max = values.iter().copied().fold(0.0, f64::max);
-        measures.push(seconds(phase.name(), median(&values).unwrap_or(max)));
-        measures.push(seconds(format!("{}-max", phase.name()), max));
+        measures.extend([seconds(phase, median(&values).unwrap_or(max)), seconds(format!("{phase}-max"), max)]);
     }
     Ok(measures)
 }
@@ -166,13 +176,13 @@ mod tests {
     fn every_rank_must_tell_the_phases_of_its_column() {
         let line = |rank: u32, end: u64| format!("measured baseline {rank} {}000 - - 30 40 {end}\n", rank + 1);
         let both = line(1, 9000) + &line(0, 7000);
-        let measures = read(&both, Column::Baseline, 2, 1000).unwrap();
-        let ns: Vec<f64> = measures.iter().map(|measure| (measure.value * 1e9).round()).collect();
+        let read = |text: &str| read(text, BASELINE, COLUMNS[0].1, 2, 1000);
+        let ns: Vec<f64> = read(&both).unwrap().iter().map(|measure| (measure.value * 1e9).round()).collect();
         assert_eq!(ns, [8000.0, 1500.0, 2000.0, 30.0, 30.0, 40.0, 40.0]);
         for wrong in
             [line(0, 7000), both.clone() + &line(0, 1), both.replace("- -", "- 5"), both.replace("baseline", "staged")]
         {
-            assert!(read(&wrong, Column::Baseline, 2, 1000).is_err(), "{wrong}");
+            assert!(read(&wrong).is_err(), "{wrong}");
         }
     }
 }

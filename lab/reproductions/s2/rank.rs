@@ -4,7 +4,7 @@
 //!   measured COLUMN RANK LAUNCH RING GROUP ADDRESSES CONNECT END       durations, and the clock at the end (ns); - for a phase it lacks
 //! ```
 use std::ffi::OsString;
-use std::fmt::Display;
+use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,9 +15,7 @@ use wireup_capi::job::Job;
 use wireup_capi::job_slot::JobSlot;
 use wireup_capi::net::now_ns;
 
-use super::column::Column;
-use crate::s4::sockets::{self, Half};
-use crate::s4::values::{self, VALUE_LEN};
+use crate::s4::sockets::{self, Half, VALUE_LEN};
 
 /// The first argument of such a process.
 pub const WORD: &str = "steps-rank";
@@ -30,21 +28,6 @@ const WAIT_MS_MAX: i32 = 300_000;
 
 static JOB: JobSlot<()> = JobSlot::new();
 
-/// Runs a rank; `args` are those after the word: its column, the clock at the start of the job, how many others it has
-/// a message for.
-pub fn main(args: &[OsString]) -> u8 {
-    match run(args) {
-        Ok(line) => {
-            println!("{line}");
-            0
-        }
-        Err(problem) => {
-            eprintln!("wireup-reproduce steps: {problem}");
-            1
-        }
-    }
-}
-
 /// Whom a rank sends a message on demand: others across the job, which are not its neighbours in the graph.
 fn partners(size: u32, count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |number| size / 2 + 1 + 2 * number)
@@ -56,38 +39,39 @@ fn own_address(rank: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, 1, high, low)
 }
 
-fn shown(problem: impl std::fmt::Debug) -> String {
+fn shown(problem: impl Debug) -> String {
     format!("{problem:?}")
 }
 
-fn run(args: &[OsString]) -> Result<String, String> {
+/// `args` are those after the word: the rank's column, the clock at the start of the job, how many others it has a
+/// message for.
+pub fn run(args: &[OsString]) -> Result<(), String> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let own = "wireup-reproduce steps starts these processes itself";
     let &[column, begin, count] = &words[..] else { return Err(own.into()) };
-    let column = Column::of(column).ok_or(own)?;
     let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
-    more_descriptors()?;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).map_err(shown)?;
     let mut job = Job::join(&JOB).map_err(shown)?;
     let joined = now_ns();
     let rank = job.rank;
-    let (timed, job) = match column {
-        Column::Baseline | Column::Staged => {
+    let (Timed { phases, end, connected }, job) = match column {
+        "baseline" | "staged" => {
             let timed = by_pairs(&mut job, joined)?;
             // Nobody leaves before all are connected.
             let fence = job.start_fence();
             job.finish(fence).map_err(shown)?;
             (timed, job)
         }
-        Column::Groups => by_groups(job, Start::Allgather, None)?,
-        Column::Ring => by_groups(job, Start::Ring, None)?,
-        Column::OnDemand => by_groups(job, Start::Ring, Some(count))?,
+        "groups" => by_groups(job, Start::Allgather, None)?,
+        "on-demand" => by_groups(job, Start::Ring, Some(count))?,
+        _ => by_groups(job, Start::Ring, None)?,
     };
-    let Timed { phases, end, connected } = timed;
-    connected.into_iter().for_each(sockets::close);
+    sockets::close_all(connected);
     JOB.leave(job.with).map_err(shown)?;
-    let told = |phase: Option<u64>| phase.map_or("-".to_owned(), |ns| ns.to_string());
-    let phases: Vec<String> = phases.into_iter().map(told).collect();
-    Ok(format!("measured {} {rank} {} {} {end}", column.name(), joined - begin, phases.join(" ")))
+    let phases = phases.map(|phase| phase.map_or("-".to_owned(), |ns| ns.to_string())).join(" ");
+    println!("measured {column} {rank} {} {phases} {end}", joined - begin);
+    Ok(())
 }
 
 struct Timed {
@@ -97,16 +81,11 @@ struct Timed {
     connected: Vec<OwnedFd>,
 }
 
-fn more_descriptors() -> Result<(), String> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).map_err(shown)
-}
-
 /// The sockets for all others, and the values for them, with an empty one for the rank itself.
 fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
     let others = (0..size).filter(|peer| *peer != rank);
-    let (halves, made) = sockets::make_all(own_address(rank), others.map(|peer| rank < peer)).map_err(text)?;
-    let mut rows: Vec<Vec<u8>> = made.into_iter().map(|value| values::encode([value])).collect();
+    let (halves, made) = sockets::make_all(own_address(rank), others.map(|peer| rank < peer)).map_err(shown)?;
+    let mut rows: Vec<Vec<u8>> = made.into_iter().map(|value| sockets::encode([value])).collect();
     rows.insert(rank as usize, vec![0; VALUE_LEN]);
     Ok((halves, rows))
 }
@@ -114,17 +93,13 @@ fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), St
 /// Connects to all; `rows` are the values that others have for this rank, and one for itself.
 fn connect_all(rank: u32, halves: Vec<Half>, mut rows: Vec<Vec<u8>>) -> Result<Vec<OwnedFd>, String> {
     rows.remove(rank as usize);
-    let peers: Vec<SocketAddrV4> = values::decode(&rows.concat()).ok_or("not values of sockets")?;
+    let peers: Vec<SocketAddrV4> = sockets::decode(&rows.concat()).ok_or("not values of sockets")?;
     if peers.len() != halves.len() {
         return Err(format!("{} values, not {}", peers.len(), halves.len()));
     }
     // The launcher ends ranks itself, so there is nothing else to watch.
-    let (watched, _other) = UnixStream::pair().map_err(text)?;
-    sockets::connect_all(halves, &peers, &watched).map_err(text)
-}
-
-fn text(problem: impl Display) -> String {
-    problem.to_string()
+    let (watched, _other) = UnixStream::pair().map_err(shown)?;
+    sockets::connect_all(halves, &peers, &watched).map_err(shown)
 }
 
 fn hex(bytes: &[u8]) -> Vec<u8> {

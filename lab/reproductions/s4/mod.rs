@@ -1,38 +1,31 @@
 //! Table 1 of S4: the whole start of a job until every process is connected to every other.
 //!
-//! `scheme` lists the schemes and `traffic` their formulas. A job is real processes: a `launcher` (its clock is the
-//! measurement), the `process`es, and for two of the schemes `standing` agents (`daemon`; `agent` is their machine
-//! without I/O). They exchange `values` in `message`s, across the hypercube by `cube`, and connect the `sockets` that
-//! the values name. Nothing here is code of wireup's own agents.
-mod agent;
-mod cube;
-pub mod daemon;
-pub mod launcher;
-mod message;
+//! `scheme` lists the schemes with their formulas. A job is real processes: a `launcher` (its clock is the
+//! measurement), the `process`es, and for two of the schemes standing `agent`s. They exchange the addresses of
+//! `sockets` in messages (`wire`), and connect these sockets. Nothing here is code of wireup's own agents.
+pub mod agent;
+mod launcher;
 pub mod process;
 mod scheme;
-mod secret;
 pub mod sockets;
-mod standing;
-mod traffic;
-pub mod values;
+mod wire;
 
 use std::cell::RefCell;
-use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::net::SocketAddrV4;
 
-use launcher::{Outcome, Task};
-use scheme::{SIZE_MAX, Scheme, Starter, fits};
+use agent::{READY, Seat};
+use launcher::{Hosts, Outcome, by_agents, by_shells};
+use scheme::{PARTS, SCHEMES, SIZE_MAX, Starter};
 use serde_json::json;
-use standing::Standing;
-use traffic::formula;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, together};
+use wireup_bench::remote::{Remote, Remotes};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
 use wireup_flags::{Command, Flag, Section, Words};
 
-const SCHEMES: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
+const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
 const PROCESSES: Flag = Flag::value(&["--processes"], "A,B,..", "Numbers of processes.").or("4,8,16,32,64,128");
 
 pub const COMMAND: Command = Command {
@@ -50,7 +43,7 @@ Jobs whose processes connect to each other, one socket for each pair, by five sc
 What each scheme sends is counted and compared with its formula; a difference is an error.
 ",
     words: Words::Named(&[]),
-    sections: &[Section { title: "Jobs", flags: &[SCHEMES, PROCESSES, ROUNDS, LIMIT] }, ACROSS, RESULTS],
+    sections: &[Section { title: "Jobs", flags: &[SCHEME, PROCESSES, ROUNDS, LIMIT] }, ACROSS, RESULTS],
     end: "
   wireup-testbed run -n 16 -- wireup-reproduce s4 --hosts $(seq -s, -f n%g 0 15)
 
@@ -67,48 +60,43 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if hosts == 0 {
         return Ok(together("s4 needs --hosts A,B,..: processes are started by a remote shell")?);
     }
-    let schemes = Scheme::ALL.map(|scheme| (scheme.name(), scheme));
-    let schemes = line.one(SCHEMES, |value| value.list(|scheme| scheme.choice(&schemes)))?;
+    let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
+    let schemes = line.one(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?;
     let sizes = line.one(PROCESSES, |value| value.list(|size| Ok(size.number_in(2, SIZE_MAX.into())? as u16)))?;
     let mut turns = Vec::new();
-    for &size in &sizes {
-        for &scheme in &schemes {
-            fits(scheme, size, hosts as u16).or_else(together)?;
-            let case = json!({ "processes": size, "hosts": hosts });
-            let (contestant, rounds) = (scheme.name().to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
-            turns.push(Turn { contestant, case, rounds, what: (scheme, size) });
-        }
+    for (&size, &scheme) in sizes.iter().flat_map(|size| schemes.iter().map(move |scheme| (size, scheme))) {
+        scheme.fits(size, hosts as u16).or_else(together)?;
+        let case = json!({ "processes": size, "hosts": hosts });
+        let (contestant, rounds) = (scheme.name.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
+        turns.push(Turn { contestant, case, rounds, what: (scheme, size) });
     }
     if bench.lists(&turns) {
         return Ok(());
     }
-    let (program, shell) = (bench.own_program()?, bench.remote_shell()?);
-    let file = bench.scratch.file("s4-agents");
-    let standing = match schemes.iter().any(|scheme| scheme.starter() != Starter::Star) {
-        true => {
-            let errors = bench.scratch.file("s4-agents-errors");
-            let started = Standing::start(&shell, &bench.hosts, &program, file.clone(), &errors);
-            Some(started.map_err(|error| {
-                let said = fs::read_to_string(&errors).unwrap_or_default();
-                wrong(format!("standing agents: {} {error}", said.trim()))
-            })?)
-        }
-        false => None,
-    };
+    let (program, shell) = (bench.own_program()?.display().to_string(), bench.remote_shell()?);
+    let (limit, errors) = (bench.limit_or(LIMIT_S), bench.scratch.file("shells-stderr"));
+    // The standing agents of the ring, and those of the hypercube; they end if a job of theirs has failed.
+    let mut standing: [Option<(Remotes, Door)>; 2] = [None, None];
     let mismatch = RefCell::new(None);
     bench.turns(&turns, |&(scheme, size), _| {
-        let task = Task {
-            scheme,
-            size,
-            hosts: bench.hosts.clone(),
-            remote_shell: shell.clone(),
-            program: program.display().to_string(),
-            agents: file.display().to_string(),
+        let outcome = if scheme.starter == Starter::Star {
+            let complaints = File::create(&errors).map_err(wrong)?;
+            let (names, remote_shell, program) = (&bench.hosts[..], &*shell, &*program);
+            let hosts = Hosts { names, remote_shell, program, errors: &complaints, limit };
+            let said = || fs::read_to_string(&errors).unwrap_or_default();
+            by_shells(scheme, size, &hosts).map_err(|error| wrong(format!("{error}: {}", said().trim())))?
+        } else {
+            let is_ring = scheme.starter == Starter::Ring;
+            let agents = &mut standing[usize::from(is_ring)];
+            if agents.is_none() {
+                *agents = Some(stand(bench, is_ring)?);
+            }
+            let door = agents.as_ref().map(|(_, door)| *door).ok_or_else(|| wrong("no agents"))?;
+            by_agents(scheme, size, &door, limit).inspect_err(|_| *agents = None).map_err(wrong)?
         };
-        let outcome = once(bench, &task)?;
-        let wanted = formula(scheme, size, hosts as u16);
-        if outcome.traffic != wanted {
-            let why = format!("{} {size}: sent {:?}, the formula gives {wanted:?}", scheme.name(), outcome.traffic);
+        let (sent, wanted) = (outcome.slowest.traffic, scheme.formula(size, hosts as u16));
+        if sent != wanted {
+            let why = format!("{} {size}: sent {sent:?}, the formula gives {wanted:?}", scheme.name);
             return Err(mismatch.borrow_mut().insert(wrong(why)).clone());
         }
         Ok(measures(&outcome))
@@ -117,25 +105,43 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     mismatch.into_inner().map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-fn once(bench: &Bench, task: &Task) -> Result<Outcome, Failure> {
-    let words = [task.program.as_str(), launcher::WORD, &serde_json::to_string(task).map_err(wrong)?];
-    let (_, text) = bench.run(words.map(OsString::from).to_vec(), bench.limit_or(LIMIT_S))?;
-    serde_json::from_str(&text).map_err(|error| wrong(format!("{text}: {error}")))
+/// The address of agent 0, and the agents' secret.
+type Door = (SocketAddrV4, wire::Secret);
+
+/// Starts agents and links them.
+fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes, Door), Failure> {
+    let mut agents = Remotes::start(bench, agent::WORD)?;
+    let address = |agent: &Remote| match agent.hello.parse() {
+        Ok(port) => Ok(SocketAddrV4::new(agent.address, port)),
+        Err(_) => Err(wrong(format!("agent on {}: {}", agent.host, agent.hello))),
+    };
+    let all: Vec<SocketAddrV4> = agents.all.iter().map(address).collect::<Result<_, _>>()?;
+    let (secret, first) = (wire::new_secret().map_err(wrong)?, all[0]);
+    let mut seat = Seat { index: 0, is_ring, secret, all };
+    for index in 0..bench.hosts.len() {
+        seat.index = index as u16;
+        agents.tell(index, &serde_json::to_string(&seat).map_err(wrong)?)?;
+    }
+    for index in 0..bench.hosts.len() {
+        match agents.answer(index)? {
+            line if line == READY => {}
+            line => return Err(wrong(format!("agent on {}: {line}", bench.hosts[index]))),
+        }
+    }
+    bench.keep_running();
+    Ok((agents, (first, secret)))
 }
 
-fn measures(outcome: &Outcome) -> Measures {
-    let Outcome { connected_s, initiated_s, exchange_max_s, connecting_max_s, traffic } = outcome;
+fn measures(Outcome { connected_s, initiated_s, slowest }: &Outcome) -> Measures {
     let mut measures = vec![
         seconds("connected", *connected_s),
         seconds("initiated", *initiated_s),
-        seconds("exchange-max", *exchange_max_s),
-        seconds("connecting-max", *connecting_max_s),
+        seconds("exchange-max", slowest.exchange_ns as f64 / 1e9),
+        seconds("connecting-max", slowest.connecting_ns as f64 / 1e9),
     ];
-    let parts =
-        [("star", traffic.star), ("channel", traffic.channel), ("hops", traffic.hops), ("local", traffic.local)];
-    for (name, of) in parts.into_iter().filter(|(_, of)| of.messages > 0) {
-        measures.push(count(format!("{name}-messages"), of.messages as f64));
-        measures.push(bytes(format!("{name}-bytes"), of.bytes as f64));
+    for (name, [messages, sent]) in PARTS.into_iter().zip(slowest.traffic).filter(|(_, [messages, _])| *messages > 0) {
+        measures.push(count(format!("{name}-messages"), messages as f64));
+        measures.push(bytes(format!("{name}-bytes"), sent as f64));
     }
     measures
 }

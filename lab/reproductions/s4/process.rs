@@ -1,194 +1,146 @@
 //! A process of a job: gets the values that others have for it, and connects to all of them.
-use std::io::{self, Read};
+use std::collections::BTreeMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use super::agent::encode_slot;
-use super::cube::Cube;
-use super::message::{Channel, Kind, Message, SLOT_LEN, wrong};
-use super::scheme::{Exchange, Scheme, Starter};
-use super::secret::Secret;
-use super::sockets;
-use super::traffic::Traffic;
-use super::values::{VALUE_LEN, decode, encode, place, reassembled};
+use serde::{Deserialize, Serialize};
+
+use super::scheme::{CHANNEL, Exchange, LOCAL, SLOT_LEN, STAR, Scheme, Starter, Traffic, encode_pair};
+use super::sockets::{self, VALUE_LEN, place, reassembled};
+use super::wire::{Channel, Kind, Secret, call, sum, wrong};
 
 /// The first argument of such a process.
 pub const WORD: &str = "s4-process";
+/// The longest JSON of a place or a report.
+pub const JSON_LEN_MAX: usize = 4096;
 
-/// The longest first line of its input.
-const LINE_MAX: usize = 256;
-
-/// What a process is told on its standard input, on the first line.
+/// What a process is told by the first message on its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    pub scheme: Scheme,
+    pub scheme: String,
     pub rank: u16,
     pub size: u16,
-    pub from: From,
+    /// The host's address.
+    pub own: Ipv4Addr,
+    /// Where the launcher is called. Without it the agent has the other end of the standard input.
+    pub launcher: Option<(SocketAddrV4, Secret)>,
 }
 
-pub enum From {
-    /// The launcher is called at this address.
-    Launcher(SocketAddrV4, Secret),
-    /// The agent has the other end of the standard input; this is the host's address.
-    Agent(Ipv4Addr),
+/// The longest times of processes (ns): until they had the values, and then until they were connected; what was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub exchange_ns: u64,
+    pub connecting_ns: u64,
+    pub traffic: Traffic,
 }
 
-impl Place {
-    pub fn line(&self) -> String {
-        let Place { scheme, rank, size, from } = self;
-        let from = match from {
-            From::Launcher(address, secret) => format!("{address} {}", secret.text()),
-            From::Agent(own) => own.to_string(),
-        };
-        format!("{} {rank} {size} {from}\n", scheme.name())
+impl Report {
+    pub fn receive(channel: &mut Channel) -> io::Result<Report> {
+        Ok(serde_json::from_slice(&channel.receive_any(&[Kind::Report], JSON_LEN_MAX)?.body)?)
     }
 
-    fn read(line: &str) -> Option<Place> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [scheme, rank, size, from @ ..] = &words[..] else { return None };
-        let from = match from {
-            [address, secret] => From::Launcher(address.parse().ok()?, Secret::read(secret)?),
-            [own] => From::Agent(own.parse().ok()?),
-            _ => return None,
-        };
-        let place = Place { scheme: Scheme::of(scheme)?, rank: rank.parse().ok()?, size: size.parse().ok()?, from };
-        (place.rank < place.size && place.size > 1).then_some(place)
+    pub fn send(&self, channel: &mut Channel) -> io::Result<()> {
+        channel.send(Kind::Report, 0, &serde_json::to_vec(self)?)
     }
-}
 
-/// Runs a process and returns its exit code.
-pub fn main() -> u8 {
-    match run() {
-        Ok(()) => 0,
-        Err(problem) => {
-            eprintln!("wireup-reproduce s4: {problem}");
-            1
-        }
+    pub fn add(&mut self, other: &Report) {
+        self.exchange_ns = self.exchange_ns.max(other.exchange_ns);
+        self.connecting_ns = self.connecting_ns.max(other.connecting_ns);
+        self.traffic = std::array::from_fn(|part| sum([self.traffic[part], other.traffic[part]]));
     }
-}
-
-/// One byte at a time: what follows is not for this reader.
-fn first_line(mut input: impl Read) -> io::Result<String> {
-    let (mut line, mut byte) = (Vec::new(), [0]);
-    while line.len() < LINE_MAX {
-        input.read_exact(&mut byte)?;
-        if byte == *b"\n" {
-            return String::from_utf8(line).map_err(|error| wrong(error.to_string()));
-        }
-        line.push(byte[0]);
-    }
-    Err(wrong("the first line is too long".into()))
-}
-
-fn run() -> io::Result<()> {
-    let begin = Instant::now();
-    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let mut input = std::fs::File::from(input);
-    let line = first_line(&mut input)?;
-    let place = Place::read(&line).ok_or_else(|| wrong("wireup-reproduce s4 starts these processes itself".into()))?;
-    let (up, own) = match &place.from {
-        From::Agent(own) => (Channel::new(input.into())?, *own),
-        From::Launcher(address, secret) => {
-            let up = secret.call(*address, 0, place.rank)?;
-            let own = SocketAddrV4::try_from(rustix::net::getsockname(up.as_fd())?)?;
-            (up, *own.ip())
-        }
-    };
-    Process { place, up, own, channel: Vec::new() }.work(begin)
 }
 
 struct Process {
-    place: Place,
+    scheme: Scheme,
+    rank: u16,
+    size: u16,
+    own: Ipv4Addr,
     /// To the launcher or the agent.
     up: Channel,
-    own: Ipv4Addr,
     /// To the neighbours, by slot.
-    channel: Vec<Channel>,
+    channels: Vec<Channel>,
+}
+
+pub fn run() -> io::Result<()> {
+    let begin = Instant::now();
+    let mut input = Channel::new(io::stdin().as_fd().try_clone_to_owned()?);
+    let place: Place = serde_json::from_slice(&input.receive_any(&[Kind::Place], JSON_LEN_MAX)?.body)?;
+    let Place { rank, size, own, .. } = place;
+    let scheme = Scheme::named(&place.scheme)?;
+    let up = place.launcher.map_or(Ok(input), |(address, secret)| call(address, &secret, rank))?;
+    let mut process = Process { scheme, rank, size, own, up, channels: Vec::new() };
+
+    let others = (0..size).filter(|peer| *peer != rank);
+    let (halves, values) = sockets::make_all(own, others.map(|peer| rank < peer))?;
+    let peers = sockets::decode(&process.exchange(&sockets::encode(values))?);
+    let peers = peers.filter(|peers| peers.len() == halves.len());
+    let peers = peers.ok_or_else(|| wrong("not the values of all others"))?;
+    let known = Instant::now();
+    let connected = sockets::connect_all(halves, &peers, &process.up)?;
+
+    let mut traffic = Traffic::default();
+    traffic[if scheme.starter == Starter::Star { STAR } else { LOCAL }] = process.up.sent;
+    traffic[CHANNEL] = sum(process.channels.iter().map(|one| one.sent));
+    let [exchange_ns, connecting_ns] = [known - begin, known.elapsed()].map(|time| time.as_nanos() as u64);
+    Report { exchange_ns, connecting_ns, traffic }.send(&mut process.up)?;
+    process.up.await_end();
+    sockets::close_all(connected);
+    Ok(())
 }
 
 impl Process {
-    fn work(mut self, begin: Instant) -> io::Result<()> {
-        let Place { rank, size, .. } = self.place;
-        let others = (0..size).filter(|peer| *peer != rank);
-        let (halves, values) = sockets::make_all(self.own, others.map(|peer| rank < peer))?;
-        let peers = self.exchange(&encode(values))?;
-        let peers = decode(&peers).filter(|peers| peers.len() == halves.len());
-        let peers = peers.ok_or_else(|| wrong("not the values of all others".into()))?;
-        let known = Instant::now();
-        let connected = sockets::connect_all(halves, &peers, &self.up)?;
-        self.report(known - begin, known.elapsed())?;
-        self.up.await_end();
-        connected.into_iter().for_each(sockets::close);
-        Ok(())
-    }
-
-    fn report(&mut self, exchange: std::time::Duration, connecting: std::time::Duration) -> io::Result<()> {
-        let mut traffic = Traffic::default();
-        match self.place.scheme.starter() {
-            Starter::Star => traffic.star = self.up.sent,
-            _ => traffic.local = self.up.sent,
-        }
-        self.channel.iter().for_each(|one| traffic.channel += one.sent);
-        let mut body: Vec<u8> =
-            [exchange, connecting].iter().flat_map(|time| (time.as_nanos() as u64).to_le_bytes()).collect();
-        body.extend(traffic.encoded());
-        self.up.send(&Message::new(Kind::Report, self.place.rank, body))
-    }
-
-    /// Gives the own values to others; returns what they have for this process.
+    /// Gives the own row to others; returns what they have for this process.
     fn exchange(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
-        let Place { scheme, rank, size, .. } = self.place;
-        match scheme.exchange() {
+        match self.scheme.exchange {
             Exchange::Whole => {
-                let all = self.through_launcher(row, usize::from(size) * row.len())?;
+                let all = self.through_launcher(row, usize::from(self.size) * row.len())?;
                 let rows: Vec<Vec<u8>> = all.chunks(row.len()).map(<[u8]>::to_vec).collect();
-                Ok(reassembled(&rows, rank))
+                Ok(reassembled(&rows, self.rank))
             }
             Exchange::Reassembled => self.through_launcher(row, row.len()),
             Exchange::Ring => {
-                self.make_channel()?;
+                self.make_channels()?;
                 self.around(row)
             }
             Exchange::Cube => {
-                self.make_channel()?;
+                self.make_channels()?;
                 self.across(row)
             }
         }
     }
 
     fn through_launcher(&mut self, mine: &[u8], yours_len: usize) -> io::Result<Vec<u8>> {
-        self.up.send(&Message::new(Kind::Mine, self.place.rank, mine.to_vec()))?;
+        self.up.send(Kind::Mine, self.rank, mine)?;
         Ok(self.up.receive(Kind::Yours, yours_len)?.body)
     }
 
     /// Connects to the neighbours.
-    fn make_channel(&mut self) -> io::Result<()> {
-        let Place { scheme, rank, size, .. } = self.place;
-        let neighbours = scheme.neighbours(rank, size);
-        let calls = (0..neighbours.len()).map(|slot| scheme.calls(rank, slot as u16));
+    fn make_channels(&mut self) -> io::Result<()> {
+        let neighbours = self.scheme.neighbours(self.rank, self.size);
+        let calls = (0..neighbours.len()).map(|slot| self.scheme.calls(self.rank, slot as u16));
         let (halves, values) = sockets::make_all(self.own, calls)?;
-        let mine = encode(values);
-        let theirs = match scheme.starter() {
+        let mine = sockets::encode(values);
+        let theirs = match self.scheme.starter {
             Starter::Star => self.through_launcher(&mine, mine.len())?,
-            _ => self.through_agents(mine, &neighbours)?,
+            _ => self.through_agents(&mine, &neighbours)?,
         };
-        let theirs = decode(&theirs).ok_or_else(|| wrong("not the values of neighbours".into()))?;
-        let sockets = sockets::connect_all(halves, &theirs, &self.up)?;
-        self.channel = sockets.into_iter().map(Channel::new).collect::<io::Result<_>>()?;
+        let theirs = sockets::decode(&theirs).ok_or_else(|| wrong("not the values of neighbours"))?;
+        let connected: Vec<OwnedFd> = sockets::connect_all(halves, &theirs, &self.up)?;
+        self.channels = connected.into_iter().map(Channel::new).collect();
         Ok(())
     }
 
     /// Put, fence, and a get for each neighbour.
-    fn through_agents(&mut self, mine: Vec<u8>, neighbours: &[u16]) -> io::Result<Vec<u8>> {
-        let Place { scheme, rank, .. } = self.place;
-        self.up.send(&Message::new(Kind::Put, rank, mine))?;
-        self.up.send(&Message::new(Kind::Fence, rank, Vec::new()))?;
+    fn through_agents(&mut self, mine: &[u8], neighbours: &[u16]) -> io::Result<Vec<u8>> {
+        self.up.send(Kind::Put, self.rank, mine)?;
+        self.up.send(Kind::Fence, self.rank, &[])?;
         self.up.receive(Kind::Released, 0)?;
         let mut theirs = Vec::new();
         for (slot, neighbour) in neighbours.iter().enumerate() {
-            let key = encode_slot(*neighbour, scheme.far_slot(slot as u16));
-            self.up.send(&Message::new(Kind::Get, rank, key))?;
+            let slot = encode_pair(*neighbour, self.scheme.far_slot(slot as u16));
+            self.up.send(Kind::Get, self.rank, &slot)?;
             theirs.extend(&self.up.receive(Kind::Value, SLOT_LEN + VALUE_LEN)?.body[SLOT_LEN..]);
         }
         Ok(theirs)
@@ -197,35 +149,81 @@ impl Process {
     /// The ring: each row is sent on as soon as it has come. Every row fits the buffers of a socket, so sending never
     /// waits for long.
     fn around(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
-        let Place { rank, size, .. } = self.place;
-        let [left, right] = &mut self.channel[..] else { return Err(wrong("a ring has two neighbours".into())) };
+        let (rank, size) = (self.rank, self.size);
+        let [left, right] = &mut self.channels[..] else { return Err(wrong("a ring has two neighbours")) };
         let mut values = vec![0; row.len()];
-        right.send(&Message::new(Kind::Row, rank, row.to_vec()))?;
+        right.send(Kind::Row, rank, row)?;
         for step in 1..size {
             let message = left.receive(Kind::Row, row.len())?;
             let owner = message.who;
             if owner != (rank + size - step) % size {
                 return Err(wrong(format!("a row of {owner} in step {step}")));
             }
-            let at = place(rank, owner) * VALUE_LEN;
-            values[at..at + VALUE_LEN].copy_from_slice(super::values::picked(&message.body, owner, rank));
+            values[place(rank, owner)].copy_from_slice(&message.body[place(owner, rank)]);
             // The right neighbour has its own row.
             if step + 1 < size {
-                right.send(&message)?;
+                right.send(Kind::Row, owner, &message.body)?;
             }
         }
         Ok(values)
     }
 
+    /// The hypercube: in round d each process sends half of what it holds across bit d. Every message fits the buffers
+    /// of a socket, so both sides may send first.
     fn across(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
-        let Place { rank, size, .. } = self.place;
-        let mut cube = Cube::new(rank, size, row);
-        for (bit, neighbour) in (0..).zip(&mut self.channel) {
-            neighbour.send(&Message::new(Kind::Row, bit, cube.send(bit)))?;
-            let message = neighbour.receive(Kind::Row, Cube::message_len(size))?;
-            cube.receive(bit, &message.body);
+        let mut cube = Cube::new(self.rank, self.size, row);
+        for (bit, neighbour) in (0..).zip(&mut self.channels) {
+            neighbour.send(Kind::Row, bit, &cube.send(bit))?;
+            cube.receive(bit, &neighbour.receive(Kind::Row, usize::from(self.size / 2) * VALUE_LEN)?.body);
         }
         Ok(cube.finish())
+    }
+}
+
+/// All-to-all personalised exchange in a hypercube of processes: log2 N rounds, half of what a process holds in each.
+///
+/// In round d a process holds N values: for those who agree with it in the bits below d, from those who agree with it
+/// in the bits from d on. It sends its neighbour across bit d the half that is for the other side of that bit. After
+/// the last round it holds what is meant for it. Both sides know which values a message has, so it carries values only.
+struct Cube {
+    rank: u16,
+    size: u16,
+    /// By receiver and sender.
+    held: BTreeMap<(u16, u16), [u8; VALUE_LEN]>,
+}
+
+impl Cube {
+    fn new(rank: u16, size: u16, row: &[u8]) -> Cube {
+        let value = |peer: u16| match peer == rank {
+            // So that every message has the same length.
+            true => [0; VALUE_LEN],
+            false => row[place(rank, peer)].try_into().unwrap_or_default(),
+        };
+        Cube { rank, size, held: (0..size).map(|peer| ((peer, rank), value(peer))).collect() }
+    }
+
+    /// Which values a process sends across this bit, in the order of the message.
+    fn leaving(&self, rank: u16, bit: u16) -> Vec<(u16, u16)> {
+        let below = (1 << bit) - 1;
+        let receivers = (0..self.size).filter(|other| (other ^ rank) & (below | 1 << bit) == 1 << bit);
+        let senders = move |receiver| (0..=below).map(move |low| (receiver, rank & !below | low));
+        receivers.flat_map(senders).collect()
+    }
+
+    fn send(&mut self, bit: u16) -> Vec<u8> {
+        let keys = self.leaving(self.rank, bit);
+        keys.iter().filter_map(|key| self.held.remove(key)).flatten().collect()
+    }
+
+    fn receive(&mut self, bit: u16, message: &[u8]) {
+        let keys = self.leaving(self.rank ^ 1 << bit, bit);
+        self.held.extend(keys.into_iter().zip(message.as_chunks::<VALUE_LEN>().0.iter().copied()));
+    }
+
+    /// After the last round: what others have for this process, by owner.
+    fn finish(self) -> Vec<u8> {
+        let rank = self.rank;
+        self.held.into_iter().filter(|((_, owner), _)| *owner != rank).flat_map(|(_, value)| value).collect()
     }
 }
 
@@ -234,24 +232,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_survives_as_a_line() {
-        let secret = Secret::new().unwrap();
-        let address = "10.77.0.254:4000".parse().unwrap();
-        let place = Place { scheme: Scheme::SshBc, rank: 3, size: 16, from: From::Launcher(address, secret) };
-        let back = Place::read(&place.line()).unwrap();
-        assert_eq!(back.line(), place.line());
-        let own = Place { scheme: Scheme::MpdBc, from: From::Agent(Ipv4Addr::LOCALHOST), ..place };
-        assert_eq!(Place::read(&own.line()).unwrap().line(), "mpd-bc 3 16 127.0.0.1\n");
-        for wrong in ["", "mpd-bc 16 16 127.0.0.1", "mpd 1 16 127.0.0.1", "mpd-bc 0 1 127.0.0.1", "mpd-bc 0 4 a b c"] {
-            assert!(Place::read(wrong).is_none(), "{wrong}");
+    fn in_a_hypercube_every_process_gets_what_reassembly_gives_it() {
+        for size in [2, 4, 8, 32] {
+            let row = |owner: u16| {
+                let others = (0..size).filter(move |peer| *peer != owner);
+                sockets::encode(others.map(|peer| SocketAddrV4::new(Ipv4Addr::from(u32::from(owner)), peer)))
+            };
+            let rows: Vec<Vec<u8>> = (0..size).map(row).collect();
+            let mut all: Vec<Cube> = (0..size).map(|rank| Cube::new(rank, size, &rows[usize::from(rank)])).collect();
+            for bit in 0..size.ilog2() as u16 {
+                let messages: Vec<Vec<u8>> = all.iter_mut().map(|one| one.send(bit)).collect();
+                for (rank, one) in all.iter_mut().enumerate() {
+                    assert_eq!(messages[rank ^ 1 << bit].len(), usize::from(size / 2) * VALUE_LEN);
+                    one.receive(bit, &messages[rank ^ 1 << bit]);
+                }
+            }
+            for (rank, one) in (0..).zip(all) {
+                assert_eq!(one.finish(), reassembled(&rows, rank), "{rank} of {size}");
+            }
         }
-    }
-
-    #[test]
-    fn a_line_is_read_and_no_byte_after_it() {
-        let mut input = &b"one\ntwo"[..];
-        assert_eq!(first_line(&mut input).unwrap(), "one");
-        assert_eq!(input, b"two");
-        assert!(first_line(&[b'a'; 300][..]).is_err());
     }
 }

@@ -1,28 +1,53 @@
-//! The schemes of table 1 of S4, and the hypercube of its section 6.
+//! The schemes of table 1 of S4 and the hypercube of its section 6, and what each of them sends.
+//!
+//! ```text
+//!   N processes, A agents (M = min(N, A) of them with processes), V bytes a value, H bytes of header a message, L = log2 N
+//!
+//!   Original      star      N(H + T) + N(H + (N-1)V) + N(H + N(N-1)V)
+//!   SSH-DR        star      N(H + T) + 2N(H + (N-1)V)
+//!   SSH-BC        star      N(H + T) + 2N(H + 2V)
+//!                 channel   N(N-1)(H + (N-1)V)
+//!   MPD-BC        star      (H + T) + (H + J)
+//!                 channel   N(N-1)(H + (N-1)V)
+//!                 hops      A(H + J) + 2AH + MA(2H + 2G + V)
+//!                 local     N(7H + 4G + 4V)
+//!   Hypercube     star      (H + T) + (H + J)
+//!                 channel   NL(H + N/2 V)
+//!                 hops      (A-1)(H + J) + A log2 A H + (A-1)NLV
+//!                 local     N((3 + 2L)H + 2LG + 2LV)
+//! ```
+//!
+//! The star has the launcher in its middle; the channel joins processes; hops are those from agent to agent; local is
+//! what an agent and its own processes send each other. T is the secret with which a connection begins, J the job of a
+//! launch request, G names a value. A process of a ring gets two values from other agents. A request and its answer
+//! make one round of the ring of agents, A hops; with M > 1 there are 2M of these, whose requests take MA hops in all
+//! and whose answers as many. In S4's terms W_N is (N-1)V: per process W_N in, and W_N² (Original), W_N (DR) or N
+//! messages of W_N (BC) out.
+use std::io;
+use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
+use super::sockets::VALUE_LEN;
+use super::wire::{Count, SECRET_LEN, sent, sum, wrong};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scheme {
-    /// One ssh and one connection back per process, one after the other. The launcher gathers all values and sends all
-    /// to each process.
-    Original,
-    /// The same, but each process is sent only the values that are meant for it (data reassembly).
-    SshDr,
-    /// The launcher passes on only what makes a ring of the processes; the values go around that ring (bootstrap
-    /// channel).
-    SshBc,
-    /// Standing agents in a ring start the processes and pass on what makes the ring of the processes.
-    MpdBc,
-    /// Standing agents in a hypercube start the processes and pass on what makes a hypercube of the processes.
-    Hypercube,
-}
+/// More processes were not measured (chosen: a process may have 1,024 descriptors).
+pub const SIZE_MAX: u16 = 512;
+/// The job of a launch request: scheme, size.
+pub const JOB_LEN: usize = 4;
+/// The name of a value: its rank, its slot.
+pub const SLOT_LEN: usize = 4;
+
+/// What was sent: by the star, the channel, hops and locally.
+pub type Traffic = [Count; 4];
+pub const PARTS: [&str; 4] = ["star", "channel", "hops", "local"];
+pub const STAR: usize = 0;
+pub const CHANNEL: usize = 1;
+pub const HOPS: usize = 2;
+pub const LOCAL: usize = 3;
 
 /// Who starts the processes and serves them until they have connections of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Starter {
-    /// The launcher, by a remote shell for each process.
+    /// The launcher, by a remote shell for each process, one after the other.
     Star,
     /// Agents that each send to the next one.
     Ring,
@@ -35,51 +60,41 @@ pub enum Starter {
 pub enum Exchange {
     /// Through the launcher, which sends all values to each process.
     Whole,
-    /// Through the launcher, which sends to each process what is meant for it.
+    /// Through the launcher, which sends to each process what is meant for it (data reassembly).
     Reassembled,
-    /// Around a ring of the processes.
+    /// Around a ring of the processes (bootstrap channel).
     Ring,
     /// In log2 N rounds between processes whose ranks differ in one bit.
     Cube,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    pub name: &'static str,
+    pub starter: Starter,
+    pub exchange: Exchange,
+}
+
+const fn scheme(name: &'static str, starter: Starter, exchange: Exchange) -> Scheme {
+    Scheme { name, starter, exchange }
+}
+
+pub const SCHEMES: [Scheme; 5] = [
+    scheme("original", Starter::Star, Exchange::Whole),
+    scheme("ssh-dr", Starter::Star, Exchange::Reassembled),
+    scheme("ssh-bc", Starter::Star, Exchange::Ring),
+    scheme("mpd-bc", Starter::Ring, Exchange::Ring),
+    scheme("hypercube", Starter::Cube, Exchange::Cube),
+];
+
 impl Scheme {
-    pub const ALL: [Scheme; 5] = [Scheme::Original, Scheme::SshDr, Scheme::SshBc, Scheme::MpdBc, Scheme::Hypercube];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Scheme::Original => "original",
-            Scheme::SshDr => "ssh-dr",
-            Scheme::SshBc => "ssh-bc",
-            Scheme::MpdBc => "mpd-bc",
-            Scheme::Hypercube => "hypercube",
-        }
-    }
-
-    pub fn of(name: &str) -> Option<Scheme> {
-        Scheme::ALL.into_iter().find(|scheme| scheme.name() == name)
-    }
-
-    pub fn starter(self) -> Starter {
-        match self {
-            Scheme::Original | Scheme::SshDr | Scheme::SshBc => Starter::Star,
-            Scheme::MpdBc => Starter::Ring,
-            Scheme::Hypercube => Starter::Cube,
-        }
-    }
-
-    pub fn exchange(self) -> Exchange {
-        match self {
-            Scheme::Original => Exchange::Whole,
-            Scheme::SshDr => Exchange::Reassembled,
-            Scheme::SshBc | Scheme::MpdBc => Exchange::Ring,
-            Scheme::Hypercube => Exchange::Cube,
-        }
+    pub fn named(name: &str) -> io::Result<Scheme> {
+        SCHEMES.into_iter().find(|scheme| scheme.name == name).ok_or_else(|| wrong(format!("no scheme {name}")))
     }
 
     /// The ranks to which a process has connections before it knows all values, in the order of its slots.
     pub fn neighbours(self, rank: u16, size: u16) -> Vec<u16> {
-        match self.exchange() {
+        match self.exchange {
             Exchange::Whole | Exchange::Reassembled => Vec::new(),
             Exchange::Ring => vec![(rank + size - 1) % size, (rank + 1) % size],
             Exchange::Cube => (0..size.ilog2()).map(|bit| rank ^ (1 << bit)).collect(),
@@ -89,56 +104,92 @@ impl Scheme {
     /// The neighbour's slot whose value belongs to a process's own slot.
     pub fn far_slot(self, slot: u16) -> u16 {
         // What is left of this process calls it its right neighbour. In a hypercube both sides use the same bit.
-        if self.exchange() == Exchange::Ring { 1 - slot } else { slot }
+        if self.exchange == Exchange::Ring { 1 - slot } else { slot }
     }
 
     /// Whether this process calls its neighbour, which otherwise calls it.
     pub fn calls(self, rank: u16, slot: u16) -> bool {
-        match self.exchange() {
-            Exchange::Ring => slot == 1,
-            _ => rank & (1 << slot) == 0,
+        if self.exchange == Exchange::Ring { slot == 1 } else { rank & (1 << slot) == 0 }
+    }
+
+    /// Whether `size` processes can be divided among `agents`, and whether the scheme knows this many.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn fits(self, size: u16, agents: u16) -> Result<(), String> {
+        if size > agents && !size.is_multiple_of(agents) {
+            return Err(format!("{size} processes cannot be divided evenly among {agents} hosts"));
+        }
+        if self.exchange == Exchange::Cube && !(size.is_power_of_two() && agents.is_power_of_two()) {
+            return Err(format!("a hypercube needs powers of two, not {size} processes on {agents} hosts"));
+        }
+        Ok(())
+    }
+
+    /// Everything that the scheme sends from the start to the last connection.
+    pub fn formula(self, size: u16, agents: u16) -> Traffic {
+        let [n, a, used] = [size, agents, size.min(agents)].map(u64::from);
+        let [v, t, j, g] = [VALUE_LEN, SECRET_LEN, JOB_LEN, SLOT_LEN].map(|len| len as u64);
+        let [bits, agent_bits] = [n, a].map(|number| u64::from(number.ilog2()));
+        let [called_back, requested] = [sent(n, t), sum([sent(1, t), sent(1, j)])];
+        let (around, none) = (sent(n * (n - 1), (n - 1) * v), [0, 0]);
+        // A put of so many values, a fence and its answer, as many gets and their answers.
+        let local = |slots| {
+            let gets = [sent(n * slots, g), sent(n * slots, g + v)];
+            sum([sent(n, slots * v), sent(2 * n, 0), sum(gets)])
+        };
+        match (self.starter, self.exchange) {
+            (Starter::Star, Exchange::Whole) => {
+                [sum([called_back, sent(n, (n - 1) * v), sent(n, n * (n - 1) * v)]), none, none, none]
+            }
+            (Starter::Star, Exchange::Reassembled) => [sum([called_back, sent(2 * n, (n - 1) * v)]), none, none, none],
+            (Starter::Star, _) => [sum([called_back, sent(2 * n, 2 * v)]), around, none, none],
+            (Starter::Ring, _) => {
+                let gets = if used > 1 { used * a } else { 0 };
+                [requested, around, sum([sent(a, j), sent(2 * a, 0), sent(gets, g), sent(gets, g + v)]), local(2)]
+            }
+            (Starter::Cube, _) => {
+                let [messages, headers] = sent(a * agent_bits, 0);
+                let spread = [messages, headers + (a - 1) * n * bits * v];
+                [requested, sent(n * bits, n / 2 * v), sum([sent(a - 1, j), spread]), local(bits)]
+            }
         }
     }
 }
 
-/// More processes were not measured (chosen: a process may have 1,024 descriptors).
-pub const SIZE_MAX: u16 = 512;
-
-/// The agents that have processes, if the first of `agents` get equal parts.
-pub fn agents_used(size: u16, agents: u16) -> u16 {
-    size.min(agents)
+/// The ranks of an agent: the first of `agents` get equal parts.
+pub fn ranks_of(agent: u16, agents: u16, size: u16) -> Range<u16> {
+    let used = size.min(agents);
+    let each = size / used;
+    if agent < used { agent * each..(agent + 1) * each } else { 0..0 }
 }
 
-/// Whether `size` processes can be divided among `agents`, and whether the scheme knows this many.
-///
-/// # Errors
-/// The reason.
-pub fn fits(scheme: Scheme, size: u16, agents: u16) -> Result<(), String> {
-    if size > agents && !size.is_multiple_of(agents) {
-        return Err(format!("{size} processes cannot be divided evenly among {agents} hosts"));
+/// Two numbers as a body: scheme and size of a job, rank and slot of a value.
+pub fn encode_pair(first: u16, second: u16) -> [u8; 4] {
+    (u32::from(second) << 16 | u32::from(first)).to_le_bytes()
+}
+
+pub fn decode_pair(body: &[u8]) -> io::Result<(u16, u16)> {
+    match body {
+        [a, b, c, d, ..] => Ok((u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]))),
+        _ => Err(wrong("a message is too short")),
     }
-    if scheme == Scheme::Hypercube && !(size.is_power_of_two() && agents.is_power_of_two()) {
-        return Err(format!("a hypercube needs powers of two, not {size} processes on {agents} hosts"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s4::wire::HEADER_LEN;
 
     #[test]
     fn a_neighbours_neighbour_is_oneself_and_one_of_both_calls() {
-        for (scheme, sizes) in
-            [(Scheme::SshBc, &[2, 3, 4, 16][..]), (Scheme::MpdBc, &[2, 5, 16]), (Scheme::Hypercube, &[2, 4, 16])]
-        {
-            for &size in sizes {
-                for rank in 0..size {
-                    for (slot, neighbour) in scheme.neighbours(rank, size).into_iter().enumerate() {
-                        let far = scheme.far_slot(slot as u16);
-                        assert_eq!(scheme.neighbours(neighbour, size)[usize::from(far)], rank, "{scheme:?} {size}");
-                        assert_ne!(scheme.calls(rank, slot as u16), scheme.calls(neighbour, far), "{scheme:?} {size}");
-                    }
+        for (name, sizes) in [("ssh-bc", &[2, 3, 4, 16][..]), ("mpd-bc", &[2, 5, 16]), ("hypercube", &[2, 4, 16])] {
+            let scheme = Scheme::named(name).unwrap();
+            for (size, rank) in sizes.iter().flat_map(|&size| (0..size).map(move |rank| (size, rank))) {
+                for (slot, neighbour) in scheme.neighbours(rank, size).into_iter().enumerate() {
+                    let far = scheme.far_slot(slot as u16);
+                    assert_eq!(scheme.neighbours(neighbour, size)[usize::from(far)], rank, "{name} {size}");
+                    assert_ne!(scheme.calls(rank, slot as u16), scheme.calls(neighbour, far), "{name} {size}");
                 }
             }
         }
@@ -146,9 +197,29 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not_fit_are_refused() {
-        assert!(fits(Scheme::Hypercube, 128, 16).is_ok() && fits(Scheme::MpdBc, 6, 3).is_ok());
-        assert!(fits(Scheme::Hypercube, 12, 4).unwrap_err().contains("powers of two"));
-        assert!(fits(Scheme::Original, 10, 4).unwrap_err().contains("evenly"));
-        assert!(Scheme::ALL.into_iter().all(|scheme| Scheme::of(scheme.name()) == Some(scheme)));
+        let fits = |name, size, agents| Scheme::named(name).unwrap().fits(size, agents);
+        assert!(fits("hypercube", 128, 16).is_ok() && fits("mpd-bc", 6, 3).is_ok());
+        assert!(fits("hypercube", 12, 4).unwrap_err().contains("powers of two"));
+        assert!(fits("original", 10, 4).unwrap_err().contains("evenly") && Scheme::named("mpd").is_err());
+        assert_eq!((decode_pair(&encode_pair(3, 512)).unwrap(), decode_pair(&[1]).is_err()), ((3, 512), true));
+    }
+
+    /// The values alone, without headers and secrets, in the source's terms.
+    #[test]
+    fn the_formulas_are_those_of_the_source() {
+        let formula = |name, size, agents| Scheme::named(name).unwrap().formula(size, agents);
+        let (n, v, h, t) = (128_u64, VALUE_LEN as u64, HEADER_LEN as u64, SECRET_LEN as u64);
+        let w = (n - 1) * v;
+        let values = |name| {
+            let [[stars, star], [channels, channel], ..] = formula(name, 128, 16);
+            star - stars * h - n * t + channel - channels * h
+        };
+        assert_eq!(values("original"), n * (w + n * w), "N (W + N W)");
+        assert_eq!(values("ssh-dr"), 2 * n * w, "2 N W");
+        assert_eq!(values("ssh-bc"), 4 * n * v + n * (n - 1) * w, "N - 1 messages of W for each process");
+        let messages = |traffic: Traffic| traffic.map(|count| count[0]);
+        assert_eq!(messages(formula("mpd-bc", 128, 16))[1..3], [128 * 127, 16 + 32 + 2 * 16 * 16]);
+        // One agent has nobody to ask.
+        assert_eq!((formula("mpd-bc", 4, 1)[HOPS][0], formula("hypercube", 4, 1)[HOPS]), (3, [0, 0]));
     }
 }

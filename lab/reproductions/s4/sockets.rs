@@ -1,4 +1,8 @@
-//! Sockets that are made for one peer each: their addresses are the values that processes exchange.
+//! Sockets that are made for one peer each, and their addresses: the values that processes exchange.
+//!
+//! In S4 a process creates a queue pair for each peer, and two processes are connected once each knows the number of
+//! the other's queue pair. Here it creates a socket for each peer, and a connection is accepted only from the socket
+//! that the peer has made for it. A *row* has a process's values for all others, without one for itself.
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,39 +11,61 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, accept_with, bind, connect, getsockname, listen, socket_with,
+    AddressFamily, SocketFlags, SocketType, accept_with, bind, connect, getpeername, getsockname, listen, socket_with,
 };
-
 use wireup_bench::net::await_any;
 
-use super::message::{WAIT_MAX, wrong};
+use super::wire::{WAIT_MAX, wrong};
 
-/// A socket of this address; its port is the kernel's choice. It listens unless this process calls.
-pub fn make(address: Ipv4Addr, calls: bool) -> io::Result<(OwnedFd, SocketAddrV4)> {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrV4::new(address, 0))?;
-    if !calls {
-        // One peer calls; others may too.
-        listen(&socket, 8)?;
-    }
-    let value = SocketAddrV4::try_from(getsockname(&socket)?)?;
-    Ok((socket, value))
+/// IPv4 address and port.
+pub const VALUE_LEN: usize = 6;
+
+pub fn encode(values: impl IntoIterator<Item = SocketAddrV4>) -> Vec<u8> {
+    let bytes = |value: SocketAddrV4| value.ip().octets().into_iter().chain(value.port().to_be_bytes());
+    values.into_iter().flat_map(bytes).collect()
 }
 
-/// Sockets and their addresses, one for each of `peers`; this process calls those that `calls` says.
-pub fn make_all(
-    address: Ipv4Addr,
-    peers: impl IntoIterator<Item = bool>,
-) -> io::Result<(Vec<Half>, Vec<SocketAddrV4>)> {
-    let made =
-        peers.into_iter().map(|calls| make(address, calls).map(|(socket, value)| (Half { socket, calls }, value)));
-    Ok(made.collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
+/// `None` if the length is wrong.
+pub fn decode(bytes: &[u8]) -> Option<Vec<SocketAddrV4>> {
+    let (values, []) = bytes.as_chunks::<VALUE_LEN>() else { return None };
+    let value = |&[a, b, c, d, high, low]: &[u8; VALUE_LEN]| {
+        SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]))
+    };
+    Some(values.iter().map(value).collect())
+}
+
+/// Where the value for `peer` is in the encoded row of `owner`.
+pub fn place(owner: u16, peer: u16) -> std::ops::Range<usize> {
+    let at = usize::from(if peer < owner { peer } else { peer - 1 }) * VALUE_LEN;
+    at..at + VALUE_LEN
+}
+
+/// What all rows have for `peer`, by owner (data reassembly). `rows` has the encoded row of each process.
+pub fn reassembled(rows: &[Vec<u8>], peer: u16) -> Vec<u8> {
+    let others = (0..rows.len() as u16).filter(|owner| *owner != peer);
+    others.flat_map(|owner| rows[usize::from(owner)][place(owner, peer)].to_vec()).collect()
 }
 
 /// A socket that is not yet connected.
 pub struct Half {
     socket: OwnedFd,
     calls: bool,
+}
+
+/// Sockets and their addresses, one for each peer, with ports of the kernel's choice; this process calls those that
+/// `calls` says, the others call it.
+pub fn make_all(address: Ipv4Addr, calls: impl Iterator<Item = bool>) -> io::Result<(Vec<Half>, Vec<SocketAddrV4>)> {
+    let make = |calls: bool| {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddrV4::new(address, 0))?;
+        if !calls {
+            // One peer calls; others may too.
+            listen(&socket, 8)?;
+        }
+        let value = SocketAddrV4::try_from(getsockname(&socket)?)?;
+        Ok((Half { socket, calls }, value))
+    };
+    Ok(calls.map(make).collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
 }
 
 /// Connects each socket with its peer's. `launcher` is readable if there is no use in waiting.
@@ -67,7 +93,7 @@ fn accept_from(listener: &OwnedFd, peer: SocketAddrV4, launcher: &impl AsFd) -> 
             return Err(wrong(format!("the job is over before {peer} has called")));
         }
         let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
-        let caller = rustix::net::getpeername(&socket).ok().flatten();
+        let caller = getpeername(&socket).ok().flatten();
         if caller.and_then(|caller| SocketAddrV4::try_from(caller).ok()) == Some(peer) {
             return Ok(socket);
         }
@@ -75,9 +101,11 @@ fn accept_from(listener: &OwnedFd, peer: SocketAddrV4, launcher: &impl AsFd) -> 
 }
 
 /// Closes at once, so that the kernel does not keep thousands of ports for a minute.
-pub fn close(socket: OwnedFd) {
-    // If it fails, the port is kept.
-    let _ = set_socket_linger(&socket, Some(Duration::ZERO));
+pub fn close_all(sockets: Vec<OwnedFd>) {
+    for socket in sockets {
+        // If it fails, the port is kept.
+        let _ = set_socket_linger(&socket, Some(Duration::ZERO));
+    }
 }
 
 #[cfg(test)]
@@ -87,26 +115,31 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn only_the_socket_of_the_peer_is_accepted() {
-        let local = Ipv4Addr::LOCALHOST;
-        let (near, near_values) = make_all(local, [false]).unwrap();
-        let (far, far_values) = make_all(local, [true]).unwrap();
-        let stranger = TcpStream::connect(near_values[0]).unwrap();
-        let (launcher, _other) = UnixStream::pair().unwrap();
-        let called = connect_all(far, &near_values, &launcher).unwrap();
-        let accepted = connect_all(near, &far_values, &launcher).unwrap();
-        let peer =
-            |socket: &OwnedFd| SocketAddrV4::try_from(rustix::net::getpeername(socket).unwrap().unwrap()).unwrap();
-        assert_eq!((peer(&accepted[0]), peer(&called[0])), (far_values[0], near_values[0]));
-        drop(stranger);
+    fn values_survive_as_bytes_and_reassembly_gives_each_process_what_is_meant_for_it() {
+        // The value of a pair shows whose it is.
+        let value = |owner: u16, peer: u16| SocketAddrV4::new(Ipv4Addr::from(u32::from(owner)), peer + 65_000);
+        let others = |owner: u16| (0..5).filter(move |peer| *peer != owner);
+        let rows: Vec<Vec<u8>> = (0..5).map(|owner| encode(others(owner).map(|peer| value(owner, peer)))).collect();
+        for peer in 0..5 {
+            let wanted: Vec<SocketAddrV4> = others(peer).map(|owner| value(owner, peer)).collect();
+            assert_eq!(decode(&reassembled(&rows, peer)), Some(wanted));
+        }
+        assert_eq!(decode(&[0; VALUE_LEN + 1]), None);
     }
 
     #[test]
-    fn a_process_does_not_wait_once_its_launcher_is_gone() {
-        let (near, _) = make_all(Ipv4Addr::LOCALHOST, [false]).unwrap();
+    fn only_the_socket_of_the_peer_is_accepted() {
+        let make = |calls| make_all(Ipv4Addr::LOCALHOST, std::iter::once(calls)).unwrap();
+        let ((near, near_values), (far, far_values)) = (make(false), make(true));
+        let stranger = TcpStream::connect(near_values[0]).unwrap();
         let (launcher, other) = UnixStream::pair().unwrap();
-        drop(other);
-        let error = connect_all(near, &[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)], &launcher).unwrap_err();
-        assert!(error.to_string().contains("over before"), "{error}");
+        let called = connect_all(far, &near_values, &launcher).unwrap();
+        let accepted = connect_all(near, &far_values, &launcher).unwrap();
+        let peer = |socket: &OwnedFd| SocketAddrV4::try_from(getpeername(socket).unwrap().unwrap()).unwrap();
+        assert_eq!((peer(&accepted[0]), peer(&called[0])), (far_values[0], near_values[0]));
+        drop((stranger, other));
+        // Nobody waits once the launcher is gone.
+        let error = connect_all(make(false).0, &near_values, &launcher).unwrap_err().to_string();
+        assert!(error.contains("over before"), "{error}");
     }
 }

@@ -74,7 +74,7 @@ fn s4_fails_if_it_has_measured_nothing() {
     assert!(said.contains("the remote shell of process 0 has ended") && said.contains("no such host"), "{outcome}");
     let outcome = Run::tool(PROGRAM, words.replace("original", "mpd-bc").split_whitespace()).finish();
     assert_eq!(outcome.code(), 125, "{outcome}");
-    assert!(outcome.err().contains("standing agents: no such host"), "{outcome}");
+    assert!(outcome.out().contains("it has ended no such host"), "{outcome}");
 }
 
 #[test]

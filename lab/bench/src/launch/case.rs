@@ -9,57 +9,30 @@ use serde_json::{Value, json};
 
 use crate::layout::Layout;
 
+/// What ranks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// A static program that exits at once.
+pub enum Ranks {
+    /// `programs/true.c`; the round that warms up counts them.
     True,
-    /// PMI-1 init, barrier, finalize.
-    PmiInit,
-    /// PMI-1 init, barrier, finalize by a client without a C library, whose own cost is negligible.
-    PmiBare,
-    /// Init, barrier, finalize of an MPI program that is given on the command line.
-    MpiInit,
-    /// PMI-1: put 32 bytes, fence, get the values of all ranks.
-    Exchange,
-    /// PMI-1: put, fence, two gets; then the ranks wait while the agents' memory is read.
-    Memory,
-    /// MPI init, barrier, finalize of a program built with this major version of Open MPI.
+    /// A program that gets the job's size, so that it can refuse another one.
+    Sized(&'static str),
+    /// Such a program whose ranks leave their clock readings, with this word.
+    Stamped(&'static str, &'static str),
+    /// `programs/pmi_exchange.c`; after two gets the ranks wait while the agents' memory is read.
+    Held,
+    /// An MPI program that is given on the command line.
+    Mpi,
+    /// An MPI program built with this major version of Open MPI.
     OpenMpi(u32),
     /// Ranks that sleep, with a PMIx server that they never use.
-    PmixSleep,
-    /// PMIx: put 32 bytes, fence with data, get the values of all ranks.
-    PmixExchange,
-    /// As `PmixExchange`, but all ranks rest after the fence: the fence without competing gets, and the reverse.
-    PmixFence,
-    /// As `PmixExchange` with a fence without data, so that values come from ranks of other nodes.
-    PmixDirect,
-    /// Like `True`, started by one remote shell per rank in sequence and by a tree of them.
-    Initiation,
+    Sleep,
     /// Ranks that poll for each other on a busy machine.
     Polling,
-    /// Many jobs of `True`, several at a time.
+    /// Many jobs of `programs/true.c`, several at a time.
     Jobs,
 }
 
-pub const WORKS: [(&str, Work); 15] = [
-    ("true", Work::True),
-    ("pmi-init", Work::PmiInit),
-    ("pmi-bare", Work::PmiBare),
-    ("mpi-init", Work::MpiInit),
-    ("exchange", Work::Exchange),
-    ("memory", Work::Memory),
-    ("openmpi4", Work::OpenMpi(4)),
-    ("openmpi5", Work::OpenMpi(5)),
-    ("pmix-sleep", Work::PmixSleep),
-    ("pmix-exchange", Work::PmixExchange),
-    ("pmix-fence", Work::PmixFence),
-    ("pmix-direct", Work::PmixDirect),
-    ("initiation", Work::Initiation),
-    ("polling", Work::Polling),
-    ("jobs", Work::Jobs),
-];
-
-/// The kinds of servers for ranks.
+/// The kinds of servers for ranks, for launchers that have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pmi {
     None,
@@ -67,35 +40,57 @@ pub enum Pmi {
     Pmix,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub name: &'static str,
+    pub pmi: Pmi,
+    pub ranks: Ranks,
+}
+
+const fn work(name: &'static str, pmi: Pmi, ranks: Ranks) -> Work {
+    Work { name, pmi, ranks }
+}
+
+const WORKS: [Work; 15] = [
+    work("true", Pmi::None, Ranks::True),
+    // PMI-1 init, barrier, finalize; `pmi-bare` by a client without a C library, whose own cost is negligible.
+    work("pmi-init", Pmi::Simple, Ranks::Sized("pmi_init")),
+    work("pmi-bare", Pmi::Simple, Ranks::Sized("pmi_bare")),
+    // Init, barrier, finalize.
+    work("mpi-init", Pmi::Simple, Ranks::Mpi),
+    // PMI-1: put 32 bytes, fence, get the values of all ranks.
+    work("exchange", Pmi::Simple, Ranks::Stamped("pmi_exchange", "all")),
+    work("memory", Pmi::Simple, Ranks::Held),
+    work("openmpi4", Pmi::Pmix, Ranks::OpenMpi(4)),
+    work("openmpi5", Pmi::Pmix, Ranks::OpenMpi(5)),
+    work("pmix-sleep", Pmi::Pmix, Ranks::Sleep),
+    // PMIx: put 32 bytes, fence with data, get the values of all ranks. `pmix-fence`: all ranks rest after the fence:
+    // the fence without competing gets, and the reverse. `pmix-direct`: a fence without data, so that values come from
+    // ranks of other nodes.
+    work("pmix-exchange", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "collect")),
+    work("pmix-fence", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "rest")),
+    work("pmix-direct", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "direct")),
+    // Started by one remote shell per rank in sequence and by a tree of them.
+    work("initiation", Pmi::None, Ranks::True),
+    work("polling", Pmi::None, Ranks::Polling),
+    work("jobs", Pmi::None, Ranks::Jobs),
+];
+
 impl Work {
-    pub fn name(self) -> &'static str {
-        WORKS.iter().find(|(_, work)| *work == self).map_or("", |(name, _)| name)
-    }
-
-    /// The kind of server that ranks use, for launchers that have several.
-    pub fn pmi(self) -> Pmi {
-        match self {
-            Work::True | Work::Initiation | Work::Polling | Work::Jobs => Pmi::None,
-            Work::PmiInit | Work::PmiBare | Work::MpiInit | Work::Exchange | Work::Memory => Pmi::Simple,
-            Work::OpenMpi(_) | Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Pmi::Pmix,
-        }
-    }
-
-    /// Whether the ranks are MPI programs.
-    pub fn is_mpi(self) -> bool {
-        matches!(self, Work::MpiInit | Work::OpenMpi(_))
+    pub fn is(self, name: &str) -> bool {
+        self.name == name
     }
 
     /// A round of a long job takes seconds per launcher, one of a short job milliseconds.
     fn rounds(self, job_size: u32, is_remote: bool) -> u32 {
-        match (self, job_size) {
-            (Work::Initiation, _) => 3,
-            (Work::MpiInit | Work::OpenMpi(_), _) => 5,
+        match (self.name, job_size) {
+            ("initiation", _) => 3,
+            ("mpi-init" | "openmpi4" | "openmpi5", _) => 5,
             (_, 512..) if is_remote => 5,
-            (Work::Polling, _) => 9,
+            ("polling", _) => 9,
             _ if is_remote => 9,
-            (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
-            (Work::Jobs | Work::PmixSleep, _) => 5,
+            ("memory" | "pmi-init" | "pmi-bare", 1024..) => 3,
+            ("jobs" | "pmix-sleep", _) => 5,
             (_, 1024..) => 7,
             (_, 64..) => 15,
             _ => 40,
@@ -104,9 +99,9 @@ impl Work {
 
     /// Ten times the longest time seen of a peer that ended at all; longer counts as a hang (chosen).
     fn limit_s(self, job_size: u32) -> u32 {
-        match self {
-            Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
-            Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) | Work::Polling => 60 + job_size,
+        match self.name {
+            "pmi-init" | "pmi-bare" | "memory" => 30 + job_size / 32,
+            "mpi-init" | "initiation" | "jobs" | "openmpi4" | "openmpi5" | "polling" => 60 + job_size,
             _ => 30 + job_size / 16,
         }
     }
@@ -135,6 +130,11 @@ impl Remote {
         self.hosts.join(",")
     }
 
+    /// `HOST:SLOTS,..`
+    pub fn slots(&self, ppn: u32) -> String {
+        self.hosts.iter().map(|host| format!("{host}:{ppn}")).collect::<Vec<_>>().join(",")
+    }
+
     pub fn is_allocation(&self) -> bool {
         self.shell == SRUN
     }
@@ -142,13 +142,6 @@ impl Remote {
     fn shell_name(&self) -> &str {
         Path::new(&self.shell).file_name().and_then(|name| name.to_str()).unwrap_or(&self.shell)
     }
-}
-
-/// How many jobs a round has, and how many of them may run at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
-    pub jobs: u32,
-    pub in_flight: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -162,8 +155,9 @@ pub struct Case {
     pub limit: Duration,
     /// Whether a session of wireup, and its counterparts of other launchers, run while the case is timed.
     pub is_standing: bool,
-    /// For `Work::Jobs`.
-    pub stream: Stream,
+    /// How many jobs a round of `Ranks::Jobs` has, and how many of them may run at a time.
+    pub jobs: u32,
+    pub in_flight: u32,
 }
 
 impl Case {
@@ -173,34 +167,34 @@ impl Case {
     /// What is wrong with the name.
     pub fn named(name: &str, hosts: &[String], shell: &str) -> Result<Case, String> {
         let (name_here, shell) = name.split_once('@').unwrap_or((name, shell));
-        let known = || WORKS.map(|(name, _)| name).join(", ");
+        let known = || WORKS.map(|work| work.name).join(", ");
         let wrong = |why: &str| format!("no case {name}: {why}; WORK-NODESxPPN[@SHELL] with {}", known());
         let (work, layout) = name_here.rsplit_once('-').ok_or_else(|| wrong("no layout"))?;
-        let work = WORKS.iter().find(|(word, _)| *word == work).ok_or_else(|| wrong("no such work"))?.1;
+        let work = WORKS.into_iter().find(|known| known.is(work)).ok_or_else(|| wrong("no such work"))?;
         let layout: Layout = layout.parse().map_err(wrong)?;
-        match (work, hosts.is_empty()) {
-            (Work::Memory | Work::Polling, false) => return Err(wrong("only without --hosts")),
-            (Work::Initiation, true) => return Err(wrong("only with --hosts")),
+        match (work.name, hosts.is_empty()) {
+            ("memory" | "polling", false) => return Err(wrong("only without --hosts")),
+            ("initiation", true) => return Err(wrong("only with --hosts")),
             _ => {}
         }
         let remote = (!hosts.is_empty()).then(|| Remote { hosts: hosts.to_vec(), shell: shell.to_owned() });
         // A stream uses all hosts; another job as many as it has nodes.
-        let remote = remote.map(|remote| if work == Work::Jobs { remote } else { remote.first(layout.node_count) });
+        let remote = remote.map(|all| if work.is("jobs") { all } else { all.first(layout.node_count) });
         let rounds = work.rounds(layout.job_size(), remote.is_some());
         let limit = Duration::from_secs(work.limit_s(layout.job_size()).into());
-        Ok(Case { work, layout, remote, rounds, limit, is_standing: false, stream: Stream { jobs: 1, in_flight: 1 } })
+        Ok(Case { work, layout, remote, rounds, limit, is_standing: false, jobs: 1, in_flight: 1 })
     }
 
     pub fn name(&self) -> String {
         let shell = self.remote.as_ref().map(|remote| format!("@{}", remote.shell_name())).unwrap_or_default();
-        format!("{}-{}{shell}", self.work.name(), self.layout)
+        format!("{}-{}{shell}", self.work.name, self.layout)
     }
 
     /// The case in the samples.
     pub fn value(&self) -> Value {
         let Layout { node_count, ppn } = self.layout;
         let mut value =
-            json!({ "program": self.work.name(), "ranks": self.layout.job_size(), "nodes": node_count, "ppn": ppn });
+            json!({ "program": self.work.name, "ranks": self.layout.job_size(), "nodes": node_count, "ppn": ppn });
         match &self.remote {
             Some(remote) => value["remote-shell"] = remote.shell_name().into(),
             None if node_count > 1 => value["hosts"] = "virtual".into(),
@@ -209,8 +203,8 @@ impl Case {
         if self.is_standing {
             value["session"] = "running".into();
         }
-        if self.work == Work::Jobs {
-            value["in-flight"] = self.stream.in_flight.into();
+        if self.work.is("jobs") {
+            value["in-flight"] = self.in_flight.into();
         }
         value
     }

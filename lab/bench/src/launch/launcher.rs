@@ -2,19 +2,16 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::case::{Case, Remote, Work};
-use super::peers::{PeerKind, major};
-use super::prun;
-use super::session::session_name;
-use crate::programs::{Program, Scratch};
+use super::case::{Case, Pmi, Ranks, Remote};
+use crate::layout::Layout;
+use crate::programs::Scratch;
+use crate::shells;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A program that starts processes by vfork and waits for them, nothing else, in so many processes: the time that a
     /// launcher takes beyond this is its own.
-    Baseline {
-        spawners: u32,
-    },
+    Baseline(u32),
     /// A bare epoll server that answers every PMI-1 request at once with a fixed reply, on each host. It stores
     /// nothing, and its barrier is a counter; so clients must not check values.
     Echo,
@@ -32,6 +29,70 @@ pub enum Kind {
     Peer(PeerKind),
 }
 
+/// A launcher of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerKind {
+    pub name: &'static str,
+    /// Texts of the answer to `--version`, one of which comes before the version.
+    pub marks: &'static [&'static str],
+    pub pmis: &'static [Pmi],
+    /// Whether its options for hosts and remote shells are known here.
+    pub knows_hosts: bool,
+    /// Whether it is compared with jobs in a session, because it has daemons or starts none.
+    pub is_standing: bool,
+    /// A question that it answers only if it can run jobs (the program may be installed without a configuration), and
+    /// what is said otherwise.
+    pub probe: Option<(&'static str, &'static str)>,
+}
+
+const PEER: PeerKind =
+    PeerKind { name: "", marks: &[], pmis: &[Pmi::None], knows_hosts: false, is_standing: false, probe: None };
+
+/// Flux is timed only by `bench jobs`: its large jobs would wait for more cores than this machine has. Intel's launcher
+/// is a Hydra too, so it comes first.
+pub const PEERS: [PeerKind; 6] = [
+    PeerKind {
+        name: "intel",
+        marks: &["Intel(R) MPI Library for Linux* OS, Version "],
+        pmis: &[Pmi::None, Pmi::Simple],
+        knows_hosts: true,
+        ..PEER
+    },
+    PeerKind {
+        name: "hydra",
+        marks: &["HYDRA build details:\n    Version:"],
+        pmis: &[Pmi::None, Pmi::Simple],
+        knows_hosts: true,
+        is_standing: true,
+        ..PEER
+    },
+    // Version 4, called as `mpiexec`, says OpenRTE.
+    PeerKind {
+        name: "open-mpi",
+        marks: &["(Open MPI) ", "(OpenRTE) "],
+        pmis: &[Pmi::None, Pmi::Pmix],
+        knows_hosts: true,
+        ..PEER
+    },
+    PeerKind { name: "prrte", marks: &["(PRRTE) "], pmis: &[Pmi::None, Pmi::Pmix], ..PEER },
+    PeerKind {
+        name: "srun",
+        marks: &["slurm-wlm ", "slurm "],
+        pmis: &[Pmi::None, Pmi::Simple, Pmi::Pmix],
+        knows_hosts: true,
+        is_standing: true,
+        probe: Some(("--mpi=list", "no Slurm to run jobs")),
+    },
+    PeerKind {
+        name: "flux",
+        marks: &["libflux-core:"],
+        pmis: &[],
+        is_standing: true,
+        probe: Some(("uptime", "no instance to run jobs; flux start makes one")),
+        ..PEER
+    },
+];
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launcher {
     /// Unique within a benchmark, such as `hydra-5.0.2`.
@@ -43,95 +104,66 @@ pub struct Launcher {
     /// Further arguments before the program.
     pub extra: Vec<String>,
     /// Variables that its programs need to find their files.
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// A name unique to this benchmark, so that benchmarks of the same user do not collide.
+pub fn session_name() -> String {
+    format!("bench-{}", std::process::id())
 }
 
 impl Launcher {
-    pub fn baseline(spawners: u32) -> Launcher {
-        Launcher::embedded(format!("baseline-{spawners}"), Kind::Baseline { spawners })
+    pub fn new(name: &str, kind: Kind) -> Launcher {
+        let (version, path, extra, env) = Default::default();
+        Launcher { name: name.to_owned(), kind, version, path, extra, env }
     }
 
-    pub fn echo() -> Launcher {
-        Launcher::embedded("echo".into(), Kind::Echo)
+    pub fn is_peer(&self, name: &str) -> bool {
+        matches!(self.kind, Kind::Peer(kind) if kind.name == name)
     }
 
-    pub fn bare() -> Launcher {
-        Launcher::embedded("bare".into(), Kind::Bare)
-    }
-
-    fn embedded(name: String, kind: Kind) -> Launcher {
-        Launcher { name, kind, version: String::new(), path: PathBuf::new(), extra: Vec::new(), env: Vec::new() }
+    /// The number before the first point of its version.
+    pub fn major(&self) -> Option<u32> {
+        self.version.split('.').next()?.parse().ok()
     }
 
     /// Whether it can run this case at all.
     pub fn takes_part(&self, case: &Case) -> bool {
-        let work = case.work;
+        let (work, is_remote) = (case.work, case.remote.is_some());
+        let is_allocation = case.remote.as_ref().is_some_and(Remote::is_allocation);
+        let (is_jobs, is_one_node) = (work.is("jobs"), case.layout.node_count == 1);
+        let is_direct = !is_jobs && !is_allocation;
         match self.kind {
-            Kind::Session => return case.is_standing,
-            Kind::Prun => {
-                let is_reached = case.remote.is_some() || case.layout.node_count == 1;
-                return case.is_standing && is_reached && matches!(work, Work::True | Work::Jobs);
-            }
-            Kind::LauncherBaseline => return work == Work::Jobs,
-            Kind::Baseline { .. } if case.is_standing && work == Work::True => return true,
-            // `launch` times the others.
-            Kind::Peer(peer)
-                if case.is_standing && !matches!(peer, PeerKind::Hydra | PeerKind::Srun | PeerKind::Flux) =>
-            {
-                return false;
-            }
-            _ if work == Work::Jobs => return self.takes_jobs(case),
-            _ => {}
-        }
-        if case.remote.as_ref().is_some_and(Remote::is_allocation) {
-            return match self.kind {
-                Kind::Wireup => true,
-                Kind::Peer(peer) => peer == PeerKind::Srun && self.can(peer, work),
-                _ => false,
-            };
-        }
-        if case.remote.is_some() {
-            return match self.kind {
-                Kind::Baseline { spawners } => work == Work::True && spawners == 1,
-                Kind::Bare => work == Work::True,
-                Kind::Echo => work == Work::Exchange,
-                Kind::Wireup => true,
-                Kind::Serial => work == Work::Initiation,
-                Kind::Session | Kind::Prun | Kind::LauncherBaseline => false,
-                Kind::Peer(peer) => work != Work::Initiation && peer.knows_hosts() && self.can(peer, work),
-            };
-        }
-        let one_node = case.layout.node_count == 1;
-        match self.kind {
+            Kind::Wireup => true,
+            Kind::Session => case.is_standing,
+            Kind::Prun => case.is_standing && (is_remote || is_one_node) && (work.is("true") || is_jobs),
+            Kind::LauncherBaseline => is_jobs,
+            Kind::Baseline(spawners) if is_jobs => spawners == 1,
+            Kind::Baseline(_) if case.is_standing && work.is("true") => true,
+            Kind::Baseline(spawners) if is_remote => is_direct && work.is("true") && spawners == 1,
             // With an MPI program this baseline starts singletons; one spawner is enough.
-            Kind::Baseline { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
-            Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
-            Kind::Wireup => true,
-            Kind::Bare | Kind::Serial | Kind::Session | Kind::Prun | Kind::LauncherBaseline => false,
-            Kind::Peer(peer) => one_node && work != Work::Memory && self.can(peer, work),
+            Kind::Baseline(spawners) => is_one_node && (work.is("true") || work.is("mpi-init") && spawners == 1),
+            Kind::Echo if is_remote => is_direct && work.is("exchange"),
+            Kind::Echo => is_one_node && ["pmi-init", "pmi-bare", "exchange"].contains(&work.name),
+            Kind::Bare => is_direct && is_remote && work.is("true"),
+            Kind::Serial => is_direct && is_remote && work.is("initiation"),
+            // `launch` times the others.
+            Kind::Peer(peer) if case.is_standing && !peer.is_standing => false,
+            Kind::Peer(peer) if is_jobs => peer.is_standing && (is_remote || is_one_node || peer.name != "hydra"),
+            Kind::Peer(peer) => {
+                // An Open MPI starts only programs of its own version.
+                let is_own = match work.ranks {
+                    Ranks::OpenMpi(version) if peer.name == "open-mpi" => self.major() == Some(version),
+                    _ => true,
+                };
+                let is_reached = match is_remote {
+                    true if is_allocation => peer.name == "srun",
+                    true => !work.is("initiation") && peer.knows_hosts,
+                    false => is_one_node && !work.is("memory"),
+                };
+                is_reached && is_own && peer.pmis.contains(&work.pmi)
+            }
         }
-    }
-
-    /// Whether it is timed with many jobs of one process each.
-    fn takes_jobs(&self, case: &Case) -> bool {
-        match self.kind {
-            Kind::Baseline { spawners } => spawners == 1,
-            Kind::Wireup => true,
-            Kind::Peer(PeerKind::Srun) => true,
-            Kind::Peer(PeerKind::Hydra) => case.remote.is_some() || case.layout.node_count == 1,
-            Kind::Peer(PeerKind::Flux) => true,
-            _ => false,
-        }
-    }
-
-    /// Whether it supports the ranks' PMI. An Open MPI starts only programs of its own version; across hosts it is
-    /// compared with PMIx.
-    fn can(&self, peer: PeerKind, work: Work) -> bool {
-        let is_own = match work {
-            Work::OpenMpi(version) if peer == PeerKind::OpenMpi => major(&self.version) == Some(version),
-            _ => true,
-        };
-        is_own && peer.speaks(work.pmi())
     }
 
     /// How many processes a run starts.
@@ -143,119 +175,131 @@ impl Launcher {
         }
     }
 
-    /// Additional variables of its launcher.
-    pub fn env_of_launcher(&self, scratch: &Scratch) -> Vec<(OsString, OsString)> {
-        let mut env: Vec<(OsString, OsString)> =
-            self.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        if self.kind == Kind::Prun {
-            env.extend(prun::client_env(self, scratch));
-        }
-        env
-    }
-
     /// The command line that runs `program` (with its arguments) on every rank.
     pub fn argv(&self, scratch: &Scratch, case: &Case, program: Vec<OsString>) -> Vec<OsString> {
-        let layout = case.layout;
-        let job_size = layout.job_size();
+        let (layout, size) = (case.layout, case.layout.job_size());
         let remote = case.remote.as_ref().map(|remote| remote.first(layout.node_count));
-        let embedded = |own: Program, words: Vec<String>| {
-            let words = words.into_iter().map(OsString::from);
-            [vec![scratch.program(own).into()], words.collect(), program.clone()].concat()
-        };
-        let mut options = match (self.kind, &remote) {
-            (Kind::Baseline { .. }, _) if case.work == Work::Jobs => return program,
-            (Kind::Baseline { spawners }, _) => {
-                return embedded(Program::SpawnBaseline, vec![job_size.to_string(), spawners.to_string()]);
-            }
-            (Kind::LauncherBaseline, _) => words(&["--version"]),
-            (Kind::Session, _) => self.in_session(case),
-            (Kind::Prun, _) => prun::options(self, scratch, layout),
-            (Kind::Echo, None) => return embedded(Program::PmiEcho, vec![job_size.to_string()]),
+        let by = |own: &str, text: String| [vec![scratch.program(own).into()], words(&text), program.clone()].concat();
+        let options = match (self.kind, &remote) {
+            (Kind::Baseline(_), _) if case.work.is("jobs") => return program,
+            (Kind::Baseline(spawners), _) => return by("spawn_baseline", format!("{size} {spawners}")),
+            (Kind::Echo, None) => return by("pmi_echo", size.to_string()),
             (Kind::Echo, Some(remote)) => {
-                let server = embedded(Program::PmiEcho, vec![format!("{}:{{node}}:{job_size}", layout.ppn)]);
-                return shells(scratch, remote, &["--gate"], server);
+                let server = by("pmi_echo", format!("{}:{{node}}:{size}", layout.ppn));
+                return shells(remote, "--gate", server);
             }
             (Kind::Bare, None) => return program,
-            (Kind::Bare, Some(remote)) => return shells(scratch, remote, &[], program),
-            (Kind::Wireup, None) if layout.node_count == 1 => words(&["run", "-n", &job_size.to_string()]),
-            (Kind::Wireup | Kind::Serial, None) => {
-                words(&["run", "-n", &job_size.to_string(), "--virtual-nodes", &layout.node_count.to_string()])
+            (Kind::Bare, Some(remote)) => return shells(remote, "", program),
+            (Kind::LauncherBaseline, _) => return vec![self.path.clone().into(), "--version".into()],
+            (Kind::Session, _) => {
+                let ppn = if layout.node_count > 1 { format!("--ppn {}", layout.ppn) } else { String::new() };
+                format!("run --session {} -n {size} {ppn}", session_name())
             }
-            (Kind::Wireup | Kind::Serial, Some(remote)) => self.wireup_on_hosts(remote, case),
-            (Kind::Peer(peer), None) => peer.options(&self.version, job_size, case.work.pmi()),
-            (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(&self.version, remote, layout, case.work.pmi()),
+            (Kind::Wireup | Kind::Serial, None) if layout.node_count == 1 => format!("run -n {size}"),
+            (Kind::Wireup | Kind::Serial, None) => format!("run -n {size} --virtual-nodes {}", layout.node_count),
+            (Kind::Wireup | Kind::Serial, Some(remote)) if remote.is_allocation() => {
+                format!("run -n {size} --ppn {}", layout.ppn)
+            }
+            (Kind::Wireup | Kind::Serial, Some(remote)) => {
+                let start = match (case.work.name, self.kind) {
+                    ("initiation", Kind::Serial) => "--start serial-ssh",
+                    ("initiation", _) => "--start ssh-tree",
+                    _ => "",
+                };
+                let Remote { shell, .. } = remote;
+                format!("run --hosts {} -n {size} --ppn {} --remote-shell {shell} {start}", remote.list(), layout.ppn)
+            }
+            (Kind::Prun, _) if self.needs_shim() => {
+                let uri = dvm_uri(scratch).display().to_string();
+                format!("--allow-run-as-root --dvm uri:file:{uri} -n {size} --mapby :OVERSUBSCRIBE --bindto none")
+            }
+            (Kind::Prun, _) => {
+                let uri = dvm_uri(scratch).display().to_string();
+                format!("--allow-run-as-root --dvm-uri file:{uri} -n {size} --map-by :OVERSUBSCRIBE --bind-to none")
+            }
+            (Kind::Peer(peer), remote) => self.options(peer, case, remote.as_ref()),
         };
-        if self.kind == Kind::Peer(PeerKind::Srun) && case.work == Work::Jobs {
-            // Otherwise a step waits for the cpus of earlier steps.
-            options.extend(words(&["--overlap"]));
-        }
         let is_ours = matches!(self.kind, Kind::Wireup | Kind::Session);
-        let options = if is_ours { with_pmix(options, case.work) } else { options };
+        let pmix = match case.work.ranks {
+            Ranks::Stamped("pmix_exchange", "direct") if is_ours => "--pmi pmix --modex direct",
+            Ranks::Stamped("pmix_exchange", _) | Ranks::Sleep if is_ours => "--pmi pmix",
+            _ => "",
+        };
         let mut argv = vec![self.path.clone().into_os_string()];
-        argv.extend(options.into_iter().chain(self.extra.iter().cloned()).map(OsString::from));
-        if self.kind != Kind::LauncherBaseline {
-            argv.extend(program);
-        }
+        argv.extend(words(&options).into_iter().chain(words(pmix)).chain(self.extra.iter().map(OsString::from)));
+        argv.extend(program);
         argv
     }
 
-    fn in_session(&self, case: &Case) -> Vec<String> {
-        let (size, ppn) = (case.layout.job_size().to_string(), case.layout.ppn.to_string());
-        let mut options = words(&["run", "--session", &session_name(), "-n", &size]);
-        if case.layout.node_count > 1 {
-            options.extend(words(&["--ppn", &ppn]));
-        }
-        options
+    /// The options of a peer: whatever the number of cores, with the PMI that the ranks need; for `ppn` ranks on each
+    /// of the hosts, by the remote shell if it uses one.
+    fn options(&self, peer: PeerKind, case: &Case, remote: Option<&Remote>) -> String {
+        let (size, layout, is_since_5) = (case.layout.job_size(), case.layout, self.major() >= Some(5));
+        let here = match (peer.name, case.work.pmi) {
+            ("open-mpi", _) if is_since_5 => "--map-by :OVERSUBSCRIBE --bind-to none --allow-run-as-root",
+            ("open-mpi", _) => "--oversubscribe --bind-to none --allow-run-as-root",
+            ("prrte", _) => "--map-by :OVERSUBSCRIBE --allow-run-as-root",
+            ("srun", Pmi::Simple) => "--overcommit --mpi=pmi2",
+            ("srun", Pmi::Pmix) => "--overcommit --mpi=pmix",
+            ("srun", Pmi::None) => "--overcommit --mpi=none",
+            _ => "",
+        };
+        let there = remote.map(|remote| {
+            let (Layout { node_count, ppn }, Remote { shell, .. }) = (layout, remote);
+            match peer.name {
+                "open-mpi" => {
+                    let (flag, rsh) = if is_since_5 { ("--prtemca", "ssh") } else { ("--mca", "rsh") };
+                    let slots = remote.slots(ppn);
+                    format!("--host {slots} {flag} plm_{rsh}_agent {shell} {flag} plm_{rsh}_no_tree_spawn 1")
+                }
+                "srun" => format!("-N {node_count} --ntasks-per-node {ppn} --nodelist {}", remote.list()),
+                _ => format!("-hosts {} -ppn {ppn} -launcher ssh -launcher-exec {shell}", remote.list()),
+            }
+        });
+        let run = if peer.name == "flux" { "run" } else { "" };
+        // Otherwise a step waits for the cpus of earlier steps.
+        let overlap = if peer.name == "srun" && case.work.is("jobs") { "--overlap" } else { "" };
+        format!("{run} -n {size} {here} {} {overlap}", there.unwrap_or_default())
     }
 
-    fn wireup_on_hosts(&self, remote: &Remote, case: &Case) -> Vec<String> {
-        let (size, ppn) = (case.layout.job_size().to_string(), case.layout.ppn.to_string());
-        if remote.is_allocation() {
-            return words(&["run", "-n", &size, "--ppn", &ppn]);
-        }
-        let mut options =
-            words(&["run", "--hosts", &remote.list(), "-n", &size, "--ppn", &ppn, "--remote-shell", &remote.shell]);
-        match (case.work, self.kind) {
-            (Work::Initiation, Kind::Serial) => options.extend(words(&["--start", "serial-ssh"])),
-            (Work::Initiation, _) => options.extend(words(&["--start", "ssh-tree"])),
-            _ => {}
-        }
-        options
+    /// Some packages have no `prun` program; `prterun --dvm` is the same code. In PRRTE 3.0 it crashes because, unlike
+    /// `prun`, it does not open the framework that holds the list of forwarded signals; a preloaded shim
+    /// (`programs/prun_shim.c`) opens it.
+    fn needs_shim(&self) -> bool {
+        self.path.file_name().is_some_and(|name| name == super::peers::PRTERUN)
+    }
+
+    /// Additional variables of its launcher.
+    pub fn env_of_launcher(&self, scratch: &Scratch) -> Vec<(OsString, OsString)> {
+        let shim = (self.kind == Kind::Prun && self.needs_shim())
+            .then(|| ("LD_PRELOAD".into(), scratch.program("prun_shim").into()));
+        self.env.iter().cloned().chain(shim).collect()
     }
 }
 
-/// Adds wireup's flags about PMI, if the program does not make them unnecessary.
-fn with_pmix(mut options: Vec<String>, work: Work) -> Vec<String> {
-    match work {
-        Work::PmixSleep | Work::PmixExchange | Work::PmixFence => options.extend(words(&["--pmi", "pmix"])),
-        Work::PmixDirect => options.extend(words(&["--pmi", "pmix", "--modex", "direct"])),
-        _ => {}
-    }
-    options
+/// The file in which the daemon of `prun` writes how to reach it.
+pub fn dvm_uri(scratch: &Scratch) -> PathBuf {
+    scratch.file("dvm-uri")
+}
+
+/// The words of a text, split at blanks.
+pub fn words(text: &str) -> Vec<OsString> {
+    text.split_whitespace().map(OsString::from).collect()
 }
 
 /// Runs `program` once on every host, with all remote shells at once.
-pub fn shells(scratch: &Scratch, remote: &Remote, flags: &[&str], program: Vec<OsString>) -> Vec<OsString> {
-    let mut argv = vec![scratch.program(Program::Shells).into_os_string(), remote.list().into()];
-    argv.extend(flags.iter().chain(&[&*remote.shell, "{host}"]).map(OsString::from));
-    argv.extend(program);
-    argv
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn shells(remote: &Remote, flag: &str, program: Vec<OsString>) -> Vec<OsString> {
+    let own = std::env::current_exe().unwrap_or_default().into_os_string();
+    let text = format!("{} {} {flag} {} {{host}}", shells::WORD, remote.list(), remote.shell);
+    [vec![own], words(&text), program].concat()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tell(kind: Kind, case: &Case) -> String {
-        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        let launcher = Launcher { path: "/bin/x".into(), ..Launcher::embedded("x".into(), kind) };
-        let argv = launcher.argv(&scratch, case, vec!["a".into(), "b".into()]);
-        let words: Vec<_> = argv[1..].iter().map(|word| word.to_string_lossy()).collect();
-        words.join(" ").replace(&*scratch.file("").to_string_lossy(), "DIR/")
+    fn peer(name: &str) -> Kind {
+        Kind::Peer(*PEERS.iter().find(|peer| peer.name == name).unwrap())
     }
 
     fn here(name: &str) -> Case {
@@ -268,78 +312,75 @@ mod tests {
 
     #[test]
     fn each_launcher_gets_its_own_command_line() {
-        assert_eq!(tell(Kind::Baseline { spawners: 2 }, &here("true-1x8")), "8 2 a b");
-        assert_eq!(tell(Kind::Echo, &here("exchange-1x8")), "8 a b");
-        assert_eq!(tell(Kind::Wireup, &here("true-1x8")), "run -n 8 a b");
-        assert_eq!(tell(Kind::Wireup, &here("true-4x8")), "run -n 32 --virtual-nodes 4 a b");
-        assert_eq!(tell(Kind::Peer(PeerKind::Hydra), &here("exchange-1x8")), "-n 8 a b");
-    }
-
-    #[test]
-    fn each_launcher_gets_the_hosts_in_its_own_flags() {
-        assert_eq!(tell(Kind::Bare, &there("true-2x4")), "p,q rsh {host} a b");
-        assert_eq!(tell(Kind::Echo, &there("exchange-2x4")), "p,q --gate rsh {host} DIR/pmi-echo 4:{node}:8 a b");
-        let run = "run --hosts p,q -n 8 --ppn 4 --remote-shell rsh";
-        assert_eq!(tell(Kind::Wireup, &there("true-2x4")), format!("{run} a b"));
-        assert_eq!(tell(Kind::Wireup, &there("initiation-2x4")), format!("{run} --start ssh-tree a b"));
-        assert_eq!(tell(Kind::Serial, &there("initiation-2x4")), format!("{run} --start serial-ssh a b"));
-        assert_eq!(
-            tell(Kind::Peer(PeerKind::Hydra), &there("true-2x4")),
-            "-n 8 -hosts p,q -ppn 4 -launcher ssh -launcher-exec rsh a b"
-        );
-        assert_eq!(
-            tell(Kind::Peer(PeerKind::Srun), &there("exchange-2x4")),
-            "-n 8 --overcommit --mpi=pmi2 -N 2 --ntasks-per-node 4 --nodelist p,q a b"
-        );
-    }
-
-    #[test]
-    fn inside_an_allocation_launchers_get_no_host_list() {
-        let hosts = ["p".to_owned(), "q".to_owned()];
-        let case = Case::named("mpi-init-2x4", &hosts, "srun").unwrap();
-        assert_eq!(tell(Kind::Wireup, &case), "run -n 8 --ppn 4 a b");
-        let takes_part = |kind| Launcher::embedded("x".into(), kind).takes_part(&case);
-        assert!(takes_part(Kind::Wireup) && takes_part(Kind::Peer(PeerKind::Srun)));
-        assert!(!takes_part(Kind::Peer(PeerKind::Hydra)) && !takes_part(Kind::Session));
-    }
-
-    #[test]
-    fn session_launchers_get_the_address_of_their_session() {
-        let name = session_name();
-        let running_session = |case: Case| Case { is_standing: true, ..case };
-        assert_eq!(tell(Kind::Session, &running_session(here("true-1x8"))), format!("run --session {name} -n 8 a b"));
-        let run = format!("run --session {name} -n 8 --ppn 4 a b");
-        assert_eq!(tell(Kind::Session, &running_session(there("true-2x4"))), run);
-        let prun = tell(Kind::Prun, &running_session(there("true-2x4")));
-        assert_eq!(
-            prun,
-            "--allow-run-as-root --dvm-uri file:DIR/dvm-uri -n 8 --map-by :OVERSUBSCRIBE --bind-to none a b"
-        );
-    }
-
-    #[test]
-    fn streamed_jobs_use_one_host_of_several() {
-        let hosts = ["p".to_owned(), "q".to_owned()];
-        let case = Case::named("jobs-1x1", &hosts, "rsh").unwrap();
-        assert_eq!(tell(Kind::Wireup, &case), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b");
-        assert_eq!(tell(Kind::LauncherBaseline, &case), "--version");
-        let srun = "-n 1 --overcommit --mpi=none -N 1 --ntasks-per-node 1 --nodelist p --overlap a b";
-        assert_eq!(tell(Kind::Peer(PeerKind::Srun), &case), srun);
+        let session = session_name();
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        assert_eq!(Launcher::baseline(1).argv(&scratch, &case, vec!["a".into()]), ["a"]);
-        assert!(Launcher::baseline(1).takes_part(&case) && !Launcher::baseline(2).takes_part(&case));
+        let run = "run --hosts p,q -n 8 --ppn 4 --remote-shell rsh";
+        let in_allocation = Case::named("mpi-init-2x4", &["p".into(), "q".into()], "srun").unwrap();
+        for (kind, case, words) in [
+            (Kind::Baseline(2), here("true-1x8"), "8 2 a b".to_owned()),
+            (Kind::Baseline(1), there("jobs-1x1"), "b".into()),
+            (Kind::LauncherBaseline, there("jobs-1x1"), "--version".into()),
+            (Kind::Echo, here("exchange-1x8"), "8 a b".into()),
+            (Kind::Echo, there("exchange-2x4"), "shells p,q --gate rsh {host} DIR/pmi_echo 4:{node}:8 a b".into()),
+            (Kind::Bare, there("true-2x4"), "shells p,q rsh {host} a b".into()),
+            (Kind::Wireup, here("true-1x8"), "run -n 8 a b".into()),
+            (Kind::Wireup, here("true-4x8"), "run -n 32 --virtual-nodes 4 a b".into()),
+            (Kind::Wireup, here("pmix-direct-1x8"), "run -n 8 --pmi pmix --modex direct a b".into()),
+            (Kind::Wireup, there("true-2x4"), format!("{run} a b")),
+            (Kind::Wireup, there("initiation-2x4"), format!("{run} --start ssh-tree a b")),
+            (Kind::Serial, there("initiation-2x4"), format!("{run} --start serial-ssh a b")),
+            (Kind::Wireup, in_allocation, "run -n 8 --ppn 4 a b".into()),
+            (Kind::Wireup, there("jobs-1x1"), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b".into()),
+            (Kind::Session, here("true-1x8"), format!("run --session {session} -n 8 a b")),
+            (Kind::Session, there("true-2x4"), format!("run --session {session} -n 8 --ppn 4 a b")),
+            (
+                Kind::Prun,
+                there("true-2x4"),
+                "--allow-run-as-root --dvm-uri file:DIR/dvm-uri -n 8 --map-by :OVERSUBSCRIBE --bind-to none a b".into(),
+            ),
+            (peer("hydra"), here("exchange-1x8"), "-n 8 a b".into()),
+            (peer("hydra"), there("true-2x4"), "-n 8 -hosts p,q -ppn 4 -launcher ssh -launcher-exec rsh a b".into()),
+            (
+                peer("open-mpi"),
+                there("true-2x4"),
+                "-n 8 --oversubscribe --bind-to none --allow-run-as-root --host p:4,q:4 --mca plm_rsh_agent rsh --mca \
+                 plm_rsh_no_tree_spawn 1 a b"
+                    .into(),
+            ),
+            (
+                peer("srun"),
+                there("exchange-2x4"),
+                "-n 8 --overcommit --mpi=pmi2 -N 2 --ntasks-per-node 4 --nodelist p,q a b".into(),
+            ),
+            (
+                peer("srun"),
+                there("jobs-1x1"),
+                "-n 1 --overcommit --mpi=none -N 1 --ntasks-per-node 1 --nodelist p --overlap a b".into(),
+            ),
+        ] {
+            let launcher = Launcher { path: "/bin/x".into(), ..Launcher::new("x", kind) };
+            let argv = launcher.argv(&scratch, &case, vec!["a".into(), "b".into()]);
+            let told: Vec<_> = argv[1..].iter().map(|word| word.to_string_lossy()).collect();
+            let told = told.join(" ").replace(&*scratch.file("").to_string_lossy(), "DIR/");
+            assert_eq!(told, words, "{kind:?} {}", case.name());
+        }
     }
 
     #[test]
     fn launchers_take_part_only_in_cases_they_support() {
-        let open_mpi = Launcher::embedded("o".into(), Kind::Peer(PeerKind::OpenMpi));
-        assert!(open_mpi.takes_part(&here("true-1x4")) && !open_mpi.takes_part(&here("pmi-init-1x4")));
-        assert!(open_mpi.takes_part(&there("pmix-exchange-2x4")) && !open_mpi.takes_part(&here("openmpi4-1x4")));
-        assert!(Launcher::baseline(1).takes_part(&here("mpi-init-1x4")));
-        assert!(!Launcher::baseline(2).takes_part(&here("mpi-init-1x4")));
-        assert!(!Launcher::echo().takes_part(&here("true-1x4")));
-        assert!(!Launcher::baseline(1).takes_part(&here("true-2x4")));
-        assert!(Launcher::baseline(1).takes_part(&there("true-2x4")));
-        assert!(!Launcher::bare().takes_part(&here("true-1x4")));
+        let takes = |kind, case: &Case| Launcher::new("x", kind).takes_part(case);
+        assert!(takes(peer("open-mpi"), &here("true-1x4")) && !takes(peer("open-mpi"), &here("pmi-init-1x4")));
+        assert!(takes(peer("open-mpi"), &there("pmix-exchange-2x4")));
+        assert!(!takes(peer("open-mpi"), &here("openmpi4-1x4")));
+        assert!(takes(Kind::Baseline(1), &here("mpi-init-1x4")) && !takes(Kind::Baseline(2), &here("mpi-init-1x4")));
+        assert!(takes(Kind::Baseline(1), &there("true-2x4")) && !takes(Kind::Baseline(1), &here("true-2x4")));
+        assert!(takes(Kind::Baseline(1), &here("jobs-1x1")) && !takes(Kind::Baseline(2), &here("jobs-1x1")));
+        assert!(!takes(Kind::Echo, &here("true-1x4")) && !takes(Kind::Bare, &here("true-1x4")));
+        let in_allocation = Case::named("mpi-init-2x4", &["p".into(), "q".into()], "srun").unwrap();
+        assert!(takes(Kind::Wireup, &in_allocation) && takes(peer("srun"), &in_allocation));
+        assert!(!takes(peer("hydra"), &in_allocation) && !takes(Kind::Session, &in_allocation));
+        let standing = Case { is_standing: true, ..here("true-1x4") };
+        assert!(takes(Kind::Session, &standing) && takes(Kind::Prun, &standing) && takes(peer("hydra"), &standing));
+        assert!(!takes(peer("open-mpi"), &standing) && !takes(peer("flux"), &standing));
     }
 }

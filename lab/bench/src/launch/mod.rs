@@ -1,17 +1,15 @@
 //! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
 //!
-//! `launcher` knows how each launcher is told to start a job, `peers` finds those of others (`prun` one of them),
+//! `launcher` knows how each launcher is told to start a job, `peers` finds those of others,
 //! `work` runs a case once, `session` is what runs beside a case that is timed in a session; `soak` runs many jobs
 //! through a session and looks at what its agents have more than before.
 mod case;
 mod launcher;
 pub mod peers;
-mod prun;
 mod session;
 mod soak;
 mod work;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use wireup_flags::{Command, Error, Flag, Section, Value, Words};
@@ -20,9 +18,9 @@ use crate::bench::{Bench, Problem, Turn};
 use crate::command::Failure;
 use crate::flags::{self, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, pair, together};
 use crate::samples::{WARM_UP, seconds};
-pub use case::{Case, Pmi, Work};
-use case::{Remote, Stream};
-pub use launcher::{Kind, Launcher};
+pub use case::Case;
+use case::{Ranks, Remote};
+pub use launcher::{Kind, Launcher, words};
 use session::RunningSession;
 use work::Surroundings;
 
@@ -97,12 +95,11 @@ const HERE: [&str; 14] = [
     "memory-64x64", "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256",
     "polling-1x4",
 ];
-/// Those across hosts.
-const THERE: [&str; 10] = [
+/// The default cases of `launch` across hosts; those of `INITIATION` come after the first seven.
+const THERE: [&str; 12] = [
     "true-16x16", "true-64x16", "true-64x1", "mpi-init-4x4", "mpi-init-4x4@srun", "exchange-16x16", "exchange-64x4",
-    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16",
+    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16", "pmix-fence-16x16", "pmix-direct-16x16",
 ];
-const THERE_PMIX: [&str; 2] = ["pmix-fence-16x16", "pmix-direct-16x16"];
 const INITIATION: [&str; 6] =
     ["initiation-4x1", "initiation-8x1", "initiation-16x1", "initiation-16x2", "initiation-16x4", "initiation-16x8"];
 /// The default cases of `start`.
@@ -116,17 +113,8 @@ const SSH: &str = "ssh";
 /// Built by `cargo xtask setup`.
 const DEFAULT_MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 
-/// What else the user has chosen.
-struct Chosen {
-    cases: Vec<Case>,
-    up_args: Vec<String>,
-    peers: Vec<(String, PathBuf)>,
-    without: Vec<String>,
-    mpi_program: Option<PathBuf>,
-    mpi_env: Vec<(OsString, OsString)>,
-}
-
-fn chosen(bench: &Bench) -> Result<Chosen, Problem> {
+/// The cases that the user wants.
+fn cases(bench: &Bench) -> Result<Vec<Case>, Problem> {
     let line = &bench.line;
     let shell = line.last(REMOTE_SHELL, one_word)?;
     if bench.hosts.is_empty() && (shell.is_some() || line.has(SHARED)) {
@@ -140,38 +128,28 @@ fn chosen(bench: &Bench) -> Result<Chosen, Problem> {
             ("start", true) => vec![&START],
             ("start", false) => vec![&START, &INITIATION],
             (_, true) => vec![&HERE],
-            (_, false) => vec![&THERE[..7], &INITIATION, &THERE[7..], &THERE_PMIX],
+            (_, false) => vec![&THERE[..7], &INITIATION, &THERE[7..]],
         };
         names = defaults.concat().into_iter().map(str::to_owned).collect();
     }
     let shell = shell.unwrap_or_else(|| SSH.to_owned());
-    let mut cases = Vec::new();
-    for name in names {
+    let case = |name: String| {
         let mut case = Case::named(&name, &bench.hosts, &shell).or_else(together)?;
-        if (case.work == Work::Jobs) != (bench.name == "jobs") || bench.name == "start" && case.work == Work::Memory {
-            return Ok(together(format!("no case {name} of bench {}", bench.name))?);
+        if case.work.is("jobs") != (bench.name == "jobs") || bench.name == "start" && case.work.is("memory") {
+            return together(format!("no case {name} of bench {}", bench.name));
         }
         case.is_standing = bench.name != "launch";
         if bench.name == "jobs" {
             case.rounds = bench.rounds.unwrap_or(SLICES).min(jobs);
-            case.stream = Stream { jobs: jobs.div_ceil(case.rounds), in_flight };
-            case.limit = work::stream_limit(case.stream.jobs);
-        }
-        if bench.name != "jobs" {
+            (case.jobs, case.in_flight) = (jobs.div_ceil(case.rounds), in_flight);
+            case.limit = work::stream_limit(case.jobs);
+        } else {
             case.rounds = bench.rounds.unwrap_or(case.rounds);
         }
         case.limit = bench.limit.unwrap_or(case.limit);
-        cases.push(case);
-    }
-    let default = || std::path::absolute(DEFAULT_MPI_PROGRAM).ok().filter(|path| path.exists());
-    Ok(Chosen {
-        cases,
-        up_args: line.all(UP_ARG, Value::text)?,
-        peers: line.all(PEER, pair)?.into_iter().map(|(name, path)| (name, path.into())).collect(),
-        without: line.all(WITHOUT, Value::text)?,
-        mpi_program: line.last(MPI_PROGRAM, Value::path)?.or_else(default),
-        mpi_env: line.all(MPI_ENV, pair)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-    })
+        Ok(case)
+    };
+    Ok(names.into_iter().map(case).collect::<Result<_, Error>>()?)
 }
 
 /// A shell of one word: not every peer accepts a remote shell with arguments.
@@ -184,24 +162,28 @@ fn one_word(value: &Value) -> Result<String, Error> {
 }
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
-    let chosen = chosen(bench)?;
-    let soaked = bench.line.last(SOAK, Value::at_least_one)?;
+    let (line, cases) = (&bench.line, cases(bench)?);
+    let soaked = line.last(SOAK, Value::at_least_one)?;
     if soaked.is_some() && (bench.name != "jobs" || !bench.hosts.is_empty()) {
         return Ok(together("--soak is for bench jobs on virtual nodes")?);
     }
     let wireup = wireup(bench)?;
     if let Some(jobs) = soaked {
-        let node_count = bench.line.one(NODES, |value| value.number_in(1, SOAK_NODES_MAX))?;
-        let in_flight = bench.line.one(IN_FLIGHT, Value::at_least_one)?;
+        let node_count = line.one(NODES, |value| value.number_in(1, SOAK_NODES_MAX))?;
+        let in_flight = line.one(IN_FLIGHT, Value::at_least_one)?;
         return soak::run(bench, &Launcher { kind: Kind::Session, ..wireup }, jobs, in_flight, node_count);
     }
-    let launchers = launchers(&chosen, wireup, bench);
+    let up_args = line.all(UP_ARG, Value::text)?;
+    let launchers = launchers(wireup, bench)?;
     for launcher in launchers.iter().filter(|launcher| !launcher.path.as_os_str().is_empty()) {
         println!("{}: {} {}", launcher.name, launcher.path.display(), launcher.version);
     }
-    let surroundings = Surroundings { bench, mpi_program: chosen.mpi_program.as_deref(), mpi_env: &chosen.mpi_env };
+    let default = || std::path::absolute(DEFAULT_MPI_PROGRAM).ok().filter(|path| path.exists());
+    let mpi_program = line.last(MPI_PROGRAM, Value::path)?.or_else(default);
+    let mpi_env = line.all(MPI_ENV, pair)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let surroundings = Surroundings { bench, mpi_program, mpi_env };
     let mut reached = Vec::new();
-    for case in &chosen.cases {
+    for case in &cases {
         if bench.interrupt.is_set() {
             break;
         }
@@ -210,18 +192,13 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             continue;
         }
         let able = launchers.iter().filter(|launcher| launcher.takes_part(case));
-        let turn = |launcher: &Launcher| Turn {
-            contestant: launcher.name.clone(),
-            case: case.value(),
-            rounds: case.rounds,
-            what: launcher.clone(),
-        };
+        let turn = |launcher: &Launcher| Turn::new(&launcher.name, &case.value(), case.rounds, launcher.clone());
         let mut turns: Vec<Turn<Launcher>> = able.map(turn).collect();
         if bench.lists(&turns) {
             continue;
         }
         eprintln!("wireup bench: {}", case.name());
-        let sessions = raise(case, &mut turns, bench, &chosen.up_args);
+        let sessions = raise(case, &mut turns, bench, &up_args);
         bench.turns(&turns, |launcher, warms_up| surroundings.once(case, launcher, warms_up));
         for (name, session) in sessions.into_iter().rev() {
             if let Err(failure) = session.end() {
@@ -251,7 +228,7 @@ fn raise(
         }
         Ok(None) => true,
         Err(failure) => {
-            bench.fail_all(std::slice::from_ref(turn), &failure);
+            bench.add(&turn.case, &turn.contestant, WARM_UP, Err(failure));
             false
         }
     });
@@ -263,27 +240,31 @@ fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
     // The version in the first line; empty if there is none.
     let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();
     let version = answer.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default().to_owned();
-    let (name, extra) = ("wireup".to_owned(), bench.wireup_args.clone());
-    Ok(Launcher { name, kind: Kind::Wireup, version, path, extra, env: Vec::new() })
+    let extra = bench.wireup_args.clone();
+    Ok(Launcher { version, path, extra, ..Launcher::new("wireup", Kind::Wireup) })
 }
 
 /// All launchers to be timed, the baselines first.
-fn launchers(chosen: &Chosen, wireup: Launcher, bench: &Bench) -> Vec<Launcher> {
+fn launchers(wireup: Launcher, bench: &Bench) -> Result<Vec<Launcher>, Error> {
     let like = |name: &str, kind| Launcher { name: name.into(), kind, ..wireup.clone() };
-    let idle = Launcher { extra: Vec::new(), ..like("baseline-launcher", Kind::LauncherBaseline) };
-    let mut all = vec![Launcher::baseline(1), Launcher::baseline(2), Launcher::echo(), Launcher::bare(), idle];
+    let baselines = [("baseline-1", Kind::Baseline(1)), ("baseline-2", Kind::Baseline(2)), ("echo", Kind::Echo)];
+    let mut all: Vec<Launcher> = baselines.into_iter().map(|(name, kind)| Launcher::new(name, kind)).collect();
+    all.extend([Launcher::new("bare", Kind::Bare), like("baseline-launcher", Kind::LauncherBaseline)]);
     all.extend([like("serial", Kind::Serial), like("session", Kind::Session), wireup.clone()]);
-    all.extend(peers::find(&chosen.peers, bench));
-    all.retain(|launcher| !chosen.without.contains(&launcher.name));
-    all
+    let peers: Vec<(String, String)> = bench.line.all(PEER, pair)?;
+    let peers: Vec<(String, PathBuf)> = peers.into_iter().map(|(name, path)| (name, path.into())).collect();
+    let without = bench.line.all(WITHOUT, Value::text)?;
+    all.extend(peers::find(&peers, bench));
+    all.retain(|launcher| !without.contains(&launcher.name));
+    Ok(all)
 }
 
 /// The reason why a case cannot be run here; `reached` caches the result for each set of hosts and shell.
 fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
-    if case.work == Work::MpiInit && surroundings.mpi_program.is_none() {
+    if case.work.ranks == Ranks::Mpi && surroundings.mpi_program.is_none() {
         return Some("needs --mpi-program".into());
     }
-    if let Work::OpenMpi(version) = case.work
+    if let Ranks::OpenMpi(version) = case.work.ranks
         && !work::open_mpi_program(version).exists()
     {
         return Some(format!("no {} here; cargo xtask setup makes it", work::open_mpi_program(version).display()));

@@ -5,42 +5,33 @@
 //! counts as left behind.
 use std::ffi::OsString;
 use std::fs;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getpid};
 
 use super::case::Case;
-use super::launcher::{Kind, Launcher};
-use super::prun;
+use super::launcher::{Kind, Launcher, dvm_uri, session_name, words};
+use super::peers::PRTE;
 use crate::bench::Bench;
-use crate::command::{self, Failure, Invocation};
+use crate::command::{Failure, Invocation, Running, wrong};
 use crate::leftovers::{self, Interrupt};
 
 /// How often its start is checked; no figure is derived from it (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
 /// Time limit for ending it (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
+/// The message of PRRTE's daemon on standard output when all of its nodes are up.
+const READY: &str = "DVM ready";
 
 pub struct RunningSession {
     /// How long it took to start.
     pub up_s: f64,
-    /// Its processes that are our children.
+    /// Processes of it that are our children.
     pub pids: Vec<Pid>,
-    end: End,
-}
-
-enum End {
-    /// Ended by a command.
-    Session(Box<Invocation>),
-    /// Ended by a signal.
-    Machine(Child),
-    Ended,
-}
-
-/// A name unique to this benchmark, so that benchmarks of the same user do not collide.
-pub fn session_name() -> String {
-    format!("bench-{}", std::process::id())
+    /// What ends a session of wireup.
+    down: Option<Invocation>,
+    /// The virtual machine, which is ended when it is dropped.
+    machine: Option<Running>,
 }
 
 impl RunningSession {
@@ -56,14 +47,40 @@ impl RunningSession {
     ) -> Result<Option<RunningSession>, Failure> {
         let before = leftovers::children_of(getpid());
         let begin = Instant::now();
-        let end = match launcher.kind {
-            Kind::Session => session(launcher, case, bench, up_args)?,
-            Kind::Prun => End::Machine(machine(launcher, case, bench)?),
-            _ => return Ok(None),
+        let command = |argv: Vec<OsString>, limit| Invocation {
+            env: launcher.env_of_launcher(&bench.scratch),
+            stdout: None,
+            stderr: bench.scratch.file("session-stderr"),
+            ..bench.command(argv, limit)
         };
-        let up_s = begin.elapsed().as_secs_f64();
-        let pids = leftovers::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
-        Ok(Some(RunningSession { up_s, pids, end }))
+        let path = || vec![launcher.path.clone().into()];
+        let mut session = RunningSession { up_s: 0.0, pids: Vec::new(), down: None, machine: None };
+        match launcher.kind {
+            Kind::Session => {
+                let down = words(&format!("down --kill --session {}", session_name()));
+                session.down = Some(command([path(), down].concat(), DOWN_LIMIT));
+                let more = up_args.iter().map(OsString::from).collect();
+                let up = command([path(), words(&up_words(case)), more].concat(), case.limit);
+                up.run(&bench.interrupt).map_err(|failure| wrong(format!("wireup up: {failure}")))?;
+            }
+            Kind::Prun => {
+                let (told, uri) = (bench.scratch.file("dvm-stdout"), dvm_uri(&bench.scratch));
+                let _ = fs::remove_file(&uri);
+                let argv = prte(launcher, case, uri.clone().into());
+                let daemon = Invocation { stdout: Some(told.clone()), ..command(argv, case.limit) };
+                let mut running = daemon.start(&bench.interrupt)?;
+                while !(fs::read_to_string(&told).unwrap_or_default().contains(READY) && uri.exists()) {
+                    if running.ends_within(GLANCE)? {
+                        return Err(running.failure());
+                    }
+                }
+                session.machine = Some(running);
+            }
+            _ => return Ok(None),
+        }
+        session.up_s = begin.elapsed().as_secs_f64();
+        session.pids = leftovers::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
+        Ok(Some(session))
     }
 
     /// Ends it.
@@ -75,15 +92,9 @@ impl RunningSession {
     }
 
     fn take_down(&mut self) -> Result<(), Failure> {
-        match std::mem::replace(&mut self.end, End::Ended) {
-            // Also after an interrupt, which is the purpose of this.
-            End::Session(down) => down.run(&Interrupt::default()).map(drop),
-            End::Machine(mut child) => {
-                command::end(&mut child);
-                Ok(())
-            }
-            End::Ended => Ok(()),
-        }
+        drop(self.machine.take());
+        // Also after an interrupt, which is the purpose of this.
+        self.down.take().map_or(Ok(()), |down| down.run(&Interrupt::default()).map(drop))
     }
 }
 
@@ -94,66 +105,27 @@ impl Drop for RunningSession {
     }
 }
 
-fn session(launcher: &Launcher, case: &Case, bench: &Bench, up_args: &[String]) -> Result<End, Failure> {
-    let command = |words: Vec<String>, limit| Invocation {
-        argv: [vec![launcher.path.clone().into()], words.into_iter().map(OsString::from).collect()].concat(),
-        env: Vec::new(),
-        stdout: None,
-        stderr: bench.scratch.file("session-stderr"),
-        limit,
+fn up_words(case: &Case) -> String {
+    let nodes = match &case.remote {
+        Some(remote) => format!("--hosts {} --remote-shell {}", remote.list(), remote.shell),
+        None => format!("--virtual-nodes {}", case.layout.node_count),
     };
-    let down = command(["down", "--kill", "--session", &session_name()].map(str::to_owned).into(), DOWN_LIMIT);
-    let up = command([up_words(case), up_args.to_vec()].concat(), case.limit).run(&bench.interrupt);
-    match up {
-        Ok(_) => Ok(End::Session(Box::new(down))),
-        Err(failure) => {
-            let _ = down.run(&Interrupt::default());
-            Err(Failure::Wrong(format!("wireup up: {failure}")))
-        }
-    }
+    format!("up --name {} {nodes}", session_name())
 }
 
-fn up_words(case: &Case) -> Vec<String> {
-    let mut words = vec!["up".to_owned(), "--name".into(), session_name()];
-    match &case.remote {
-        Some(remote) => {
-            words.extend(["--hosts".into(), remote.list(), "--remote-shell".into(), remote.shell.clone()]);
-        }
-        None => words.extend(["--virtual-nodes".into(), case.layout.node_count.to_string()]),
-    }
-    words
-}
-
-fn machine(launcher: &Launcher, case: &Case, bench: &Bench) -> Result<Child, Failure> {
-    let told = bench.scratch.file("dvm-stdout");
-    let uri = prun::uri_file(&bench.scratch);
-    let _ = fs::remove_file(&uri);
-    let invocation = Invocation {
-        argv: prun::machine_argv(launcher, &uri, case),
-        env: launcher.env_of_launcher(&bench.scratch),
-        stdout: Some(told.clone()),
-        stderr: bench.scratch.file("session-stderr"),
-        limit: case.limit,
-    };
-    let mut child = invocation.spawn()?;
-    let begin = Instant::now();
-    loop {
-        let failure = match child.try_wait() {
-            Ok(None) if bench.interrupt.is_set() => Failure::Interrupted,
-            Ok(None) if begin.elapsed() > case.limit => Failure::TimedOut(case.limit.as_secs_f64()),
-            Ok(None) if prun::is_ready(&fs::read_to_string(&told).unwrap_or_default()) && uri.exists() => {
-                return Ok(child);
-            }
-            Ok(None) => {
-                std::thread::sleep(GLANCE);
-                continue;
-            }
-            Ok(Some(status)) => invocation.exited(status),
-            Err(e) => Failure::Wrong(format!("wait: {e}")),
-        };
-        command::end(&mut child);
-        return Err(failure);
-    }
+/// The command line of PRRTE's daemon.
+fn prte(launcher: &Launcher, case: &Case, uri: OsString) -> Vec<OsString> {
+    // Inside Slurm it would start a step, for which all other launchers had to wait.
+    let hosts = case.remote.as_ref().map(|remote| {
+        let slots = remote.slots(case.layout.ppn);
+        format!(
+            "--host {slots} --prtemca plm_ssh_agent {} --prtemca plm_ssh_no_tree_spawn 1 --prtemca plm ssh \
+             --prtemca ras ^slurm",
+            remote.shell
+        )
+    });
+    let begin = vec![launcher.path.with_file_name(PRTE).into()];
+    [begin, words("--allow-run-as-root --report-uri"), vec![uri], words(&hosts.unwrap_or_default())].concat()
 }
 
 #[cfg(test)]
@@ -162,10 +134,17 @@ mod tests {
 
     #[test]
     fn sessions_are_started_on_the_nodes_of_their_case() {
-        let case = Case::named("true-4x2", &[], "rsh").unwrap();
-        let name = session_name();
-        assert_eq!(up_words(&case).join(" "), format!("up --name {name} --virtual-nodes 4"));
-        let case = Case::named("true-2x2", &["a".into(), "b".into(), "c".into()], "rsh").unwrap();
-        assert_eq!(up_words(&case).join(" "), format!("up --name {name} --hosts a,b --remote-shell rsh"));
+        let (name, hosts) = (session_name(), ["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        let here = Case::named("true-4x2", &[], "rsh").unwrap();
+        assert_eq!(up_words(&here), format!("up --name {name} --virtual-nodes 4"));
+        let there = Case::named("true-2x3", &hosts, "rsh").unwrap();
+        assert_eq!(up_words(&there), format!("up --name {name} --hosts a,b --remote-shell rsh"));
+        let launcher = Launcher { path: "/x/prterun".into(), ..Launcher::new("x", Kind::Prun) };
+        let argv = prte(&launcher, &there, "URI".into());
+        assert_eq!(
+            argv.join(std::ffi::OsStr::new(" ")),
+            "/x/prte --allow-run-as-root --report-uri URI --host a:3,b:3 --prtemca plm_ssh_agent rsh --prtemca \
+             plm_ssh_no_tree_spawn 1 --prtemca plm ssh --prtemca ras ^slurm"
+        );
     }
 }

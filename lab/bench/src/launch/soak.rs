@@ -1,7 +1,7 @@
 //! `wireup bench jobs --soak N`: many jobs through one session, some of which fail, and what its agents hold before and
 //! after.
 //!
-//! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/misbehave.c`
+//! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/polling.c`
 //! determines which of them crash, abort, or leave a process behind. The agents are looked at while nothing runs. Jobs
 //! of both sizes run first, so that whatever an agent creates once and keeps exists already before.
 use std::collections::BTreeSet;
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde_json::json;
 
-use super::case::{Case, Stream};
-use super::launcher::Launcher;
-use super::session::{RunningSession, session_name};
-use super::work::{Ended, stream, stream_limit};
+use super::case::Case;
+use super::launcher::{Launcher, session_name, words};
+use super::session::RunningSession;
+use super::work::{JOB_LIMIT, stream_limit};
 use crate::bench::{Bench, Problem};
-use crate::command::{Failure, wrong};
+use crate::command::{Ended, Failure, stream, wrong};
 use crate::leftovers;
 use crate::machine::field;
-use crate::memory;
-use crate::programs::{Program, sessions_beside};
+use crate::memory::{self, proc_link, proc_text};
+use crate::programs::sessions_beside;
 use crate::samples::{Measures, bytes, count, rate};
 
-/// A multiple of the period of `misbehave`.
+/// A multiple of the period of the jobs that fail.
 const SLICE: u32 = 500;
 /// Jobs of each size before anything is looked at (chosen: every kind of job several times).
 const WARM_UP_JOBS: u32 = 200;
@@ -46,49 +46,44 @@ pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_co
     let case = Case { is_standing: true, ..case };
     let up = RunningSession::raise(session, &case, bench, &[])?.ok_or_else(|| wrong("no session is running"))?;
     let look = || Held::when_quiet(&up.pids, &session.path, &bench.scratch.file(""));
-    let slice = |count: u32, size: u32| {
-        let mut argv: Vec<OsString> = vec![session.path.clone().into()];
-        argv.extend(["run", "--session", &session_name(), "-n", &size.to_string(), "--ppn", "1"].map(OsString::from));
-        argv.extend(session.extra.iter().map(OsString::from));
-        argv.extend([bench.scratch.program(Program::Misbehave).into(), "{i}".into()]);
-        stream(bench, Stream { jobs: count, in_flight }, argv, Vec::new(), stream_limit(count))
+    let slice = |jobs: u32, size: u32| {
+        let begin = words(&format!("run --session {} -n {size} --ppn 1", session_name()));
+        let extra = session.extra.iter().map(OsString::from).collect();
+        let program = vec![bench.scratch.program("polling").into(), "--number".into(), "{i}".into()];
+        let argv = [vec![session.path.clone().into()], begin, extra, program].concat();
+        stream(&bench.command(argv, stream_limit(jobs)), jobs, in_flight, JOB_LIMIT, &bench.interrupt)
     };
     for size in [1, node_count] {
         slice(WARM_UP_JOBS, size)?;
     }
     let before = look()?;
-    let mut ended = Ended::default();
+    let mut all = Ended::default();
     for (number, begin) in (0..jobs).step_by(SLICE as usize).enumerate() {
         let is_wide = number as u32 % WIDE_EVERY == WIDE_EVERY - 1;
-        let part = slice(SLICE.min(jobs - begin), if is_wide { node_count } else { 1 })?;
-        let Ended { well, badly, hung, elapsed_s } = part;
-        ended = Ended {
-            well: ended.well + well,
-            badly: ended.badly + badly,
-            hung: ended.hung + hung,
-            elapsed_s: ended.elapsed_s + elapsed_s,
-        };
+        let Ended { well, badly, hung, elapsed_s } =
+            slice(SLICE.min(jobs - begin), if is_wide { node_count } else { 1 })?;
+        all.well += well;
+        all.badly += badly;
+        all.hung += hung;
+        all.elapsed_s += elapsed_s;
     }
     let after = look()?;
     up.end()?;
     bench.add(&value, "before", 0, Ok(before.measures(&before)));
     let mut measures = after.measures(&before);
-    let [well, badly, hung] = [("ended-well", ended.well), ("ended-badly", ended.badly), ("hung", ended.hung)]
-        .map(|(name, number)| count(name, f64::from(number)));
-    measures.extend([rate("job-rate", f64::from(jobs) / ended.elapsed_s), well, badly, hung]);
-    measures.push(count("expected-well", f64::from(expected_well(jobs))));
+    measures.push(rate("job-rate", f64::from(jobs) / all.elapsed_s));
+    // How many jobs should end well, since the numbers of every slice begin at 0.
+    let expected = (0..jobs).filter(|number| !matches!(number % 20, 4 | 9 | 14)).count() as u32;
+    let ends = [("ended-well", all.well), ("ended-badly", all.badly), ("hung", all.hung), ("expected-well", expected)];
+    measures.extend(ends.map(|(name, number)| count(name, f64::from(number))));
     bench.add(&value, "after", 0, Ok(measures));
     Ok(())
 }
 
-/// How many jobs should end well if the numbers of every slice begin at 0.
-fn expected_well(jobs: u32) -> u32 {
-    (0..jobs).filter(|number| !matches!(number % 20, 4 | 9 | 14)).count() as u32
-}
-
 /// What a session's processes hold while nothing runs in it.
 struct Held {
-    agents: Vec<HeldByAgent>,
+    /// For each agent its number, memory, descriptors, threads, and children.
+    agents: Vec<(Pid, [u64; 4])>,
     /// All processes of the session: agents, keepers, remote shells.
     processes: usize,
     /// Ranks and processes that they have left behind, wherever they are.
@@ -96,16 +91,6 @@ struct Held {
     files: BTreeSet<PathBuf>,
     /// How often all agents together woke up without work before this look.
     wake_ups: u64,
-}
-
-#[derive(PartialEq)]
-struct HeldByAgent {
-    pid: Pid,
-    /// `Pss_Anon` + `Pss_Shmem`.
-    memory_bytes: u64,
-    descriptors: usize,
-    threads: usize,
-    children: usize,
 }
 
 impl Held {
@@ -130,37 +115,45 @@ impl Held {
 
     fn look(roots: &[Pid], program: &Path, folder: &Path) -> Result<Held, Failure> {
         let ours = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
-        let exe = |pid: Pid| fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok();
         let mut all: Vec<Pid> = roots.to_vec();
         all.extend(roots.iter().flat_map(|root| leftovers::descendants_of(*root)));
         all.retain(|pid| status(*pid, "State").is_some_and(|state| !state.starts_with('Z')));
-        let agents = all.iter().filter(|pid| exe(**pid).as_ref() == Some(&ours) && !memory::is_keeper(**pid));
-        let agents: Vec<HeldByAgent> = agents.map(|pid| HeldByAgent::look(*pid)).collect::<Result<_, _>>()?;
+        let is_agent = |pid: &&Pid| proc_link(**pid).as_ref() == Some(&ours) && !memory::is_keeper(**pid);
+        let held = |pid: &Pid| {
+            let entries = |folder: &str| {
+                let path = format!("/proc/{}/{folder}", pid.as_raw_nonzero());
+                let count = fs::read_dir(&path).map(Iterator::count);
+                count.map(|count| count as u64).map_err(|error| wrong(format!("{path}: {error}")))
+            };
+            let children = leftovers::children_of(*pid).len() as u64;
+            Ok((*pid, [memory::private_bytes(*pid)?, entries("fd")?, entries("task")?, children]))
+        };
+        let agents: Vec<_> = all.iter().filter(is_agent).map(held).collect::<Result<_, Failure>>()?;
         if agents.is_empty() {
             return Err(wrong("no agent is left of the session"));
         }
         let everybody = fs::read_dir("/proc").into_iter().flatten().flatten();
         let everybody = everybody.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-        let ranks = everybody.filter(|pid| exe(*pid).is_some_and(|path| path.starts_with(folder))).count();
+        let ranks = everybody.filter(|pid| proc_link(*pid).is_some_and(|path| path.starts_with(folder))).count();
         Ok(Held { agents, processes: all.len(), ranks, files: files(folder), wake_ups: 0 })
     }
 
     /// How often its agents have gone to sleep so far.
     fn woken(&self) -> u64 {
-        let switches = |agent: &HeldByAgent| status(agent.pid, "voluntary_ctxt_switches")?.parse::<u64>().ok();
+        let switches = |(pid, _): &(Pid, _)| status(*pid, "voluntary_ctxt_switches")?.parse::<u64>().ok();
         self.agents.iter().filter_map(switches).sum()
     }
 
     fn measures(&self, before: &Held) -> Measures {
-        let sum = |of: fn(&HeldByAgent) -> usize| self.agents.iter().map(of).sum::<usize>() as f64;
-        let memory = || self.agents.iter().map(|agent| agent.memory_bytes);
+        let of = |which: usize| self.agents.iter().map(move |(_, held)| held[which]);
+        let sum = |which| of(which).sum::<u64>() as f64;
         vec![
             count("agents", self.agents.len() as f64),
-            bytes("memory", memory().sum::<u64>() as f64),
-            bytes("memory-of-largest", memory().max().unwrap_or(0) as f64),
-            count("descriptors", sum(|agent| agent.descriptors)),
-            count("threads", sum(|agent| agent.threads)),
-            count("children", sum(|agent| agent.children)),
+            bytes("memory", sum(0)),
+            bytes("memory-of-largest", of(0).max().unwrap_or(0) as f64),
+            count("descriptors", sum(1)),
+            count("threads", sum(2)),
+            count("children", sum(3)),
             count("processes", self.processes as f64),
             count("ranks-left", self.ranks as f64),
             count("new-files", self.files.difference(&before.files).count() as f64),
@@ -169,24 +162,8 @@ impl Held {
     }
 }
 
-impl HeldByAgent {
-    fn look(pid: Pid) -> Result<HeldByAgent, Failure> {
-        let entries = |folder: &str| {
-            let path = format!("/proc/{}/{folder}", pid.as_raw_nonzero());
-            fs::read_dir(&path).map(Iterator::count).map_err(|error| wrong(format!("{path}: {error}")))
-        };
-        Ok(HeldByAgent {
-            pid,
-            memory_bytes: memory::private_bytes(pid).map_err(wrong)?,
-            descriptors: entries("fd")?,
-            threads: entries("task")?,
-            children: leftovers::children_of(pid).len(),
-        })
-    }
-}
-
 fn status(pid: Pid, name: &str) -> Option<String> {
-    field(&fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?, name)
+    field(&proc_text(pid, "status")?, name)
 }
 
 /// The files in the folders for temporary files, without our own, and all files of the sessions.

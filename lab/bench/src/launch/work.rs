@@ -1,21 +1,19 @@
 //! One run of one case with one launcher: the program that it starts, the values that result.
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
-
-use super::case::{Case, Remote, SRUN, Stream, Work};
-use super::launcher::{Kind, Launcher};
+use super::case::{Case, Ranks, Remote, SRUN};
+use super::launcher::{Kind, Launcher, words};
 use crate::bench::Bench;
-use crate::command::{Failure, Invocation, wrong};
+use crate::command::{Failure, Invocation, stream, wrong};
 use crate::memory;
-use crate::programs::{Program, Scratch};
+use crate::programs::fifo;
 use crate::samples::{Measures, bytes, count, rate, seconds, value_of};
-use crate::stamps;
+use crate::{shells, stamps};
 
 /// How often the ranks' file is checked while they arrive; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
@@ -23,7 +21,7 @@ const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
 const QUIET: Duration = Duration::from_millis(200);
 /// Time for what a job left running on other hosts to end, and for the last packets (chosen).
 const FAR_QUIET: Duration = Duration::from_millis(50);
-/// How long ranks of `Work::PmixSleep` sleep (s).
+/// How long ranks of `Ranks::Sleep` sleep (s).
 const SLEEP_S: f64 = 0.3;
 /// How often polling ranks meet. Chosen: a launcher whose ranks become extremely slow still ends within its limit.
 const POLLING_TURNS: u32 = 2000;
@@ -33,7 +31,7 @@ const BUSY_LEAD: Duration = Duration::from_millis(50);
 const POLLING_BOARD_BYTES: usize = 24;
 /// A job of a stream that takes longer counts as hanging and is killed: a hundred times the longest time seen of a
 /// peer's single job (chosen).
-const JOB_LIMIT_S: u32 = 10;
+pub const JOB_LIMIT: Duration = Duration::from_secs(10);
 /// Time per job in the limit of a stream, as if all jobs were about as slow as that (chosen).
 const JOB_SHARE: Duration = Duration::from_secs(2);
 /// Time limit for contacting all hosts at once, before anything is timed (chosen).
@@ -42,19 +40,18 @@ const REACH_LIMIT: Duration = Duration::from_secs(60);
 /// Shared by all runs of a benchmark.
 pub struct Surroundings<'a> {
     pub bench: &'a Bench,
-    pub mpi_program: Option<&'a Path>,
-    pub mpi_env: &'a [(OsString, OsString)],
+    pub mpi_program: Option<PathBuf>,
+    pub mpi_env: Vec<(OsString, OsString)>,
 }
 
 impl Surroundings<'_> {
     /// Runs the case once. A warm-up run also checks that every rank of a `true` job was started.
     pub fn once(&self, case: &Case, launcher: &Launcher, warms_up: bool) -> Result<Measures, Failure> {
-        if case.remote.is_none() {
-            return self.here(case, launcher, warms_up);
-        }
-        let before = bytes_sent();
+        let before = case.remote.is_some().then(bytes_sent).flatten();
         let mut run = self.here(case, launcher, warms_up);
-        thread::sleep(FAR_QUIET);
+        if case.remote.is_some() {
+            thread::sleep(FAR_QUIET);
+        }
         if let (Ok(measures), Some(before), Some(after)) = (&mut run, before, bytes_sent()) {
             measures.push(bytes("net-bytes", after.saturating_sub(before) as f64));
         }
@@ -63,31 +60,28 @@ impl Surroundings<'_> {
 
     fn here(&self, case: &Case, launcher: &Launcher, warms_up: bool) -> Result<Measures, Failure> {
         let plain = |program| self.invocation(case, launcher, program).run(&self.bench.interrupt);
-        match case.work {
-            Work::True | Work::Initiation if warms_up => {
+        match case.work.ranks {
+            Ranks::True if warms_up => {
                 let file = self.empty_file("started")?;
-                let measures = plain(vec![self.program(Program::True), file.clone().into()])?;
+                let measures = plain(vec![self.program("true"), file.clone().into()])?;
                 expect(&file, launcher.process_count(case))?;
                 Ok(measures)
             }
-            Work::True | Work::Initiation => plain(vec![self.program(Program::True)]),
-            Work::PmiInit => plain(self.sized(case, Program::PmiInit)),
-            Work::PmiBare => plain(self.sized(case, Program::PmiBare)),
-            Work::MpiInit => plain(vec![self.mpi_program.ok_or_else(|| wrong("needs --mpi-program"))?.into()]),
-            Work::OpenMpi(version) => self.open_mpi(case, launcher, version),
-            Work::PmixSleep => {
-                plain(vec!["/bin/sleep".into(), SLEEP_S.to_string().into()]).map(|measures| less(measures, SLEEP_S))
+            Ranks::True => plain(vec![self.program("true")]),
+            Ranks::Sized(program) => plain(self.sized(case, program)),
+            Ranks::Mpi => plain(vec![self.mpi_program.clone().ok_or_else(|| wrong("needs --mpi-program"))?.into()]),
+            Ranks::OpenMpi(version) => self.open_mpi(case, launcher, version),
+            Ranks::Sleep => plain(words(&format!("/bin/sleep {SLEEP_S}"))).map(|measures| less(measures, SLEEP_S)),
+            // The values of the echo server cannot be checked.
+            Ranks::Stamped(program, how) => {
+                let more = if launcher.kind == Kind::Echo { "--unchecked" } else { "" };
+                let stamps = self.empty_file("stamps")?;
+                let words = [self.sized(case, program), vec![how.into(), stamps.clone().into()], words(more)].concat();
+                with_stamps(plain(words)?, &stamps, case)
             }
-            Work::PmixExchange => self.stamped(case, launcher, Program::PmixExchange, "collect", &[]),
-            Work::PmixFence => self.stamped(case, launcher, Program::PmixExchange, "rest", &[]),
-            Work::PmixDirect => self.stamped(case, launcher, Program::PmixExchange, "direct", &[]),
-            Work::Exchange => {
-                let more: &[&str] = if launcher.kind == Kind::Echo { &["--unchecked"] } else { &[] };
-                self.stamped(case, launcher, Program::PmiExchange, "all", more)
-            }
-            Work::Memory => self.held(case, launcher),
-            Work::Polling => self.polling(case, launcher),
-            Work::Jobs => self.jobs(case, launcher, warms_up),
+            Ranks::Held => self.held(case, launcher),
+            Ranks::Polling => self.polling(case, launcher),
+            Ranks::Jobs => self.jobs(case, launcher, warms_up),
         }
     }
 
@@ -96,7 +90,7 @@ impl Surroundings<'_> {
     fn open_mpi(&self, case: &Case, launcher: &Launcher, version: u32) -> Result<Measures, Failure> {
         let program = std::path::absolute(open_mpi_program(version)).map_err(wrong)?;
         let stamps = self.empty_file("mpi-stamps")?;
-        let shim = format!("LD_PRELOAD={}", self.bench.scratch.program(Program::MpiShim).display());
+        let shim = format!("LD_PRELOAD={}", self.bench.scratch.program("mpi_shim").display());
         let variables = [shim, format!("WIREUP_BENCH_STAMPS={}", stamps.display())];
         let invocation = if launcher.kind == Kind::Wireup {
             let flags = variables.map(|variable| format!("--env={variable}"));
@@ -109,39 +103,16 @@ impl Surroundings<'_> {
         let measures = invocation.run(&self.bench.interrupt)?;
         let lines = stamps::lines(&fs::read_to_string(stamps).map_err(wrong)?, 3, case.layout.job_size())?;
         let slowest_s = lines.iter().map(|line| line[1]).max().unwrap_or(0) as f64 / 1e9;
-        let mut measures = less(measures, slowest_s);
-        measures.push(seconds("mpi-init", slowest_s));
-        Ok(measures)
-    }
-
-    /// A program whose ranks leave their clock readings.
-    fn stamped(
-        &self,
-        case: &Case,
-        launcher: &Launcher,
-        program: Program,
-        how: &str,
-        more: &[&str],
-    ) -> Result<Measures, Failure> {
-        let stamps = self.empty_file("stamps")?;
-        let mut words = [self.sized(case, program), vec![how.into(), stamps.clone().into()]].concat();
-        words.extend(more.iter().map(OsString::from));
-        let measures = self.invocation(case, launcher, words).run(&self.bench.interrupt)?;
-        with_stamps(measures, &stamps, case)
+        Ok([less(measures, slowest_s), vec![seconds("mpi-init", slowest_s)]].concat())
     }
 
     /// The ranks wait for a FIFO whose only writer is this process; closing it releases them.
     fn held(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
-        let stamps = self.empty_file("stamps")?;
-        let fifo = self.bench.scratch.file("hold");
-        let _ = fs::remove_file(&fifo);
-        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(wrong)?;
-        // Opened for reading and writing, so that the open does not wait for a reader.
-        let writer = OpenOptions::new().read(true).write(true).open(&fifo).map_err(wrong)?;
-        let mut words = self.sized(case, Program::PmiExchange);
-        words.extend(["neighbours".into(), stamps.clone().into(), "--hold".into(), fifo.into_os_string()]);
-        let invocation = self.invocation(case, launcher, words);
-        let mut running = invocation.start(&self.bench.interrupt)?;
+        let (stamps, hold) = (self.empty_file("stamps")?, self.bench.scratch.file("hold"));
+        let writer = fifo(&hold).map_err(wrong)?;
+        let mut words = self.sized(case, "pmi_exchange");
+        words.extend(["neighbours".into(), stamps.clone().into(), "--hold".into(), hold.into_os_string()]);
+        let mut running = self.invocation(case, launcher, words).start(&self.bench.interrupt)?;
         let arrived = || fs::read(&stamps).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
         let mut ended = false;
         while !ended && arrived() < case.layout.job_size() as usize {
@@ -151,11 +122,10 @@ impl Surroundings<'_> {
             running.finish()?;
             return Err(wrong("the job ended while its ranks should have been held"));
         }
-        let memory = memory::sample(running.pid(), case.layout.node_count).map_err(wrong);
+        let memory = memory::sample(running.pid, case.layout.node_count);
         drop(writer);
-        let mut measures = running.finish()?;
-        measures.extend(memory?);
-        with_stamps(measures, &stamps, case)
+        let measures = running.finish()?;
+        with_stamps([measures, memory?].concat(), &stamps, case)
     }
 
     /// Ranks that poll for each other while other processes want the same cpus.
@@ -166,15 +136,14 @@ impl Surroundings<'_> {
     fn polling(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
         let board = self.bench.scratch.file("board");
         fs::write(&board, [0; POLLING_BOARD_BYTES]).map_err(wrong)?;
-        let mut words = self.sized(case, Program::Polling);
+        let mut words = self.sized(case, "polling");
         words.extend([POLLING_TURNS.to_string().into(), board.clone().into()]);
-        let busy = BusyCpus::begin(&self.bench.scratch).map_err(wrong)?;
+        let busy = BusyCpus::begin(&self.bench.scratch.program("polling")).map_err(wrong)?;
         let run = self.invocation(case, launcher, words).run(&self.bench.interrupt);
         drop(busy);
-        let mut measures = run?;
-        let board = fs::read(board).map_err(wrong)?;
-        let [begin, end] = [8, 16]
-            .map(|at| board.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap_or_default())));
+        let (mut measures, board) = (run?, fs::read(board).map_err(wrong)?);
+        let (words, _) = board.as_chunks::<8>();
+        let [begin, end] = [1, 2].map(|at| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word)));
         if begin == 0 || end < begin {
             return Err(wrong("the ranks did not all meet"));
         }
@@ -184,15 +153,13 @@ impl Surroundings<'_> {
 
     /// Runs a slice of the stream; the warm-up is a shorter slice whose started ranks are counted.
     fn jobs(&self, case: &Case, launcher: &Launcher, warms_up: bool) -> Result<Measures, Failure> {
-        let Stream { jobs, in_flight } = case.stream;
-        let jobs = if warms_up { jobs.min(2 * in_flight) } else { jobs };
-        let (started, mut program) = (self.empty_file("started")?, vec![self.program(Program::True)]);
+        let jobs = if warms_up { case.jobs.min(2 * case.in_flight) } else { case.jobs };
+        let (started, mut program) = (self.empty_file("started")?, vec![self.program("true")]);
         if warms_up {
             program.push(started.clone().into());
         }
-        let argv = launcher.argv(&self.bench.scratch, case, program);
-        let env = launcher.env_of_launcher(&self.bench.scratch);
-        let ended = stream(self.bench, Stream { jobs, in_flight }, argv, env, case.limit)?;
+        let once = self.invocation(case, launcher, program);
+        let ended = stream(&once, jobs, case.in_flight, JOB_LIMIT, &self.bench.interrupt)?;
         // Jobs that launchers lose are reported, but their figures still count.
         if ended.badly > 0 || ended.well == 0 || launcher.kind == Kind::Session && ended.hung > 0 {
             return Err(wrong(format!("of {jobs} jobs {} ended badly, {} hung", ended.badly, ended.hung)));
@@ -209,33 +176,32 @@ impl Surroundings<'_> {
     /// # Errors
     /// The shells' messages about the hosts that do not.
     pub fn reach(&self, remote: &Remote) -> Result<(), Failure> {
-        let seen = self.bench.scratch.program(Program::True);
+        let seen = self.bench.scratch.program("true");
         let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());
-        let called: &[&str] = match remote.is_allocation() {
-            true => &[SRUN, "--overlap", "-N", "1", "-n", "1", "-w", "{host}", "/bin/sh", "-c"],
-            false => &[&remote.shell, "{host}"],
+        let called = match remote.is_allocation() {
+            true => format!("{SRUN} --overlap -N 1 -n 1 -w {{host}} /bin/sh -c"),
+            false => format!("{} {{host}}", remote.shell),
         };
-        let mut argv: Vec<OsString> = vec![self.program(Program::Shells), remote.list().into()];
-        argv.extend(called.iter().map(OsString::from));
-        argv.push(script.into());
-        self.bench.run(argv, REACH_LIMIT).map(drop)
+        let own = std::env::current_exe().map_err(wrong)?.into_os_string();
+        let begin = words(&format!("{} {} {called}", shells::WORD, remote.list()));
+        self.bench.run([vec![own], begin, vec![script.into()]].concat(), REACH_LIMIT).map(drop)
     }
 
     fn invocation(&self, case: &Case, launcher: &Launcher, program: Vec<OsString>) -> Invocation {
-        let mpi_env = if case.work.is_mpi() { self.mpi_env } else { &[] };
+        let scratch = &self.bench.scratch;
+        let mpi_env = if matches!(case.work.ranks, Ranks::Mpi | Ranks::OpenMpi(_)) { &self.mpi_env[..] } else { &[] };
         Invocation {
-            env: [launcher.env_of_launcher(&self.bench.scratch), mpi_env.to_vec()].concat(),
+            env: [&launcher.env_of_launcher(scratch)[..], mpi_env].concat(),
             stdout: None,
-            ..self.bench.command(launcher.argv(&self.bench.scratch, case, program), case.limit)
+            ..self.bench.command(launcher.argv(scratch, case, program), case.limit)
         }
     }
 
-    /// A program that gets the job's size as an argument, so that it can refuse another size.
-    fn sized(&self, case: &Case, program: Program) -> Vec<OsString> {
+    fn sized(&self, case: &Case, program: &str) -> Vec<OsString> {
         vec![self.program(program), case.layout.job_size().to_string().into()]
     }
 
-    fn program(&self, program: Program) -> OsString {
+    fn program(&self, program: &str) -> OsString {
         self.bench.scratch.program(program).into_os_string()
     }
 
@@ -247,6 +213,11 @@ impl Surroundings<'_> {
 /// A program that does init, barrier, finalize, built by `cargo xtask setup`.
 pub fn open_mpi_program(version: u32) -> PathBuf {
     format!("target/programs/openmpi{version}/initfin").into()
+}
+
+/// Time limit for a stream as a whole.
+pub fn stream_limit(jobs: u32) -> Duration {
+    Duration::from_secs(60) + JOB_SHARE * jobs
 }
 
 /// Checks the number of ranks: every rank that starts appends a byte.
@@ -274,10 +245,10 @@ fn with_stamps(mut measures: Measures, stamps: &Path, case: &Case) -> Result<Mea
 struct BusyCpus(Vec<Child>);
 
 impl BusyCpus {
-    fn begin(scratch: &Scratch) -> std::io::Result<BusyCpus> {
+    fn begin(program: &Path) -> std::io::Result<BusyCpus> {
         let mut busy = BusyCpus(Vec::new());
         for _ in 0..thread::available_parallelism()?.get() {
-            let mut command = Command::new(scratch.program(Program::Polling));
+            let mut command = Command::new(program);
             command.arg("--busy").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             busy.0.push(command.spawn()?);
         }
@@ -288,53 +259,9 @@ impl BusyCpus {
 
 impl Drop for BusyCpus {
     fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have exited already; then it is only reaped.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // One may have exited already; then it is only reaped.
+        self.0.iter_mut().for_each(|child| drop((child.kill(), child.wait())));
     }
-}
-
-/// How the jobs of a stream ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ended {
-    /// With exit code 0.
-    pub well: u32,
-    pub badly: u32,
-    /// Killed by us.
-    pub hung: u32,
-    /// Until the end of the last job that ended by itself (s).
-    pub elapsed_s: f64,
-}
-
-/// Time limit for a stream as a whole.
-pub fn stream_limit(jobs: u32) -> Duration {
-    Duration::from_secs(60) + JOB_SHARE * jobs
-}
-
-/// Runs `argv` as the stream says (`programs/spawn_jobs.c`); `{i}` in it is replaced by the number of the run.
-pub fn stream(
-    bench: &Bench,
-    stream: Stream,
-    argv: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
-    limit: Duration,
-) -> Result<Ended, Failure> {
-    let mut all = vec![bench.scratch.program(Program::SpawnJobs).into_os_string()];
-    all.extend([stream.jobs, stream.in_flight, JOB_LIMIT_S].map(|number| number.to_string().into()));
-    all.extend(argv);
-    Invocation { env, ..bench.command(all, limit) }.run(&bench.interrupt)?;
-    let text = fs::read(bench.scratch.file("stdout")).map_err(wrong)?;
-    // The last line follows the output of the jobs.
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
-    let number = |at: usize| words.get(at).and_then(|word| word.parse::<f64>().ok());
-    let all = [0, 1, 2, 3].map(number);
-    let [Some(well), Some(badly), Some(hung), Some(elapsed_s)] = all else {
-        return Err(wrong("spawn-jobs did not report what it has run"));
-    };
-    Ok(Ended { well: well as u32, badly: badly as u32, hung: hung as u32, elapsed_s })
 }
 
 /// Bytes of whole frames that were sent over the network of a testbed since it was created, if this is one.
@@ -354,10 +281,7 @@ fn sum_of_ports(table: &str) -> Option<u64> {
     for (name, counters) in table.lines().filter_map(|line| line.split_once(':')) {
         let mut counters = counters.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
         match name.trim() {
-            "br0" => {
-                total += counters.nth(8)?;
-                is_hub = true;
-            }
+            "br0" => (total, is_hub) = (total + counters.nth(8)?, true),
             port if port.starts_with('v') => total += counters.next()?,
             _ => {}
         }

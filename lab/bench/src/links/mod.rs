@@ -1,23 +1,25 @@
 //! `wireup bench p2p` and `coll`: the performance of the links between agents (S3, backup slides 1 and 2).
 //!
-//! `process` has the links of agents in processes of their own, between which messages are timed. Allgathers are those
-//! of the ranks of a job, one on each node. `subject` lists the transports and schemes, and what they are compared
-//! with: a bare C program over TCP, `ucx_perftest`, any other command. A run measures all sizes; each size is a case.
+//! `process` has the links of agents in processes of their own, between which messages are timed, and the ranks of a
+//! job, one on each node, whose allgathers are timed. They are compared with a bare TCP connection, `ucx_perftest`, any
+//! other command. A run measures all sizes; each size is a case.
 pub mod process;
-mod subject;
 
+use std::ffi::OsString;
 use std::fs;
+use std::net::Ipv4Addr;
 
 use serde_json::json;
+use wireup_coll::tree::Tree;
 use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_wire::ids::AgentId;
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{ACROSS, LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, together};
+use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, together};
 use crate::leftovers;
-use crate::samples::{Measure, rate, seconds};
-use crate::startup;
-use subject::{Subject, Subjects};
+use crate::net::address_of;
+use crate::samples::{Measures, WARM_UP, rate, seconds};
 
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Virtual nodes of this machine, an agent each.").or("16");
 const FANOUT: Flag = Flag::value(&["--fanout"], "N", "Of the tree.").or("4");
@@ -53,12 +55,12 @@ pub const COMMAND: Command = Command {
     name: "bench p2p",
     purpose: "time the links between agents; the same flags for coll",
     intro: "
-p2p: messages there and back between two processes that have the links of agents, by every transport, beside a bare C
-program over TCP and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport.
+p2p: messages there and back between two processes that have the links of agents, by every transport, beside a bare TCP
+connection and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport.
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Jobs", flags: &[NODES, FANOUT, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
+        Section { title: "Jobs", flags: &[NODES, FANOUT, WIREUP, WIREUP_ARG, LIMIT] },
         ACROSS,
         Section { title: "Measurements", flags: &[PAIR, CPUS, SIZES, SMALL, LARGE, ROUNDS, ONLY, PEER] },
         RESULTS,
@@ -71,8 +73,21 @@ const SMALL_BYTES_MAX: u32 = 1 << 10;
 /// The largest sizes (bytes): the source's for messages; for one node's part of an allgather our own limit.
 const MESSAGE_MAX: u32 = 1 << 22;
 const PART_MAX: u32 = 1 << 16;
+/// Sizes for `ucx_perftest`, which measures only one size per call.
+const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
 const ROUNDS_DEFAULT: u32 = 5;
 const LIMIT_S: u64 = 120;
+
+/// A command that prints its measurements.
+#[derive(Clone, Debug)]
+struct Subject {
+    argv: Vec<OsString>,
+    /// 2 if times are those of round trips.
+    ways: f64,
+    /// Whether times are those of consecutive allgathers: a node that was late for one may get the next one at once, so
+    /// that the mean counts and not the median.
+    is_gathered: bool,
+}
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -84,84 +99,170 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if nodes < 3 {
         return Ok(together("at least 3 nodes: two that are no neighbours in the tree")?);
     }
-    let two = |value: &Value, max| match value.list(|node| node.number_in(0, max))?[..] {
-        [first, second] => Ok((first, second)),
-        _ => Err(value.refused("expected two, A,B")),
-    };
-    let ends = line.last(PAIR, |value| match two(value, nodes - 1)? {
-        (first, second) if first == second => Err(value.refused("expected two different nodes")),
-        ends => Ok(ends),
-    })?;
+    let fanout = line.one(FANOUT, Value::at_least_one)?;
     let bytes_max = if is_p2p { MESSAGE_MAX } else { PART_MAX };
     let sizes = line.last(SIZES, |value| value.list(|size| size.number_in(1, bytes_max)))?;
     let sizes = sizes.unwrap_or_else(|| (0..=bytes_max.ilog2()).map(|shift| 1 << shift).collect());
     let (small, large) = (line.one(SMALL, Value::at_least_one)?, line.one(LARGE, Value::at_least_one)?);
-    let steps = sizes.iter().map(|bytes| (*bytes, if *bytes <= SMALL_BYTES_MAX { small } else { large })).collect();
+    let steps = sizes.iter().map(|bytes| (*bytes, if *bytes <= SMALL_BYTES_MAX { small } else { large }));
+    let steps: Vec<(u32, u32)> = steps.collect();
     let only = line.last(ONLY, |value| value.list(Value::text))?.unwrap_or_default();
-    let wireup = bench.wireup()?;
-    let library = match is_p2p {
-        true => wireup.clone(),
-        false => bench.scratch.copy_of(&startup::library(bench, &wireup)?)?,
-    };
-    let subjects = Subjects {
-        bench,
-        library,
-        wireup,
-        nodes,
-        fanout: line.one(FANOUT, Value::at_least_one)?,
-        pair: ends.unwrap_or(if nodes < 10 { (1, 2) } else { (5, 9) }),
-        cpus: line.last(CPUS, |value| two(value, u32::MAX))?,
-        steps,
-        remote_shell: bench.remote_shell()?,
-        own: bench.own_program()?,
-    };
-    let mut all = subjects.all(is_p2p, line.all(PEER, pair)?);
-    all.retain(|subject| only.is_empty() || only.iter().any(|only| subject.name().starts_with(only.as_str())));
+    let mut subjects =
+        if is_p2p { messages(bench, nodes, fanout, &steps)? } else { allgathers(bench, nodes, fanout, &steps)? };
+    subjects.retain(|(name, _)| only.is_empty() || only.iter().any(|only| name.starts_with(only.as_str())));
     let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
-    let case = json!({ "nodes": nodes, "fanout": subjects.fanout, "bytes": sizes.len() });
-    let turn = |subject| Turn { contestant: Subject::name(&subject), case: case.clone(), rounds, what: subject };
-    let turns: Vec<Turn<Subject>> = all.into_iter().map(turn).collect();
+    let case = json!({ "nodes": nodes, "fanout": fanout, "bytes": sizes.len() });
+    let turn = |(contestant, what)| Turn { contestant, case: case.clone(), rounds, what };
+    let turns: Vec<Turn<Subject>> = subjects.into_iter().map(turn).collect();
     if bench.lists(&turns) {
         return Ok(());
     }
     // One run has values for many cases, so that the loop of `Bench` does not fit.
-    let limit = bench.limit_or(LIMIT_S);
-    for round in crate::samples::WARM_UP..i64::from(rounds) {
-        for Turn { contestant, what, .. } in &turns {
-            if bench.interrupt.is_set() {
-                return Ok(());
-            }
-            let outcome = once(&subjects, what, limit);
-            leftovers::settle(&[]);
-            for size in &sizes {
-                let case = json!({ "nodes": nodes, "fanout": subjects.fanout, "bytes": size });
-                let of_size =
-                    outcome.as_ref().map_err(Failure::clone).map(|all| all.iter().filter(|one| one.0 == *size));
-                match of_size {
-                    Err(Failure::Interrupted) => return Ok(()),
-                    Err(failure) => bench.add(&case, contestant, round, Err(failure)),
-                    Ok(mut found) => {
-                        if let Some((_, measures)) = found.next() {
-                            bench.add(&case, contestant, round, Ok(measures.clone()));
-                        }
-                    }
-                }
+    for (round, turn) in (WARM_UP..i64::from(rounds)).flat_map(|round| turns.iter().map(move |turn| (round, turn))) {
+        if bench.interrupt.is_set() {
+            return Ok(());
+        }
+        process::prepare(&bench.scratch.file(""), nodes)?;
+        let outcome = once(bench, &turn.what);
+        leftovers::settle(&[]);
+        for size in &sizes {
+            let case = json!({ "nodes": nodes, "fanout": fanout, "bytes": size });
+            match &outcome {
+                Err(Failure::Interrupted) => return Ok(()),
+                Err(failure) => bench.add(&case, &turn.contestant, round, Err(failure.clone())),
+                Ok(all) => all.iter().filter(|one| one.0 == *size).take(1).for_each(|(_, measures)| {
+                    bench.add(&case, &turn.contestant, round, Ok(measures.clone()));
+                }),
             }
         }
     }
     Ok(())
 }
 
+/// Messages between two nodes, the base of the ratios first.
+fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Result<Vec<(String, Subject)>, Problem> {
+    let two = |value: &Value, max| match value.list(|node| node.number_in(0, max))?[..] {
+        [first, second] => Ok((first, second)),
+        _ => Err(value.refused("expected two, A,B")),
+    };
+    let ends = bench.line.last(PAIR, |value| match two(value, nodes - 1)? {
+        (first, second) if first == second => Err(value.refused("expected two different nodes")),
+        ends => Ok(ends),
+    })?;
+    let pair = ends.unwrap_or(if nodes < 10 { (1, 2) } else { (5, 9) });
+    let cpus = bench.line.last(CPUS, |value| two(value, u32::MAX))?;
+    let (own, shell, folder) = (bench.own_program()?, bench.remote_shell()?, bench.scratch.file(""));
+    let is_local = bench.hosts.is_empty();
+    // The prefix of a command for this node, the one with this index on the path.
+    let end = |node: u32, index: usize| {
+        let there = match bench.hosts.get(node as usize) {
+            Some(host) => format!("{shell} {host}"),
+            // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts all
+            // ends into one group.
+            None => "setsid -w".into(),
+        };
+        let cpu = cpus.map(|(first, second)| if index.is_multiple_of(2) { first } else { second });
+        cpu.map_or(there.clone(), |cpu| format!("{there} taskset -c {cpu}"))
+    };
+    let encrypt = bench.wireup_args.iter().all(|arg| arg != "--plain-links");
+    let between = |path: &[u32], how: &str| {
+        let last = path.len() - 1;
+        let process = |index: usize| {
+            let own = format!("{} {} {} {}", end(path[index], index), own.display(), process::WORD, folder.display());
+            format!("{own} {index} {last} {how} {is_local} {encrypt} {}", text(steps))
+        };
+        let others: Vec<String> = (1..=last).map(|index| format!("{} &", process(index))).collect();
+        let script = format!("{} {}; code=$?; wait; exit $code", others.join(" "), process(0));
+        Subject { argv: sh(&script), ways: 2.0, is_gathered: false }
+    };
+    let second = bench.hosts.get(pair.1 as usize).map_or(Ok(Ipv4Addr::LOCALHOST), |host| address_of(host))?;
+    let direct = [pair.0, pair.1];
+    let mut all = vec![
+        ("bare TCP".to_owned(), between(&direct, &second.to_string())),
+        ("tcp".to_owned(), between(&direct, "tcp")),
+        ("tree".to_owned(), between(&path(nodes, fanout, pair), "tcp")),
+        ("ucx".to_owned(), between(&direct, "ucx")),
+    ];
+    // UCX's own benchmark polls without a pause, or sleeps until something arrives; then its endpoints handle errors,
+    // as those of agents do. Two processes that poll on one cpu wait for the end of each other's time slice.
+    let turns = cpus.is_none_or(|(first, second)| first != second).then_some(("perftest, turns", ""));
+    for (name, mode) in [Some(("perftest, sleeps", " -e -E sleep")), turns].into_iter().flatten() {
+        let host = bench.hosts.get(pair.1 as usize).map_or("127.0.0.1", String::as_str);
+        let mut script = String::from("port=$((20000 + $$ % 20000));");
+        for (bytes, times) in steps.iter().filter(|(bytes, _)| UCX_SIZES.contains(bytes)) {
+            let times = times * 10;
+            let test = format!("ucx_perftest -p $port -t tag_lat -s {bytes} -n {times} -w {times}{mode}");
+            script += &format!(
+                " {} {test} >/dev/null 2>&1 & sleep 0.3; {} {test} {host} | \
+                 awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", $5*1000*{times}, $3*1000, $3*1000 }}'; wait; \
+                 port=$((port + 1));",
+                end(pair.1, 1),
+                end(pair.0, 0)
+            );
+        }
+        all.push((name.to_owned(), Subject { argv: sh(&script), ways: 1.0, is_gathered: false }));
+    }
+    Ok(all)
+}
+
+/// Allgathers among all nodes, the base of the ratios first. Without a transport only the links of the tree are used.
+fn allgathers(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Result<Vec<(String, Subject)>, Problem> {
+    let (wireup, own, shell) = (bench.wireup()?, bench.own_program()?, bench.remote_shell()?);
+    let gathered = |argv| Subject { argv, ways: 1.0, is_gathered: true };
+    let by = |exchange: &str, transport: Option<&str>| {
+        let mut words = vec!["run".to_owned(), "--pmi=simple".into(), format!("--fanout={fanout}")];
+        words.push(format!("--exchange={exchange}"));
+        words.extend(transport.map(|transport| format!("--agent-transport={transport}")));
+        if bench.hosts.is_empty() {
+            words.extend([format!("-n={nodes}"), format!("--virtual-nodes={nodes}")]);
+        } else {
+            let hosts = bench.hosts.join(",");
+            words.extend(["--hosts".into(), hosts, "--remote-shell".into(), shell.clone(), "--ppn=1".into()]);
+        }
+        words.extend(bench.wireup_args.iter().cloned());
+        words.extend([own.display().to_string(), process::RANK.into(), text(steps)]);
+        let name = transport.map_or(exchange.to_owned(), |transport| format!("{exchange}/{transport}"));
+        let argv = std::iter::once(wireup.clone().into()).chain(words.into_iter().map(OsString::from));
+        (name, gathered(argv.collect()))
+    };
+    let mut all = vec![by("tree", None)];
+    for exchange in ["ring", "log"] {
+        all.extend(["tcp", "tree", "ucx"].map(|transport| by(exchange, Some(transport))));
+    }
+    for (name, command) in bench.line.all(PEER, pair)? {
+        let ranks = format!("{} {nodes} allgather {}", bench.scratch.program("pmix_exchange").display(), text(steps));
+        all.push((name, gathered(sh(&command.replace("{steps}", &text(steps)).replace("{pmix}", &ranks)))));
+    }
+    Ok(all)
+}
+
+fn text(steps: &[(u32, u32)]) -> String {
+    steps.iter().map(|(bytes, times)| format!("{bytes}x{times}")).collect::<Vec<_>>().join(",")
+}
+
+fn sh(script: &str) -> Vec<OsString> {
+    ["/bin/sh", "-c", script].map(OsString::from).into()
+}
+
+/// The nodes from the first of the pair through the tree to the second.
+fn path(nodes: u32, fanout: u32, (first, second): (u32, u32)) -> Vec<u32> {
+    let tree = Tree::new(nodes, fanout);
+    let up = |node: u32| std::iter::successors(Some(AgentId(node)), |agent| tree.parent(*agent)).collect::<Vec<_>>();
+    let (mut from, mut to) = (up(first), up(second));
+    // Both end at the root; their common part, except for the nearest common ancestor, is no part of the path.
+    while from.len() > 1 && to.len() > 1 && from[from.len() - 2] == to[to.len() - 2] {
+        from.pop();
+        to.pop();
+    }
+    to.pop();
+    from.into_iter().chain(to.into_iter().rev()).map(|agent| agent.0).collect()
+}
+
 /// The values of one run, by size.
-fn once(
-    subjects: &Subjects,
-    subject: &Subject,
-    limit: std::time::Duration,
-) -> Result<Vec<(u32, Vec<Measure>)>, Failure> {
-    let argv = subjects.command(subject).map_err(wrong)?;
-    let (_, text) = subjects.bench.run(argv, limit)?;
-    let notes = fs::read_to_string(subjects.bench.scratch.file("stderr")).map_err(wrong)?;
-    let measured: Vec<(u32, Vec<Measure>)> = text.lines().filter_map(|line| read(line, subject)).collect();
+fn once(bench: &Bench, subject: &Subject) -> Result<Vec<(u32, Measures)>, Failure> {
+    let (_, text) = bench.run(subject.argv.clone(), bench.limit_or(LIMIT_S))?;
+    let notes = fs::read_to_string(bench.scratch.file("stderr")).map_err(wrong)?;
+    let measured: Vec<(u32, Measures)> = text.lines().filter_map(|line| read(line, subject)).collect();
     if measured.is_empty() {
         return Err(wrong(format!("it reported no time: {}", text.lines().last().unwrap_or("nothing"))));
     }
@@ -171,21 +272,16 @@ fn once(
     }
 }
 
-/// Parses `measured BYTES TIMES TOTAL MEDIAN LEAST` (ns); other text may precede it.
-///
-/// The latency of messages is that of the median message, one way. For consecutive allgathers it is the mean: a node
-/// that was late for one may get the next one at once.
-fn read(line: &str, subject: &Subject) -> Option<(u32, Vec<Measure>)> {
+/// Parses `measured BYTES TIMES TOTAL MEDIAN LEAST` (ns); other text may precede it. The latency of messages is that of
+/// the median message, one way.
+fn read(line: &str, subject: &Subject) -> Option<(u32, Measures)> {
     let (_, numbers) = line.split_once("measured ")?;
     let numbers: Vec<f64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
     let &[bytes, iterations, total_ns, median_ns, _] = &numbers[..] else { return None };
-    let ways = if subject.is_round_trip() { 2.0 } else { 1.0 };
-    let mean_s = total_ns / iterations.max(1.0) / ways / 1e9;
-    let latency_s = if subject.is_gathered() { mean_s } else { median_ns / ways / 1e9 };
-    Some((
-        bytes as u32,
-        vec![seconds("latency", latency_s), seconds("mean", mean_s), rate("bandwidth", bytes / latency_s)],
-    ))
+    let mean_s = total_ns / iterations.max(1.0) / subject.ways / 1e9;
+    let latency_s = if subject.is_gathered { mean_s } else { median_ns / subject.ways / 1e9 };
+    let measures = vec![seconds("latency", latency_s), seconds("mean", mean_s), rate("bandwidth", bytes / latency_s)];
+    Some((bytes as u32, measures))
 }
 
 #[cfg(test)]
@@ -194,9 +290,17 @@ mod tests {
 
     #[test]
     fn measurements_are_read_from_lines() {
-        let pair = Subject::Pair { transport: "tcp" };
+        let pair = Subject { argv: Vec::new(), ways: 2.0, is_gathered: false };
         let measures = vec![seconds("latency", 1e-6), seconds("mean", 1.5e-6), rate("bandwidth", 8e6)];
         assert_eq!(read("n5: measured 8 10 30000 2000 1000", &pair), Some((8, measures)));
         assert_eq!(read("measured 8 10 30000", &pair), None);
+    }
+
+    #[test]
+    fn a_path_in_the_tree_leads_over_the_nearest_common_ancestor() {
+        assert_eq!(path(16, 4, (5, 9)), [5, 1, 0, 2, 9]);
+        assert_eq!(path(3, 4, (1, 2)), [1, 0, 2]);
+        assert_eq!(path(16, 4, (5, 6)), [5, 1, 6]);
+        assert_eq!([path(16, 4, (0, 5)), path(16, 4, (5, 0))], [[0, 1, 5], [5, 1, 0]]);
     }
 }

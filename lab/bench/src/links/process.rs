@@ -1,15 +1,22 @@
-//! One process on the path of a message between two nodes: the links of an agent, without the agent.
+//! The processes of `p2p` and `coll`.
 //!
-//! Process 0 sends messages and times their return, the last one sends them back, and those between pass them on. With
-//! two processes the link is a direct one; with more, each is a hop of the tree. All see one folder: it has the secret
-//! of the links, and each process leaves its addresses there for the one before it, once its own link to the next one
-//! is up.
+//! On the path of a message between two nodes: the links of an agent, without the agent. Process 0 sends messages and
+//! times their return, the last one sends them back, and those between pass them on. With two processes the link is a
+//! direct one; with more, each is a hop of the tree. All see one folder: it has the secret of the links, and each
+//! process leaves its addresses there for the one before it, once its own link to the next one is up. For comparison
+//! two processes can have a bare TCP connection instead.
+//!
+//! A rank of a job does allgathers, each of which it checks.
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use wireup_capi::job::Job;
+use wireup_capi::job_slot::JobSlot;
 use wireup_node::agent::link_config::LinkConfig;
 use wireup_node::agent::link_end::LinkEnd;
 use wireup_node::agent::transports::Offer;
@@ -19,8 +26,11 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, AgentTransport, Secret};
 use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 
-/// The first argument of such a process.
+/// The first argument of a process on a path: FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS. HOW is `tcp` or `ucx`, or
+/// for a bare connection the address of process 1.
 pub const WORD: &str = "link-process";
+/// The first argument of a rank: STEPS.
+pub const RANK: &str = "allgather-rank";
 
 /// Time for all links to come up, and for a message to arrive (chosen: as long as an agent has to start). So no process
 /// outlives the benchmark for long, whatever ended it.
@@ -32,25 +42,10 @@ const TURN: Duration = Duration::from_secs(1);
 /// A link that is silent for this long is lost (ns; an agent's default).
 const SILENCE_NS: u64 = 30_000_000_000;
 
-/// The arguments of one process.
-pub struct Role<'a> {
-    pub folder: &'a Path,
-    pub index: u32,
-    pub last: u32,
-    pub is_ucx: bool,
-    /// All processes are on this machine.
-    pub is_local: bool,
-    pub encrypt: bool,
-    /// `BYTESxTIMES,..`
-    pub steps: &'a str,
-}
+static JOB: JobSlot<()> = JobSlot::new();
 
-impl Role<'_> {
-    pub fn words(&self) -> String {
-        let Role { folder, index, last, is_ucx, is_local, encrypt, .. } = self;
-        format!("{WORD} {} {index} {last} {is_ucx} {is_local} {encrypt} {}", folder.display(), self.steps)
-    }
-}
+/// Bytes and iterations.
+type Steps = Vec<(u32, u32)>;
 
 /// Makes the folder's secret and removes the addresses of an earlier run.
 pub fn prepare(folder: &Path, last: u32) -> std::io::Result<()> {
@@ -70,38 +65,89 @@ fn address_file(folder: &Path, index: u32) -> PathBuf {
     folder.join(format!("link-{index}"))
 }
 
-/// Runs a process; `args` are those after the word. Returns the exit code.
-pub fn main(args: &[OsString]) -> u8 {
-    match run(args) {
-        Ok(()) => 0,
-        Err(problem) => {
-            eprintln!("wireup bench p2p: {problem}");
-            1
-        }
-    }
+fn text(problem: impl ToString) -> String {
+    problem.to_string()
 }
 
-fn run(args: &[OsString]) -> Result<(), String> {
-    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let [folder, index, last, is_ucx, is_local, encrypt, steps] = words[..] else {
-        return Err("wireup bench p2p starts these processes itself".into());
-    };
-    let folder = Path::new(folder);
-    let [index, last] = [index, last].map(|text| text.parse::<u32>().map_err(|error| error.to_string()));
-    let (index, last) = (index?, last?);
-    let [is_ucx, is_local, encrypt] = [is_ucx, is_local, encrypt].map(|text| text == "true");
+/// `BYTESxTIMES,..`
+fn read_steps(text: &str) -> Result<Steps, String> {
     let step = |text: &str| {
         let (bytes, times) = text.split_once('x')?;
         Some((bytes.parse().ok()?, times.parse().ok()?))
     };
-    let steps: Vec<(u32, u32)> = steps.split(',').map(step).collect::<Option<_>>().ok_or("steps are BYTESxTIMES,..")?;
+    text.split(',').map(step).collect::<Option<_>>().ok_or_else(|| "steps are BYTESxTIMES,..".into())
+}
 
-    let mut process = Process::new(folder, index, is_local, encrypt)?;
-    let point = match is_ucx {
-        true => Some(process.end.links.open_agreed(AgentTransport::Ucx, &process.end.reactor)?),
-        false => None,
+fn words(args: &[OsString]) -> Vec<&str> {
+    args.iter().filter_map(|arg| arg.to_str()).collect()
+}
+
+/// How many iterations come before those that count.
+fn warm_up(times: u32) -> u32 {
+    (times / 10).max(1)
+}
+
+/// Calls `once` with the bytes and the number of the iteration, and prints what it returns, times in nanoseconds:
+/// `measured BYTES TIMES TOTAL MEDIAN LEAST`.
+fn measure(
+    steps: &[(u32, u32)],
+    is_told: bool,
+    mut once: impl FnMut(u32, u32) -> Result<Duration, String>,
+) -> Result<(), String> {
+    for &(bytes, times) in steps {
+        let all = (0..warm_up(times) + times).map(|iteration| once(bytes, iteration));
+        let mut taken_ns: Vec<u64> = all.map(|time| Ok(time?.as_nanos() as u64)).collect::<Result<_, String>>()?;
+        taken_ns.drain(..warm_up(times) as usize);
+        taken_ns.sort_unstable();
+        if is_told {
+            let total_ns: u64 = taken_ns.iter().sum();
+            println!("measured {bytes} {times} {total_ns} {} {}", taken_ns[taken_ns.len() / 2], taken_ns[0]);
+        }
+    }
+    Ok(())
+}
+
+/// Runs a rank; `args` are those after the word.
+pub fn gather(args: &[OsString]) -> Result<(), String> {
+    let shown = |code| format!("{code:?}");
+    let steps = read_steps(words(args).first().unwrap_or(&""))?;
+    let mut job = Job::join(&JOB).map_err(shown)?;
+    let (rank, size) = (job.rank, job.size);
+    // The value's first byte shows the rank and the round; the others are the same for all.
+    let mark = |rank: u32, round: u32| b'a' + ((rank * 7 + round) % 26) as u8;
+    measure(&steps, rank == 0, |bytes, round| {
+        let (mut value, mut rows) = (vec![b'v'; bytes as usize], vec![0; (size * bytes) as usize]);
+        value[0] = mark(rank, round);
+        let begin = Instant::now();
+        let request = job.start_allgather(&value, bytes as usize, true);
+        let gathered = job.collect(request).map_err(shown)?;
+        let taken = begin.elapsed();
+        job.fill(&gathered, bytes as usize, &mut rows).map_err(shown)?;
+        match (0..size).find(|other| rows[(other * bytes) as usize] != mark(*other, round)) {
+            Some(other) => Err(format!("a wrong value of rank {other}")),
+            None => Ok(taken),
+        }
+    })?;
+    JOB.leave(job.with).map_err(shown)
+}
+
+/// Runs a process on a path; `args` are those after the word.
+pub fn run(args: &[OsString]) -> Result<(), String> {
+    let [folder, index, last, how, is_local, encrypt, steps] = words(args)[..] else {
+        return Err("wireup bench p2p starts these processes itself".into());
     };
-    let addresses = process.end.links.listen(&process.end.reactor).map_err(|error| error.to_string())?;
+    let folder = Path::new(folder);
+    let [index, last] = [index, last].map(|text| text.parse::<u32>().map_err(|error| error.to_string()));
+    let (index, last, steps) = (index?, last?, read_steps(steps)?);
+    if let Ok(address) = how.parse() {
+        return bare(folder, index, address, &steps);
+    }
+    let mut process = Process::new(folder, index, is_local == "true", encrypt == "true")?;
+    let point = match how {
+        "ucx" => Some(process.end.links.open_agreed(AgentTransport::Ucx, &process.end.reactor)?),
+        _ => None,
+    };
+    let addresses = process.end.links.listen(&process.end.reactor).map_err(text)?;
     if index < last {
         process.link_to_next(folder)?;
     }
@@ -109,7 +155,7 @@ fn run(args: &[OsString]) -> Result<(), String> {
         return process.ping(last, &steps);
     }
     let endpoint = Endpoint { addresses, point, failed: None };
-    leave(&address_file(folder, index), &peer::encode(&endpoint)).map_err(|error| error.to_string())?;
+    leave(&address_file(folder, index), &peer::encode(&endpoint)).map_err(text)?;
     process.answer(last)
 }
 
@@ -118,6 +164,45 @@ fn leave(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let draft = path.with_extension("draft");
     fs::write(&draft, bytes)?;
     fs::rename(draft, path)
+}
+
+/// What process `index` has left.
+fn await_file(folder: &Path, index: u32) -> Result<Vec<u8>, String> {
+    let (until, path) = (Instant::now() + WAIT_MAX, address_file(folder, index));
+    loop {
+        match fs::read(&path) {
+            Ok(bytes) => return Ok(bytes),
+            Err(_) if Instant::now() < until => std::thread::sleep(GLANCE),
+            Err(error) => return Err(format!("no addresses of process {index}: {}: {error}", path.display())),
+        }
+    }
+}
+
+/// Messages over one TCP connection in their simplest form: blocking sockets, TCP_NODELAY, nothing else.
+fn bare(folder: &Path, index: u32, address: Ipv4Addr, steps: &[(u32, u32)]) -> Result<(), String> {
+    let mut buffer = vec![0; steps.iter().map(|step| step.0 as usize).max().unwrap_or(0)];
+    if index == 1 {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(text)?;
+        let port = listener.local_addr().map_err(text)?.port();
+        leave(&address_file(folder, 1), port.to_string().as_bytes()).map_err(text)?;
+        let (mut socket, _) = listener.accept().map_err(text)?;
+        socket.set_nodelay(true).map_err(text)?;
+        for &(bytes, times) in steps {
+            for _ in 0..warm_up(times) + times {
+                let message = &mut buffer[..bytes as usize];
+                socket.read_exact(message).and_then(|()| socket.write_all(message)).map_err(text)?;
+            }
+        }
+        return Ok(());
+    }
+    let port = String::from_utf8(await_file(folder, 1)?).ok().and_then(|port| port.parse::<u16>().ok());
+    let mut socket = TcpStream::connect((address, port.ok_or("no port")?)).map_err(text)?;
+    socket.set_nodelay(true).map_err(text)?;
+    measure(steps, true, |bytes, _| {
+        let (begin, message) = (Instant::now(), &mut buffer[..bytes as usize]);
+        socket.write_all(message).and_then(|()| socket.read_exact(message)).map_err(text)?;
+        Ok(begin.elapsed())
+    })
 }
 
 struct Process {
@@ -144,22 +229,15 @@ impl Process {
             ssh: None,
             by_ssh: false,
         };
-        let end = LinkEnd::new(AgentId(index), secret, config).map_err(|error| error.to_string())?;
+        let end = LinkEnd::new(AgentId(index), secret, config).map_err(text)?;
         Ok(Process { index, end, links: BTreeMap::new(), readers: BTreeMap::new(), received: Vec::new() })
     }
 
     /// Waits for the next process's addresses, and then for a link to it.
     fn link_to_next(&mut self, folder: &Path) -> Result<(), String> {
-        let (until, next) = (Instant::now() + WAIT_MAX, AgentId(self.index + 1));
-        let path = address_file(folder, next.0);
-        let bytes = loop {
-            match fs::read(&path) {
-                Ok(bytes) => break bytes,
-                Err(_) if Instant::now() < until => std::thread::sleep(GLANCE),
-                Err(error) => return Err(format!("no addresses of process {}: {}: {error}", next.0, path.display())),
-            }
-        };
-        let Endpoint { addresses, point, .. } = peer::decode(&bytes).map_err(|error| error.to_string())?;
+        let next = AgentId(self.index + 1);
+        let bytes = await_file(folder, next.0)?;
+        let Endpoint { addresses, point, .. } = peer::decode(&bytes).map_err(text)?;
         let LinkEnd { links, reactor, inputs, .. } = &mut self.end;
         links.dial_direct(next, Offer { addresses, point, called_us: false }, reactor, inputs);
         self.await_link(next)
@@ -194,7 +272,7 @@ impl Process {
     /// # Errors
     /// A link could not be made, or is lost.
     fn turn(&mut self) -> Result<(), String> {
-        self.end.turn(TURN).map_err(|error| error.to_string())?;
+        self.end.turn(TURN).map_err(text)?;
         for input in self.end.inputs.drain(..) {
             match input {
                 Input::LinkUp { link, peer: Peer::Direct(agent), .. } => {
@@ -202,7 +280,7 @@ impl Process {
                 }
                 Input::LinkBytes { link, mut bytes } => {
                     let reader = self.readers.entry(link).or_default();
-                    while let Some(frame) = reader.next(&mut bytes).map_err(|error| error.to_string())? {
+                    while let Some(frame) = reader.next(&mut bytes).map_err(text)? {
                         self.received.push((link, frame));
                     }
                 }
@@ -217,34 +295,17 @@ impl Process {
     /// Sends messages to the last process and prints how long they took to return.
     fn ping(mut self, last: u32, steps: &[(u32, u32)]) -> Result<(), String> {
         let link = self.links[&AgentId(1)];
-        for &(bytes, times) in steps {
-            let message = Frame {
-                kind: Kind::Direct,
-                class: Class::Exchange,
-                stream: 0,
-                job: 1,
-                arg: 0,
-                payload: vec![0; bytes as usize].into(),
-            };
-            let mut taken_ns = Vec::new();
-            // A tenth of the iterations comes before those that count.
-            let before = (times / 10).max(1);
-            for iteration in 0..before + times {
-                let begin = Instant::now();
-                // On the tree's links, messages between agents that are no neighbours have a header for each hop.
-                let frame = if last > 1 { routed(message.clone(), 0, last).wrap(1) } else { message.clone() };
-                self.end.links.send(link, frame);
-                self.frames()?;
-                if iteration >= before {
-                    taken_ns.push(begin.elapsed().as_nanos() as u64);
-                }
-            }
-            taken_ns.sort_unstable();
-            let total_ns: u64 = taken_ns.iter().sum();
-            println!("measured {bytes} {times} {total_ns} {} {}", taken_ns[taken_ns.len() / 2], taken_ns[0]);
-        }
+        measure(steps, true, |bytes, _| {
+            let payload = vec![0; bytes as usize].into();
+            let message = Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job: 1, arg: 0, payload };
+            let begin = Instant::now();
+            // On the tree's links, messages between agents that are no neighbours have a header for each hop.
+            self.end.links.send(link, if last > 1 { routed(message, 0, last).wrap(1) } else { message });
+            self.frames()?;
+            Ok(begin.elapsed())
+        })?;
         self.end.links.close(link);
-        self.end.turn(Duration::ZERO).map_err(|error| error.to_string())
+        self.end.turn(Duration::ZERO).map_err(text)
     }
 
     /// Sends messages back, or passes them on, until the first process leaves.
@@ -284,14 +345,13 @@ mod tests {
     use crate::programs::Scratch;
 
     /// Runs all processes of a path, each in a thread.
-    fn path(last: u32, encrypt: bool) {
+    fn path(last: u32, how: &str, encrypt: bool) {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let folder = scratch.file("");
         prepare(&folder, last).unwrap();
         let one = |index: u32| {
-            let role =
-                Role { folder: &folder, index, last, is_ucx: false, is_local: true, encrypt, steps: "8x20,100000x3" };
-            let words: Vec<OsString> = role.words().split(' ').skip(1).map(OsString::from).collect();
+            let words = format!("{} {index} {last} {how} true {encrypt} 8x20,100000x3", folder.display());
+            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
             std::thread::spawn(move || run(&words))
         };
         let threads: Vec<_> = (0..=last).map(one).collect();
@@ -301,19 +361,19 @@ mod tests {
     }
 
     #[test]
-    fn messages_return_over_a_direct_link_and_over_hops() {
-        path(1, false);
-        path(1, true);
-        path(4, false);
+    fn messages_return_over_a_direct_link_over_hops_and_over_a_bare_connection() {
+        path(1, "tcp", false);
+        path(1, "tcp", true);
+        path(4, "tcp", false);
+        path(1, "127.0.0.1", false);
     }
 
     #[test]
     fn wrong_arguments_are_refused() {
-        for words in
-            ["", "/nowhere 0 1 false true false 8x1", "/tmp 0 1 false true false 8", "/tmp a 1 false true false 8x1"]
+        for words in ["", "/nowhere 0 1 tcp true false 8x1", "/tmp 0 1 tcp true false 8", "/tmp a 1 tcp true false 8x1"]
         {
             let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-            assert!(run(&words).is_err(), "{words:?}");
+            assert!(run(&words).is_err() && gather(&words).is_err(), "{words:?}");
         }
     }
 }

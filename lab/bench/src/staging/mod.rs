@@ -1,15 +1,16 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
-//! A case is a `tree`. On each host stands a process of the benchmark (`host`; `hosts` are all of them), which starts
-//! relays and reads the memory of agents; `session` has the contestants that are wireup. The others are chains and
-//! trees of `programs/relay.c`, one relay on each host, started before the time counts.
+//! A case is a `tree`. On each host stands a process of the benchmark (`host`), which starts relays and reads the
+//! memory of agents; `session` has the contestants that are wireup. The others are chains and trees of a `relay` on each host,
+//! started before the time counts.
 pub mod host;
-mod hosts;
+pub mod relay;
 mod session;
 mod tree;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::path::Path;
 
 use serde_json::json;
 use wireup_flags::{Command, Flag, Section, Value, Words};
@@ -19,11 +20,10 @@ use crate::command::{Failure, Invocation, wrong};
 use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, together};
 use crate::machine;
 use crate::net::secret;
-use crate::programs::Program;
+use crate::remote::Remotes;
 use crate::samples::{Measures, rate, seconds};
-use hosts::Hosts;
-use session::{LIMIT_S, SESSIONS, Session};
-use tree::{Tree, TreeKind};
+use session::{LIMIT_S, SESSIONS, Session, ask};
+use tree::{KINDS, MEMORY, Tree};
 
 const TREES: Flag = Flag::value(&["--tree"], "A,B,..", "Only these.").or("mixed,random,small");
 const MIB: Flag = Flag::value(&["--mib"], "N", "Size of the trees mixed and random.").or("256");
@@ -40,7 +40,7 @@ pub const COMMAND: Command = Command {
     name: "bench stage",
     purpose: "time copies of files to the nodes of a session",
     intro: "
-wireup stage up in a session across the hosts, with and without encrypted links, in turns with bare relays: a small C program on each
+wireup stage up in a session across the hosts, with and without encrypted links, in turns with bare relays: a process on each
 host that passes one stream of the same bytes on and writes it into a file in the host's memory.
 
   mixed    files of this machine, from /usr/lib and /usr/share, of all kinds; the same in each run
@@ -81,46 +81,44 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         return Ok(together("bench stage needs --hosts A,B,..: nodes that share a memory share a store")?);
     }
     let mib = |value: &Value| Ok(u64::from(value.number_in(1, MIB_MAX)?) << 20);
-    let kinds = TreeKind::TIMED.map(|kind| (kind.name(), kind));
-    let mut kinds = line.one(TREES, |value| value.list(|kind| kind.choice(&kinds)))?;
+    let timed: Vec<(&'static str, &'static str)> = KINDS[..3].iter().map(|kind| (*kind, *kind)).collect();
+    let mut kinds = line.one(TREES, |value| value.list(|kind| kind.choice(&timed)))?;
     let (large, small, memory) = (line.one(MIB, mib)?, line.one(SMALL_MIB, mib)?, line.last(MEMORY_MIB, mib)?);
     let small_files = line.one(SMALL_FILES, |value| value.number_in(1, FILES_MAX))?;
-    kinds.extend(memory.map(|_| TreeKind::Memory));
+    kinds.extend(memory.map(|_| MEMORY));
     let bytes_of = |kind| match kind {
-        TreeKind::Mixed | TreeKind::Random => large,
-        TreeKind::Small => small,
-        TreeKind::Memory => memory.unwrap_or(0),
+        "small" => small,
+        MEMORY => memory.unwrap_or(0),
+        _ => large,
     };
     let mut turns = Vec::new();
     for &kind in &kinds {
-        let case = json!({ "tree": kind.name(), "bytes": bytes_of(kind), "hosts": bench.hosts.len() });
+        let case = json!({ "tree": kind, "bytes": bytes_of(kind), "hosts": bench.hosts.len() });
         let (relays, rounds) = match kind {
-            TreeKind::Memory => (&RELAYS[..0], 1),
+            MEMORY => (&RELAYS[..0], 1),
             _ => (&RELAYS[..], bench.rounds.unwrap_or(ROUNDS_DEFAULT)),
         };
-        let turn = |contestant: &&'static str| {
-            let what = (kind, *contestant);
-            Turn { contestant: (*contestant).to_owned(), case: case.clone(), rounds, what }
-        };
-        turns.extend(relays.iter().chain(&SESSIONS).map(turn));
+        turns.extend(relays.iter().chain(&SESSIONS).map(|name| Turn::new(name, &case, rounds, (kind, *name))));
     }
     if bench.lists(&turns) {
         return Ok(());
     }
     let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
     println!("wireup: {}", wireup.display());
-    let mut hosts = Hosts::start(bench, &shell, &bench.own_program()?)?;
+    let name = format!("wireup-bench-{}", secret()?);
+    let mut hosts = Remotes::start(bench, &format!("{} {name}", host::WORD))?;
+    let stores = Path::new(host::MEMORY).join(name);
     is_room(kinds.iter().map(|kind| bytes_of(*kind)).max().unwrap_or(0), &hosts)?;
     let folder = bench.scratch.file("");
-    let make = |kind: &TreeKind| {
-        let tree = Tree::make(*kind, bytes_of(*kind), small_files, &folder, &bench.interrupt);
-        tree.map_err(|error| wrong(format!("tree {}: {error}", kind.name())))
+    let make = |kind: &&'static str| {
+        let tree = Tree::make(kind, bytes_of(kind), small_files, &folder, &bench.interrupt);
+        tree.map_err(|error| wrong(format!("tree {kind}: {error}")))
     };
     let trees: Vec<Tree> = kinds.iter().map(make).collect::<Result<_, _>>()?;
-    trees.iter().for_each(|tree| println!("{}: {} files, {} bytes", tree.kind.name(), tree.files, tree.bytes));
+    trees.iter().for_each(|tree| println!("{}: {} files, {} bytes", tree.kind, tree.files, tree.bytes));
     let mut sessions = Vec::new();
     for contestant in SESSIONS {
-        sessions.push((contestant, Session::begin(contestant, &wireup, &shell, bench, &mut hosts)?));
+        sessions.push((contestant, Session::begin(contestant, &wireup, &shell, &stores, bench, &mut hosts)?));
     }
     let hosts = RefCell::new(hosts);
     bench.turns(&turns, |(kind, contestant), _| {
@@ -130,7 +128,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             return session.stage(tree, &mut hosts);
         }
         let relayed = relay(contestant, tree, bench, &mut hosts);
-        let ended = hosts.end_relays();
+        let ended = (0..hosts.all.len()).try_for_each(|index| ask(&mut hosts, index, "end").map(drop));
         let measures = relayed?;
         ended.map(|()| measures)
     });
@@ -140,22 +138,22 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 }
 
 /// One stream of the tree's bytes to all hosts; the caller ends the relays.
-fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Hosts) -> Result<Measures, Failure> {
-    let program = bench.scratch.program(Program::Relay);
-    let secret = secret().map_err(wrong)?;
-    let mut addresses = vec![String::new(); hosts.count()];
+fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
+    let (secret, count) = (secret().map_err(wrong)?, hosts.all.len());
+    let mut addresses = vec![String::new(); count];
     // Each relay calls those below it, which are there already.
-    for index in (0..hosts.count()).rev() {
-        let below = children(shape, index, hosts.count()).map(|child| addresses[child].clone()).collect();
-        addresses[index] = hosts.relay(index, &program, &secret, below)?;
+    for index in (0..count).rev() {
+        let below: Vec<&str> = children(shape, index, count).map(|child| addresses[child].as_str()).collect();
+        let port = ask(hosts, index, &format!("relay {secret} {}", below.join(" ")))?;
+        addresses[index] = format!("{}:{port}", hosts.all[index].address);
     }
-    let first = addresses.swap_remove(0);
-    let argv: Vec<OsString> = vec![program.into(), "--source".into(), (&tree.stream).into(), first.into()];
-    let env = vec![("RELAY_SECRET".into(), secret.into())];
+    let own = std::env::current_exe().map_err(wrong)?.into();
+    let argv: Vec<OsString> =
+        vec![own, relay::WORD.into(), "--source".into(), (&tree.stream).into(), addresses.swap_remove(0).into()];
+    let env = vec![(relay::SECRET.into(), secret.into())];
     Invocation { env, ..bench.command(argv, bench.limit_or(LIMIT_S)) }.run(&bench.interrupt)?;
     let text = std::fs::read_to_string(bench.scratch.file("stdout")).map_err(wrong)?;
-    let time_s =
-        relayed_s(&text, hosts.count() as u64, tree.bytes).ok_or_else(|| wrong(format!("the relays: {text}")))?;
+    let time_s = relayed_s(&text, count as u64, tree.bytes).ok_or_else(|| wrong(format!("the relays: {text}")))?;
     Ok(vec![rate("speed", tree.bytes as f64 / time_s), seconds("time", time_s)])
 }
 
@@ -174,12 +172,13 @@ fn relayed_s(text: &str, nodes: u64, bytes: u64) -> Option<f64> {
 }
 
 /// Whether the hosts that are this machine have the memory for a tree of so many bytes.
-fn is_room(bytes: u64, hosts: &Hosts) -> Result<(), Failure> {
-    let needed = (bytes as f64 * hosts.here() as f64 * OVERHEAD) as u64;
+fn is_room(bytes: u64, hosts: &Remotes) -> Result<(), Failure> {
+    let own = host::machine();
+    let here = hosts.all.iter().filter(|host| host.hello == own).count();
+    let needed = (bytes as f64 * here as f64 * OVERHEAD) as u64;
     match machine::memory("MemAvailable") {
         Some(there) if there < needed => Err(wrong(format!(
-            "{} hosts are this machine and need {} MiB in its memory, of which {} are available; choose fewer MiB",
-            hosts.here(),
+            "{here} hosts are this machine and need {} MiB in its memory, of which {} are available; choose fewer MiB",
             needed >> 20,
             there >> 20
         ))),

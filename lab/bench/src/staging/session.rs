@@ -1,15 +1,16 @@
 //! A session across the hosts, and `wireup stage` in it.
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::hosts::{Agent, Hosts};
+use super::host;
 use super::tree::Tree;
 use crate::bench::Bench;
 use crate::command::{Failure, Invocation, wrong};
 use crate::leftovers::Interrupt;
+use crate::remote::Remotes;
 use crate::samples::{Measures, bytes, rate, seconds, value_of};
 
 /// The sessions that take part: with encrypted links, the default, and with plain ones.
@@ -19,14 +20,42 @@ pub const LIMIT_S: u64 = 300;
 /// Time limit for ending a session (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
+/// Agents by the host that sees them, none for the benchmark's own, and their number there: their memory, and the most
+/// since the last look.
+type Agents = BTreeMap<(Option<usize>, i32), [u64; 2]>;
+
+/// The answer of a host.
+pub fn ask(hosts: &mut Remotes, index: usize, order: &str) -> Result<String, Failure> {
+    let answer = hosts.ask(index, order)?;
+    match answer.strip_prefix("failed ") {
+        Some(why) => Err(wrong(format!("host {}: {why}", hosts.all[index].host))),
+        None => Ok(answer),
+    }
+}
+
+/// All agents on all hosts and here.
+fn agents(hosts: &mut Remotes) -> Result<Agents, Failure> {
+    let mut told = vec![(None, host::agents())];
+    for index in 0..hosts.all.len() {
+        told.push((Some(index), ask(hosts, index, "agents")?));
+    }
+    let mut all = Agents::new();
+    for (host, agent) in told.iter().flat_map(|(host, text)| text.split_whitespace().map(move |agent| (*host, agent))) {
+        let numbers: Vec<u64> = agent.split(':').filter_map(|number| number.parse().ok()).collect();
+        let &[pid, now, peak] = &numbers[..] else { return Err(wrong(format!("not an agent: {agent}"))) };
+        all.insert((host, pid as i32), [now, peak]);
+    }
+    Ok(all)
+}
+
 pub struct Session<'a> {
     wireup: &'a Path,
     bench: &'a Bench,
     name: String,
     /// On each host.
     store: PathBuf,
-    /// Its agents with their memory before anything was staged.
-    agents: Vec<(Agent, u64)>,
+    /// The session's agents with their memory before anything was staged.
+    agents: Agents,
 }
 
 impl<'a> Session<'a> {
@@ -36,13 +65,13 @@ impl<'a> Session<'a> {
         contestant: &str,
         wireup: &'a Path,
         remote_shell: &str,
+        stores: &Path,
         bench: &'a Bench,
-        hosts: &mut Hosts,
+        hosts: &mut Remotes,
     ) -> Result<Session<'a>, Failure> {
         let name = format!("bench-{}-{contestant}", std::process::id());
-        let store = hosts.folder.join(contestant);
-        let mut session = Session { wireup, bench, name, store, agents: Vec::new() };
-        let others: BTreeSet<Agent> = hosts.agents()?.into_iter().map(|(agent, _)| agent).collect();
+        let mut session = Session { wireup, bench, name, store: stores.join(contestant), agents: Agents::new() };
+        let others = agents(hosts)?;
         let list = bench.hosts.join(",");
         let mut words = vec!["up", "--name", &session.name, "--remote-shell", remote_shell, "--hosts", &list];
         if contestant == SESSIONS[1] {
@@ -52,53 +81,53 @@ impl<'a> Session<'a> {
             Failure::Interrupted => failure,
             failure => wrong(format!("wireup up: {failure}")),
         })?;
-        session.agents = hosts.agents()?;
-        session.agents.retain(|(agent, _)| !others.contains(agent));
-        match session.agents.len() < hosts.count() {
-            true => Err(wrong(format!("{} agents seen on {} hosts", session.agents.len(), hosts.count()))),
+        session.agents = agents(hosts)?;
+        session.agents.retain(|agent, _| !others.contains_key(agent));
+        match session.agents.len() < hosts.all.len() {
+            true => Err(wrong(format!("{} agents seen on {} hosts", session.agents.len(), hosts.all.len()))),
             false => Ok(session),
         }
     }
 
     /// Stages the tree, again while it is there, and drops it.
-    pub fn stage(&self, tree: &Tree, hosts: &mut Hosts) -> Result<Measures, Failure> {
+    pub fn stage(&self, tree: &Tree, hosts: &mut Remotes) -> Result<Measures, Failure> {
         let staged = self.staged(tree, hosts);
         let dropped = self.wireup(self.words("drop", None), &Interrupt::default());
         let measures = staged?;
-        dropped?;
-        Ok(measures)
+        dropped.map(|_| measures)
     }
 
-    fn staged(&self, tree: &Tree, hosts: &mut Hosts) -> Result<Measures, Failure> {
+    fn staged(&self, tree: &Tree, hosts: &mut Remotes) -> Result<Measures, Failure> {
         // Digests of an earlier round: the files are new to wireup each time.
         match fs::remove_dir_all(self.cache()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(wrong(error)),
             _ => {}
         }
         // Their peaks begin anew.
-        hosts.agents()?;
+        agents(hosts)?;
         let up = || self.wireup(self.words("up", Some(&tree.folder)), &self.bench.interrupt);
         let staged_s = up()?;
-        let growth = self.growth(hosts)?;
-        let (stored, host) = hosts.stored_min()?;
-        // The same contents are kept once, and packed.
-        if stored < tree.bytes / 16 {
-            return Err(wrong(format!("host {}: {stored} bytes of {} are staged", hosts.name(host), tree.bytes)));
+        let growth = self.growth(agents(hosts)?, hosts.all.len())?;
+        for index in 0..hosts.all.len() {
+            let stored: u64 = ask(hosts, index, "stored")?.parse().map_err(wrong)?;
+            // The same contents are kept once, and packed.
+            if stored < tree.bytes / 16 {
+                let host = &hosts.all[index].host;
+                return Err(wrong(format!("host {host}: {stored} bytes of {} are staged", tree.bytes)));
+            }
         }
         let speed = rate("speed", tree.bytes as f64 / staged_s);
         Ok(vec![speed, seconds("time", staged_s), seconds("again", up()?), bytes("growth", growth as f64)])
     }
 
     /// The most that an agent has had more than before anything was staged.
-    fn growth(&self, hosts: &mut Hosts) -> Result<u64, Failure> {
-        let agents: Vec<Agent> = self.agents.iter().map(|(agent, _)| *agent).collect();
-        let peaks = hosts.peaks(&agents)?;
-        let before =
-            |agent: Agent| self.agents.iter().find(|(other, _)| *other == agent).map_or(0, |(_, bytes)| *bytes);
+    fn growth(&self, now: Agents, hosts: usize) -> Result<u64, Failure> {
         // The list may contain processes that an agent had just forked, which look like agents and end soon.
-        let still: BTreeSet<usize> = peaks.iter().filter_map(|((host, _), _)| *host).collect();
-        match still.len() == hosts.count() {
-            true => Ok(peaks.iter().map(|(agent, peak)| peak.saturating_sub(before(*agent))).max().unwrap_or(0)),
+        let still: Vec<_> = self.agents.iter().filter(|(agent, _)| now.contains_key(*agent)).collect();
+        match (0..hosts).all(|host| still.iter().any(|((on, _), _)| *on == Some(host))) {
+            true => {
+                Ok(still.iter().map(|(agent, [before, _])| now[*agent][1].saturating_sub(*before)).max().unwrap_or(0))
+            }
             false => Err(wrong("an agent has ended")),
         }
     }

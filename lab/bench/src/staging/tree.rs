@@ -18,32 +18,14 @@ const IN_FOLDER: u32 = 100;
 const SEED: u64 = 0x7769_7265_7570;
 const BUFFER_LEN: usize = 1 << 18;
 
-/// What a tree consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TreeKind {
-    Mixed,
-    Random,
-    Small,
-    /// Like `Mixed`, staged once for the agents' memory.
-    Memory,
-}
-
-impl TreeKind {
-    pub const TIMED: [TreeKind; 3] = [TreeKind::Mixed, TreeKind::Random, TreeKind::Small];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            TreeKind::Mixed => "mixed",
-            TreeKind::Random => "random",
-            TreeKind::Small => "small",
-            TreeKind::Memory => "memory",
-        }
-    }
-}
+/// The kinds of trees: real files; their names and sizes with random bytes; many small files; for the agents' memory,
+/// real files that are staged once.
+pub const KINDS: [&str; 4] = ["mixed", "random", "small", MEMORY];
+pub const MEMORY: &str = "memory";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
-    pub kind: TreeKind,
+    pub kind: &'static str,
     pub folder: PathBuf,
     /// All contents one after the other.
     pub stream: PathBuf,
@@ -57,85 +39,59 @@ impl Tree {
     /// # Errors
     /// This machine has not enough files, or a signal came.
     pub fn make(
-        kind: TreeKind,
+        kind: &'static str,
         bytes: u64,
         small_files: u32,
         folder: &Path,
         interrupt: &Interrupt,
     ) -> io::Result<Tree> {
-        let tree = folder.join(kind.name());
-        let stream = folder.join(format!("{}.stream", kind.name()));
-        fs::create_dir(&tree)?;
-        let mut made = Making {
-            stream: BufWriter::with_capacity(BUFFER_LEN, File::create(&stream)?),
-            tree: Tree { kind, folder: tree, stream, files: 0, bytes: 0 },
-            interrupt,
-        };
-        match kind {
-            TreeKind::Mixed | TreeKind::Memory => made.real_files(bytes)?,
-            TreeKind::Random => made.random_files(bytes)?,
-            TreeKind::Small => made.small_files(bytes, small_files)?,
-        }
-        made.stream.flush()?;
-        Ok(made.tree)
-    }
-}
-
-struct Making<'a> {
-    tree: Tree,
-    stream: BufWriter<File>,
-    interrupt: &'a Interrupt,
-}
-
-impl Making<'_> {
-    fn real_files(&mut self, bytes: u64) -> io::Result<()> {
-        for (path, len) in chosen(bytes)? {
-            let mut content = vec![0; len as usize];
-            File::open(&path)?.read_exact(&mut content)?;
-            let is_program = fs::metadata(&path)?.mode() & 0o100 != 0;
-            self.add(&path, &content, is_program)?;
-        }
-        Ok(())
-    }
-
-    fn random_files(&mut self, bytes: u64) -> io::Result<()> {
+        let stream = folder.join(format!("{kind}.stream"));
+        let mut out = BufWriter::with_capacity(BUFFER_LEN, File::create(&stream)?);
+        let mut tree = Tree { kind, folder: folder.join(kind), stream, files: 0, bytes: 0 };
         let mut random = Random(SEED);
+        let mut all = Vec::new();
         for (path, len) in chosen(bytes)? {
-            let content = random.bytes(len as usize);
-            self.add(&path, &content, false)?;
+            let mut content = random.bytes(if kind == "random" { len as usize } else { 0 });
+            if kind != "random" {
+                File::open(&path)?.take(len).read_to_end(&mut content)?;
+            }
+            let is_program = kind != "random" && fs::metadata(&path)?.mode() & 0o100 != 0;
+            match kind {
+                "small" => all.extend(content),
+                _ => tree.add(&path, &content, is_program, &mut out, interrupt)?,
+            }
         }
-        Ok(())
-    }
-
-    fn small_files(&mut self, bytes: u64, files: u32) -> io::Result<()> {
-        let mut all = Vec::with_capacity(bytes as usize);
-        for (path, len) in chosen(bytes)? {
-            File::open(path)?.take(len).read_to_end(&mut all)?;
-        }
-        if all.len() as u64 != bytes {
-            return Err(io::Error::other("a file has changed"));
-        }
-        for number in 0..files {
-            let at = |number: u32| (u64::from(number) * bytes / u64::from(files)) as usize;
+        for number in (0..small_files).filter(|_| kind == "small") {
+            let at = |number: u32| (u64::from(number) * all.len() as u64 / u64::from(small_files)) as usize;
             let name = format!("/{}/{number}", number / IN_FOLDER);
-            self.add(Path::new(&name), &all[at(number)..at(number + 1)], false)?;
+            tree.add(Path::new(&name), &all[at(number)..at(number + 1)], false, &mut out, interrupt)?;
         }
-        Ok(())
+        out.flush()?;
+        match tree.bytes == bytes {
+            true => Ok(tree),
+            false => Err(io::Error::other("a file has changed")),
+        }
     }
 
     /// A file at this place below the tree's folder.
-    fn add(&mut self, path: &Path, content: &[u8], is_program: bool) -> io::Result<()> {
-        if self.interrupt.is_set() {
+    fn add(
+        &mut self,
+        path: &Path,
+        content: &[u8],
+        is_program: bool,
+        stream: &mut impl Write,
+        interrupt: &Interrupt,
+    ) -> io::Result<()> {
+        if interrupt.is_set() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let place = self.tree.folder.join(path.strip_prefix("/").unwrap_or(path));
+        let place = self.folder.join(path.strip_prefix("/").unwrap_or(path));
         fs::create_dir_all(place.parent().unwrap_or(&place))?;
         fs::write(&place, content)?;
         fs::set_permissions(&place, fs::Permissions::from_mode(if is_program { 0o755 } else { 0o644 }))?;
-        self.stream.write_all(content)?;
-        self.tree.files += 1;
-        self.tree.bytes += content.len() as u64;
-        Ok(())
+        self.files += 1;
+        self.bytes += content.len() as u64;
+        stream.write_all(content)
     }
 }
 
@@ -200,25 +156,25 @@ mod tests {
     use super::*;
     use crate::programs::Scratch;
 
-    fn made(kind: TreeKind, scratch: &Scratch) -> Tree {
+    fn made(kind: &'static str, scratch: &Scratch) -> Tree {
         Tree::make(kind, 1 << 20, 250, &scratch.file(""), &Interrupt::default()).unwrap()
     }
 
     #[test]
     fn trees_have_their_size_and_are_the_same_each_time() {
         let scratches = [0, 1].map(|_| Scratch::create_in(&std::env::temp_dir()).unwrap());
-        for kind in TreeKind::TIMED {
+        for kind in KINDS {
             let [one, other] = scratches.each_ref().map(|scratch| made(kind, scratch));
-            assert_eq!((one.bytes, one.files), (1 << 20, other.files), "{kind:?}");
+            assert_eq!((one.bytes, one.files), (1 << 20, other.files), "{kind}");
             let [one, other] = [one, other].map(|tree| fs::read(tree.stream).unwrap());
-            assert!(one == other && one.len() == 1 << 20, "{kind:?}");
+            assert!(one == other && one.len() == 1 << 20, "{kind}");
         }
     }
 
     #[test]
     fn random_files_have_the_sizes_of_real_ones_and_small_files_are_as_many_as_wanted() {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        let [mixed, random, small] = TreeKind::TIMED.map(|kind| made(kind, &scratch));
+        let [mixed, random, small, _] = KINDS.map(|kind| made(kind, &scratch));
         assert_eq!((mixed.files, small.files), (random.files, 250));
         let mut all = Vec::new();
         find(&small.folder, &mut all);

@@ -33,23 +33,10 @@ pub struct Slot {
     pub ready_ns: u64,
     pub end_ns: u64,
     pub start_cpu_ns: u64,
-    pub network: Network,
-}
-
-/// What a rank has sent to other ranks in the step (before the first step: since the start), and what it holds now
-/// (`programs/groups.c`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Network {
-    pub messages: u64,
-    pub bytes: u64,
-    /// Waits for messages of others, one behind the other.
-    pub rounds: u64,
-    /// Messages that asked for an address.
-    pub questions: u64,
-    pub connections: u64,
-    pub addresses: u64,
-    /// Bytes of its own address.
-    pub address_len: u64,
+    /// Of `programs/groups.c`: messages and bytes that the rank has sent to other ranks in the step (before the first
+    /// one: since the start), waits for messages of others one behind the other, messages that asked for an address;
+    /// then connections and addresses that it holds, and bytes of its own address.
+    pub counts: [u64; 7],
 }
 
 pub struct Board {
@@ -67,8 +54,7 @@ impl Board {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let board = Board { file, path, job_size };
         board.file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
-        board.file.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
-        board.file.write_all_at(&job_size.to_ne_bytes(), 4)?;
+        board.file.write_all_at(&[MAGIC.to_ne_bytes(), job_size.to_ne_bytes()].concat(), 0)?;
         Ok(board)
     }
 
@@ -102,9 +88,8 @@ impl Drop for Board {
 impl Slot {
     fn of(words: &[u64; SLOT_WORDS]) -> Slot {
         let &[pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, ..] = words;
-        let &[.., messages, bytes, rounds, questions, connections, addresses, address_len] = words;
-        let network = Network { messages, bytes, rounds, questions, connections, addresses, address_len };
-        Slot { pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, network }
+        let counts = std::array::from_fn(|at| words[9 + at]);
+        Slot { pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, counts }
     }
 }
 
@@ -120,37 +105,34 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Resul
         }
     }
     let last = |of: fn(&Slot) -> u64| slots.iter().map(of).max().unwrap_or(0);
-    let time = |quantity: &str, ns: u64| seconds(quantity, ns as f64 / 1e9);
-    let each = |ns: u64| ns / u64::from(repeat);
+    let each = |ns: u64| (ns / u64::from(repeat)) as f64 / 1e9;
     let mut measures = vec![
-        time("time", each(last(|slot| slot.end_ns) - last(|slot| slot.start_ns))),
-        time("whole", each(last(|slot| slot.end_ns) - opened_ns)),
+        seconds("time", each(last(|slot| slot.end_ns) - last(|slot| slot.start_ns))),
+        seconds("whole", each(last(|slot| slot.end_ns) - opened_ns)),
     ];
-    // The time of the starting call is that of the last repetition.
-    type OfRank = (&'static str, fn(&Slot) -> u64, bool);
-    let by_rank: [OfRank; 3] = [
-        ("rank", |slot| slot.end_ns - slot.start_ns, true),
-        ("ready", |slot| slot.ready_ns - slot.start_ns, true),
-        ("start-cpu", |slot| slot.start_cpu_ns, false),
-    ];
-    for (quantity, of, is_repeated) in by_rank {
-        let (middle, most) = middle_and_most(slots, of);
-        let [middle, most] = [middle, most].map(|ns| if is_repeated { each(ns) } else { ns });
-        measures.extend([time(quantity, middle), time(&format!("{quantity}-max"), most)]);
+    for (quantity, of) in [
+        ("rank", (|slot| slot.end_ns - slot.start_ns) as fn(&Slot) -> u64),
+        ("ready", |slot| slot.ready_ns - slot.start_ns),
+    ] {
+        let [middle, most] = middle_and_most(slots, of).map(each);
+        measures.extend([seconds(quantity, middle), seconds(format!("{quantity}-max"), most)]);
     }
+    // The time of the starting call is that of the last repetition.
+    let [middle, most] = middle_and_most(slots, |slot| slot.start_cpu_ns).map(|ns| ns as f64 / 1e9);
+    measures.extend([seconds("start-cpu", middle), seconds("start-cpu-max", most)]);
     Ok(measures)
 }
 
 /// The call that joins the job: the median rank, the slowest rank.
 pub fn joins(slots: &[Slot]) -> Measures {
-    let (middle, most) = middle_and_most(slots, |slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns));
-    [("join", middle), ("join-max", most)].map(|(name, ns)| seconds(name, ns as f64 / 1e9)).to_vec()
+    let times = middle_and_most(slots, |slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns));
+    ["join", "join-max"].into_iter().zip(times).map(|(name, ns)| seconds(name, ns as f64 / 1e9)).collect()
 }
 
-fn middle_and_most(slots: &[Slot], of: impl Fn(&Slot) -> u64) -> (u64, u64) {
+fn middle_and_most(slots: &[Slot], of: fn(&Slot) -> u64) -> [u64; 2] {
     let mut values: Vec<u64> = slots.iter().map(of).collect();
     values.sort_unstable();
-    (values.get(values.len() / 2).copied().unwrap_or(0), values.last().copied().unwrap_or(0))
+    [values.get(values.len() / 2), values.last()].map(|value| value.copied().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -169,13 +151,10 @@ mod tests {
         let ns = |name: &str| (value_of(&measures, name).unwrap() * 1e9).round();
         let names = ["time", "whole", "rank", "rank-max", "ready", "start-cpu-max"];
         assert_eq!(names.map(ns), [3000.0, 4250.0, 3000.0, 4000.0, 250.0, 40.0]);
-    }
-
-    #[test]
-    fn ranks_that_are_behind_are_errors() {
-        assert!(evaluate(&[slot(1000, 1500, 9000)], 4, 500, 1).is_err());
-        assert!(evaluate(&[slot(1000, 1500, 1200)], 3, 500, 1).is_err());
-        assert!(evaluate(&[slot(1000, 1500, 9000)], 3, 1001, 1).is_err());
+        // Ranks that are behind are errors.
+        let one = |step, opened_ns, ready_ns, end_ns| evaluate(&[slot(1000, ready_ns, end_ns)], step, opened_ns, 1);
+        assert!(one(4, 500, 1500, 9000).is_err() && one(3, 500, 1500, 1200).is_err());
+        assert!(one(3, 1001, 1500, 9000).is_err() && one(3, 500, 1500, 9000).is_ok());
     }
 
     #[test]
@@ -185,6 +164,6 @@ mod tests {
         board.file.write_all_at(&words, SLOTS_AT + 128).unwrap();
         let [empty, full] = board.slots().unwrap()[..] else { panic!() };
         assert_eq!((empty, full.pid, full.start_cpu_ns), (Slot::default(), 1, 9));
-        assert_eq!((full.network.messages, full.network.address_len), (10, 16));
+        assert_eq!(full.counts, [10, 11, 12, 13, 14, 15, 16]);
     }
 }

@@ -37,13 +37,15 @@ impl Choice {
     /// The line is wrong.
     pub fn read(line: &Line, ranks: &[u32]) -> Result<Choice, Error> {
         let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
-        let lengths = Lengths {
-            value: line.one(VALUE_BYTES, |value| value.number_in(8, VALUE_LEN_MAX))?,
-            key: line.one(KEY_BYTES, key_bytes)?,
+        // A rank has at most five digits.
+        let key = |value: &Value| match value.number_in(0, KEY_LEN_MAX)? {
+            1..5 => Err(value.refused(format!("expected 0, or 5 to {KEY_LEN_MAX}"))),
+            len => Ok(len),
         };
+        let value = line.one(VALUE_BYTES, |value| value.number_in(8, VALUE_LEN_MAX))?;
+        let lengths = Lengths { value, key: line.one(KEY_BYTES, key)? };
         let schemes = line.last(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?.unwrap_or_default();
-        let ppn = line.one(PPN, Value::at_least_one)?;
-        let mut choice = Choice { layouts: Vec::new(), ppn, schemes, lengths };
+        let mut choice = Choice { layouts: Vec::new(), ppn: line.one(PPN, Value::at_least_one)?, schemes, lengths };
         choice.layouts = choice.layouts(line.last(RANKS, sizes)?.unwrap_or_else(|| ranks.to_vec()))?;
         Ok(choice)
     }
@@ -59,11 +61,6 @@ impl Choice {
             }
             None => Ok(sizes.into_iter().map(|size| Layout::of(size, self.ppn)).collect()),
         }
-    }
-
-    pub fn jobs(&self, exchanges: Vec<String>) -> Vec<(Layout, String)> {
-        let with = |layout: &Layout| exchanges.iter().map(|exchange| (*layout, exchange.clone())).collect::<Vec<_>>();
-        self.layouts.iter().flat_map(with).collect()
     }
 
     pub fn case(&self, part: &str, layout: Layout) -> Json {
@@ -83,12 +80,6 @@ pub fn case(part: &str, layout: Layout, Lengths { value, key }: Lengths) -> Json
     json!({
         "part": part, "ranks": layout.job_size(), "nodes": node_count, "ppn": ppn, "value-bytes": value, "key-bytes": key,
     })
-}
-
-/// A rank has at most five digits.
-fn key_bytes(value: &Value) -> Result<u32, Error> {
-    let len = value.number_in(0, KEY_LEN_MAX).ok().filter(|len| *len == 0 || *len >= 5);
-    len.ok_or_else(|| value.refused(format!("expected 0, or 5 to {KEY_LEN_MAX}")))
 }
 
 pub fn sizes(value: &Value) -> Result<Vec<u32>, Error> {

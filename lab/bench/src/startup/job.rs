@@ -4,28 +4,25 @@
 //! the next step and releases them through another fifo. So everything can be examined while no rank runs, the launch
 //! is paid only once, and schemes take turns within one job.
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
-
+use rustix::process::Pid;
 use serde_json::Value as Json;
-
-use super::agents::Agents;
-use super::board::{self, Board, Network, Slot};
-use super::scheme::{Lengths, Step};
 use wireup_flags::Value;
 
+use super::board::{self, Board, Slot};
+use super::scheme::Step;
 use crate::bench::{Bench, Problem, Turn, wireup_near};
 use crate::command::{Failure, Running, wrong};
 use crate::flags::LIBRARY as LIBRARY_FLAG;
 use crate::layout::Layout;
-use crate::programs::{Program, Scratch};
+use crate::memory;
+use crate::programs::{Scratch, fifo};
 use crate::samples::{Measures, seconds};
 
 /// How often the fifo is checked; no time is measured by it (chosen).
@@ -34,31 +31,6 @@ const GLANCE: Duration = Duration::from_millis(2);
 const QUIET: Duration = Duration::from_millis(30);
 /// A repeated step uses a new salt each time.
 const SALTS_PER_STEP: u32 = 1 << 16;
-/// Flags of `open` that the standard library does not define.
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-
-/// The program of the ranks, and the library that it loads.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Client {
-    /// `programs/startup.c`, with a libpmi2.
-    Startup { library: PathBuf },
-    /// `programs/groups.c`, with a libwireup.
-    Groups { library: PathBuf, engine: &'static str },
-}
-
-impl Client {
-    /// Its command line; the files are the board and the fifos.
-    fn words(&self, scratch: &Scratch, layout: Layout, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
-        let (program, library, more) = match self {
-            Client::Startup { library } => (Program::Startup, library, Vec::new()),
-            Client::Groups { library, engine } => {
-                (Program::Groups, library, vec![(*engine).into(), layout.ppn.to_string().into()])
-            }
-        };
-        let files = [&scratch.program(program), board, library, ready, go];
-        files.into_iter().map(|path| path.as_os_str().to_owned()).chain(more).collect()
-    }
-}
 
 /// How a job is started.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +38,8 @@ pub struct Launch {
     pub wireup: PathBuf,
     /// The libpmi2 of the ranks; libwireup is beside it.
     pub library: PathBuf,
-    pub client: Client,
+    /// The ranks are `programs/groups.c` with libwireup and this engine, otherwise `programs/startup.c` with libpmi2.
+    pub engine: Option<&'static str>,
     pub layout: Layout,
     /// Arguments of `wireup run` that choose other nodes than virtual ones.
     pub nodes: Option<Vec<String>>,
@@ -90,14 +63,12 @@ impl Launch {
         let wireup = bench.wireup()?;
         let library = library(bench, &wireup)?;
         let (extra, limit) = (bench.wireup_args.clone(), bench.limit_or(LIMIT_S));
-        let client = Client::Startup { library: library.clone() };
-        Ok(Launch { wireup, library, client, layout, nodes: None, extra, limit })
+        Ok(Launch { wireup, library, engine: None, layout, nodes: None, extra, limit })
     }
 
     /// The job with ranks that exchange by libwireup, with this engine.
-    pub fn with_groups(mut self, engine: &'static str) -> Launch {
-        self.client = Client::Groups { library: self.groups_library(), engine };
-        self
+    pub fn with_groups(self, engine: &'static str) -> Launch {
+        Launch { engine: Some(engine), ..self }
     }
 
     /// The job with further arguments of `wireup run`.
@@ -114,18 +85,27 @@ impl Launch {
     pub fn argv(&self, program: Vec<OsString>) -> Vec<OsString> {
         // The clients load their library by dlopen, so wireup cannot see which one it is. They tell their numbers, by
         // which their memory is read: those must be the same here.
-        let mut words: Vec<String> = ["run", "--pmi", "simple", "--contain", "none", "-n"].map(String::from).into();
-        words.push(self.layout.job_size().to_string());
+        let mut words: Vec<String> = ["run", "--pmi=simple", "--contain=none"].map(String::from).into();
+        words.push(format!("-n={}", self.layout.job_size()));
         match &self.nodes {
             Some(nodes) => words.extend(nodes.iter().cloned()),
-            None if self.layout.node_count > 1 => {
-                words.extend(["--virtual-nodes".into(), self.layout.node_count.to_string()]);
-            }
+            None if self.layout.node_count > 1 => words.push(format!("--virtual-nodes={}", self.layout.node_count)),
             None => {}
         }
         words.extend(self.extra.iter().cloned());
         let words = words.into_iter().map(OsString::from);
         std::iter::once(self.wireup.clone().into()).chain(words).chain(program).collect()
+    }
+
+    /// The program of the ranks, which wait at the gate; the files are the board and the fifos.
+    fn client(&self, scratch: &Scratch, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
+        let (program, library) = match self.engine {
+            Some(_) => ("groups", self.groups_library()),
+            None => ("startup", self.library.clone()),
+        };
+        let files = [&scratch.program(program), board, &library, ready, go].map(|path| path.as_os_str().to_owned());
+        let more = self.engine.map(|engine| [OsString::from(engine), self.layout.ppn.to_string().into()]);
+        files.into_iter().chain(more.into_iter().flatten()).collect()
     }
 }
 
@@ -150,12 +130,13 @@ pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
 }
 
 /// A job whose ranks all wait at the gate.
-pub struct Job<'a> {
-    running: Running<'a>,
+pub struct Job {
+    running: Running,
     board: Board,
     ready: File,
     go: File,
-    agents: Agents,
+    agents: Vec<memory::Agent>,
+    node_count: u32,
     steps: u64,
 }
 
@@ -173,29 +154,30 @@ pub fn with_job<R>(
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let board = Board::create(launch.layout.job_size(), number, &scratch.file("")).map_err(wrong)?;
     let [ready_path, go_path] = ["ready", "go"].map(|name| scratch.file(&format!("{name}-{number}")));
-    let ready = fifo(&ready_path)?;
-    let go = fifo(&go_path)?;
+    let ready = fifo(&ready_path).map_err(wrong)?;
+    let go = fifo(&go_path).map_err(wrong)?;
 
-    let client = launch.client.words(scratch, launch.layout, [&board.path, &ready_path, &go_path]);
+    let client = launch.client(scratch, [&board.path, &ready_path, &go_path]);
     let mut invocation = bench.command(launch.argv(client), launch.limit);
     (invocation.stdout, invocation.stderr) = (None, scratch.file(&format!("stderr-{number}")));
     let mut running = invocation.start(&bench.interrupt)?;
     wait_for(&mut running, &ready)?;
-    let agents = Agents::below(running.pid(), launch.layout.node_count).map_err(wrong)?;
-    let mut job = Job { running, board, ready, go, agents, steps: 0 };
+    let agents = memory::agents(running.pid, launch.layout.node_count)?;
+    let node_count = launch.layout.node_count;
+    let mut job = Job { running, board, ready, go, agents, node_count, steps: 0 };
     let result = use_it(&mut job)?;
     job.leave()?;
     Ok(result)
 }
 
-impl Job<'_> {
+impl Job {
     /// Lets all ranks run a step; they are at the gate again when this returns.
     pub fn step(&mut self, step: &Step) -> Result<Measures, Failure> {
         thread::sleep(QUIET);
-        let before = self.agents.cpu_s();
+        let before = memory::cpu_s(&self.agents);
         self.open(step)?;
         wait_for(&mut self.running, &self.ready)?;
-        let cpu = self.agents.cpu_s() - before;
+        let cpu = memory::cpu_s(&self.agents) - before;
         let opened_ns = self.board.opened_ns().map_err(wrong)?;
         let mut measures = board::evaluate(&self.slots()?, self.steps, opened_ns, step.repeat)?;
         measures.push(seconds("agent-cpu", cpu / f64::from(step.repeat)));
@@ -210,15 +192,12 @@ impl Job<'_> {
     /// Memory of agents and clients, all at rest.
     pub fn memory(&self) -> Result<Measures, Failure> {
         thread::sleep(QUIET);
-        self.agents.memory(&self.slots()?).map_err(wrong)
+        let pids: Vec<Pid> = self.slots()?.iter().filter_map(|slot| Pid::from_raw(slot.pid as i32)).collect();
+        Ok([memory::sample(self.running.pid, self.node_count)?, memory::of_clients(&pids)].concat())
     }
 
-    /// What each rank has sent in the last step, or since the start if there was none; and what it holds.
-    pub fn networks(&self) -> Result<Vec<Network>, Failure> {
-        Ok(self.slots()?.iter().map(|slot| slot.network).collect())
-    }
-
-    fn slots(&self) -> Result<Vec<Slot>, Failure> {
+    /// What each rank has left in the last step.
+    pub fn slots(&self) -> Result<Vec<Slot>, Failure> {
         self.board.slots().map_err(wrong)
     }
 
@@ -229,7 +208,7 @@ impl Job<'_> {
     }
 
     fn leave(mut self) -> Result<Measures, Failure> {
-        self.open(&Step::leave(Lengths { value: 8, key: 0 }))?;
+        self.open(&Step::leave())?;
         self.running.finish()
     }
 }
@@ -249,30 +228,15 @@ fn wait_for(running: &mut Running, mut ready: &File) -> Result<(), Failure> {
     }
 }
 
-/// A fifo that is open for reading and writing from the beginning, so that opening it never blocks.
-fn fifo(path: &Path) -> Result<File, Failure> {
-    let _ = fs::remove_file(path);
-    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(wrong)?;
-    OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(path).map_err(wrong)
-}
-
 /// Starts a job and runs steps of it in turns; the contestants are ways of doing the same. Then says what joining the
 /// job took, and what agents and clients hold at rest.
 pub fn turns(bench: &Bench, launch: &Launch, case: &Json, turns: &[Turn<Step>]) {
-    if bench.lists(turns) || bench.interrupt.is_set() {
-        return;
-    }
-    eprintln!("wireup {}: {}", bench.name, crate::samples::describe(case));
-    let ran = with_job(bench, launch, |job| {
-        let joins = job.joins()?;
-        bench.turns(turns, |step, _| job.step(step));
-        let mut rest = job.memory()?;
-        rest.extend(joins);
-        bench.add(case, "at rest", 0, Ok(rest));
-        Ok(())
+    bench.attempt(turns, || {
+        with_job(bench, launch, |job| {
+            let joins = job.joins()?;
+            bench.turns(turns, |step, _| job.step(step));
+            bench.add(case, "at rest", 0, Ok([job.memory()?, joins].concat()));
+            Ok(())
+        })
     });
-    if let Err(failure) = ran {
-        bench.fail_all(turns, &failure);
-    }
-    bench.samples.borrow_mut().show();
 }

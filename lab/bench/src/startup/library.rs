@@ -10,7 +10,6 @@ use super::scheme::{Lengths, Operation, Step};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::layout::Layout;
-use crate::programs::Program;
 use crate::samples::{Measures, median, seconds};
 use crate::stamps;
 
@@ -33,121 +32,104 @@ const SPINNING_ROUNDS: u32 = 15;
 /// Tells the MPI program how many ranks are on a node.
 const PPN: &str = "WIREUP_BENCH_PPN";
 
-/// What the ranks of a whole job run.
+/// What the ranks of a whole job run: a library for `programs/first_use.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
-    /// `programs/first_use.c` with libwireup.
     Wireup,
-    /// The same program in a job with `--instant-on`.
+    /// libwireup in a job with `--instant-on`.
     InstantOn,
-    /// The same program with libpmi2.
     Pmi2,
-    /// The same program with no library: what the start of the processes takes, whatever they do then.
+    /// No library: what the start of the processes takes, whatever they do then.
     Bare,
-    /// `dev/programs/mpi/firstuse.c` with MPICH.
+    /// `dev/programs/mpi/firstuse.c` with MPICH in place of that program.
     Mpich,
 }
 
-fn turn<T>(
-    bench: &Bench,
-    part: &str,
-    layout: Layout,
-    rounds: u32,
-    contestant: &str,
-    what: T,
-    lengths: Lengths,
-) -> Turn<T> {
-    let case = case(part, layout, lengths);
-    Turn { contestant: contestant.to_owned(), case, rounds: bench.rounds.unwrap_or(rounds), what }
-}
+/// Whole jobs by what they do first: the group of the node's ranks from `main`, a byte from exec of rank 0 to its
+/// answer.
+const FIRST_USES: [(&str, Ranks, &str); 8] = [
+    ("mpich-split", Ranks::Mpich, NODE_GROUP),
+    ("node-group", Ranks::Wireup, NODE_GROUP),
+    ("node-instant-on", Ranks::InstantOn, NODE_GROUP),
+    ("floor", Ranks::Bare, "floor"),
+    ("put-get-connect", Ranks::Pmi2, "pairs"),
+    ("wu-send", Ranks::Wireup, "message"),
+    ("instant-on", Ranks::InstantOn, "message"),
+    ("mpich-send", Ranks::Mpich, "message"),
+];
+const NODE_GROUP: &str = "node-group";
 
 /// `mpi` is an MPI program that uses its job once.
 pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem> {
+    let rounds = |rounds| bench.rounds.unwrap_or(rounds);
     // A barrier of two ranks by the peers' engine, and 8 bytes each way on a bare connection of the same two processes.
-    let of_two = |name, operation| {
+    let barrier_of_2 = case("barrier of 2", PAIR, lengths);
+    let of_2 = |name, operation| {
         let step = Step::of(operation, lengths).repeated(PAIR_REPEAT);
-        turn(bench, "barrier of 2", PAIR, BARRIER_ROUNDS, name, step, lengths)
+        Turn::new(name, &barrier_of_2, rounds(BARRIER_ROUNDS), step)
     };
-    let turns = [of_two("bare-8-bytes", Operation::Bare), of_two("barrier-peers", Operation::Barrier)];
-    let launch = Launch::new(bench, PAIR)?.with_groups("peers");
-    job::turns(bench, &launch, &turns[0].case, &turns);
+    let turns = [of_2("bare-8-bytes", Operation::Bare), of_2("barrier-peers", Operation::Barrier)];
+    job::turns(bench, &Launch::new(bench, PAIR)?.with_groups("peers"), &barrier_of_2, &turns);
     // A barrier of 64 ranks by the agents' engine, and the fence of our libpmi2, in two jobs that take turns.
-    let of_64 = |name, is_ours| turn(bench, "barrier of agents", BARRIER, BARRIER_ROUNDS, name, is_ours, lengths);
-    let turns = [of_64("fence-alone", false), of_64("barrier-agents", true)];
+    let of_64 = |name, operation| {
+        let step = Step::of(operation, lengths).repeated(BARRIER_REPEAT);
+        Turn::new(name, &case("barrier of agents", BARRIER, lengths), rounds(BARRIER_ROUNDS), step)
+    };
+    let turns = [of_64("fence-alone", Operation::FenceAlone), of_64("barrier-agents", Operation::Barrier)];
     let launch = Launch::new(bench, BARRIER)?;
-    if !bench.lists(&turns) && !bench.interrupt.is_set() {
-        let step = |operation| Step::of(operation, lengths).repeated(BARRIER_REPEAT);
-        let ran = with_job(bench, &launch.clone().with_groups("agents"), |ours| {
+    bench.attempt(&turns, || {
+        with_job(bench, &launch.clone().with_groups("agents"), |ours| {
             with_job(bench, &launch, |theirs| {
-                bench.turns(&turns, |is_ours, _| match is_ours {
-                    true => ours.step(&step(Operation::Barrier)),
-                    false => theirs.step(&step(Operation::FenceAlone)),
+                bench.turns(&turns, |step, _| match step.operation {
+                    Operation::Barrier => ours.step(step),
+                    _ => theirs.step(step),
                 });
                 Ok(())
             })
-        });
-        if let Err(failure) = ran {
-            bench.fail_all(&turns, &failure);
-        }
-    }
+        })
+    });
     // `wu_open` with the agents' engine, and `PMI2_Init` of our libpmi2, in jobs that take turns.
     let launch = Launch::new(bench, JOINS)?;
-    let joining = |name, launch| turn(bench, "joining", JOINS, JOINS_ROUNDS, name, launch, lengths);
-    let turns = [joining("pmi2-init", launch.clone()), joining("wu-open", launch.with_groups("agents"))];
+    let joining = |name, launch| Turn::new(name, &case("joining", JOINS, lengths), rounds(JOINS_ROUNDS), launch);
+    let turns = [joining("pmi2-init", launch.clone()), joining("wu-open", launch.clone().with_groups("agents"))];
     bench.turns(&turns, |launch, _| with_job(bench, launch, |job| job.joins()));
-    // The node's group of 64 ranks from `main`; and from exec of rank 0 to a byte answered by the last rank: of 16
-    // ranks on 4 nodes, and of as many ranks as the machine has cores, each on a node of its own, so that none waits
-    // for a core.
+    // A byte among 16 ranks on 4 nodes, and among as many ranks as the machine has cores, each on a node of its own, so
+    // that none waits for a core.
     let apart = Layout { node_count: (bench.machine.cpus as u32).clamp(1, 64), ppn: 1 };
-    let node = [("mpich-split", Ranks::Mpich), ("node-group", Ranks::Wireup), ("node-instant-on", Ranks::InstantOn)];
-    let byte = [
-        ("floor", Ranks::Bare, "floor"),
-        ("put-get-connect", Ranks::Pmi2, "pairs"),
-        ("wu-send", Ranks::Wireup, "message"),
-        ("instant-on", Ranks::InstantOn, "message"),
-        ("mpich-send", Ranks::Mpich, "message"),
-    ];
-    let mut turns: Vec<Turn<(Ranks, &str, Layout)>> = Vec::new();
-    for (name, ranks) in node {
-        let what = (ranks, "node-group", BARRIER);
-        turns.push(turn(bench, "from main", BARRIER, NODE_ROUNDS, name, what, lengths));
-    }
-    for layout in [BYTE, apart].into_iter().filter(|layout| layout.job_size() > 1) {
-        for (name, ranks, what) in byte {
-            turns.push(turn(bench, "from exec", layout, BYTE_ROUNDS, name, (ranks, what, layout), lengths));
+    let mut turns = Vec::new();
+    for layout in [BARRIER, BYTE, apart].into_iter().filter(|layout| layout.job_size() > 1) {
+        let (part, most) = if layout == BARRIER { ("from main", NODE_ROUNDS) } else { ("from exec", BYTE_ROUNDS) };
+        for (name, ranks, what) in FIRST_USES.into_iter().filter(|one| (one.2 == NODE_GROUP) == (layout == BARRIER)) {
+            turns.push(Turn::new(name, &case(part, layout, lengths), rounds(most), (ranks, what, layout)));
         }
     }
     if !mpi.exists() {
         bench.absent("mpich", format!("no {}: see --mpi-first-use", mpi.display()));
         turns.retain(|turn| turn.what.0 != Ranks::Mpich);
     }
-    let launch = Launch::new(bench, BARRIER)?;
-    bench.turns(&turns, |(ranks, what, layout), _| {
-        first_use(bench, &Launch { layout: *layout, ..launch.clone() }, *ranks, what, &mpi)
+    bench.turns(&turns, |&(ranks, what, layout), _| {
+        first_use(bench, Launch { layout, ..launch.clone() }, ranks, what, &mpi)
     });
     Ok(())
 }
 
 /// A whole job whose ranks append a line to a file when their first use is over; `programs/from_exec.c` runs them and
 /// notes when.
-fn first_use(bench: &Bench, launch: &Launch, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
+fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
     let stamps = bench.scratch.empty_file("first-use-stamps").map_err(wrong)?;
-    let own = |library: &Path| {
-        let program = bench.scratch.program(Program::FirstUse).into();
-        vec![program, what.into(), library.into(), stamps.clone().into()]
+    let library = match ranks {
+        Ranks::Wireup | Ranks::InstantOn => Some(launch.groups_library()),
+        Ranks::Pmi2 => Some(launch.library.clone()),
+        Ranks::Bare => Some("none".into()),
+        Ranks::Mpich => None,
     };
-    let program: Vec<OsString> = match ranks {
-        Ranks::Wireup | Ranks::InstantOn => own(&launch.groups_library()),
-        Ranks::Pmi2 => own(&launch.library),
-        Ranks::Bare => own(Path::new("none")),
-        Ranks::Mpich => vec![mpi.into(), what.into(), stamps.clone().into()],
-    };
-    let mut launch = launch.clone().with([format!("--env={PPN}={}", launch.layout.ppn)]);
-    if ranks == Ranks::InstantOn {
-        launch.extra.push("--instant-on".into());
-    }
-    let wrapper = bench.scratch.program(Program::FromExec).into();
-    bench.run(launch.argv([vec![wrapper], program].concat()), launch.limit)?;
+    let program = if ranks == Ranks::Mpich { mpi.to_owned() } else { bench.scratch.program("first_use") };
+    let mut argv: Vec<OsString> = vec![bench.scratch.program("from_exec").into(), program.into(), what.into()];
+    argv.extend(library.into_iter().chain([stamps.clone()]).map(OsString::from));
+    let ppn = format!("--env={PPN}={}", launch.layout.ppn);
+    let instant = (ranks == Ranks::InstantOn).then(|| "--instant-on".to_owned());
+    let launch = launch.with([ppn].into_iter().chain(instant));
+    bench.run(launch.argv(argv), launch.limit)?;
     evaluate(&fs::read_to_string(stamps).map_err(wrong)?, launch.layout.job_size())
 }
 
@@ -171,23 +153,19 @@ fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
     ])
 }
 
-/// The first connection to a rank that computes on all cores, with the library's thread and without (`spinning.c`).
+/// The first connection to a rank that computes on all cores, with the library's thread and without
+/// (`programs/first_use.c`), by the transports of these numbers.
 pub fn spinning(bench: &Bench) -> Result<(), Problem> {
-    let contestants = [
-        ("thread-tcp", ["thread", "1"]),
-        ("no-thread-tcp", ["alone", "1"]),
-        ("thread-udp", ["thread", "2"]),
-        ("no-thread-udp", ["alone", "2"]),
-    ];
-    let lengths = Lengths { value: 1, key: 0 };
-    let turns =
-        contestants.map(|(name, words)| turn(bench, "spinning", SPINNING, SPINNING_ROUNDS, name, words, lengths));
+    let case = case("spinning", SPINNING, Lengths { value: 1, key: 0 });
+    let turns = [("thread-tcp", "thread", "1"), ("no-thread-tcp", "alone", "1")]
+        .into_iter()
+        .chain([("thread-udp", "thread", "2"), ("no-thread-udp", "alone", "2")])
+        .map(|(name, how, number)| Turn::new(name, &case, bench.rounds.unwrap_or(SPINNING_ROUNDS), [how, number]));
     let launch = Launch::new(bench, SPINNING)?;
-    bench.turns(&turns, |words, _| {
+    bench.turns(&turns.collect::<Vec<_>>(), |words, _| {
         let result = bench.scratch.empty_file("spinning-result").map_err(wrong)?;
-        let mut program: Vec<OsString> = vec![bench.scratch.program(Program::Spinning).into()];
-        program.extend(words.map(OsString::from));
-        program.extend([launch.groups_library().into(), result.clone().into()]);
+        let mut program: Vec<OsString> = vec![bench.scratch.program("first_use").into(), words[0].into()];
+        program.extend([launch.groups_library().into(), result.clone().into(), words[1].into()]);
         bench.run(launch.argv(program), launch.limit)?;
         let ns: f64 = fs::read_to_string(result).map_err(wrong)?.trim().parse().map_err(wrong)?;
         Ok(vec![seconds("time", ns / 1e9)])

@@ -1,18 +1,16 @@
 //! `wireup bench exchange`: startup exchanges with every scheme, in real processes (S1 tables I and II, figure 9).
 //!
-//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other;
-//! `agents` reads what agents and clients use, `trace` what agents have counted. `library` times libwireup beside what
-//! it replaces, `hydra` the unmodified client under Hydra.
-mod agents;
+//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other.
+//! `library` times libwireup beside what it replaces.
 pub mod board;
 mod choice;
-mod hydra;
 pub mod job;
 mod library;
 pub mod scheme;
-mod trace;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use serde_json::Value as Json;
 use wireup_flags::{Command, Flag, Section, Value, Words};
@@ -20,12 +18,13 @@ use wireup_flags::{Command, Flag, Section, Value, Words};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::launch::{Case, Launcher, peers};
 use crate::layout::Layout;
-use crate::samples::{WARM_UP, bytes};
+use crate::samples::{Measures, bytes, count};
+use crate::stamps;
 pub use choice::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
-pub use job::library;
 use job::{Launch, with_job};
-use scheme::{SCHEMES, Scheme, Step, named};
+use scheme::{Lengths, SCHEMES, Scheme, Step, named};
 
 const REPEAT: Flag =
     Flag::value(&["--repeat"], "N", "Exchanges of a round, one behind the other; their mean counts.").or("4");
@@ -72,6 +71,13 @@ const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
 /// More repetitions do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
+/// The job that is compared with one of Hydra, and its rounds (chosen).
+const PEER_LAYOUT: Layout = Layout { node_count: 16, ppn: 16 };
+const PEER_ROUNDS: u32 = 5;
+/// A remote shell that stays on this machine; its arguments are options, a host, a command.
+const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
+/// The event in which a node's agent reports what its links have carried for the job's exchanges.
+const TRAFFIC: &str = "exchange traffic";
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -81,22 +87,25 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let parts = line.one(PARTS, |value| value.list(|part| part.choice(&parts)))?;
     let bytes_layouts = choice.layouts(line.one(BYTES_RANKS, sizes)?)?;
     let held: Layout = line.one(MEMORY, |value| value.text()?.parse().map_err(|why| value.refused(why)))?;
+    let exchanges = line.one(EXCHANGES, |value| value.list(Value::text))?;
+    let with = |layouts: &[Layout], exchanges: &[String]| {
+        let of = |layout: &Layout| exchanges.iter().map(|exchange| (*layout, exchange.clone())).collect::<Vec<_>>();
+        layouts.iter().flat_map(of).collect::<Vec<_>>()
+    };
     for part in parts {
         match part {
             "times" => {
-                for (layout, exchange) in choice.jobs(line.one(EXCHANGES, |value| value.list(Value::text))?) {
+                for (layout, exchange) in with(&choice.layouts, &exchanges) {
                     times(bench, &choice, layout, &exchange, repeat)?;
                 }
             }
             "bytes" => {
-                for layout in &bytes_layouts {
-                    for exchange in BYTES_EXCHANGES {
-                        count_bytes(bench, &choice, *layout, exchange)?;
-                    }
+                for (layout, exchange) in with(&bytes_layouts, &BYTES_EXCHANGES.map(str::to_owned)) {
+                    count_bytes(bench, &choice, layout, &exchange)?;
                 }
             }
             "memory" => memory(bench, &choice, held)?,
-            "peer" => hydra::run(bench, line.last(PEER, Value::path)?, choice.lengths)?,
+            "peer" => peer(bench, line.last(PEER, Value::path)?, choice.lengths)?,
             "library" => {
                 library::run(bench, choice.lengths, std::path::absolute(line.one(MPI_FIRST_USE, Value::path)?)?)?
             }
@@ -107,18 +116,13 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 }
 
 fn times(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str, repeat: u32) -> Result<(), Problem> {
-    let mut case = choice.case("times", layout);
+    let (mut case, size) = (choice.case("times", layout), layout.job_size());
     case["exchange"] = exchange.into();
-    let turn = |scheme: Scheme| Turn {
-        contestant: scheme.name.to_owned(),
-        case: case.clone(),
-        rounds: scheme.rounds(layout.job_size(), bench.rounds),
+    let turn = |scheme: Scheme| {
         // A step that takes seconds is not repeated.
-        what: Step::exchange(scheme, choice.lengths).repeated(if scheme.is_long(layout.job_size()) {
-            1
-        } else {
-            repeat
-        }),
+        let repeat = if scheme.is_long(size) { 1 } else { repeat };
+        let step = Step::exchange(scheme, choice.lengths).repeated(repeat);
+        Turn::new(scheme.name, &case, scheme.rounds(size, bench.rounds), step)
     };
     let turns: Vec<Turn<Step>> = choice.fitting(&SCHEMES, layout).map(turn).collect();
     job::turns(bench, &launch(bench, layout, exchange)?, &case, &turns);
@@ -139,10 +143,40 @@ fn count_bytes(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str) -
     for scheme in BYTES_SCHEMES {
         alone(bench, scheme, &case, || {
             with_job(bench, &launch, |job| job.step(&Step::exchange(named(scheme), choice.lengths)).map(drop))?;
-            trace::evaluate(&fs::read_to_string(&file).map_err(wrong)?, layout)
+            traffic(&fs::read_to_string(&file).map_err(wrong)?, layout)
         });
     }
     Ok(())
+}
+
+/// What one exchange of the whole job has brought into its nodes, from the trace that `wireup run --profile FILE`
+/// writes: payload per value of the job. Over all links: the worst node and the mean; then the worst node for each kind
+/// of link: from children, from the parent, direct.
+///
+/// # Errors
+/// The text is not a trace, or lacks a node.
+fn traffic(text: &str, layout: Layout) -> Result<Measures, Failure> {
+    let value: Json = serde_json::from_str(text).map_err(|error| wrong(format!("trace: {error}")))?;
+    let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);
+    let ways =
+        |event: &Json, name: &str| ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0));
+    // Bytes and frames into each node.
+    let nodes: Vec<[[u64; 3]; 2]> =
+        events.map(|event| ["bytes_in", "frames_in"].map(|name| ways(event, name))).collect();
+    if nodes.len() != layout.node_count as usize {
+        return Err(wrong(format!("trace: {} of {} nodes told their traffic", nodes.len(), layout.node_count)));
+    }
+    let values = f64::from(layout.job_size());
+    let most = |of: &dyn Fn(&[[u64; 3]; 2]) -> u64| nodes.iter().map(of).max().unwrap_or(0) as f64;
+    let all = nodes.iter().flat_map(|[bytes, _]| bytes).sum::<u64>() as f64;
+    Ok(vec![
+        bytes("in-per-value", most(&|[bytes, _]| bytes.iter().sum()) / values),
+        bytes("in-per-value-mean", all / f64::from(layout.node_count) / values),
+        bytes("up-in-per-value", most(&|[bytes, _]| bytes[0]) / values),
+        bytes("down-in-per-value", most(&|[bytes, _]| bytes[1]) / values),
+        bytes("direct-in-per-value", most(&|[bytes, _]| bytes[2]) / values),
+        count("frames-in", most(&|[_, frames]| frames.iter().sum())),
+    ])
 }
 
 /// Put, fence, two gets by all ranks, once; then memory at rest.
@@ -160,20 +194,81 @@ fn memory(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem>
 }
 
 /// Something that is done once, without a round that warms up.
-fn alone(
-    bench: &Bench,
-    contestant: &str,
-    case: &Json,
-    once: impl FnOnce() -> Result<crate::samples::Measures, Failure>,
-) {
-    let turn = [Turn { contestant: contestant.to_owned(), case: case.clone(), rounds: 1, what: () }];
-    if bench.lists(&turn) || bench.interrupt.is_set() {
-        return;
+fn alone(bench: &Bench, contestant: &str, case: &Json, once: impl FnOnce() -> Result<Measures, Failure>) {
+    bench.attempt(&[Turn::new(contestant, case, 1, ())], || {
+        bench.add(case, contestant, 0, Ok(once()?));
+        Ok(())
+    });
+}
+
+/// Put, fence and get-all by an unmodified client under Hydra, in turn with the same under wireup.
+///
+/// There are as many Hydra proxies as virtual nodes of wireup: Hydra's remote shell is a script that runs the command
+/// on this machine. Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that it
+/// does not include the put, and ends with the last get.
+///
+/// `given` is the Hydra that the user names.
+fn peer(bench: &Bench, given: Option<PathBuf>, lengths: Lengths) -> Result<(), Problem> {
+    let case = choice::case("peer", PEER_LAYOUT, lengths);
+    let turn = |name, scheme| Turn::new(name, &case, bench.rounds.unwrap_or(PEER_ROUNDS), scheme);
+    let ours = ["text-get-all", "fence-get-all"].map(|name| turn(name, Some(named(name))));
+    let turns = [ours.to_vec(), vec![turn("hydra", None)]].concat();
+    if bench.lists(&turns) || bench.interrupt.is_set() {
+        return Ok(());
     }
-    eprintln!("wireup bench exchange: {contestant}, {}", crate::samples::describe(case));
-    match once() {
-        Err(Failure::Interrupted) => {}
-        Err(failure) => bench.add(case, contestant, WARM_UP, Err(failure)),
-        measured => bench.add(case, contestant, 0, measured),
+    // The one that the user names, else the newest of version 5 or later.
+    let is_wanted = |peer: &Launcher| match given {
+        Some(_) => peer.name == "peer",
+        None => peer.is_peer("hydra") && peer.major() >= Some(5),
+    };
+    let by_user: Vec<_> = given.iter().map(|path| ("peer".to_owned(), path.clone())).collect();
+    let found = peers::find(&by_user, bench).into_iter().rfind(is_wanted);
+    let Some(hydra) = found else {
+        bench.absent("hydra", "no Hydra 5 is installed");
+        return Ok(());
+    };
+    let shell = bench.scratch.file("shell");
+    fs::write(&shell, SHELL)?;
+    fs::set_permissions(&shell, Permissions::from_mode(0o700))?;
+    let launch = Launch::new(bench, PEER_LAYOUT)?;
+    bench.attempt(&turns, || {
+        with_job(bench, &launch, |job| {
+            bench.turns(&turns, |scheme, _| match scheme {
+                Some(scheme) => job.step(&Step::exchange(*scheme, lengths)),
+                None => under_hydra(bench, &hydra, &shell.to_string_lossy()),
+            });
+            Ok(())
+        })
+    });
+    Ok(())
+}
+
+fn under_hydra(bench: &Bench, hydra: &Launcher, shell: &str) -> Result<Measures, Failure> {
+    let hosts: Vec<String> = (0..PEER_LAYOUT.node_count).map(|node| format!("v{node}")).collect();
+    let case = Case::named(&format!("exchange-{PEER_LAYOUT}"), &hosts, shell).map_err(wrong)?;
+    let (file, size) = (bench.scratch.empty_file("stamps").map_err(wrong)?, PEER_LAYOUT.job_size());
+    let program = bench.scratch.program("pmi_exchange").into();
+    let program = vec![program, size.to_string().into(), "all".into(), file.clone().into()];
+    let (measures, _) = bench.run(hydra.argv(&bench.scratch, &case, program), bench.limit.unwrap_or(case.limit))?;
+    Ok([measures, stamps::evaluate(&fs::read_to_string(file).map_err(wrong)?, size)?].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"traceEvents":[
+        {"name":"exchange traffic","args":{"up":{"frames_in":1,"bytes_in":40},"down":{"frames_in":0,"bytes_in":0}}},
+        {"name":"exchange traffic","args":{"up":{"frames_in":0,"bytes_in":0},"down":{"frames_in":1,"bytes_in":80},
+            "direct":{"frames_in":2,"bytes_in":12}}},
+        {"name":"exec","ts":0.0,"dur":1.0}]}"#;
+
+    #[test]
+    fn bytes_are_counted_per_value() {
+        let measures = traffic(TEXT, Layout { node_count: 2, ppn: 2 }).unwrap();
+        let values: Vec<f64> = measures.iter().map(|measure| measure.value).collect();
+        assert_eq!(values, [23.0, 16.5, 10.0, 20.0, 3.0, 3.0]);
+        let three = Layout { node_count: 3, ppn: 1 };
+        assert!(traffic("{", three).is_err() && traffic(TEXT, three).is_err());
     }
 }

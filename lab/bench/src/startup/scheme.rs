@@ -1,43 +1,48 @@
 //! The schemes of an exchange, and the steps that ranks are told to run.
 use std::time::Duration;
 
+use Operation::{
+    Allgather, AllgatherCopy, Fence, Iallgather, IallgatherCopy, Ifence, Leave, Ring, TextFence, Work as WorkOnly,
+};
+
 /// The operations of ranks; the numbers are those in `programs/startup.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
     Leave = 0,
-    Work = 1,
-    TextFence = 2,
-    Fence = 3,
-    Ifence = 4,
-    AllgatherCopy = 5,
-    Allgather = 6,
-    IallgatherCopy = 7,
-    Iallgather = 8,
-    Ring = 9,
+    Work,
+    TextFence,
+    Fence,
+    Ifence,
+    AllgatherCopy,
+    Allgather,
+    IallgatherCopy,
+    Iallgather,
+    Ring,
     /// A fence without a put before it.
-    FenceAlone = 10,
+    FenceAlone,
     /// From here on by `programs/groups.c`: collectives of ranks, in the group of all.
     Barrier = 32,
-    GroupAllgather = 33,
-    GroupAlltoall = 34,
-    Allreduce = 35,
-    Broadcast = 36,
-    Shift = 37,
-    Split = 38,
-    Locate = 39,
-    Talk = 40,
-    TalkToAll = 41,
+    GroupAllgather,
+    GroupAlltoall,
+    Allreduce,
+    Broadcast,
+    Shift,
+    Split,
+    Locate,
+    Talk,
+    TalkToAll,
     /// 8 bytes each way on a bare connection.
-    Bare = 42,
+    Bare,
 }
 
 /// Which ranks' values each rank reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Gets {
-    None,
-    Neighbours,
-    All,
+    None = 0,
+    Neighbours = 2,
+    All = 3,
 }
 
 /// A way of doing an exchange.
@@ -47,10 +52,6 @@ pub struct Scheme {
     pub operation: Operation,
     pub gets: Gets,
 }
-
-use Operation::{
-    Allgather, AllgatherCopy, Fence, Iallgather, IallgatherCopy, Ifence, Leave, Ring, TextFence, Work as WorkOnly,
-};
 
 const fn scheme(name: &'static str, operation: Operation, gets: Gets) -> Scheme {
     Scheme { name, operation, gets }
@@ -79,6 +80,8 @@ const TEXT_GETS_RANKS_MAX: u32 = 1024;
 const LOOK_UPS_RANKS_MAX: u32 = 4096;
 /// Memory of all copies of an allgather's result (bytes; chosen).
 const COPIES_BYTES_MAX: u64 = 4 << 30;
+/// Rounds of a step that takes seconds (chosen).
+const LONG_ROUNDS_MAX: u32 = 3;
 
 /// A scheme that must be in the table.
 pub fn named(name: &str) -> Scheme {
@@ -101,13 +104,12 @@ impl Scheme {
     /// Whether a step takes seconds, since every node indexes all pairs: then it is done in a few rounds only, once in
     /// each.
     pub fn is_long(self, job_size: u32) -> bool {
-        let has_keys = matches!(self.operation, TextFence | Fence);
-        has_keys
-            && match self.gets {
-                Gets::None => false,
-                Gets::Neighbours => job_size >= 4096,
-                Gets::All => job_size >= 512,
-            }
+        let least = match self.gets {
+            Gets::None => u32::MAX,
+            Gets::Neighbours => 4096,
+            Gets::All => 512,
+        };
+        matches!(self.operation, TextFence | Fence) && job_size >= least
     }
 
     /// Rounds that count, unless the user chooses: a step of a large job takes a second, of a small one a millisecond.
@@ -116,9 +118,6 @@ impl Scheme {
         if self.is_long(job_size) { rounds.min(LONG_ROUNDS_MAX) } else { rounds }
     }
 }
-
-/// Rounds of a step that takes seconds (chosen).
-const LONG_ROUNDS_MAX: u32 = 3;
 
 pub fn default_rounds(job_size: u32) -> u32 {
     match job_size {
@@ -137,16 +136,6 @@ pub enum Work {
     Sleep(Duration),
     /// CPU time, not wall time.
     Spin(Duration),
-}
-
-impl Work {
-    fn encoded(self) -> (u32, u64) {
-        match self {
-            Work::None => (0, 0),
-            Work::Sleep(time) => (1, time.as_nanos() as u64),
-            Work::Spin(time) => (2, time.as_nanos() as u64),
-        }
-    }
 }
 
 /// The lengths of keys and values (bytes).
@@ -177,8 +166,21 @@ pub struct Step {
 }
 
 impl Step {
+    /// An operation that has no gets and no work.
+    pub fn of(operation: Operation, lengths: Lengths) -> Step {
+        Step { operation, gets: Gets::None, work: Work::None, lengths, repeat: 1 }
+    }
+
     pub fn exchange(scheme: Scheme, lengths: Lengths) -> Step {
-        Step { operation: scheme.operation, gets: scheme.gets, work: Work::None, lengths, repeat: 1 }
+        Step { gets: scheme.gets, ..Step::of(scheme.operation, lengths) }
+    }
+
+    pub fn work_alone(work: Work, lengths: Lengths) -> Step {
+        Step::of(WorkOnly, lengths).with_work(work)
+    }
+
+    pub fn leave() -> Step {
+        Step::of(Leave, Lengths { value: 8, key: 0 })
     }
 
     pub fn with_work(self, work: Work) -> Step {
@@ -189,48 +191,22 @@ impl Step {
         Step { repeat, ..self }
     }
 
-    pub fn work_alone(work: Work, lengths: Lengths) -> Step {
-        Step { operation: WorkOnly, gets: Gets::None, work, lengths, repeat: 1 }
-    }
-
-    /// An operation that has no gets and no work.
-    pub fn of(operation: Operation, lengths: Lengths) -> Step {
-        Step { operation, gets: Gets::None, work: Work::None, lengths, repeat: 1 }
-    }
-
-    pub fn leave(lengths: Lengths) -> Step {
-        Step::of(Leave, lengths)
-    }
-
     /// Bytes 24 to 60 of the board; the salt makes the values differ from step to step.
-    pub fn encode(&self, salt: u32) -> [u8; 36] {
-        let gets = match self.gets {
-            Gets::None => 0u32,
-            Gets::Neighbours => 2,
-            Gets::All => 3,
+    pub fn encode(&self, salt: u32) -> Vec<u8> {
+        let (work_kind, time) = match self.work {
+            Work::None => (0, Duration::ZERO),
+            Work::Sleep(time) => (1, time),
+            Work::Spin(time) => (2, time),
         };
-        let (work_kind, work_ns) = self.work.encoded();
-        let words = [self.operation as u32, gets, work_kind, self.lengths.value, self.lengths.key, salt];
-        let mut bytes = [0; 36];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        bytes[24..32].copy_from_slice(&work_ns.to_ne_bytes());
-        bytes[32..].copy_from_slice(&self.repeat.to_ne_bytes());
-        bytes
+        let Lengths { value, key } = self.lengths;
+        let words = [self.operation as u32, self.gets as u32, work_kind, value, key, salt].map(u32::to_ne_bytes);
+        [words.as_flattened(), &(time.as_nanos() as u64).to_ne_bytes(), &self.repeat.to_ne_bytes()].concat()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_scheme_is_found_by_its_unique_name() {
-        for scheme in SCHEMES {
-            assert_eq!(named(scheme.name), scheme);
-        }
-    }
 
     #[test]
     fn schemes_with_quadratic_cost_are_limited_in_size() {
@@ -252,13 +228,11 @@ mod tests {
 
     #[test]
     fn a_step_is_encoded_in_the_clients_layout() {
-        let lengths = Lengths { value: 18, key: 9 };
-        let step =
-            Step::exchange(named("text-get-2"), lengths).with_work(Work::Spin(Duration::from_nanos(7))).repeated(3);
-        let bytes = step.encode(5);
+        let step = Step::exchange(named("text-get-2"), Lengths { value: 18, key: 9 });
+        let bytes = step.with_work(Work::Spin(Duration::from_nanos(7))).repeated(3).encode(5);
         let words: Vec<u32> = bytes[..24].chunks(4).map(|w| u32::from_ne_bytes(w.try_into().unwrap())).collect();
-        assert_eq!(words, [2, 2, 2, 18, 9, 5]);
-        assert_eq!(bytes[24..32], 7u64.to_ne_bytes());
-        assert_eq!(bytes[32..], 3u32.to_ne_bytes());
+        assert_eq!((words, bytes.len()), (vec![2, 2, 2, 18, 9, 5], 36));
+        assert_eq!((&bytes[24..32], &bytes[32..]), (&7u64.to_ne_bytes()[..], &3u32.to_ne_bytes()[..]));
+        assert_eq!((Operation::FenceAlone as u32, Operation::Bare as u32), (10, 42));
     }
 }

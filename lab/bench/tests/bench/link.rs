@@ -2,16 +2,10 @@
 
 use crate::results::Results;
 use wireup_e2e::Run;
-use wireup_e2e::libraries::folder;
 
 fn run(name: &str, words: &str, contestants: &[&str], sizes: &[u32]) {
     let results = Results::of(name);
-    let library = folder().join(xtask::libraries::file("pmi2"));
-    let words = format!(
-        "bench {words} --rounds 1 --iterations-small 5 --iterations-large 2 --library {} {}",
-        library.display(),
-        results.json()
-    );
+    let words = format!("bench {words} --rounds 1 --iterations-small 5 --iterations-large 2 {}", results.json());
     Run::wireup(words.split_whitespace()).succeed();
     for size in sizes {
         results.lines().expect(contestants, &format!("bytes={size},fanout=2"), &["latency", "mean", "bandwidth"]);
@@ -21,7 +15,7 @@ fn run(name: &str, words: &str, contestants: &[&str], sizes: &[u32]) {
 #[test]
 fn p2p_bench_measures_every_transport_and_size() {
     let words = "p2p --nodes 3 --fanout 2 --sizes 8,100000 --only bare,tcp,tree";
-    run("p2p", words, &["bare C", "tcp", "tree"], &[8, 100_000]);
+    run("p2p", words, &["bare TCP", "tcp", "tree"], &[8, 100_000]);
 }
 
 #[test]

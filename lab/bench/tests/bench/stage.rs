@@ -59,7 +59,8 @@ fn stage_bench_fails_if_it_has_measured_nothing() {
         outcome.err().to_owned()
     };
     let said = bench(&here, "--hosts 127.0.0.1,127.0.0.2");
-    assert!(said.contains("host 127.0.0.2: it has the same /dev/shm as another host"), "{said}");
+    let why = "it has the same /dev/shm as another host";
+    assert!(said.contains("host 127.0.0.2: it has ended") && said.contains(why), "{said}");
     let said = bench(&here, "--hosts 127.0.0.1 --wireup /bin/false");
     assert!(said.contains("wireup up: exit code 1"), "{said}");
     let said = bench(&results.shell("echo no such host >&2; exit 255"), "--hosts 127.0.0.1");

@@ -1,0 +1,122 @@
+//! Processes of a benchmark on other hosts: started by the remote shell before anything is timed, told by lines on
+//! their standard input and answering by lines; they end when that input ends.
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::bench::Bench;
+use crate::command::{self, Failure, GLANCE, wrong};
+use crate::leftovers::Interrupt;
+use crate::net::{address_of, await_any};
+
+/// The time for an answer (chosen).
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// The time for a process to end by itself (chosen).
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// One process on each host of the benchmark; all end when this is dropped.
+pub struct Remotes {
+    pub all: Vec<Remote>,
+    interrupt: Interrupt,
+    /// What they complain about.
+    errors: PathBuf,
+}
+
+pub struct Remote {
+    pub host: String,
+    pub address: Ipv4Addr,
+    /// The process's first line.
+    pub hello: String,
+    shell: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Remotes {
+    /// Starts this program with these words on each host.
+    ///
+    /// # Errors
+    /// A host cannot be reached, or does not answer.
+    pub fn start(bench: &Bench, words: &str) -> Result<Remotes, Failure> {
+        let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
+        let errors = bench.scratch.file("remote-stderr");
+        let complaints = File::create(&errors).map_err(wrong)?;
+        let mut remotes = Remotes { all: Vec::new(), interrupt: bench.interrupt.clone(), errors };
+        // One after the other: sshd refuses many at the same time.
+        for host in &bench.hosts {
+            let start = || {
+                let mut shell = Command::new(&remote_shell);
+                shell.arg(host).arg(format!("{} {words}", program.display())).process_group(0);
+                shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints.try_clone()?);
+                let address = address_of(host)?;
+                let mut shell =
+                    shell.spawn().map_err(|error| io::Error::new(error.kind(), format!("{remote_shell}: {error}")))?;
+                let output = shell.stdout.take().ok_or_else(|| io::Error::other("no pipe"))?;
+                let (input, output, hello) = (shell.stdin.take(), BufReader::new(output), String::new());
+                Ok(Remote { host: host.clone(), address, hello, shell, input, output })
+            };
+            let remote = start().map_err(|error: io::Error| wrong(format!("host {host}: {error}")))?;
+            remotes.all.push(remote);
+            let last = remotes.all.len() - 1;
+            remotes.all[last].hello = remotes.answer(last)?;
+        }
+        Ok(remotes)
+    }
+
+    pub fn ask(&mut self, index: usize, line: &str) -> Result<String, Failure> {
+        self.tell(index, line)?;
+        self.answer(index)
+    }
+
+    pub fn tell(&mut self, index: usize, line: &str) -> Result<(), Failure> {
+        let Remote { host, input, .. } = &mut self.all[index];
+        let written = input.as_mut().map_or(Ok(()), |input| writeln!(input, "{line}"));
+        written.map_err(|error| wrong(format!("host {host}: {error}")))
+    }
+
+    /// A whole line.
+    pub fn answer(&mut self, index: usize) -> Result<String, Failure> {
+        let remote = &mut self.all[index];
+        let until = Instant::now() + ANSWER_MAX;
+        loop {
+            if self.interrupt.is_set() {
+                return Err(Failure::Interrupted);
+            }
+            // An error is EINTR.
+            let mut polls = [PollFd::new(remote.output.get_ref(), PollFlags::IN)];
+            if await_any(&mut polls, Instant::now() + GLANCE).unwrap_or(false) {
+                break;
+            }
+            if Instant::now() > until {
+                return Err(wrong(format!("host {}: it does not answer", remote.host)));
+            }
+        }
+        let mut line = String::new();
+        let problem = match remote.output.read_line(&mut line) {
+            Ok(1..) => return Ok(line.trim_end().to_owned()),
+            Ok(0) => "it has ended".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let complaints = fs::read_to_string(&self.errors).unwrap_or_default();
+        Err(wrong(format!("host {}: {problem} {}", remote.host, complaints.trim()).trim_end()))
+    }
+}
+
+impl Drop for Remotes {
+    fn drop(&mut self) {
+        self.all.iter_mut().for_each(|remote| drop(remote.input.take()));
+        let until = Instant::now() + END_MAX;
+        for Remote { shell, .. } in &mut self.all {
+            while matches!(shell.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            command::end(shell);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Messages between launcher, agents and processes, over channels that count what they send; and the secret with which
+//! each connection to a launcher or an agent begins.
+//!
+//! ```text
+//!   0     1     2        4          8
+//!   ┌─────┬─────┬────────┬──────────┬───────
+//!   │kind │  0  │  who   │  length  │ body        integers are little-endian
+//!   └─────┴─────┴────────┴──────────┴───────
+//! ```
+//!
+//! A receiver always knows which kinds may come and how long their bodies may be, so nothing that a stranger sends
+//! allocates memory.
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
+use wireup_bench::net::await_any;
+
+/// No process waits longer for a message (chosen: the slowest initiation of 1,024 processes by ssh takes half as long).
+pub const WAIT_MAX: Duration = Duration::from_secs(300);
+/// How long somebody who has connected may take to show the secret (chosen).
+const HELLO_MAX: Duration = Duration::from_secs(2);
+pub const HEADER_LEN: usize = 8;
+pub const SECRET_LEN: usize = 16;
+
+/// The secret of a launcher or of standing agents.
+pub type Secret = [u8; SECRET_LEN];
+
+/// A number of messages, and their bytes with headers.
+pub type Count = [u64; 2];
+
+/// So many messages, with bodies of so many bytes each.
+pub fn sent(messages: u64, body_bytes: u64) -> Count {
+    [messages, messages * (HEADER_LEN as u64 + body_bytes)]
+}
+
+pub fn sum(counts: impl IntoIterator<Item = Count>) -> Count {
+    counts.into_iter().fold([0, 0], |[messages, bytes], count| [messages + count[0], bytes + count[1]])
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The secret, from the one who has connected.
+    Hello,
+    /// The values of a process for others.
+    Mine,
+    /// The values of others for a process.
+    Yours,
+    /// A row on its way around the ring of processes, or values on their way through the hypercube.
+    Row,
+    /// A request to start processes.
+    Launch,
+    Put,
+    Fence,
+    /// Around the ring of agents: all so far are in the fence.
+    Gathered,
+    /// Around the ring of agents, and to processes: the fence is over.
+    Released,
+    /// In the hypercube of agents: the values of half of them.
+    Spread,
+    Get,
+    Value,
+    /// What a process is: the first message on its standard input. From here on kinds are not counted: they are part of
+    /// the measurement and not of a scheme.
+    Place,
+    /// All processes run: for the launcher's clock.
+    Started,
+    /// Times and counts of a process, or of all processes of some agents.
+    Report,
+    /// All processes are connected and may leave.
+    Leave,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub kind: Kind,
+    /// A rank, an agent, or a bit of these.
+    pub who: u16,
+    pub body: Vec<u8>,
+}
+
+/// One end of a connection. It blocks.
+pub struct Channel {
+    file: File,
+    /// What was sent and is counted.
+    pub sent: Count,
+}
+
+impl Channel {
+    /// Over a socket, or a pipe to read from.
+    pub fn new(descriptor: impl Into<OwnedFd>) -> Channel {
+        let channel = Channel { file: File::from(descriptor.into()), sent: [0, 0] };
+        // A socket of the machine itself has no such option, a pipe neither of both.
+        let _ = set_tcp_nodelay(&channel, true);
+        channel.wait_at_most(WAIT_MAX);
+        channel
+    }
+
+    /// Bounds each of the waits that follow.
+    pub fn wait_at_most(&self, limit: Duration) {
+        let _ = (
+            set_socket_timeout(&self.file, Timeout::Recv, Some(limit)),
+            set_socket_timeout(&self.file, Timeout::Send, Some(limit)),
+        );
+    }
+
+    pub fn send(&mut self, kind: Kind, who: u16, body: &[u8]) -> io::Result<()> {
+        let mut bytes = vec![kind as u8, 0];
+        bytes.extend(who.to_le_bytes());
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        self.file.write_all(&bytes)?;
+        if (kind as u8) < Kind::Place as u8 {
+            self.sent = sum([self.sent, sent(1, body.len() as u64)]);
+        }
+        Ok(())
+    }
+
+    /// A message of this kind with a body of this length.
+    pub fn receive(&mut self, kind: Kind, body_len: usize) -> io::Result<Message> {
+        let message = self.receive_any(&[kind], body_len)?;
+        match message.body.len() == body_len {
+            true => Ok(message),
+            false => Err(wrong(format!("{kind:?} of {} bytes, not {body_len}", message.body.len()))),
+        }
+    }
+
+    /// A message of one of these kinds with a body of at most this length.
+    pub fn receive_any(&mut self, kinds: &[Kind], body_len_max: usize) -> io::Result<Message> {
+        let mut header = [0; HEADER_LEN];
+        self.file.read_exact(&mut header)?;
+        let [number, _, low, high, length @ ..] = header;
+        let kind = kinds.iter().copied().find(|kind| *kind as u8 == number);
+        let kind = kind.ok_or_else(|| wrong(format!("message {number}, expected {kinds:?}")))?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > body_len_max {
+            return Err(wrong(format!("{kind:?} of {length} bytes, more than {body_len_max}")));
+        }
+        let mut body = vec![0; length];
+        self.file.read_exact(&mut body)?;
+        Ok(Message { kind, who: u16::from_le_bytes([low, high]), body })
+    }
+
+    /// Waits until the other end has closed.
+    pub fn await_end(&mut self) {
+        let mut rest = [0; 64];
+        // A wait that has lasted for the socket's time limit goes on.
+        while match self.file.read(&mut rest) {
+            Ok(count) => count > 0,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        } {}
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+pub fn new_secret() -> io::Result<Secret> {
+    let mut secret = [0; SECRET_LEN];
+    rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(secret)
+}
+
+/// Connects; `who` says who does so.
+pub fn call(address: SocketAddrV4, secret: &Secret, who: u16) -> io::Result<Channel> {
+    let mut channel = Channel::new(TcpStream::connect_timeout(&address.into(), WAIT_MAX)?);
+    channel.send(Kind::Hello, who, secret)?;
+    Ok(channel)
+}
+
+/// The next caller who knows the secret: its channel, and who it is.
+///
+/// # Errors
+/// Nobody has called in time.
+pub fn await_caller(listener: &TcpListener, secret: &Secret, until: Instant) -> io::Result<(Channel, u16)> {
+    while await_any(&mut [PollFd::new(listener, PollFlags::IN)], until)? {
+        let mut channel = Channel::new(listener.accept()?.0);
+        channel.wait_at_most(HELLO_MAX);
+        let Ok(hello) = channel.receive(Kind::Hello, SECRET_LEN) else { continue };
+        channel.wait_at_most(WAIT_MAX);
+        // Without a shortcut that shows how much of it is right.
+        if hello.body.iter().zip(secret).fold(0, |differ, (theirs, own)| differ | (theirs ^ own)) == 0 {
+            return Ok((channel, hello.who));
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "nobody has called in time"))
+}
+
+pub fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn messages_arrive_and_are_counted_unless_they_are_reports() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (mut near, mut far) = (Channel::new(near), Channel::new(far));
+        near.send(Kind::Row, 300, &[1, 2, 3]).unwrap();
+        near.send(Kind::Report, 1, &[0; 9]).unwrap();
+        assert_eq!(far.receive(Kind::Row, 3).unwrap(), Message { kind: Kind::Row, who: 300, body: vec![1, 2, 3] });
+        assert_eq!((far.receive(Kind::Report, 9).unwrap().who, near.sent), (1, [1, 11]));
+    }
+
+    #[test]
+    fn what_nobody_expects_is_refused() {
+        for (bytes, why) in [
+            (&[99, 0, 0, 0, 0, 0, 0, 0][..], "message 99, expected [Row]"),
+            (&[3, 0, 0, 0, 255, 255, 255, 255], "more than 3"),
+            (&[3, 0, 0, 0, 2, 0, 0, 0, 9, 9], "Row of 2 bytes, not 3"),
+            (&[3, 0, 0], "fill"),
+        ] {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            near.write_all(bytes).unwrap();
+            drop(near);
+            let error = Channel::new(far).receive(Kind::Row, 3).unwrap_err().to_string();
+            assert!(error.contains(why), "{bytes:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_who_knows_the_secret_gets_in() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        let secret = new_secret().unwrap();
+        let _stranger = call(address, &[7; SECRET_LEN], 1).unwrap();
+        let _known = call(address, &secret, 300).unwrap();
+        assert_eq!(await_caller(&listener, &secret, Instant::now() + WAIT_MAX).unwrap().1, 300);
+    }
+}
