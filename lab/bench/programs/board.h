@@ -6,18 +6,13 @@
 //
 //   offset 0                 struct board, one page
 //   offset BOARD_SLOTS + r * sizeof(struct slot)   the slot of rank r
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "stamps.h"
 
 enum { BOARD_MAGIC = 0x57554231, BOARD_SLOTS = 4096, EXIT_FAILED = 4 };
 
@@ -58,12 +53,6 @@ __attribute__((noreturn)) static void fail(const char *what, long code) {
     _exit(EXIT_FAILED);
 }
 
-static uint64_t now_ns(clockid_t clock) {
-    struct timespec ts;
-    clock_gettime(clock, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
 static void board_open(const char *path, int rank, int size) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) fail("cannot open the board", errno);
@@ -94,7 +83,7 @@ static void board_gate(int rank, uint32_t step) {
     char byte = 'r';
     if (write(ready_fd, &byte, 1) != 1) fail("the benchmark is gone", errno);
     if (read(go_fd, &byte, 1) != 1) fail("the benchmark is gone", errno);
-    board->opened_ns = now_ns(CLOCK_MONOTONIC);
+    board->opened_ns = now_ns();
     atomic_store(&board->gate, step);
     futex_wake(&board->gate, INT32_MAX);
 }

@@ -1,10 +1,7 @@
 // PMI-1 over PMI_FD in its simplest form: one write per request, one line per reply.
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "stamps.h"
 
 // Exit status of a client that found no PMI, or another job size than it expects: a launcher that starts singletons
 // must not look like one that wired up a job.
@@ -37,7 +34,8 @@ __attribute__((format(printf, 2, 3))) static inline char *pmi_ask(const char *ex
     text[done - 1] = 0;
     char *rc = strstr(text, " rc=");
     size_t word = strlen(expect);
-    if (strncmp(text, "cmd=", 4) || strncmp(text + 4, expect, word) || !strchr(" ", text[4 + word]) || (rc && atoi(rc + 4))) {
+    int is_expected = !strncmp(text, "cmd=", 4) && !strncmp(text + 4, expect, word) && strchr(" ", text[4 + word]);
+    if (!is_expected || (rc && atoi(rc + 4))) {
         fprintf(stderr, "pmi client: expected %s, got: %s\n", expect, text);
         _exit(EXIT_PMI_ERROR);
     }

@@ -85,7 +85,8 @@ static void serve(int count, int gated, const int *fds, int epoll) {
             size_t c = 0, known = sizeof CANNED / sizeof *CANNED;
             while (c < known && strncmp(line, CANNED[c].request, strlen(CANNED[c].request))) c++;
             // A client waits for each reply, so one read returns one whole request.
-            if (c == known || strchr(line, '\n') != line + len - 1) fprintf(stderr, "pmi_echo: not one known line: %s\n", line), exit(1);
+            if (c == known || strchr(line, '\n') != line + len - 1)
+                fprintf(stderr, "pmi_echo: not one known line: %s\n", line), exit(1);
             if (CANNED[c].reply) answer(fd, CANNED[c].reply);
             else if (++arrived == count) arrived = 0, barrier(count, gated, fds);
         }

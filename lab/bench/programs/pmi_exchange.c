@@ -11,7 +11,6 @@
 #include <stdbool.h>
 
 #include "pmi1.h"
-#include "stamps.h"
 
 enum { VALUE_LEN = 32 };
 
@@ -46,7 +45,8 @@ int main(int argc, char **argv) {
 
     if (hold < 0) pmi_finalize();
     int pair_bytes = snprintf(kvsname, sizeof kvsname, "bench-%d", rank) + VALUE_LEN;
-    if (!append(argv[3], "%d %d %d %llu %llu %llu %llu\n", rank, size, pair_bytes, (ull)enter, (ull)leave, (ull)leave, (ull)end))
+    if (!append(argv[3], "%d %d %d %llu %llu %llu %llu\n", rank, size, pair_bytes, (ull)enter, (ull)leave, (ull)leave,
+                (ull)end))
         pmi_die(1, "cannot append to the stamps");
     while (hold >= 0 && read(hold, &byte, 1) < 0 && errno == EINTR) continue;
     if (hold >= 0) pmi_finalize();

@@ -16,8 +16,8 @@
 // allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, TIMES times; rank 0 prints lines
 //              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns
 //
-// The few PMIx calls are declared by hand after pmix.h of 4.2 (the layout is the same from 3 to 5), from the libpmix that
-// is loaded at run time: PMIx need not be installed where this is compiled.
+// The few PMIx calls are declared by hand after pmix.h of 4.2 (the layout is the same from 3 to 5), from the libpmix
+// that is loaded at run time: PMIx need not be installed where this is compiled.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -159,6 +159,6 @@ int main(int argc, char **argv) {
     if (spins) pthread_join(thread, NULL);
     fence(false);
     must("PMIx_Finalize", finalize(NULL, 0));
-    return !append(argv[3], "%u %u %zu %llu %llu %llu %llu %llu %llu %llu\n", me.rank, size, bytes + 5, (ull)enter, (ull)leave,
-                   (ull)gets, (ull)end, (ull)joined, (ull)first, (ull)begin);
+    return !append(argv[3], "%u %u %zu %llu %llu %llu %llu %llu %llu %llu\n", me.rank, size, bytes + 5, (ull)enter,
+                   (ull)leave, (ull)gets, (ull)end, (ull)joined, (ull)first, (ull)begin);
 }

@@ -1,4 +1,4 @@
-// The clock, and lines of clock readings that ranks append to a file.
+// The clocks, and lines of clock readings that ranks append to a file.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -12,12 +12,13 @@
 
 typedef unsigned long long ull;
 
-// CLOCK_MONOTONIC
-static inline uint64_t now_ns(void) {
+static inline uint64_t clock_ns(clockid_t clock) {
     struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(clock, &ts);
     return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
+
+static inline uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
 // Whether the line was appended to the file.
 __attribute__((format(printf, 2, 3))) static inline int append(const char *path, const char *format, ...) {

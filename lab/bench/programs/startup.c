@@ -5,7 +5,6 @@
 // allgathers; rings; each blocking, or started before a piece of work and completed after it. Every value that is read
 // is compared with the one that its rank must have put. READY and GO are fifos by which rank 0 and the benchmark take
 // turns. The benchmark ends the job by a step of its own.
-#include <stdarg.h>
 #include <stdbool.h>
 
 #include "board.h"
@@ -35,14 +34,15 @@ __attribute__((format(printf, 2, 3))) static char *text_ask(const char *expect, 
     text[6] = first;
     ssize_t n;
     for (int sent = 0; sent < len + 6; sent += n > 0 ? n : 0)
-        if ((n = write(text_fd, text + sent, len + 6 - sent)) <= 0 && errno != EINTR) fail("cannot write to the server", errno);
+        if ((n = write(text_fd, text + sent, len + 6 - sent)) <= 0 && errno != EINTR)
+            fail("cannot write to the server", errno);
     size_t got = 0, wanted = 6;
     while (got < wanted) {
         n = read(text_fd, text + got, sizeof text - 1 - got);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) fail("the server closed the link, or its answer is too long", errno);
         text[got += n] = 0;
-        if (got >= 6 && wanted == 6) wanted += strtoul((char[7]){text[0], text[1], text[2], text[3], text[4], text[5], 0}, NULL, 10);
+        if (got >= 6 && wanted == 6) wanted += atoi(memcpy((char[7]){0}, text, 6));
     }
     if (got != wanted) fail("more than one answer", got);
     if (strncmp(text + 6, expect, strlen(expect)) || !strstr(text, ";rc=0;")) {
@@ -124,18 +124,18 @@ static void look(const char *rows) {
 static void work(void) {
     uint64_t ns = board->work_ns;
     if (board->work_kind == SLEEP) {
-        uint64_t until = now_ns(CLOCK_MONOTONIC) + ns;
+        uint64_t until = now_ns() + ns;
         struct timespec ts = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR) {}
     } else if (board->work_kind == SPIN) {
         // A fixed amount of CPU time, not of wall time: it takes longer if other processes use the core.
-        uint64_t until = now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
-        while (now_ns(CLOCK_THREAD_CPUTIME_ID) < until)
+        uint64_t until = clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
+        while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < until)
             for (int i = 0; i < SPIN_TURNS; i++) spun += i;
     }
 }
 
-static void ready(void) { slot->ready_ns = now_ns(CLOCK_MONOTONIC); }
+static void ready(void) { slot->ready_ns = now_ns(); }
 
 static void do_once(void) {
     enum operation operation = board->operation;
@@ -156,7 +156,7 @@ static void do_once(void) {
     if (!later) work();
     if (operation == TEXT_FENCE) text_ask("cmd=kvs-put-response;", "cmd=kvs-put;key=%s;value=%s;", key, value);
     if (operation == FENCE || operation == IFENCE) must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
-    uint64_t cpu_before = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t cpu_before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     switch (operation) {
     case LEAVE: case WORK: break;
     case TEXT_FENCE: text_ask("cmd=kvs-fence-response;", "cmd=kvs-fence;"); break;
@@ -168,8 +168,8 @@ static void do_once(void) {
     case IALLGATHER: must(lib.PMIX_Iallgather_shared(value, len, &shared, &request), "PMIX_Iallgather_shared"); break;
     case RING: must(lib.PMIX_Ring(value, &ring_rank, &ranks, left, right, sizeof left), "PMIX_Ring"); break;
     }
-    slot->start_cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before;
-    slot->begun_ns = now_ns(CLOCK_MONOTONIC);
+    slot->start_cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before;
+    slot->begun_ns = now_ns();
     if (later) {
         work();
         ready();
@@ -184,7 +184,7 @@ static void do_once(void) {
         check_some(right);
     }
     if (!later) ready();
-    slot->end_ns = now_ns(CLOCK_MONOTONIC);
+    slot->end_ns = now_ns();
     if (shared) must(lib.PMIX_Release_shared(shared), "PMIX_Release_shared");
     if (copies) munmap(buffer, bytes);
 }
@@ -192,7 +192,7 @@ static void do_once(void) {
 static void do_step(void) {
     salt = board->salt;
     slot->start_cpu_ns = 0;
-    slot->start_ns = now_ns(CLOCK_MONOTONIC);
+    slot->start_ns = now_ns();
     for (uint32_t i = 0; i < board->repeat; i++, salt++) do_once();
 }
 
@@ -205,9 +205,9 @@ int main(int argc, char **argv) {
     load_pmi2(argv[2]);
 
     int spawned, joined_size, joined_rank, appnum;
-    slot->join_begin_ns = now_ns(CLOCK_MONOTONIC);
+    slot->join_begin_ns = now_ns();
     must(lib.PMI2_Init(&spawned, &joined_size, &joined_rank, &appnum), "PMI2_Init");
-    slot->join_end_ns = now_ns(CLOCK_MONOTONIC);
+    slot->join_end_ns = now_ns();
     if (joined_size != size || joined_rank != rank) fail("the library says another rank", joined_rank);
     board_serve(rank, do_step);
     must(lib.PMI2_Finalize(), "PMI2_Finalize");
