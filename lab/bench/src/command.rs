@@ -1,12 +1,14 @@
 //! One command: started, limited in time, waited for and cleaned up after.
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
@@ -28,8 +30,6 @@ const SESSIONS: &str = "WIREUP_RUNTIME_DIR";
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
-    #[error("cannot start {argv0}: {what}")]
-    NotStarted { argv0: String, what: String },
     #[error("not finished after {0:.0} s, killed")]
     TimedOut(f64),
     #[error("{0}")]
@@ -65,7 +65,7 @@ pub struct Running {
 }
 
 impl Invocation {
-    fn command(&self) -> std::io::Result<Command> {
+    fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).stdin(Stdio::null()).stderr(File::create(&self.stderr)?);
         command.stdout(self.stdout.as_ref().map_or(Ok(Stdio::null()), |path| File::create(path).map(Stdio::from))?);
@@ -82,28 +82,26 @@ impl Invocation {
 
     pub fn start(self, interrupt: &Interrupt) -> Result<Running, Failure> {
         let (cpu_begin_s, begin) = (children_cpu_s(), Instant::now());
-        let spawn = || {
-            let child = self.command()?.spawn()?;
-            let pid = Pid::from_child(&child);
-            Ok((child, pid, pidfd_open(pid, PidfdFlags::empty())?))
-        };
-        match spawn() {
-            Ok((child, pid, pidfd)) => {
-                let (invocation, interrupt) = (self, interrupt.clone());
-                Ok(Running { child, pid, pidfd, begin, cpu_begin_s, invocation, interrupt })
-            }
-            Err(error) => {
-                let error: std::io::Error = error;
-                let argv0 = self.argv[0].to_string_lossy().into_owned();
-                Err(Failure::NotStarted { argv0, what: error.to_string() })
-            }
-        }
+        let (child, pidfd) =
+            self.command().and_then(|mut command| spawn(&mut command)).map_err(|e| self.not_started(e))?;
+        let (pid, invocation, interrupt) = (Pid::from_child(&child), self, interrupt.clone());
+        Ok(Running { child, pid, pidfd, begin, cpu_begin_s, invocation, interrupt })
+    }
+
+    fn not_started(&self, error: io::Error) -> Failure {
+        wrong(format!("cannot start {}: {error}", self.argv[0].to_string_lossy()))
     }
 
     /// Starts it and waits for its successful end.
     pub fn run(self, interrupt: &Interrupt) -> Result<Measures, Failure> {
         self.start(interrupt)?.finish()
     }
+}
+
+fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
+    let child = command.spawn()?;
+    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    Ok((child, pidfd))
 }
 
 impl Running {
@@ -199,13 +197,10 @@ fn say(status: ExitStatus) -> String {
     }
 }
 
-/// User and system time of all waited-for descendants of this process, from `/proc/self/stat`.
+/// User and system time of all waited-for descendants of this process.
 fn children_cpu_s() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may contain blanks; cutime and cstime are the 14th and 15th fields after it.
-    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    let ticks: u64 = fields.split(' ').skip(13).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    let own = Process::myself().and_then(|own| own.stat());
+    own.map_or(0.0, |own| (own.cutime + own.cstime) as f64 / procfs::ticks_per_second() as f64)
 }
 
 /// How many commands ended in which way.
@@ -233,7 +228,7 @@ pub fn stream(
     interrupt: &Interrupt,
 ) -> Result<Ended, Failure> {
     let has_number = once.argv.iter().any(|word| word.as_encoded_bytes().windows(3).any(|part| part == b"{i}"));
-    let fail = |error: std::io::Error| wrong(format!("cannot start {}: {error}", once.argv[0].to_string_lossy()));
+    let fail = |error| once.not_started(error);
     let mut command = once.command().map_err(fail)?;
     let mut running: Vec<(Child, OwnedFd, Instant)> = Vec::new();
     let (begin, mut started, mut ended) = (Instant::now(), 0, Ended::default());
@@ -245,8 +240,7 @@ pub fn stream(
                     .command()
                     .map_err(fail)?;
             }
-            let child = command.spawn().map_err(fail)?;
-            let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|error| fail(error.into()))?;
+            let (child, pidfd) = spawn(&mut command).map_err(fail)?;
             running.push((child, pidfd, Instant::now()));
             started += 1;
             continue;

@@ -17,6 +17,12 @@ pub const DRY_RUN: Flag = Flag::switch(&["--dry-run", "--list"], "List what woul
 pub const JSON: Flag = Flag::value(&["--json"], "FILE", "Write a line for each value that was measured.");
 pub const RESULTS: Section = Section { title: "Results", flags: &[DRY_RUN, JSON] };
 
+/// Which of all these parts of a benchmark are wanted.
+pub fn parts(line: &Line, flag: Flag, all: &[&'static str]) -> Result<Vec<&'static str>, Error> {
+    let all: Vec<_> = all.iter().map(|part| (*part, *part)).collect();
+    line.one(flag, |value| value.list(|part| part.choice(&all)))
+}
+
 pub const HOSTS: Flag = Flag::value(&["--hosts"], "A,B,..", "Run across these hosts.");
 pub const REMOTE_SHELL: Flag = Flag::value(&["--remote-shell"], "CMD", "Called as CMD HOST COMMAND (default: ssh).");
 pub const SHARED: Flag = Flag::value(

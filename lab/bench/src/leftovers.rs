@@ -1,11 +1,11 @@
 //! Adopts and ends processes that a command left behind, which would otherwise disturb later rounds; and turns Ctrl-C
 //! into a flag, so that the running command is ended and nothing is left behind.
-use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -72,12 +72,14 @@ pub fn descendants_of(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Reads `/proc/PID/task/TID/children`; a process that has exited has none.
+/// A process that has exited has none.
 pub fn children_of(parent: Pid) -> Vec<Pid> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero())) else { return Vec::new() };
-    tasks
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|text| text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect::<Vec<_>>())
-        .collect()
+    let tasks = process(parent).and_then(|parent| parent.tasks());
+    let children = tasks.into_iter().flatten().flatten().filter_map(|task| task.children().ok()).flatten();
+    children.filter_map(|pid| Pid::from_raw(pid as i32)).collect()
+}
+
+/// What `/proc` says of a process.
+pub fn process(pid: Pid) -> procfs::ProcResult<Process> {
+    Process::new(pid.as_raw_nonzero().get())
 }

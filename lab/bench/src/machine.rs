@@ -1,6 +1,5 @@
 //! The machine on which something was measured.
-use std::fs;
-
+use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::Serialize;
 
 #[derive(Clone, Debug, Serialize)]
@@ -15,42 +14,24 @@ pub struct Machine {
 impl Machine {
     pub fn look() -> Machine {
         let uname = rustix::system::uname();
-        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let info = CpuInfo::current().ok();
+        let cpu = info.as_ref().and_then(|info| info.model_name(0)).unwrap_or("unknown");
         Machine {
             host: uname.nodename().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get()),
             kernel: uname.release().to_string_lossy().into_owned(),
-            cpu: field(&info, "model name").unwrap_or_else(|| "unknown".into()),
-            memory_bytes: memory("MemTotal").unwrap_or(0),
+            cpu: cpu.to_owned(),
+            memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
         }
     }
 
     /// A description, with a warning if other processes compete for the cpus.
     pub fn describe(&self) -> String {
         // Processes ready to run, averaged over the last minute.
-        let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let load: f64 = text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+        let load = LoadAverage::current().map_or(0.0, |load| load.one);
         let busy = "\n  ! the machine is busy: expect wide spreads, trust ratios more than seconds";
-        let busy = if load > 0.25 * self.cpus as f64 { busy } else { "" };
+        let busy = if load > 0.25 * self.cpus as f32 { busy } else { "" };
         let Machine { cpus, cpu, memory_bytes, kernel, .. } = self;
         format!("machine: {cpus} cpus of {cpu}, {} GiB, Linux {kernel}, load {load:.2}{busy}", memory_bytes >> 30)
     }
-}
-
-/// A line of `/proc/meminfo`, such as `MemAvailable` (bytes).
-pub fn memory(name: &str) -> Option<u64> {
-    kib(&fs::read_to_string("/proc/meminfo").ok()?, name)
-}
-
-/// The first value of a name in a file of `name : value` lines.
-pub fn field(text: &str, name: &str) -> Option<String> {
-    let value = |line: &str| {
-        line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
-    };
-    text.lines().find_map(value)
-}
-
-/// A value in kibibytes, in such a file (bytes).
-pub fn kib(text: &str, name: &str) -> Option<u64> {
-    Some(field(text, name)?.strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }

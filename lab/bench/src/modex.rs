@@ -11,7 +11,7 @@ use wireup_flags::{Command, Flag, Section, Value, Words};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::words;
 use crate::layout::Layout;
 use crate::samples::{Measures, median, seconds};
@@ -74,7 +74,6 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let mut nodes = line.one(NODES, |value| value.list(size))?;
     nodes.retain(|&nodes| bench.hosts.is_empty() || nodes as usize <= bench.hosts.len());
     let (ppn, ppns) = (line.one(PPN, size)?, line.one(PPNS, |value| value.list(size))?);
-    let parts = ["fence", "direct", "init", "shmem"].map(|part| (part, part));
     let bytes = line.one(BYTES, |value| value.number_in(1, BYTES_MAX))?;
     let mut turns = Vec::new();
     let mut add = |part: &str, contestant: &str, (node_count, ppn), client: Client, arguments: &'static str| {
@@ -83,7 +82,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
         turns.push(Turn::new(contestant, &case, rounds, (layout, client, arguments)));
     };
-    for part in line.one(PART, |value| value.list(|part| part.choice(&parts)))? {
+    for part in parts(line, PART, &["fence", "direct", "init", "shmem"])? {
         match part {
             "init" => {
                 add(part, "PMIx_Init", (1, 1), COLLECT, "");
@@ -148,7 +147,7 @@ fn of_oshmem(text: &str, size: u32) -> Result<Measures, Failure> {
         return Err(wrong(format!("only {} of {size} ranks reported their times", times.len())));
     }
     let slowest = times.iter().copied().fold(0.0, f64::max);
-    Ok(vec![seconds("join", median(&times).unwrap_or(slowest)), seconds("join-max", slowest)])
+    Ok(vec![seconds("join", median(times.iter().copied()).unwrap_or(slowest)), seconds("join-max", slowest)])
 }
 
 #[cfg(test)]

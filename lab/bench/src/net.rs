@@ -34,12 +34,12 @@ pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
     }
 }
 
-/// 16 random bytes as 32 hexadecimal digits.
+/// Random bytes, for secrets.
 ///
 /// # Errors
 /// The kernel has none.
-pub fn secret() -> io::Result<String> {
-    let mut bytes = [0; 16];
+pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(bytes)
 }

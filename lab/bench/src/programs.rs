@@ -1,10 +1,11 @@
 //! The embedded test programs, unpacked into a private directory for the duration of a benchmark.
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use tempfile::TempDir;
 
 // `PROGRAMS`: their names and images, written by the build script.
 include!(concat!(env!("OUT_DIR"), "/programs.rs"));
@@ -12,15 +13,16 @@ include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 /// Folder inside a `Scratch` in which wireup keeps the benchmark's sessions.
 const SESSIONS: &str = "sessions";
 
-/// A directory of mode 0700 with the programs and the files of the runs; removed when dropped.
-pub struct Scratch {
-    dir: PathBuf,
-}
+/// A directory of mode 0700 with the programs and the files of the runs; removed when dropped. Its name shows which
+/// process has made it.
+pub struct Scratch(TempDir);
 
 impl Scratch {
     /// In a folder; other hosts may have to see it as well.
     pub fn create_in(parent: &Path) -> io::Result<Scratch> {
-        let scratch = Scratch { dir: private_dir(parent)? };
+        let prefix = format!("wireup-bench-{}-", std::process::id());
+        let private = Permissions::from_mode(0o700);
+        let scratch = Scratch(tempfile::Builder::new().prefix(&prefix).permissions(private).tempdir_in(parent)?);
         DirBuilder::new().mode(0o700).create(scratch.file(SESSIONS))?;
         for (name, image) in PROGRAMS {
             OpenOptions::new()
@@ -36,11 +38,11 @@ impl Scratch {
     /// `programs/NAME.c`, compiled.
     pub fn program(&self, name: &str) -> PathBuf {
         assert!(PROGRAMS.iter().any(|(known, _)| *known == name), "there is no test program {name}");
-        self.dir.join(name)
+        self.file(name)
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.0.path().join(name)
     }
 
     /// A copy of this file, at the same path for all who see the directory.
@@ -60,13 +62,6 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A failure cannot be handled here; the directory's name shows which process made it.
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
 /// A fifo that is open for reading and writing from the beginning, so that opening it never blocks.
 ///
 /// # Errors
@@ -82,30 +77,14 @@ pub fn sessions_beside(file: &Path) -> PathBuf {
     file.with_file_name(SESSIONS)
 }
 
-/// mkdir refuses an existing name, so the directory is ours alone; the number skips leftovers.
-fn private_dir(parent: &Path) -> io::Result<PathBuf> {
-    let pid = std::process::id();
-    let mut number = 0;
-    loop {
-        let dir = parent.join(format!("wireup-bench-{pid}-{number}"));
-        match DirBuilder::new().mode(0o700).create(&dir) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
-            Err(e) => return Err(io::Error::new(e.kind(), format!("mkdir {}: {e}", dir.display()))),
-            Ok(()) => return Ok(dir),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
     fn the_scratch_directory_is_private_and_removed() {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        let dir = scratch.dir.clone();
+        let dir = scratch.file("");
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         for (name, _) in PROGRAMS {
             assert_eq!(&fs::read(scratch.program(name)).unwrap()[..4], b"\x7fELF");

@@ -26,7 +26,7 @@ use wireup_flags::{Command, Flag, Section, Value, Words};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{DRY_RUN, JSON, LIMIT, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::flags::{DRY_RUN, JSON, LIMIT, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::{Case, Kind, Launcher, peers, words};
 use crate::samples::{Measures, bytes, median, seconds};
 use crate::{leftovers, memory};
@@ -109,8 +109,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         pause_ms: line.one(PAUSE, |value| value.number_in(0, PAUSE_MS_MAX))?,
     };
     let many = Job { parents: 1, children: 1, calls: line.one(TIMES, Value::at_least_one)?, pause_ms: 0 };
-    let parts = ["call", "many"].map(|part| (part, part));
-    let parts = line.one(PART, |value| value.list(|part| part.choice(&parts)))?;
+    let parts = parts(line, PART, &["call", "many"])?;
     let mpis = line.one(MPI, |value| value.list(|mpi| mpi.choice(&MPIS.map(|mpi| (mpi.0, mpi)))))?;
     let wireup = bench.wireup()?;
     let found = peers::find(&[], bench);
@@ -179,7 +178,7 @@ fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Fa
     let quantities = ["call", "first-runs", "last-runs", "all-ready", "children", "after", "rest"];
     // What can be compared with children that are no MPI programs.
     let is_known = |name: &str| contestant.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
-    let middle = |at: usize| median(&calls.iter().map(|call| call[at]).collect::<Vec<_>>()).unwrap_or(0.0);
+    let middle = |at: usize| median(calls.iter().map(|call| call[at])).unwrap_or(0.0);
     let all = quantities.into_iter().enumerate().filter(|(_, name)| is_known(name));
     Ok(all.map(|(at, name)| seconds(name, middle(at))).collect())
 }
@@ -263,7 +262,7 @@ impl Seen {
             let calls = self.calls.iter().enumerate().filter(|(at, _)| part_of(*at) == part).map(|(_, call)| call[0]);
             let memory =
                 self.readings.iter().filter(|(calls, _)| part_of(*calls) == part).map(|(_, bytes)| *bytes).min();
-            let call = median(&calls.collect::<Vec<_>>()).map(|call| seconds("call", call));
+            let call = median(calls).map(|call| seconds("call", call));
             let measures = call.into_iter().chain(memory.map(|memory| bytes("memory", memory as f64))).collect();
             bench.add(case, contestant, part as i64, Ok(measures));
         }
@@ -281,7 +280,7 @@ fn memory_below(launcher: Pid, ranks: &[PathBuf]) -> Option<u64> {
     let is_rank = |exe: &Path| ranks.iter().any(|rank| rank == exe);
     let all = [launcher].into_iter().chain(leftovers::descendants_of(launcher));
     // A process that has ended and was not waited for has no program and no memory.
-    let ours = all.filter(|pid| memory::proc_link(*pid).is_some_and(|exe| !is_rank(&exe)));
+    let ours = all.filter(|pid| memory::program_of(*pid).is_some_and(|exe| !is_rank(&exe)));
     ours.map(|pid| memory::private_bytes(pid).ok()).sum()
 }
 

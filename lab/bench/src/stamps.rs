@@ -51,8 +51,7 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
         bytes("pair-bytes", all.iter().map(|line| line[2]).sum::<u64>() as f64),
     ];
     if is_pmix {
-        let middle =
-            |at: usize| median(&all.iter().map(|line| line[at] as f64 / 1e9).collect::<Vec<_>>()).unwrap_or(0.0);
+        let middle = |at: usize| median(all.iter().map(|line| line[at] as f64 / 1e9)).unwrap_or(0.0);
         let first = all.iter().map(|line| line[9]).min().unwrap_or(0);
         measures.extend([seconds("first-get", middle(8)), seconds("join", middle(7)), time("skew", last(9) - first)]);
     }

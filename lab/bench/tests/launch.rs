@@ -1,24 +1,8 @@
 //! Runs the whole benchmark on tiny jobs with the baselines only: no launcher is needed, times are not checked.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Dir {
-        let dir = std::env::temp_dir().join(format!("wireup-bench-test-{}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        Dir(dir)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A program that does nothing stands for wireup, which the tests leave out.
 fn bench(words: &str) -> i32 {
@@ -42,8 +26,9 @@ fn count(file: &Path, words: &[&str]) -> usize {
 
 #[test]
 fn baselines_are_timed_and_a_broken_launcher_is_reported() {
-    let dir = Dir::new();
-    let (json, fake) = (dir.0.join("out.jsonl"), dir.0.join("mpiexec"));
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let (json, fake) = (dir.join("out.jsonl"), dir.join("mpiexec"));
     let files = format!("--json {}", json.display());
     let has = |words: &[&str]| count(&json, words) == 1;
 
@@ -69,13 +54,10 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
 
     // Two hosts that are this machine, and a third one that does not answer. Peers that wait for hosts of these names
     // hit the limit.
-    let shell = dir.0.join("rsh");
+    let shell = dir.join("rsh");
     script(&shell, "#!/bin/sh\ntest $1 = c && exit 255\nshift\nexec /bin/sh -c \"$*\"\n");
-    let far = format!(
-        "--remote-shell {} --shared {} --rounds 1 --limit 3 --without wireup",
-        shell.display(),
-        dir.0.display()
-    );
+    let far =
+        format!("--remote-shell {} --shared {} --rounds 1 --limit 3 --without wireup", shell.display(), dir.display());
     let cases = "--case true-2x3 --case exchange-2x4 --case true-3x1 --case true-4x1";
     assert_eq!(bench(&format!("launch --hosts a,b,c {far} {cases} {files}")), 0);
     assert!(has(&["\"bare\"", "\"remote-shell\":\"rsh\"", "\"ranks\":6", "\"wall\""]));

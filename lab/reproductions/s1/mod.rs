@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, median, seconds, value_of};
 use wireup_bench::stamps;
@@ -80,8 +80,7 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let choice = Choice::read(line, &RANKS_DEFAULT)?;
     let work = Work::Sleep(Duration::from_millis(line.one(WORK_MS, Value::number)?.into()));
-    let parts = ["schemes", "mpi"].map(|part| (part, part));
-    let parts = line.one(INIT_PARTS, |value| value.list(|part| part.choice(&parts)))?;
+    let parts = parts(line, INIT_PARTS, &["schemes", "mpi"])?;
     let mpi_ranks = line.one(MPI_RANKS, sizes)?;
     let layouts = if parts.contains(&"schemes") { &choice.layouts[..] } else { &[] };
     for &layout in layouts {
@@ -121,7 +120,7 @@ fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result
     ]);
     let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
     let lines = stamps::lines(&fs::read_to_string(file).map_err(wrong)?, 3, launch.layout.job_size())?;
-    let middle = |at: usize| median(&lines.iter().map(|line| line[at] as f64 / 1e9).collect::<Vec<_>>()).unwrap_or(0.0);
+    let middle = |at: usize| median(lines.iter().map(|line| line[at] as f64 / 1e9)).unwrap_or(0.0);
     measures.extend([seconds("mpi-init", middle(1)), seconds("mpi-exchange", middle(2))]);
     Ok(measures)
 }
@@ -130,8 +129,7 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let choice = Choice::read(line, &RANKS_DEFAULT)?;
     let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
-    let parts = ["sleep", "spin"].map(|part| (part, part));
-    for part in line.one(OVERLAP_PARTS, |value| value.list(|part| part.choice(&parts)))? {
+    for part in parts(line, OVERLAP_PARTS, &["sleep", "spin"])? {
         if part == "sleep" {
             for &layout in &choice.layouts {
                 hide(bench, &choice, "sleep", Launch::new(bench, layout)?)?;

@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, bytes, count};
 use wireup_bench::startup::board::Slot;
@@ -96,8 +96,7 @@ const OPEN: &str = "graph-alone";
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let repeat = line.one(REPEAT, |value| value.number_in(1, REPEAT_MAX))?;
-    let parts = ["groups", "connections"].map(|part| (part, part));
-    for part in line.one(PARTS, |value| value.list(|part| part.choice(&parts)))? {
+    for part in parts(line, PARTS, &["groups", "connections"])? {
         let is_groups = part == "groups";
         let choice = Choice::read(line, if is_groups { &[16, 64, 256, 1024] } else { &[16, 64, 256] })?;
         let simulated = if is_groups {

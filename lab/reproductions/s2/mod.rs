@@ -46,7 +46,10 @@ before it has, with one thing replaced:
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Jobs", flags: &[COLUMN, RANKS, PPN, CONNECT_MAX, PARTNERS, ROUNDS, WIREUP, WIREUP_ARG, LIMIT] },
+        Section {
+            title: "Jobs",
+            flags: &[COLUMN, RANKS, PPN, CONNECT_MAX, PARTNERS, ROUNDS, WIREUP, WIREUP_ARG, LIMIT],
+        },
         RESULTS,
     ],
     end: "",
@@ -163,7 +166,10 @@ fn read(text: &str, column: &str, has: [bool; 5], ranks: u32, begin: u64) -> Res
     let mut measures = vec![seconds("total", (last - begin) as f64 / 1e9)];
     for (phase, values) in PHASES.into_iter().zip(all).filter(|(_, values)| !values.is_empty()) {
         let max = values.iter().copied().fold(0.0, f64::max);
-        measures.extend([seconds(phase, median(&values).unwrap_or(max)), seconds(format!("{phase}-max"), max)]);
+        measures.extend([
+            seconds(phase, median(values.iter().copied()).unwrap_or(max)),
+            seconds(format!("{phase}-max"), max),
+        ]);
     }
     Ok(measures)
 }

@@ -102,15 +102,6 @@ fn connect_all(rank: u32, halves: Vec<Half>, mut rows: Vec<Vec<u8>>) -> Result<V
     sockets::connect_all(halves, &peers, &watched).map_err(shown)
 }
 
-fn hex(bytes: &[u8]) -> Vec<u8> {
-    bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
-}
-
-fn unhex(text: &[u8]) -> Option<Vec<u8>> {
-    let (pairs, []) = text.as_chunks::<2>() else { return None };
-    pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
 fn key(rank: u32, chunk: usize) -> Vec<u8> {
     format!("steps-{rank}-{chunk}").into_bytes()
 }
@@ -118,7 +109,7 @@ fn key(rank: u32, chunk: usize) -> Vec<u8> {
 /// The value for `peer` in a chunk of another rank's values.
 fn of_chunk(chunk: &[u8], peer: usize) -> Option<Vec<u8>> {
     let at = peer % CHUNK * VALUE_LEN * 2;
-    unhex(chunk.get(at..at + VALUE_LEN * 2)?)
+    hex::decode(chunk.get(at..at + VALUE_LEN * 2)?).ok()
 }
 
 /// Put, fence, and a get for each other rank.
@@ -126,7 +117,7 @@ fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
     let (rank, size) = (job.rank, job.size);
     let (halves, rows) = sockets_for_all(rank, size)?;
     for (number, chunk) in rows.chunks(CHUNK).enumerate() {
-        job.put(&key(rank, number), &hex(&chunk.concat())).map_err(shown)?;
+        job.put(&key(rank, number), hex::encode(chunk.concat()).as_bytes()).map_err(shown)?;
     }
     let fence = job.start_fence();
     job.finish(fence).map_err(shown)?;
@@ -199,9 +190,9 @@ mod tests {
     fn values_are_found_in_their_chunk() {
         let row: Vec<Vec<u8>> = (0..200u8).map(|peer| vec![peer; VALUE_LEN]).collect();
         for peer in [0, 79, 80, 199] {
-            let chunk = hex(&row.chunks(CHUNK).nth(peer / CHUNK).unwrap().concat());
+            let chunk = hex::encode(row.chunks(CHUNK).nth(peer / CHUNK).unwrap().concat());
             assert!(chunk.len() <= 1024);
-            assert_eq!(of_chunk(&chunk, peer), Some(row[peer].clone()));
+            assert_eq!(of_chunk(chunk.as_bytes(), peer), Some(row[peer].clone()));
         }
         assert_eq!(of_chunk(b"00", 1), None);
     }

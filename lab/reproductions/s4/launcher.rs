@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use wireup_bench::net::address_of;
+use wireup_bench::net::{address_of, random};
 
 use super::process::{self, Place, Report};
 use super::scheme::{Exchange, SCHEMES, STAR, Scheme, encode_pair, ranks_of};
 use super::sockets::{VALUE_LEN, reassembled};
-use super::wire::{Channel, Kind, Secret, WAIT_MAX, await_caller, call, new_secret, sum, wrong};
+use super::wire::{Channel, Kind, Secret, WAIT_MAX, await_caller, call, sum, wrong};
 
 /// How often the launcher looks whether a remote shell has failed (chosen).
 const GLANCE: Duration = Duration::from_millis(100);
@@ -65,7 +65,7 @@ pub fn by_shells(scheme: Scheme, size: u16, hosts: &Hosts) -> io::Result<Outcome
     let addresses = |host: &String| Ok((address_of(host)?, own_address(host)?));
     let addresses: Vec<(Ipv4Addr, Ipv4Addr)> = hosts.names.iter().map(addresses).collect::<io::Result<_>>()?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let (port, secret) = (listener.local_addr()?.port(), new_secret()?);
+    let (port, secret) = (listener.local_addr()?.port(), random()?);
     // Declared first, since it is dropped last: a shell ends when the channel of its process is closed.
     let mut shells = Shells(Vec::new());
     let mut channels = Vec::new();

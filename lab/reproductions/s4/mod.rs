@@ -21,6 +21,7 @@ use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, together};
+use wireup_bench::net::random;
 use wireup_bench::remote::{Remote, Remotes};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
 use wireup_flags::{Command, Flag, Section, Words};
@@ -116,7 +117,7 @@ fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes, Door), Failure> {
         Err(_) => Err(wrong(format!("agent on {}: {}", agent.host, agent.hello))),
     };
     let all: Vec<SocketAddrV4> = agents.all.iter().map(address).collect::<Result<_, _>>()?;
-    let (secret, first) = (wire::new_secret().map_err(wrong)?, all[0]);
+    let (secret, first) = (random().map_err(wrong)?, all[0]);
     let mut seat = Seat { index: 0, is_ring, secret, all };
     for index in 0..bench.hosts.len() {
         seat.index = index as u16;

@@ -1,7 +1,8 @@
 //! The schemes of table 1 of S4 and the hypercube of its section 6, and what each of them sends.
 //!
 //! ```text
-//!   N processes, A agents (M = min(N, A) of them with processes), V bytes a value, H bytes of header a message, L = log2 N
+//!   N processes, A agents (M = min(N, A) of them with processes), V bytes a value, H bytes of header a message,
+//!   L = log2 N
 //!
 //!   Original      star      N(H + T) + N(H + (N-1)V) + N(H + N(N-1)V)
 //!   SSH-DR        star      N(H + T) + 2N(H + (N-1)V)

@@ -162,12 +162,6 @@ impl AsFd for Channel {
     }
 }
 
-pub fn new_secret() -> io::Result<Secret> {
-    let mut secret = [0; SECRET_LEN];
-    rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(secret)
-}
-
 /// Connects; `who` says who does so.
 pub fn call(address: SocketAddrV4, secret: &Secret, who: u16) -> io::Result<Channel> {
     let mut channel = Channel::new(TcpStream::connect_timeout(&address.into(), WAIT_MAX)?);
@@ -202,6 +196,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
     use std::os::unix::net::UnixStream;
+    use wireup_bench::net::random;
 
     #[test]
     fn messages_arrive_and_are_counted_unless_they_are_reports() {
@@ -233,7 +228,7 @@ mod tests {
     fn only_who_knows_the_secret_gets_in() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
-        let secret = new_secret().unwrap();
+        let secret = random().unwrap();
         let _stranger = call(address, &[7; SECRET_LEN], 1).unwrap();
         let _known = call(address, &secret, 300).unwrap();
         assert_eq!(await_caller(&listener, &secret, Instant::now() + WAIT_MAX).unwrap().1, 300);

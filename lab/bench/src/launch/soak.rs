@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use procfs::process::all_processes;
 use rustix::process::Pid;
 use serde_json::json;
+use walkdir::WalkDir;
 
 use super::case::Case;
 use super::launcher::{Launcher, session_name, words};
@@ -20,9 +22,8 @@ use super::session::RunningSession;
 use super::work::{JOB_LIMIT, stream_limit};
 use crate::bench::{Bench, Problem};
 use crate::command::{Ended, Failure, stream, wrong};
-use crate::leftovers;
-use crate::machine::field;
-use crate::memory::{self, proc_link, proc_text};
+use crate::leftovers::{self, process};
+use crate::memory::{self, program_of};
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, bytes, count, rate};
 
@@ -117,30 +118,26 @@ impl Held {
         let ours = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
         let mut all: Vec<Pid> = roots.to_vec();
         all.extend(roots.iter().flat_map(|root| leftovers::descendants_of(*root)));
-        all.retain(|pid| status(*pid, "State").is_some_and(|state| !state.starts_with('Z')));
-        let is_agent = |pid: &&Pid| proc_link(**pid).as_ref() == Some(&ours) && !memory::is_keeper(**pid);
+        all.retain(|pid| process(*pid).is_ok_and(|process| process.is_alive()));
+        let is_agent = |pid: &&Pid| program_of(**pid).as_ref() == Some(&ours) && !memory::is_keeper(**pid);
         let held = |pid: &Pid| {
-            let entries = |folder: &str| {
-                let path = format!("/proc/{}/{folder}", pid.as_raw_nonzero());
-                let count = fs::read_dir(&path).map(Iterator::count);
-                count.map(|count| count as u64).map_err(|error| wrong(format!("{path}: {error}")))
-            };
-            let children = leftovers::children_of(*pid).len() as u64;
-            Ok((*pid, [memory::private_bytes(*pid)?, entries("fd")?, entries("task")?, children]))
+            let agent = process(*pid).map_err(wrong)?;
+            let (files, threads) = (agent.fd_count().map_err(wrong)?, agent.tasks().map_err(wrong)?.count());
+            let counts = [files, threads, leftovers::children_of(*pid).len()].map(|count| count as u64);
+            Ok((*pid, [memory::private_bytes(*pid)?, counts[0], counts[1], counts[2]]))
         };
         let agents: Vec<_> = all.iter().filter(is_agent).map(held).collect::<Result<_, Failure>>()?;
         if agents.is_empty() {
             return Err(wrong("no agent is left of the session"));
         }
-        let everybody = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let everybody = everybody.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-        let ranks = everybody.filter(|pid| proc_link(*pid).is_some_and(|path| path.starts_with(folder))).count();
+        let everybody = all_processes().into_iter().flatten().flatten();
+        let ranks = everybody.filter(|one| one.exe().is_ok_and(|path| path.starts_with(folder))).count();
         Ok(Held { agents, processes: all.len(), ranks, files: files(folder), wake_ups: 0 })
     }
 
     /// How often its agents have gone to sleep so far.
     fn woken(&self) -> u64 {
-        let switches = |(pid, _): &(Pid, _)| status(*pid, "voluntary_ctxt_switches")?.parse::<u64>().ok();
+        let switches = |(pid, _): &(Pid, _)| process(*pid).ok()?.status().ok()?.voluntary_ctxt_switches;
         self.agents.iter().filter_map(switches).sum()
     }
 
@@ -162,23 +159,10 @@ impl Held {
     }
 }
 
-fn status(pid: Pid, name: &str) -> Option<String> {
-    field(&proc_text(pid, "status")?, name)
-}
-
 /// The files in the folders for temporary files, without our own, and all files of the sessions.
 fn files(ours: &Path) -> BTreeSet<PathBuf> {
-    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut found: BTreeSet<PathBuf> = FOLDERS.iter().flat_map(|folder| entries(Path::new(folder))).collect();
-    found.retain(|path| !ours.starts_with(path));
-    let mut inner = vec![sessions_beside(&ours.join("stderr"))];
-    while let Some(folder) = inner.pop() {
-        for path in entries(&folder) {
-            if path.is_dir() && !path.is_symlink() {
-                inner.push(path.clone());
-            }
-            found.insert(path);
-        }
-    }
-    found
+    let sessions = WalkDir::new(sessions_beside(&ours.join("stderr"))).min_depth(1);
+    let folders = FOLDERS.map(|folder| WalkDir::new(folder).min_depth(1).max_depth(1));
+    let paths = |all: WalkDir| all.into_iter().flatten().map(|entry| entry.into_path());
+    folders.into_iter().flat_map(paths).filter(|path| !ours.starts_with(path)).chain(paths(sessions)).collect()
 }

@@ -272,31 +272,7 @@ impl Drop for BusyCpus {
 fn bytes_sent() -> Option<u64> {
     // Set by `wireup-testbed run` on its hub.
     std::env::var_os("WIREUP_TESTBED_HOSTS")?;
-    sum_of_ports(&fs::read_to_string("/proc/self/net/dev").ok()?)
-}
-
-/// `None` if there is no hub's bridge.
-fn sum_of_ports(table: &str) -> Option<u64> {
-    let (mut total, mut is_hub) = (0, false);
-    for (name, counters) in table.lines().filter_map(|line| line.split_once(':')) {
-        let mut counters = counters.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
-        match name.trim() {
-            "br0" => (total, is_hub) = (total + counters.nth(8)?, true),
-            port if port.starts_with('v') => total += counters.next()?,
-            _ => {}
-        }
-    }
-    is_hub.then_some(total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn traffic_of_nodes_and_hub_is_summed() {
-        let ports = "    v0: 300 0 0 0 0 0 0 0 4000 0\n    v1: 1 0 0 0 0 0 0 0 2 0\ndocker0: 7 0 0 0 0 0 0 0 7 0\n";
-        let table = format!("Inter-|   Receive\n    lo: 9 9 0 0 0 0 0 0 9 9\n   br0: 1 0 0 0 0 0 0 0 20 0\n{ports}");
-        assert_eq!((sum_of_ports(&table), sum_of_ports(ports)), (Some(321), None));
-    }
+    let ports = procfs::net::dev_status().ok()?;
+    let received = ports.values().filter(|port| port.name.starts_with('v')).map(|port| port.recv_bytes);
+    Some(ports.get("br0")?.sent_bytes + received.sum::<u64>())
 }

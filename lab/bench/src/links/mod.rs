@@ -194,8 +194,8 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
             let test = format!("ucx_perftest -p $port -t tag_lat -s {bytes} -n {times} -w {times}{mode}");
             script += &format!(
                 " {} {test} >/dev/null 2>&1 & sleep 0.3; {} {test} {host} | \
-                 awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", $5*1000*{times}, $3*1000, $3*1000 }}'; wait; \
-                 port=$((port + 1));",
+                 awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", $5*1000*{times}, $3*1000, $3*1000 }}'; \
+                 wait; port=$((port + 1));",
                 end(pair.1, 1),
                 end(pair.0, 0)
             );

@@ -26,6 +26,8 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, AgentTransport, Secret};
 use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 
+use crate::net::random;
+
 /// The first argument of a process on a path: FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS. HOW is `tcp` or `ucx`, or
 /// for a bare connection the address of process 1.
 pub const WORD: &str = "link-process";
@@ -49,9 +51,7 @@ type Steps = Vec<(u32, u32)>;
 
 /// Makes the folder's secret and removes the addresses of an earlier run.
 pub fn prepare(folder: &Path, last: u32) -> std::io::Result<()> {
-    let mut secret = [0; 32];
-    rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())?;
-    fs::write(folder.join("secret"), secret)?;
+    fs::write(folder.join("secret"), random::<32>()?)?;
     for index in 1..=last {
         match fs::remove_file(address_file(folder, index)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

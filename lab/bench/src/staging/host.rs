@@ -11,7 +11,7 @@
 //! It owns a folder in the host's memory. When its input ends, so also when the benchmark or the remote shell ends, it
 //! kills its relay and removes the folder. An answer that begins with `failed` says why it could not obey.
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -19,9 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use procfs::process::{ClearRefs, Process, all_processes};
+use walkdir::WalkDir;
+
 use super::relay;
 use crate::command;
-use crate::machine::kib;
 
 /// The first argument of such a process; the name of its folder follows.
 pub const WORD: &str = "stage-host";
@@ -49,7 +51,7 @@ pub fn run(args: &[OsString]) -> io::Result<()> {
 
 /// Equal for all hosts that are one machine.
 pub fn machine() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    procfs::sys::kernel::random::boot_id().unwrap_or_default()
 }
 
 struct Host {
@@ -120,55 +122,43 @@ impl Drop for Host {
         let _ = self.end_relay();
         // A store's folders may be read-only.
         if fs::remove_dir_all(&self.folder).is_err() {
-            permit(&self.folder);
+            let private = || Permissions::from_mode(0o700);
+            let folders = entries(&self.folder).filter(|(_, meta)| meta.is_dir());
+            folders.for_each(|(folder, _)| drop(fs::set_permissions(folder, private())));
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, fs::Metadata)> {
-    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    paths.filter_map(|path| fs::symlink_metadata(&path).ok().map(|meta| (path, meta)))
-}
-
-fn permit(folder: &Path) {
-    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
-    entries(folder).filter(|(_, meta)| meta.is_dir()).for_each(|(path, _)| permit(&path));
+fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
+    let all = WalkDir::new(folder).into_iter().flatten();
+    all.filter_map(|entry| entry.metadata().ok().map(|meta| (entry.into_path(), meta)))
 }
 
 /// Of files; those with several names count once.
 fn bytes_below(folder: &Path) -> u64 {
-    let of = |(path, meta): (PathBuf, fs::Metadata)| match (meta.is_dir(), meta.is_file()) {
-        (true, _) => bytes_below(&path),
-        (_, true) => meta.len() / meta.nlink().max(1),
-        _ => 0,
-    };
-    entries(folder).map(of).sum()
+    entries(folder).filter(|(_, meta)| meta.is_file()).map(|(_, meta)| meta.len() / meta.nlink().max(1)).sum()
 }
 
 /// The agents that this process sees, also those of hosts that are its own machine, with their memory and its peak. The
 /// peaks begin anew.
 pub fn agents() -> String {
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let told = pids.filter(|pid| is_agent(*pid)).filter_map(|pid| {
-        let [now, peak] = memory_and_peak(pid)?;
-        // 5: the peak is what there is now.
-        fs::write(format!("/proc/{pid}/clear_refs"), "5").ok()?;
-        Some(format!("{pid}:{now}:{peak}"))
+    let told = all_processes().into_iter().flatten().flatten().filter(is_agent).filter_map(|process| {
+        let [now, peak] = memory_and_peak(&process)?;
+        process.clear_refs(ClearRefs::PeakRSS).ok()?;
+        Some(format!("{}:{now}:{peak}", process.pid()))
     });
     told.collect::<Vec<_>>().join(" ")
 }
 
-fn is_agent(pid: i32) -> bool {
-    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    exe.file_name().is_some_and(|name| name == "wireup") && AGENTS.contains(&name.trim())
+fn is_agent(process: &Process) -> bool {
+    process.exe().is_ok_and(|exe| exe.file_name().is_some_and(|name| name == "wireup"))
+        && process.stat().is_ok_and(|stat| AGENTS.contains(&&*stat.comm))
 }
 
-fn memory_and_peak(pid: i32) -> Option<[u64; 2]> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some([kib(&text, "VmRSS")?, kib(&text, "VmHWM")?])
+fn memory_and_peak(process: &Process) -> Option<[u64; 2]> {
+    let status = process.status().ok()?;
+    Some([status.vmrss? << 10, status.vmhwm? << 10])
 }
 
 #[cfg(test)]
@@ -185,12 +175,12 @@ mod tests {
         fs::create_dir(path.join("inner")).unwrap();
         fs::write(path.join("inner/file"), "1234").unwrap();
         fs::hard_link(path.join("inner/file"), path.join("other")).unwrap();
-        fs::set_permissions(path.join("inner"), fs::Permissions::from_mode(0o500)).unwrap();
+        fs::set_permissions(path.join("inner"), Permissions::from_mode(0o500)).unwrap();
         assert_eq!(host.obey("stored").unwrap(), "4");
         assert!(host.obey("dance").is_err() && host.obey("end").is_ok() && host.obey("agents").is_ok());
         drop(host);
         assert!(!path.exists());
-        let own = std::process::id() as i32;
-        assert!(!is_agent(own) && memory_and_peak(own).is_some_and(|[now, peak]| 0 < now && now <= peak));
+        let own = Process::myself().unwrap();
+        assert!(!is_agent(&own) && memory_and_peak(&own).is_some_and(|[now, peak]| 0 < now && now <= peak));
     }
 }

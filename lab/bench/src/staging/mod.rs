@@ -1,8 +1,8 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
 //! A case is a `tree`. On each host stands a process of the benchmark (`host`), which starts relays and reads the
-//! memory of agents; `session` has the contestants that are wireup. The others are chains and trees of a `relay` on each host,
-//! started before the time counts.
+//! memory of agents; `session` has the contestants that are wireup. The others are chains and trees of a `relay` on
+//! each host, started before the time counts.
 pub mod host;
 pub mod relay;
 mod session;
@@ -12,14 +12,14 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::Path;
 
+use procfs::{Current, Meminfo};
 use serde_json::json;
 use wireup_flags::{Command, Flag, Section, Value, Words};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, Invocation, wrong};
-use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, together};
-use crate::machine;
-use crate::net::secret;
+use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, parts, together};
+use crate::net::random;
 use crate::remote::Remotes;
 use crate::samples::{Measures, rate, seconds};
 use session::{LIMIT_S, SESSIONS, Session, ask};
@@ -40,15 +40,15 @@ pub const COMMAND: Command = Command {
     name: "bench stage",
     purpose: "time copies of files to the nodes of a session",
     intro: "
-wireup stage up in a session across the hosts, with and without encrypted links, in turns with bare relays: a process on each
-host that passes one stream of the same bytes on and writes it into a file in the host's memory.
+wireup stage up in a session across the hosts, with and without encrypted links, in turns with bare relays: a process
+on each host that passes one stream of the same bytes on and writes it into a file in the host's memory.
 
   mixed    files of this machine, from /usr/lib and /usr/share, of all kinds; the same in each run
   random   the same names and sizes with random bytes, which cannot be compressed
   small    many files of one size, cut from such files
 
-The figures: bytes of the tree a second; the time of a second wireup stage up, which finds everything there; how much the largest
-agent grows.
+The figures: bytes of the tree a second; the time of a second wireup stage up, which finds everything there; how much
+the largest agent grows.
 ",
     words: Words::Named(&[]),
     sections: &[
@@ -81,8 +81,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         return Ok(together("bench stage needs --hosts A,B,..: nodes that share a memory share a store")?);
     }
     let mib = |value: &Value| Ok(u64::from(value.number_in(1, MIB_MAX)?) << 20);
-    let timed: Vec<(&'static str, &'static str)> = KINDS[..3].iter().map(|kind| (*kind, *kind)).collect();
-    let mut kinds = line.one(TREES, |value| value.list(|kind| kind.choice(&timed)))?;
+    let mut kinds = parts(line, TREES, &KINDS[..3])?;
     let (large, small, memory) = (line.one(MIB, mib)?, line.one(SMALL_MIB, mib)?, line.last(MEMORY_MIB, mib)?);
     let small_files = line.one(SMALL_FILES, |value| value.number_in(1, FILES_MAX))?;
     kinds.extend(memory.map(|_| MEMORY));
@@ -105,7 +104,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     }
     let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
     println!("wireup: {}", wireup.display());
-    let name = format!("wireup-bench-{}", secret()?);
+    let name = format!("wireup-bench-{}", hex::encode(random::<16>()?));
     let mut hosts = Remotes::start(bench, &format!("{} {name}", host::WORD))?;
     let stores = Path::new(host::MEMORY).join(name);
     is_room(kinds.iter().map(|kind| bytes_of(*kind)).max().unwrap_or(0), &hosts)?;
@@ -139,7 +138,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 
 /// One stream of the tree's bytes to all hosts; the caller ends the relays.
 fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
-    let (secret, count) = (secret().map_err(wrong)?, hosts.all.len());
+    let (secret, count) = (hex::encode(random::<16>().map_err(wrong)?), hosts.all.len());
     let mut addresses = vec![String::new(); count];
     // Each relay calls those below it, which are there already.
     for index in (0..count).rev() {
@@ -176,7 +175,7 @@ fn is_room(bytes: u64, hosts: &Remotes) -> Result<(), Failure> {
     let own = host::machine();
     let here = hosts.all.iter().filter(|host| host.hello == own).count();
     let needed = (bytes as f64 * here as f64 * OVERHEAD) as u64;
-    match machine::memory("MemAvailable") {
+    match Meminfo::current().ok().and_then(|memory| memory.mem_available) {
         Some(there) if there < needed => Err(wrong(format!(
             "{here} hosts are this machine and need {} MiB in its memory, of which {} are available; choose fewer MiB",
             needed >> 20,

@@ -7,6 +7,9 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use fastrand::Rng;
+use walkdir::WalkDir;
+
 use crate::leftovers::Interrupt;
 
 /// Where files are taken from.
@@ -48,12 +51,13 @@ impl Tree {
         let stream = folder.join(format!("{kind}.stream"));
         let mut out = BufWriter::with_capacity(BUFFER_LEN, File::create(&stream)?);
         let mut tree = Tree { kind, folder: folder.join(kind), stream, files: 0, bytes: 0 };
-        let mut random = Random(SEED);
+        let mut random = Rng::with_seed(SEED);
         let mut all = Vec::new();
         for (path, len) in chosen(bytes)? {
-            let mut content = random.bytes(if kind == "random" { len as usize } else { 0 });
-            if kind != "random" {
-                File::open(&path)?.take(len).read_to_end(&mut content)?;
+            let mut content = vec![0; len as usize];
+            match kind {
+                "random" => random.fill(&mut content),
+                _ => File::open(&path)?.read_exact(&mut content)?,
             }
             let is_program = kind != "random" && fs::metadata(&path)?.mode() & 0o100 != 0;
             match kind {
@@ -67,10 +71,7 @@ impl Tree {
             tree.add(Path::new(&name), &all[at(number)..at(number + 1)], false, &mut out, interrupt)?;
         }
         out.flush()?;
-        match tree.bytes == bytes {
-            true => Ok(tree),
-            false => Err(io::Error::other("a file has changed")),
-        }
+        Ok(tree)
     }
 
     /// A file at this place below the tree's folder.
@@ -97,58 +98,33 @@ impl Tree {
 
 /// Files of this machine with `bytes` in all, and how much of each is taken.
 fn chosen(bytes: u64) -> io::Result<Vec<(PathBuf, u64)>> {
-    let mut all = Vec::new();
-    SOURCES.iter().for_each(|source| find(Path::new(source), &mut all));
-    all.retain(|(_, len)| *len <= (bytes / SHARE_MAX).max(1));
+    let is_small = |(_, len): &(PathBuf, u64)| *len <= (bytes / SHARE_MAX).max(1);
+    let mut all: Vec<_> = SOURCES.iter().flat_map(|source| find(Path::new(source))).filter(is_small).collect();
     all.sort_unstable();
-    let mut random = Random(SEED);
+    Rng::with_seed(SEED).shuffle(&mut all);
     let mut left = bytes;
     let mut taken = Vec::new();
-    while left > 0 {
-        let Some(last) = all.len().checked_sub(1) else {
-            let there = (bytes - left) >> 20;
-            return Err(io::Error::other(format!(
-                "{} have files of {there} MiB only; choose fewer MiB",
-                SOURCES.join(" and ")
-            )));
-        };
-        let (path, len) = all.swap_remove((random.next() % (last as u64 + 1)) as usize);
-        let len = len.min(left);
-        left -= len;
-        taken.push((path, len));
+    for (path, len) in all {
+        if left == 0 {
+            break;
+        }
+        taken.push((path, len.min(left)));
+        left = left.saturating_sub(len);
+    }
+    if left > 0 {
+        let (from, there) = (SOURCES.join(" and "), (bytes - left) >> 20);
+        return Err(io::Error::other(format!("{from} have files of {there} MiB only; choose fewer MiB")));
     }
     Ok(taken)
 }
 
 /// All files that can be read, without links and what is empty or privileged.
-fn find(folder: &Path, all: &mut Vec<(PathBuf, u64)>) {
-    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+fn find(folder: &Path) -> impl Iterator<Item = (PathBuf, u64)> + use<> {
+    WalkDir::new(folder).into_iter().flatten().filter_map(|entry| {
+        let meta = entry.metadata().ok()?;
         let is_plain = meta.is_file() && meta.len() > 0 && meta.mode() & 0o6000 == 0;
-        if meta.is_dir() {
-            find(&path, all);
-        } else if is_plain && File::open(&path).is_ok() {
-            all.push((path, meta.len()));
-        }
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
-        bytes.truncate(len);
-        bytes
-    }
+        (is_plain && File::open(entry.path()).is_ok()).then(|| (entry.into_path(), meta.len()))
+    })
 }
 
 #[cfg(test)]
@@ -176,9 +152,8 @@ mod tests {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let [mixed, random, small, _] = KINDS.map(|kind| made(kind, &scratch));
         assert_eq!((mixed.files, small.files), (random.files, 250));
-        let mut all = Vec::new();
-        find(&small.folder, &mut all);
-        assert!(all.iter().all(|(_, len)| (4194..=4195).contains(len)) && all.len() == 250);
+        assert!(find(&small.folder).all(|(_, len)| (4194..=4195).contains(&len)));
+        assert_eq!(find(&small.folder).count(), 250);
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the
 //! same memory. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on
 //! one machine with virtual nodes.
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use tempfile::NamedTempFile;
 
 use super::scheme::Step;
 use crate::command::{Failure, wrong};
@@ -40,48 +42,46 @@ pub struct Slot {
 }
 
 pub struct Board {
-    file: File,
-    pub path: PathBuf,
+    file: NamedTempFile,
     job_size: u32,
 }
 
 impl Board {
-    /// A board for one job; `number` makes its name unique in this process. Without `/dev/shm` it is created in
-    /// `otherwise`.
-    pub fn create(job_size: u32, number: u32, otherwise: &Path) -> io::Result<Board> {
+    /// A board for one job. Without `/dev/shm` it is created in `otherwise`.
+    pub fn create(job_size: u32, otherwise: &Path) -> io::Result<Board> {
         let folder = if Path::new(SHARED_MEMORY).is_dir() { Path::new(SHARED_MEMORY) } else { otherwise };
-        let path = folder.join(format!("wireup-bench-board-{}-{number}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let board = Board { file, path, job_size };
-        board.file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
-        board.file.write_all_at(&[MAGIC.to_ne_bytes(), job_size.to_ne_bytes()].concat(), 0)?;
+        let name = format!("wireup-bench-board-{}-", std::process::id());
+        let board = Board { file: tempfile::Builder::new().prefix(&name).tempfile_in(folder)?, job_size };
+        board.file().set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
+        board.file().write_all_at(&[MAGIC.to_ne_bytes(), job_size.to_ne_bytes()].concat(), 0)?;
         Ok(board)
     }
 
+    fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     pub fn write_step(&self, step: &Step, salt: u32) -> io::Result<()> {
-        self.file.write_all_at(&step.encode(salt), STEP_AT)
+        self.file().write_all_at(&step.encode(salt), STEP_AT)
     }
 
     /// When the gate was opened for the last step (ns).
     pub fn opened_ns(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, OPENED_AT)?;
+        self.file().read_exact_at(&mut bytes, OPENED_AT)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
     /// All ranks' readings, by rank.
     pub fn slots(&self) -> io::Result<Vec<Slot>> {
         let mut bytes = vec![0; self.job_size as usize * 8 * SLOT_WORDS];
-        self.file.read_exact_at(&mut bytes, SLOTS_AT)?;
+        self.file().read_exact_at(&mut bytes, SLOTS_AT)?;
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         Ok(words.as_chunks::<SLOT_WORDS>().0.iter().map(Slot::of).collect())
-    }
-}
-
-impl Drop for Board {
-    fn drop(&mut self) {
-        // A failure cannot be handled here; the file's name shows which process made it.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn a_board_is_read_as_the_ranks_leave_it() {
-        let board = Board::create(2, 99, Path::new("/tmp")).unwrap();
+        let board = Board::create(2, Path::new("/tmp")).unwrap();
         let words: Vec<u8> = (1..=16u64).flat_map(u64::to_ne_bytes).collect();
-        board.file.write_all_at(&words, SLOTS_AT + 128).unwrap();
+        board.file().write_all_at(&words, SLOTS_AT + 128).unwrap();
         let [empty, full] = board.slots().unwrap()[..] else { panic!() };
         assert_eq!((empty, full.pid, full.start_cpu_ns), (Slot::default(), 1, 9));
         assert_eq!(full.counts, [10, 11, 12, 13, 14, 15, 16]);

@@ -152,12 +152,12 @@ pub fn with_job<R>(
     let scratch = &bench.scratch;
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let board = Board::create(launch.layout.job_size(), number, &scratch.file("")).map_err(wrong)?;
+    let board = Board::create(launch.layout.job_size(), &scratch.file("")).map_err(wrong)?;
     let [ready_path, go_path] = ["ready", "go"].map(|name| scratch.file(&format!("{name}-{number}")));
     let ready = fifo(&ready_path).map_err(wrong)?;
     let go = fifo(&go_path).map_err(wrong)?;
 
-    let client = launch.client(scratch, [&board.path, &ready_path, &go_path]);
+    let client = launch.client(scratch, [board.path(), &ready_path, &go_path]);
     let mut invocation = bench.command(launch.argv(client), launch.limit);
     (invocation.stdout, invocation.stderr) = (None, scratch.file(&format!("stderr-{number}")));
     let mut running = invocation.start(&bench.interrupt)?;

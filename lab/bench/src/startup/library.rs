@@ -143,13 +143,13 @@ fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
     let time = |from: u64, to: u64| (to as f64 - from as f64) / 1e9;
     let mains = all.iter().map(|line| line[2]).min().unwrap_or(0);
     let dones = all.iter().map(|line| line[3]).max().unwrap_or(0);
-    let own: Vec<f64> = all.iter().map(|line| time(line[2], line[3])).collect();
+    let own = all.iter().map(|line| time(line[2], line[3]));
     Ok(vec![
         seconds("from-exec", time(first[1], first[3])),
         // From the farthest rank's `main` to the end of rank 0's first use.
         seconds("after-main", time(last[2], first[3])),
         seconds("from-main", time(mains, dones)),
-        seconds("rank", median(&own).unwrap_or(0.0)),
+        seconds("rank", median(own).unwrap_or(0.0)),
     ])
 }
 

@@ -17,7 +17,7 @@ use wireup_flags::{Command, Flag, Section, Value, Words};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use crate::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::{Case, Launcher, peers};
 use crate::layout::Layout;
 use crate::samples::{Measures, bytes, count};
@@ -83,8 +83,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let choice = Choice::read(line, &RANKS_DEFAULT)?;
     let repeat = line.one(REPEAT, |value| value.number_in(1, REPEAT_MAX))?;
-    let parts = ["times", "bytes", "memory", "peer", "library", "spinning"].map(|part| (part, part));
-    let parts = line.one(PARTS, |value| value.list(|part| part.choice(&parts)))?;
+    let parts = parts(line, PARTS, &["times", "bytes", "memory", "peer", "library", "spinning"])?;
     let bytes_layouts = choice.layouts(line.one(BYTES_RANKS, sizes)?)?;
     let held: Layout = line.one(MEMORY, |value| value.text()?.parse().map_err(|why| value.refused(why)))?;
     let exchanges = line.one(EXCHANGES, |value| value.list(Value::text))?;

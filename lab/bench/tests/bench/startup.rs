@@ -1,15 +1,11 @@
 //! `wireup bench exchange` on tiny jobs: all values are there, and those that can be known are right.
 
 use crate::results::{Lines, Results};
+use wireup_bench::startup::scheme::SCHEMES;
 use wireup_e2e::Run;
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
-
-const SCHEMES: [&str; 12] = [
-    "text-fence", "text-get-2", "text-get-all", "fence", "fence-get-2", "fence-get-all", "ifence", "allgather-copy",
-    "allgather", "iallgather-copy", "iallgather", "ring",
-];
 
 fn run(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
@@ -27,7 +23,7 @@ fn exchange_bench_measures_every_scheme() {
     );
     for (ranks, nodes) in [(8, 2), (12, 3)] {
         let case = format!("part=times,ranks={ranks},nodes={nodes},ppn=4,exchange=auto,value-bytes=18,key-bytes=9");
-        lines.expect(&SCHEMES, &case, &["time", "agent-cpu"]);
+        lines.expect(&SCHEMES.map(|scheme| scheme.name), &case, &["time", "agent-cpu"]);
         lines.expect(&["at rest"], &case, &["join", "agent-memory", "client-memory"]);
     }
     // By direct links a node receives the values of the other nodes, each with a length of one byte, and a few further
