@@ -62,14 +62,7 @@ pub fn settle(kept: &[Pid]) -> usize {
 
 /// All descendants of `root`, parents before children.
 pub fn descendants_of(root: Pid) -> Vec<Pid> {
-    let mut found = children_of(root);
-    let mut next = 0;
-    while next < found.len() {
-        let children = children_of(found[next]);
-        found.extend(children);
-        next += 1;
-    }
-    found
+    children_of(root).into_iter().flat_map(|child| [vec![child], descendants_of(child)].concat()).collect()
 }
 
 /// A process that has exited has none.

@@ -11,6 +11,7 @@ use wireup_flags::{Command, Error, Flag, Section, Value, Words};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{DRY_RUN, JSON, LIMIT, ROUNDS, SHARED, WIREUP};
+use crate::launch::words;
 use crate::samples::{Measures, seconds};
 
 const LAUNCHER: Flag =
@@ -40,7 +41,6 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if line.words.is_empty() {
         return Err(Error::MissingWord { command: COMMAND.name, word: "PROGRAM" }.into());
     }
-    let words = |text: &str| text.split_whitespace().map(OsString::from).collect::<Vec<OsString>>();
     let wireup: OsString = bench.wireup()?.into();
     let profile = bench.scratch.file("profile.json");
     let mut tap = [vec![wireup.clone()], words("tap --output /dev/null --json")].concat();

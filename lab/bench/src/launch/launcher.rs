@@ -209,13 +209,13 @@ impl Launcher {
                 let Remote { shell, .. } = remote;
                 format!("run --hosts {} -n {size} --ppn {} --remote-shell {shell} {start}", remote.list(), layout.ppn)
             }
-            (Kind::Prun, _) if self.needs_shim() => {
-                let uri = dvm_uri(scratch).display().to_string();
-                format!("--allow-run-as-root --dvm uri:file:{uri} -n {size} --mapby :OVERSUBSCRIBE --bindto none")
-            }
             (Kind::Prun, _) => {
+                let [dvm, map, bind] = match self.needs_shim() {
+                    true => ["--dvm uri:", "--mapby", "--bindto"],
+                    false => ["--dvm-uri ", "--map-by", "--bind-to"],
+                };
                 let uri = dvm_uri(scratch).display().to_string();
-                format!("--allow-run-as-root --dvm-uri file:{uri} -n {size} --map-by :OVERSUBSCRIBE --bind-to none")
+                format!("--allow-run-as-root {dvm}file:{uri} -n {size} {map} :OVERSUBSCRIBE {bind} none")
             }
             (Kind::Peer(peer), remote) => self.options(peer, case, remote.as_ref()),
         };

@@ -41,24 +41,21 @@ pub fn find(named: &[(String, PathBuf)], bench: &Bench) -> Vec<Launcher> {
         if !seen.insert(real) && name.is_none() {
             continue;
         }
-        let refuse = |why: &str| bench.absent(&path.display().to_string(), why);
-        let (kind, version) = match ask(&path, "--version", &[], bench).as_deref().map(identify) {
-            Ok(Some(known)) => known,
-            Ok(None) => {
-                refuse("not a known launcher");
-                continue;
+        let known = || {
+            let answer = ask(&path, "--version", &[], bench).map_err(|why| format!("--version: {why}"))?;
+            let (kind, version) = identify(&answer).ok_or("not a known launcher")?;
+            match kind.probe {
+                Some((question, why)) if ask(&path, question, &[], bench).is_err() => Err(why.to_owned()),
+                _ => Ok((kind, version)),
             }
+        };
+        let (kind, version) = match known() {
+            Ok(known) => known,
             Err(why) => {
-                refuse(&format!("--version: {why}"));
+                bench.absent(&path.display().to_string(), why);
                 continue;
             }
         };
-        if let Some((question, why)) = kind.probe
-            && ask(&path, question, &[], bench).is_err()
-        {
-            refuse(why);
-            continue;
-        }
         let name = name.unwrap_or_else(|| format!("{}-{version}", kind.name));
         if !found.iter().any(|peer| peer.name == name) {
             found.push(Launcher { version, path, ..Launcher::new(&name, Kind::Peer(kind)) });
