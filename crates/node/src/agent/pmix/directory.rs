@@ -1,9 +1,10 @@
 //! Makes the directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
 //!
 //! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however
-//! they ended. If the keeper is killed, the agent removes it. A file in it is locked (`flock`) while its agent lives.
-//! If agent and keeper are killed together, as Slurm does with the processes of a cancelled step, no process is left to
-//! remove it: the next agent on this node that starts such a server finds the directory without a lock and removes it.
+//! they ended. If the keeper is killed, the agent removes it. The directory itself is locked (`flock`) while its agent
+//! lives. If agent and keeper are killed together, as Slurm does with the processes of a cancelled step, no process is
+//! left to remove it: the next agent on this node that starts such a server finds the directory without a lock and
+//! removes it. Where a file system cannot lock a directory (NFS), such a directory stays.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,14 +19,13 @@ use wireup_os::files;
 
 /// Longest base path: the library adds names of its own, and a socket's path is limited to 108 bytes.
 const BASE_LEN_MAX: usize = 32;
-/// The file whose lock shows that the directory is in use.
-const CLAIM: &str = "wireup-claim";
 /// Most tries: another agent may take a new, not yet locked directory for an abandoned one and remove it.
 const RACES_MAX: usize = 16;
 
 pub struct Directory {
     path: PathBuf,
-    claim: Option<OwnedFd>,
+    /// Locked while this agent lives.
+    lock: Option<OwnedFd>,
 }
 
 impl Directory {
@@ -34,7 +34,7 @@ impl Directory {
     /// # Errors
     /// The kernel gives no random number.
     pub fn new() -> io::Result<Directory> {
-        Ok(Directory { path: place(&usual_base())?, claim: None })
+        Ok(Directory { path: place(&usual_base())?, lock: None })
     }
 
     /// A directory for a server process that is started ahead of its job.
@@ -44,7 +44,7 @@ impl Directory {
     pub fn of_standby() -> io::Result<Directory> {
         let mut path = place(&usual_base())?.into_os_string();
         path.push("-next");
-        Ok(Directory { path: path.into(), claim: None })
+        Ok(Directory { path: path.into(), lock: None })
     }
 
     pub fn path(&self) -> &Path {
@@ -64,14 +64,14 @@ impl Directory {
     pub fn make(&mut self) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             fs::DirBuilder::new().mode(0o700).create(&self.path)?;
-            let file = self.path.join(CLAIM);
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let claim = rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR)?;
+            let Ok(directory) = open_directory(&self.path) else { continue };
             // Another agent that holds the lock is about to remove the directory.
-            rustix::io::retry_on_intr(|| rustix::fs::flock(&claim, FlockOperation::LockExclusive))?;
-            if files::is_at(&claim, &file) {
-                self.claim = Some(claim);
-                return Ok(());
+            match rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, FlockOperation::LockExclusive)) {
+                Ok(()) if !files::is_at(&directory, &self.path) => {}
+                Ok(()) | Err(_) => {
+                    self.lock = Some(directory);
+                    return Ok(());
+                }
             }
         }
         Err(Errno::AGAIN.into())
@@ -89,23 +89,25 @@ fn remove_abandoned(base: &Path) {
         if entry.file_name().as_bytes().starts_with(prefix.as_bytes()) {
             let path = entry.path();
             // The lock is held until the directory is gone.
-            if let Some(_claim) = claim_of_nobody(&path) {
+            if let Some(_lock) = lock_if_abandoned(&path) {
                 let _ = fs::remove_dir_all(&path);
             }
         }
     }
 }
 
-/// The lock of a directory of this user, if no process holds it.
-fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+/// The locked directory, if it is one of this user's and no process has locked it.
+fn lock_if_abandoned(path: &Path) -> Option<OwnedFd> {
+    let directory = open_directory(path).ok()?;
     let stat = rustix::fs::fstat(&directory).ok()?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o777 != 0o700 {
         return None;
     }
-    let claim = rustix::fs::openat(&directory, CLAIM, flags, Mode::empty()).ok()?;
-    rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).ok().map(|()| claim)
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok().map(|()| directory)
+}
+
+fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// The folder for shared memory. The library shares data with its clients through files, which take long to remove from
@@ -134,9 +136,9 @@ fn place(base: &Path) -> io::Result<PathBuf> {
     Ok(base.join(format!("{}{:016x}", prefix(), u64::from_le_bytes(bytes))))
 }
 
-/// The common prefix of the names of this user's directories.
+/// The common prefix of the names of this user's directories. No other directory of wireup's has it.
 fn prefix() -> String {
-    format!("wireup-{}-", rustix::process::geteuid().as_raw())
+    format!("wireup-pmix-{}-", rustix::process::geteuid().as_raw())
 }
 
 fn usual_base() -> PathBuf {
@@ -154,17 +156,17 @@ mod tests {
         fs::create_dir_all(&base).unwrap();
         let path = place(&base).unwrap();
         assert_ne!(place(&base).unwrap(), path);
-        let directory = |name: &str| Directory { path: base.join(name), claim: None };
-        let mut made = Directory { path: path.clone(), claim: None };
+        let directory = |name: &str| Directory { path: base.join(name), lock: None };
+        let mut made = Directory { path: path.clone(), lock: None };
         made.make().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let again = Directory { path: path.clone(), claim: None }.make().map_err(|error| error.kind());
+        let again = Directory { path: path.clone(), lock: None }.make().map_err(|error| error.kind());
         assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "an existing directory is never used");
         // Of the others only those are removed whose agent, one of this user, is gone.
         let prefix = prefix();
         let names = |rest: [&str; 4]| rest.map(|rest| format!("{prefix}{rest}"));
-        let [unmarked, lost, open, link] = names(["unmarked", "lost", "open", "link"]);
-        fs::create_dir(base.join(&unmarked)).unwrap();
+        let [half_removed, lost, open, link] = names(["half-removed", "lost", "open", "link"]);
+        fs::DirBuilder::new().mode(0o700).create(base.join(&half_removed)).unwrap();
         for name in [&lost, &open] {
             directory(name).make().unwrap();
             fs::write(base.join(name).join("data"), "").unwrap();
@@ -174,7 +176,7 @@ mod tests {
         remove_abandoned(&base);
         let mut left: Vec<_> = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
         left.sort();
-        let mut wanted = [link, open, unmarked].map(|name| base.join(name)).to_vec();
+        let mut wanted = [link, open].map(|name| base.join(name)).to_vec();
         wanted.push(path.clone());
         wanted.sort();
         assert_eq!(left, wanted);
