@@ -4,9 +4,10 @@
 //! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
 //! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
 
+use super::children::Children;
 use super::facts::Facts;
 use super::profile::Profile;
-use super::ranks::Process;
+use super::ranks::{Process, Ranks};
 use super::tree::Up;
 use crate::clock_offset::ClockOffset;
 use crate::io::Output;
@@ -15,7 +16,7 @@ use crate::outbox::{Outbox, control_frame};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::ids::{AgentId, JobId, NodeId};
+use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::inter_job::Report;
 use wireup_wire::names;
 use wireup_wire::peer::{self, Cause, Departed, Failure, FenceTrace, Note};
@@ -24,11 +25,21 @@ use wireup_wire::talk::{Control, JobDown, JobUp};
 pub struct Cx<'a> {
     pub facts: &'a Facts,
     pub agent: AgentCx<'a>,
+    pub common: &'a mut Common,
+    /// Whether the ranks were told to end.
+    pub is_ending: bool,
+    endings: VecDeque<Ending>,
+}
+
+/// What all parts of a job may read, and what each of them records about.
+pub struct Common {
     /// Where frames towards the launcher go.
     pub up: Up,
+    /// The ranks of this node.
+    pub ranks: Ranks,
+    pub children: Children,
     /// The job's profile, if it has one.
     pub profile: Option<Box<Profile>>,
-    endings: VecDeque<Ending>,
 }
 
 /// What a job uses of its agent.
@@ -59,15 +70,29 @@ pub enum Ending {
     Fail(Failure),
     /// A failure that happened on no node of the job. It ends the job, and the output waits for no reader.
     FailBy(Failure),
+    /// At the root: a rank enters no more collectives. That is a failure if it has not finalized and the job goes on.
+    Departed(Departed),
     /// All ranks of the subtree are to end: by SIGTERM, and by SIGKILL after `grace_ns`.
     Kill { grace_ns: u64 },
     /// All local ranks get a signal.
     Signal(i32),
 }
 
+impl Common {
+    pub fn new(facts: &Facts, profile: Option<Box<Profile>>) -> Common {
+        let ranks = facts.node.map(|node| facts.mapping.ranks_of(node).map(Process::new).collect());
+        Common {
+            up: facts.tree.up(),
+            ranks: Ranks::new(ranks.unwrap_or_default()),
+            children: Children::new(&facts.below),
+            profile,
+        }
+    }
+}
+
 impl<'a> Cx<'a> {
-    pub fn new(agent: AgentCx<'a>, facts: &'a Facts, up: Up) -> Cx<'a> {
-        Cx { facts, agent, up, profile: None, endings: VecDeque::new() }
+    pub fn new(agent: AgentCx<'a>, facts: &'a Facts, common: &'a mut Common, is_ending: bool) -> Cx<'a> {
+        Cx { facts, agent, common, is_ending, endings: VecDeque::new() }
     }
 
     pub fn now(&self) -> Instant {
@@ -80,7 +105,7 @@ impl<'a> Cx<'a> {
 
     /// Sends a frame towards the launcher, along the job's tree.
     pub fn up(&mut self, frame: Frame) {
-        match self.up {
+        match self.common.up {
             Up::Launcher => self.agent.links.send_up(frame, self.agent.out),
             Up::Agent(agent) => self.for_agent(agent, frame),
             Up::Nowhere => {}
@@ -140,8 +165,15 @@ impl<'a> Cx<'a> {
         self.agent.links.prepare_peers(agents, self.facts.id(), self.agent.out);
     }
 
-    pub fn is_linked(&self, child: AgentId) -> bool {
-        self.agent.links.neighbours.child(child).is_some()
+    /// The children on the path to this agent that have not finished, or all of them.
+    pub fn children_towards(&self, to: Option<AgentId>) -> Vec<AgentId> {
+        let is_on_the_way = |agent| to.is_none_or(|to| self.facts.tree.subtree_contains(agent, to));
+        let open = self.common.children.iter().filter(|child| child.done.is_none()).map(|child| child.agent);
+        open.filter(|agent| is_on_the_way(*agent)).collect()
+    }
+
+    pub fn rank(&self, local: LocalRank) -> Rank {
+        self.common.ranks[local.index()].rank
     }
 
     /// Closes the link of a child that does not respond.
@@ -153,7 +185,7 @@ impl<'a> Cx<'a> {
 
     /// Records a complete collective in the profile.
     pub fn trace(&mut self, trace: FenceTrace) {
-        if let Some(profile) = &mut self.profile {
+        if let Some(profile) = &mut self.common.profile {
             profile.on_collective(trace);
         }
     }
@@ -167,8 +199,8 @@ impl<'a> Cx<'a> {
         self.fail(failure_here(self.facts, cause));
     }
 
-    pub fn fail_rank(&mut self, process: &Process, cause: Cause) {
-        let Process { rank, pid, .. } = *process;
+    pub fn fail_rank(&mut self, local: LocalRank, cause: Cause) {
+        let Process { rank, pid, .. } = self.common.ranks[local.index()];
         let failure = failure_here(self.facts, cause);
         self.fail(Failure { rank: Some(rank), pid: (pid != 0).then_some(pid), ..failure });
     }
@@ -184,6 +216,14 @@ impl<'a> Cx<'a> {
     pub fn fail_by(&mut self, cause: Cause) {
         let failure = Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause };
         self.endings.push_back(Ending::FailBy(failure));
+    }
+
+    /// A rank of the subtree enters no more collectives.
+    pub fn report_departed(&mut self, departed: Departed) {
+        match self.facts.root {
+            true => self.endings.push_back(Ending::Departed(departed)),
+            false => self.control_up(JobUp::Departed(departed)),
+        }
     }
 
     pub fn kill(&mut self, grace_ns: u64) {
@@ -236,6 +276,16 @@ mod bench {
             now: Instant,
             act: impl FnOnce(&mut Cx<'_>) -> T,
         ) -> (T, Vec<Sent>, Vec<Ending>) {
+            Cx::bench_in(facts, &mut Common::new(facts, None), now, act)
+        }
+
+        /// Lets a part act in a job whose ranks and children are those of `common`.
+        pub fn bench_in<T>(
+            facts: &Facts,
+            common: &mut Common,
+            now: Instant,
+            act: impl FnOnce(&mut Cx<'_>) -> T,
+        ) -> (T, Vec<Sent>, Vec<Ending>) {
             // The session consists of this agent and its neighbours in the job's tree; frames for others are routed.
             let tree = Tree::new(1 << 10, 1 << 9);
             let routes = Routes::new(facts.me, tree, Policy::OneRun, &Default::default());
@@ -257,7 +307,7 @@ mod bench {
                 out: &mut out,
                 from_job: &mut from_job,
             };
-            let mut cx = Cx::new(agent, facts, facts.tree.up());
+            let mut cx = Cx::new(agent, facts, common, false);
             let result = act(&mut cx);
             let endings = std::mem::take(&mut cx.endings).into();
             let sent = std::iter::from_fn(|| out.pop()).map(|output| sent(facts, tree, output));

@@ -1,10 +1,7 @@
-//! What one agent knows about a job for its whole duration, and what its parts may read.
+//! What one agent knows about a job for its whole duration.
 
-use super::children::Children;
-use super::ranks::Process;
 use super::tree::{JobTree, agents_of, participants};
 use crate::collective::groups::spread::{Direction, Spread};
-use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
@@ -30,27 +27,6 @@ pub struct Facts {
     /// The nodes, sorted by agent: the node of an agent is looked up for each frame that does not follow the tree, and
     /// in a ring each agent receives one such frame from each node.
     by_agent: Box<[NodeId]>,
-}
-
-/// What a part may read while it handles one input.
-#[derive(Clone, Copy)]
-pub struct View<'a> {
-    pub now: Instant,
-    pub facts: &'a Facts,
-    /// The ranks of this node.
-    pub ranks: &'a [Process],
-    pub children: &'a Children,
-    /// Whether the ranks were told to end.
-    pub is_ending: bool,
-}
-
-impl View<'_> {
-    /// The children on the path to this agent that have not finished, or all of them.
-    pub fn children_towards(&self, to: Option<AgentId>) -> impl Iterator<Item = AgentId> {
-        let is_on_the_way = move |agent| to.is_none_or(|to| self.facts.tree.subtree_contains(agent, to));
-        let open = self.children.iter().filter(|child| child.done.is_none()).map(|child| child.agent);
-        open.filter(move |agent| is_on_the_way(*agent))
-    }
 }
 
 impl Facts {

@@ -14,8 +14,11 @@
 //! job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
 
-use super::cx::Cx;
-use crate::io::{Output, SpawnPlan};
+use super::cx::{Common, Cx};
+use super::failure::Ends;
+use crate::io::{Output, SignalTarget, SpawnPlan};
+use wireup_wire::peer::Opened;
+use wireup_wire::talk::{JobDown, JobUp};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
@@ -155,6 +158,54 @@ impl Lifecycle {
             Some(deferred) => deferred.then.push(output),
             None => cx.output(output),
         }
+    }
+
+    /// Sends a signal to all local ranks.
+    pub fn signal(&mut self, cx: &mut Cx<'_>, signal: i32) {
+        if cx.common.ranks.are_busy() {
+            self.for_ranks(cx, Output::Signal { job: cx.facts.id(), target: SignalTarget::All, signal });
+        }
+    }
+
+    /// Sets the size of the terminal of the rank that has one.
+    pub fn resize(&mut self, cx: &mut Cx<'_>, rows: u16, columns: u16) {
+        let Some(pty) = cx.facts.spec.options.pty else { return };
+        if let Some(local) = cx.facts.local_of(pty.rank) {
+            self.for_ranks(cx, Output::Resize { job: cx.facts.id(), local, rows, columns });
+        }
+    }
+
+    /// Once all agents of the subtree are there: tells the parent; the root lets the ranks start, unless agents are
+    /// missing.
+    pub fn say_ready(&mut self, cx: &mut Cx<'_>, ends: &mut Ends) {
+        if !self.waits_for(Wait::Below) || !cx.common.children.are_ready() {
+            return;
+        }
+        self.release(cx, Wait::Below);
+        if !cx.facts.root {
+            cx.control_up(JobUp::Ready);
+        } else if !ends.name_missing(cx) {
+            self.start_together(cx);
+        }
+    }
+
+    /// All agents of the job are there: the ranks can start.
+    pub fn start_together(&mut self, cx: &mut Cx<'_>) {
+        cx.control_down(JobDown::StartRanks);
+        self.release(cx, Wait::Others);
+    }
+
+    /// Reports the start of all ranks of the subtree, once they run. `opened`: the PMIx library of the subtree.
+    pub fn say_started(&mut self, cx: &mut Cx<'_>, ends: &mut Ends, opened: Option<Opened>) {
+        let Common { ranks, children, .. } = &cx.common;
+        if ranks.are_starting() || !children.have_started() || !self.on_all_started() || ends.name_missing(cx) {
+            return;
+        }
+        if let Some(profile) = &mut cx.common.profile {
+            profile.on_all_started(cx.agent.now);
+        }
+        let ranks = cx.common.children.ranks_started() + cx.common.ranks.len() as u32;
+        cx.control_up(JobUp::Started { ranks, pmix: opened });
     }
 
     /// Changes state; an event that is not allowed in this state is ignored.

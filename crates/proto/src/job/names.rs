@@ -2,7 +2,6 @@
 //! their nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
 
 use super::cx::Cx;
-use super::facts::View;
 use std::collections::BTreeSet;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};
@@ -43,29 +42,29 @@ pub fn on_request(cx: &mut Cx<'_>, frame: Frame) {
 }
 
 /// An answer from the parent. Returns the answer if it is for this agent.
-pub fn on_answer(cx: &mut Cx<'_>, view: &View<'_>, frame: Frame) -> Option<Down> {
+pub fn on_answer(cx: &mut Cx<'_>, frame: Frame) -> Option<Down> {
     match AgentId(frame.arg) {
         agent if agent == cx.facts.me => read(cx, &frame),
         agent => {
-            pass_on(cx, view, agent, frame);
+            pass_on(cx, agent, frame);
             None
         }
     }
 }
 
 /// The root's answer to an agent, at the root. Returns the answer if it is for this agent.
-pub fn answer(cx: &mut Cx<'_>, view: &View<'_>, agent: AgentId, down: Down) -> Option<Down> {
+pub fn answer(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down> {
     if agent == cx.facts.me {
         return Some(down);
     }
     let frame = cx.facts.frame(Kind::NamesDown, 0, agent.0, peer::encode(&down).into());
-    pass_on(cx, view, agent, frame);
+    pass_on(cx, agent, frame);
     None
 }
 
-fn pass_on(cx: &mut Cx<'_>, view: &View<'_>, to: AgentId, frame: Frame) {
-    if let Some(child) = view.children_towards(Some(to)).next() {
-        return cx.for_agent(child, frame);
+fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
+    if let Some(child) = cx.children_towards(Some(to)).first() {
+        return cx.for_agent(*child, frame);
     }
     // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
     match read(cx, &frame) {
@@ -91,9 +90,7 @@ fn read<T: serde::de::DeserializeOwned>(cx: &mut Cx<'_>, frame: &Frame) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::children::Children;
-    use crate::job::cx::Ending;
-    use crate::job::cx::Sent;
+    use crate::job::cx::{Common, Ending, Sent};
     use crate::job::facts::Facts;
     use crate::time::Instant;
     use wireup_wire::ids::{Client, LocalRank};
@@ -108,38 +105,34 @@ mod tests {
     }
 
     /// What agent `me` of three does, of which 1 and 2 are children of 0.
-    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>, &View<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
-        let facts = Facts::for_test(3, 1, me);
-        let children = Children::new(&facts.below);
-        let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
-        Cx::bench(&facts, Instant(1), |cx| act(cx, &view))
+    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
+        Cx::bench(&Facts::for_test(3, 1, me), Instant(1), act)
     }
 
     #[test]
     fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
         let mut names = Names::default();
-        let (_, acts, _) = at(2, |cx, _| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
+        let (_, acts, _) = at(2, |cx| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
         let [Sent::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
-        let (_, acts, _) = at(0, |cx, _| on_request(cx, up.clone()));
+        let (_, acts, _) = at(0, |cx| on_request(cx, up.clone()));
         let [Sent::Asked(Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
         assert_eq!((*agent, *asker, *from), (AgentId(2), DOWN.asker, Rank(2)));
-        let (here, acts, _) = at(0, |cx, view| answer(cx, view, *agent, DOWN));
+        let (here, acts, _) = at(0, |cx| answer(cx, *agent, DOWN));
         let [Sent::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
         assert_eq!(here, None);
-        assert_eq!(at(2, |cx, view| on_answer(cx, view, down.clone())).0, Some(DOWN));
-        let (here, acts, _) = at(1, |cx, view| on_answer(cx, view, down.clone()));
+        assert_eq!(at(2, |cx| on_answer(cx, down.clone())).0, Some(DOWN));
+        let (here, acts, _) = at(1, |cx| on_answer(cx, down.clone()));
         assert_eq!((here, acts), (None, vec![]), "it is not for agent 1");
     }
 
     #[test]
     fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
         let facts = Facts::for_test(3, 2, 0);
-        let mut children = Children::new(&facts.below);
-        children.on_done(AgentId(2), Default::default());
-        let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
-        let order = |agent, order| {
+        let mut common = Common::new(&facts, None);
+        common.children.on_done(AgentId(2), Default::default());
+        let mut order = |agent, order| {
             let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
-            Cx::bench(&facts, Instant(1), |cx| answer(cx, &view, AgentId(agent), down)).1
+            Cx::bench_in(&facts, &mut common, Instant(1), |cx| answer(cx, AgentId(agent), down)).1
         };
         assert!(matches!(&order(1, Order::TellDeparted)[..], [Sent::ToAgent(AgentId(1), _)]));
         let acts = order(2, Order::TellDeparted);
@@ -154,17 +147,17 @@ mod tests {
     #[test]
     fn the_root_is_told_once_that_a_publisher_has_ended() {
         let mut names = Names::default();
-        let gone = |names: &mut Names| at(1, |cx, _| names.on_gone(cx, Rank(1))).1.len();
+        let gone = |names: &mut Names| at(1, |cx| names.on_gone(cx, Rank(1))).1.len();
         assert_eq!(gone(&mut names), 0);
-        at(1, |cx, _| names.ask(cx, Rank(1), DOWN.asker, ask()));
+        at(1, |cx| names.ask(cx, Rank(1), DOWN.asker, ask()));
         assert_eq!((gone(&mut names), gone(&mut names)), (1, 0));
     }
 
     #[test]
     fn bytes_that_are_not_a_message_fail_the_job() {
         let frame = |kind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
-        let up = at(0, |cx, _| on_request(cx, frame(Kind::NamesUp, 0))).2;
-        let down = at(1, |cx, view| on_answer(cx, view, frame(Kind::NamesDown, 1))).2;
+        let up = at(0, |cx| on_request(cx, frame(Kind::NamesUp, 0))).2;
+        let down = at(1, |cx| on_answer(cx, frame(Kind::NamesDown, 1))).2;
         for endings in [up, down] {
             let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
             assert!(matches!(failure.cause, Cause::Pmi { .. }));

@@ -5,6 +5,7 @@
 
 use super::cx::Cx;
 use super::facts::Facts;
+use super::ranks::Process;
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, Stream};
 use crate::output::{Next, OutputStream, Style};
@@ -37,18 +38,25 @@ impl Stdio {
         Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
     }
 
-    /// A local rank wrote output.
-    pub fn on_bytes(&mut self, now: Instant, facts: &Facts, at: (LocalRank, Rank), stream: Stream, bytes: &Bytes) {
-        let (local, rank) = at;
-        let options = &facts.spec.options;
+    /// A local rank wrote output, or the agent writes for it.
+    pub fn on_bytes(&mut self, cx: &Cx<'_>, local: LocalRank, stream: Stream, bytes: &Bytes) {
+        let Some(Process { rank, .. }) = cx.common.ranks.get(local.index()) else { return };
+        let (rank, options) = (*rank, &cx.facts.spec.options);
         // A rank that reads the terminal may show a prompt; the lines of other ranks are shown whole.
         let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
-        self.stream(stream).on_bytes(now, local, rank, bytes, prompt);
+        self.stream(stream).on_bytes(cx.now(), local, rank, bytes, prompt);
     }
 
     /// A rank's stream ended.
     pub fn on_ended(&mut self, (local, rank): (LocalRank, Rank), stream: Stream) {
         self.stream(stream).on_closed(local, rank);
+    }
+
+    /// No more events about the local ranks are expected.
+    pub fn give_ranks_up(&mut self, cx: &mut Cx<'_>) {
+        for (local, stream) in cx.common.ranks.give_up() {
+            self.on_ended((local, cx.rank(local)), stream);
+        }
     }
 
     fn stream(&mut self, stream: Stream) -> &mut OutputStream {
@@ -128,8 +136,8 @@ impl Stdio {
         self.output.iter().all(OutputStream::is_empty)
     }
 
-    pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
-        self.output.iter_mut().for_each(|stream| stream.on_tick(now, &rank_of));
+    pub fn on_tick(&mut self, cx: &Cx<'_>) {
+        self.output.iter_mut().for_each(|stream| stream.on_tick(cx.now(), |local| cx.rank(local)));
     }
 
     pub fn deadline(&self) -> Option<Instant> {

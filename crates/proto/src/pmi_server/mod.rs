@@ -42,7 +42,7 @@ use wireup_wire::addresses::Between;
 use wireup_wire::block;
 use wireup_wire::frame::Kind;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{Client, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{AgentId, Client, LocalRank, Rank};
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::Answer;
 use wireup_wire::peer::{self, Cause, Secret};
@@ -105,8 +105,9 @@ impl PmiServer {
     }
 
     /// Another node's agent asks where ranks of this node are reached, or answers that.
-    pub fn on_addresses(&mut self, cx: &mut Cx<'_>, node: NodeId, message: Between) {
+    pub fn on_addresses(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let facts = cx.facts;
+        let Some(node) = facts.node_of(from) else { return };
         match message {
             Between::Want { name, ranks } => {
                 self.tables.addresses.on_want(node, &name, ranks, |rank| facts.local_of(rank).is_some());
@@ -135,7 +136,8 @@ impl PmiServer {
     }
 
     /// Handles a message of another node's agent about a relay between ranks.
-    pub fn on_relayed(&mut self, cx: &mut Cx<'_>, node: NodeId, message: relay::Between) {
+    pub fn on_relayed(&mut self, cx: &mut Cx<'_>, from: AgentId, message: relay::Between) {
+        let Some(node) = cx.facts.node_of(from) else { return };
         let Tables { relays, addresses, endpoints, .. } = &mut self.tables;
         relays.on_message(node, message, |Target { rank, name, datagrams }| {
             let local = cx.facts.local_of(*rank)?;

@@ -39,7 +39,7 @@ use crate::collective::{CollectiveConfig, Exchanges};
 use crate::io::{Output, Stream};
 use crate::job::collectives::Arrived;
 use crate::job::cx::Cx;
-use crate::job::facts::{Facts, View};
+use crate::job::facts::Facts;
 use crate::job::groups::Arrived as Barrier;
 use crate::time::Instant;
 use asks::{Asks, Waits};
@@ -90,18 +90,20 @@ pub enum Asked {
         id: u64,
         ask: names::Ask,
     },
-    /// Output that a rank writes through its library.
-    Log {
-        local: LocalRank,
-        stream: Stream,
-        bytes: Bytes,
-    },
+    /// The server process has ended, and no ended rank will still finalize with it.
+    Gone,
+    OfJob(AskedOfJob),
+}
+
+/// What the job itself must do for the PMIx service.
+#[derive(Debug)]
+pub enum AskedOfJob {
+    /// Pass on output that a rank writes through its library.
+    Log { local: LocalRank, stream: Stream, bytes: Bytes },
     /// The ranks can start, with these variables for each local rank; empty: they run without the server.
     StartRanks(Vec<Vec<Vec<u8>>>),
     /// The ranks that wait for the server will not be started.
     DropRanks,
-    /// The server process has ended, and no ended rank will still finalize with it.
-    Gone,
 }
 
 pub struct Pmix {
@@ -150,19 +152,19 @@ impl Pmix {
     }
 
     /// A local rank has ended: reports it to the server process, and to ranks that wait for such events.
-    pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, view: &View<'_>, local: LocalRank) {
-        let process = &view.ranks[local.index()];
-        self.modex.on_departed(process.rank, view.now);
-        self.tell(cx, &ToServer::Gone { rank: process.rank });
-        if let Some(message) = self.events.on_gone(process) {
-            self.say(cx, view, message);
+    pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
+        let rank = cx.rank(local);
+        self.modex.on_departed(rank, cx.now());
+        self.tell(cx, &ToServer::Gone { rank });
+        if let Some(message) = self.events.on_gone(&cx.common.ranks[local.index()]) {
+            self.say(cx, message);
         }
     }
 
     /// A local rank will enter no more fences.
-    pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, view: &View<'_>, local: LocalRank, departed: Departed) {
-        self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_departed(cx, local, departed, steps));
-        self.tell_departed(cx, view.ranks[local.index()].rank);
+    pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed) {
+        self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_departed(cx, local, departed, steps));
+        self.tell_departed(cx, cx.rank(local));
     }
 
     /// A rank of the subtree enters no more of the servers' fences, from `epoch` on. Returns whether that is new.
@@ -171,8 +173,8 @@ impl Pmix {
     }
 
     /// No rank is left in a child's subtree, and no more messages will come from it.
-    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, view: &View<'_>, child: usize) {
-        self.step(cx, view, |pmix, cx, steps| {
+    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize) {
+        self.step(cx, |pmix, cx, steps| {
             pmix.fences.subsets.on_child_done(cx, child, steps);
             pmix.queries.on_child_done(cx, child, steps);
         });
@@ -186,32 +188,32 @@ impl Pmix {
     }
 
     /// A frame of a fence of the whole job; it is too late if the fence was given up.
-    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, view: &View<'_>, arrived: Arrived) {
+    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived) {
         if !self.fences.whole.is_given_up(arrived.epoch()) {
-            self.step(cx, view, |pmix, cx, steps| pmix.fences.whole.on_frame(cx, arrived, steps));
+            self.step(cx, |pmix, cx, steps| pmix.fences.whole.on_frame(cx, arrived, steps));
         }
     }
 
     /// A frame of a barrier of servers.
-    pub fn on_group_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, arrived: Barrier) {
-        self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_frame(cx, arrived, steps));
+    pub fn on_group_frame(&mut self, cx: &mut Cx<'_>, arrived: Barrier) {
+        self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_frame(cx, arrived, steps));
     }
 
     /// A direct message from another node's agent.
-    pub fn on_between(&mut self, cx: &mut Cx<'_>, view: &View<'_>, from: AgentId, message: Between) {
+    pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let message = match message {
-            Between::Order(order) => return self.on_order(cx, view, names::Answer::Order(order)),
+            Between::Order(order) => return self.on_order(cx, names::Answer::Order(order)),
             Between::Report(report) => {
                 // Only the root gets this message from a correct agent.
-                if view.facts.root {
+                if cx.facts.root {
                     cx.ask_agent(names::Up::Report { agent: from, report });
                 }
                 return;
             }
             message => message,
         };
-        let Some(node) = view.facts.node_of(from) else { return };
-        self.step(cx, view, |pmix, _, steps| pmix.modex.on_between(view, node, message, steps));
+        let Some(node) = cx.facts.node_of(from) else { return };
+        self.step(cx, |pmix, cx, steps| pmix.modex.on_between(cx, node, message, steps));
         self.flush(cx);
     }
 
@@ -221,22 +223,22 @@ impl Pmix {
     }
 
     /// Handles everything that is due.
-    pub fn on_tick(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
-        self.check_server(cx, view);
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        self.check_server(cx);
         self.check_pulse(cx);
-        self.check_asks(cx, view);
-        self.step(cx, view, |pmix, cx, steps| pmix.fences.subsets.on_tick(cx, steps));
+        self.check_asks(cx);
+        self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_tick(cx, steps));
         self.modex.on_tick(cx.now());
         self.end_if_emptied(cx);
         self.flush(cx);
     }
 
     /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
-    fn check_asks(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
-        while let Some((id, waits)) = self.asks.overdue(view.now) {
+    fn check_asks(&mut self, cx: &mut Cx<'_>) {
+        while let Some((id, waits)) = self.asks.overdue(cx.now()) {
             self.answer(cx, id, Answer::Status(Status::Timeout));
             match waits {
-                Waits::Fence(epoch) => self.say(cx, view, Up::GiveUp { epoch }),
+                Waits::Fence(epoch) => self.say(cx, Up::GiveUp { epoch }),
                 Waits::Modex => self.modex.forget(id),
                 Waits::Across => cx.tell_root(Report::GaveUp { id }),
                 Waits::Subset | Waits::Root => {}
@@ -251,16 +253,16 @@ impl Pmix {
     }
 
     /// Lets a part act, and does what it needs of the others.
-    fn step(&mut self, cx: &mut Cx<'_>, view: &View<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps)) {
+    fn step(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps)) {
         let mut steps = Steps::default();
         act(self, cx, &mut steps);
         for step in steps {
             match step {
                 Step::Answer { id, answer } => self.answer(cx, id, answer),
                 Step::Tell(message) => self.tell(cx, &message),
-                Step::Up(message) => self.say(cx, view, message),
-                Step::All(message) => self.say_to_all(cx, view, message),
-                Step::AnswerNode(node, id, answer) => self.answer_node(cx, view, node, id, answer),
+                Step::Up(message) => self.say(cx, message),
+                Step::All(message) => self.say_to_all(cx, message),
+                Step::AnswerNode(node, id, answer) => self.answer_node(cx, node, id, answer),
                 Step::FailServer(problem) => self.fail_server(cx, problem),
             }
         }

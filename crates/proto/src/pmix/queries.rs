@@ -9,7 +9,7 @@
 
 use super::step::{self, EVERYBODY, Step, Steps};
 use crate::job::cx::Cx;
-use crate::job::facts::{Facts, View};
+use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
@@ -34,19 +34,19 @@ struct Query {
 
 impl Queries {
     /// At the root: starts a query for all processes.
-    pub fn begin(&mut self, cx: &mut Cx<'_>, view: &View<'_>, node: NodeId, id: u64, steps: &mut Steps) {
+    pub fn begin(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, steps: &mut Steps) {
         let query = self.next;
         self.next = query.wrapping_add(1);
         self.askers.insert(query, (node, id));
-        self.on_query(cx, view, query, steps);
+        self.on_query(cx, query, steps);
     }
 
     /// The subtree is asked for its processes.
-    pub fn on_query(&mut self, cx: &mut Cx<'_>, view: &View<'_>, query: u32, steps: &mut Steps) {
+    pub fn on_query(&mut self, cx: &mut Cx<'_>, query: u32, steps: &mut Steps) {
         let payload = peer::encode(&Down::Procs { query }).into();
-        step::down(cx, view, EVERYBODY, &payload);
-        let procs = processes_here(view);
-        let waits = view.children.iter().map(|child| child.done.is_none()).collect();
+        step::down(cx, EVERYBODY, &payload);
+        let procs = processes_here(cx);
+        let waits = cx.common.children.iter().map(|child| child.done.is_none()).collect();
         self.open.insert(query, Query { procs, waits });
         self.finish(cx, steps);
     }
@@ -81,15 +81,15 @@ impl Queries {
     }
 }
 
-pub fn processes_here(view: &View<'_>) -> Vec<Proc> {
-    let node = view.facts.own_node();
+pub fn processes_here(cx: &Cx<'_>) -> Vec<Proc> {
+    let node = cx.facts.own_node();
     let state = |process: &Process| match process.state {
         ProcessState::Planned => ProcState::Planned,
         ProcessState::Running if process.spoke_pmi => ProcState::Connected,
         ProcessState::Running => ProcState::Running,
         ProcessState::Gone { exit } => ProcState::Gone(exit),
     };
-    let all = view.ranks.iter();
+    let all = cx.common.ranks.iter();
     all.map(|process| Proc { rank: process.rank, node, pid: process.pid, state: state(process) }).collect()
 }
 

@@ -1,7 +1,8 @@
 //! Checks the messages of the server process before they are acted on: ranks are local or in the job, sets are in
 //! order, lengths are within bounds.
 
-use crate::job::facts::{Facts, View};
+use crate::job::cx::Cx;
+use crate::job::facts::Facts;
 use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::Rank;
 use wireup_wire::inter_job::Purpose;
@@ -93,14 +94,14 @@ fn at_most(len: usize, max: usize, problem: &str) -> Result<(), String> {
 }
 
 /// The members of a set with at least one local rank; `None`: it has none, or is not a valid set of ranks of the job.
-pub fn members(view: &View<'_>, set: &Set) -> Option<Members> {
+pub fn members(cx: &Cx<'_>, set: &Set) -> Option<Members> {
     let members = match set {
         Set::All => return Some(Members::World),
-        Set::Ranks(ranks) if !is_in_order(view.facts, set) || ranks.is_empty() => return None,
-        Set::Ranks(ranks) if ranks.len() == view.facts.job_size as usize => return Some(Members::World),
+        Set::Ranks(ranks) if !is_in_order(cx.facts, set) || ranks.is_empty() => return None,
+        Set::Ranks(ranks) if ranks.len() == cx.facts.job_size as usize => return Some(Members::World),
         Set::Ranks(ranks) => Members::List(runs(ranks)),
     };
-    let here = view.ranks.iter().any(|process| members.contains(process.rank));
+    let here = cx.common.ranks.iter().any(|process| members.contains(process.rank));
     here.then_some(members)
 }
 

@@ -6,10 +6,9 @@
 
 use super::pulse::Beat;
 use super::server::{Event, Phase};
-use super::{Asked, Pmix, send};
+use super::{Asked, AskedOfJob, Pmix, send};
 use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::cx::Cx;
-use crate::job::facts::View;
 use crate::plan::{app_of, kernel_session};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -25,8 +24,8 @@ const LIBRARY_VARIABLES: [&[u8]; 8] =
 
 impl Pmix {
     /// Starts the server process; the ranks wait until it is ready.
-    pub fn start(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
-        let plan = Box::new(plan(view));
+    pub fn start(&mut self, cx: &mut Cx<'_>) {
+        let plan = Box::new(plan(cx));
         let event = if plan.begin.has_endpoints { Event::Hold } else { start(cx.now()) };
         if self.server.on(event).is_ok() {
             cx.output(Output::StartPmix(plan));
@@ -47,11 +46,10 @@ impl Pmix {
     pub(super) fn on_ready(
         &mut self,
         cx: &mut Cx<'_>,
-        view: &View<'_>,
         version: String,
         (mut env, defaults): (Vec<Vec<Vec<u8>>>, &[Vec<u8>]),
     ) {
-        let local_size = view.ranks.len();
+        let local_size = cx.common.ranks.len();
         if !matches!(self.server.phase(), Phase::Starting { .. }) {
             return self.fail_server(cx, "it reported too early, or twice, that it is ready");
         }
@@ -60,30 +58,30 @@ impl Pmix {
             return self.fail_server(cx, problem);
         }
         self.server.on(Event::Ready).expect("it is starting");
-        self.pulse.begin(view.now);
+        self.pulse.begin(cx.now());
         let said = std::mem::take(&mut self.server.said);
         if !said.is_empty() {
             self.on_said(cx, said);
         }
-        self.on_opened(cx, Opened { node: view.facts.own_node(), version });
-        self.step(cx, view, |pmix, _, steps| pmix.modex.on_served(steps));
-        add_defaults(view, &mut env, defaults);
-        self.asked.push(Asked::StartRanks(env));
+        self.on_opened(cx, Opened { node: cx.facts.own_node(), version });
+        self.step(cx, |pmix, _, steps| pmix.modex.on_served(steps));
+        add_defaults(cx, &mut env, defaults);
+        self.asked.push(Asked::OfJob(AskedOfJob::StartRanks(env)));
     }
 
     /// The server process cannot serve this node.
-    pub(super) fn cannot_serve(&mut self, cx: &mut Cx<'_>, view: &View<'_>, problem: impl Into<PmixProblem>) {
+    pub(super) fn cannot_serve(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
         let problem = problem.into();
-        let may_do_without = view.facts.spec.options.pmi == PmiFlavour::Both && !view.is_ending;
+        let may_do_without = cx.facts.spec.options.pmi == PmiFlavour::Both && !cx.is_ending;
         if !self.server.is_starting() || !may_do_without {
             return self.fail_server(cx, problem);
         }
         self.stop(cx);
-        let node = view.facts.own_node();
+        let node = cx.facts.own_node();
         self.on_opened(cx, Opened { node, version: String::new() });
-        let host = view.facts.host();
+        let host = cx.facts.host();
         cx.note(Note::NoPmix { node, host, problem: problem.words });
-        self.asked.push(Asked::StartRanks(Vec::new()));
+        self.asked.push(Asked::OfJob(AskedOfJob::StartRanks(Vec::new())));
     }
 
     /// The server process has failed: kills it and ends the job.
@@ -92,7 +90,7 @@ impl Pmix {
         self.stop(cx);
         cx.fail_here(Cause::PmixServer { problem: problem.into() });
         if starting {
-            self.asked.push(Asked::DropRanks);
+            self.asked.push(Asked::OfJob(AskedOfJob::DropRanks));
         }
     }
 
@@ -109,14 +107,7 @@ impl Pmix {
     }
 
     /// The server process has ended.
-    pub fn on_gone(
-        &mut self,
-        cx: &mut Cx<'_>,
-        view: &View<'_>,
-        status: ExitStatus,
-        stderr: &str,
-        no_room: Option<String>,
-    ) {
+    pub fn on_gone(&mut self, cx: &mut Cx<'_>, status: ExitStatus, stderr: &str, no_room: Option<String>) {
         let how = match status {
             ExitStatus::Exited(code) => format!("exited with code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
@@ -126,7 +117,7 @@ impl Pmix {
         let room = no_room.map(|words| format!("; {words}")).unwrap_or_default();
         match self.server.phase() {
             Phase::Held | Phase::Starting { .. } => {
-                self.cannot_serve(cx, view, fault.with(format!("it {how} before it was ready{said}{room}")));
+                self.cannot_serve(cx, fault.with(format!("it {how} before it was ready{said}{room}")));
                 self.forget_server(cx);
             }
             Phase::Serving | Phase::Emptying => {
@@ -139,8 +130,8 @@ impl Pmix {
     }
 
     /// The server process could not be started.
-    pub fn on_failed(&mut self, cx: &mut Cx<'_>, view: &View<'_>, error: &SpawnError) {
-        self.cannot_serve(cx, view, error.what.clone());
+    pub fn on_failed(&mut self, cx: &mut Cx<'_>, error: &SpawnError) {
+        self.cannot_serve(cx, error.what.clone());
         self.forget_server(cx);
         self.asked.push(Asked::Gone);
     }
@@ -160,14 +151,14 @@ impl Pmix {
     }
 
     /// No local rank is left: the process cleans up and exits.
-    pub fn end(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
+    pub fn end(&mut self, cx: &mut Cx<'_>) {
         match self.server.phase() {
             Phase::Serving => {
                 self.asks.clear();
                 self.server.on(Event::RanksGone).expect("it serves");
                 let mut keeps = false;
-                if !view.is_ending {
-                    self.step(cx, view, |pmix, _, steps| keeps = pmix.modex.keep_all(view, steps));
+                if !cx.is_ending {
+                    self.step(cx, |pmix, cx, steps| keeps = pmix.modex.keep_all(cx, steps));
                 }
                 if !keeps {
                     self.tell_end(cx);
@@ -202,21 +193,21 @@ impl Pmix {
     }
 
     /// The job is being ended: ranks that wait for the process will not be started.
-    pub fn drop_deferred(&mut self, cx: &mut Cx<'_>, _: &View<'_>) {
+    pub fn drop_deferred(&mut self, cx: &mut Cx<'_>) {
         if self.server.is_starting() {
             self.stop(cx);
-            self.asked.push(Asked::DropRanks);
+            self.asked.push(Asked::OfJob(AskedOfJob::DropRanks));
         }
     }
 
-    pub(super) fn check_server(&mut self, cx: &mut Cx<'_>, view: &View<'_>) {
-        if self.server.deadline().is_none_or(|due| view.now < due) {
+    pub(super) fn check_server(&mut self, cx: &mut Cx<'_>) {
+        if self.server.deadline().is_none_or(|due| cx.now() < due) {
             return;
         }
         match self.server.phase() {
             Phase::Starting { .. } => {
                 let seconds = PMIX_START_NS_MAX / 1_000_000_000;
-                self.cannot_serve(cx, view, PmixFault::Silent.with(format!("it was not ready after {seconds} s")));
+                self.cannot_serve(cx, PmixFault::Silent.with(format!("it was not ready after {seconds} s")));
             }
             Phase::Ending { .. } => self.stop(cx),
             Phase::Killed { .. } => {
@@ -257,9 +248,9 @@ fn start(now: Instant) -> Event {
 }
 
 /// The start parameters of a server process.
-fn plan(view: &View<'_>) -> PmixPlan {
-    let spec = &view.facts.spec;
-    let node = view.facts.own_node();
+fn plan(cx: &Cx<'_>) -> PmixPlan {
+    let spec = &cx.facts.spec;
+    let node = cx.facts.own_node();
     let shared = spec.nodes[node.index()].shared;
     let begin = Begin {
         nspace: spec.nspace.clone(),
@@ -267,21 +258,21 @@ fn plan(view: &View<'_>) -> PmixPlan {
         node,
         blocks: spec.blocks.clone(),
         apps: spec.apps.iter().map(app).collect(),
-        cpus: vec![None; view.ranks.len()],
+        cpus: vec![None; cx.common.ranks.len()],
         dir: String::new(),
         library: spec.options.pmix_library.clone(),
         shared,
         oversubscribed: false,
         has_endpoints: spec.options.rank_ports.is_some(),
-        agent: view.facts.me,
+        agent: cx.facts.me,
         universe: spec.options.universe_size,
         parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
     };
     let binding = match shared {
         true => Binding::NONE,
-        false => spec.options.binding.of_ranks(view.facts.mapping.ranks_of(node)),
+        false => spec.options.binding.of_ranks(cx.facts.mapping.ranks_of(node)),
     };
-    let ranks_here = if shared { spec.job_size() } else { view.ranks.len() as u32 };
+    let ranks_here = if shared { spec.job_size() } else { cx.common.ranks.len() as u32 };
     PmixPlan {
         job: spec.job,
         begin,
@@ -297,9 +288,9 @@ fn app(app: &AppSpec) -> App {
     App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
 }
 
-fn add_defaults(view: &View<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>]) {
-    let spec = &view.facts.spec;
-    for (rank, env) in view.facts.mapping.ranks_of(view.facts.own_node()).zip(env) {
+fn add_defaults(cx: &Cx<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>]) {
+    let spec = &cx.facts.spec;
+    for (rank, env) in cx.facts.mapping.ranks_of(cx.facts.own_node()).zip(env) {
         let own = &spec.apps[usize::from(app_of(spec, rank))].env;
         let is_set = |name: &[u8]| spec.env.iter().chain(own).any(|variable| variable.starts_with(name));
         env.extend(defaults.iter().filter(|default| !is_set(with_equals_sign(default))).cloned());

@@ -1,7 +1,7 @@
 //! What the parts of a job's PMIx service need of each other. `Pmix` does it as soon as a part has returned.
 
 use crate::job::cx::Cx;
-use crate::job::facts::{Facts, View};
+use crate::job::facts::Facts;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, NodeId};
@@ -63,9 +63,9 @@ pub fn up(facts: &Facts, message: &Up) -> Frame {
 }
 
 /// Sends a frame to the children on the path to agent `to`, or to all children.
-pub fn down(cx: &mut Cx<'_>, view: &View<'_>, to: u32, payload: &Bytes) {
+pub fn down(cx: &mut Cx<'_>, to: u32, payload: &Bytes) {
     let to_agent = Some(AgentId(to)).filter(|_| to != EVERYBODY);
-    for child in view.children_towards(to_agent) {
+    for child in cx.children_towards(to_agent) {
         cx.for_agent(child, cx.facts.frame(Kind::PmixDown, 0, to, payload.clone()));
     }
 }

@@ -1,13 +1,12 @@
-//! A job's PMIx service without a job: a constructed view goes in; frames, outputs and what is asked of the job come
+//! A job's PMIx service without a job: a constructed cx goes in; frames, outputs and what is asked of the job come
 //! out.
 
 use super::*;
 use crate::io::ExitStatus;
-use crate::job::children::Children;
+use crate::job::cx::Common;
 use crate::job::cx::Ending;
 use crate::job::cx::Sent;
 use crate::job::facts::Facts;
-use crate::job::ranks::{Process, ProcessState};
 use crate::testing::departed;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -26,8 +25,7 @@ const T: Instant = Instant(1_000);
 /// One of two nodes with two ranks each.
 struct Bench {
     facts: Facts,
-    ranks: Vec<Process>,
-    children: Children,
+    common: Common,
     pmix: Pmix,
     is_ending: bool,
     now: Instant,
@@ -49,34 +47,28 @@ fn site(me: u32) -> CollectiveConfig {
 impl Bench {
     fn new(me: u32, pmi: PmiFlavour) -> Bench {
         let facts = Facts::for_test_of(2, 2, me, pmi);
-        let running = |rank| {
-            let mut process = Process::new(rank);
-            process.state = ProcessState::Running;
-            process
-        };
         let pmix = Pmix::new(&facts, &site(me)).expect("the job offers PMIx");
-        Bench {
-            ranks: facts.mapping.ranks_of(NodeId(me)).map(running).collect(),
-            children: Children::new(&facts.below),
-            facts,
-            pmix: *pmix,
-            is_ending: false,
-            now: T,
+        let mut common = Common::new(&facts, None);
+        for local in [0, 1].map(LocalRank) {
+            assert!(common.ranks.on_started(local, 0, 0, 0));
         }
+        Bench { common, facts, pmix: *pmix, is_ending: false, now: T }
     }
 
     /// A bench whose server process is ready.
     fn serving(me: u32) -> Bench {
         let mut bench = Bench::new(me, PmiFlavour::Pmix);
-        bench.act(|pmix, cx, view| pmix.start(cx, view));
+        bench.act(|pmix, cx| pmix.start(cx));
         bench.server_sends(&ready());
         bench
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &View<'_>) -> T) -> Came {
-        let Bench { facts, ranks, children, pmix, is_ending, now } = self;
-        let view = View { now: *now, facts, ranks, children, is_ending: *is_ending };
-        let (_, acts, endings) = Cx::bench(facts, *now, |cx| act(pmix, cx, &view));
+    fn act<T>(&mut self, act: impl FnOnce(&mut Pmix, &mut Cx<'_>) -> T) -> Came {
+        let Bench { facts, common, pmix, is_ending, now } = self;
+        let (_, acts, endings) = Cx::bench_in(facts, common, *now, |cx| {
+            cx.is_ending = *is_ending;
+            act(pmix, cx)
+        });
         Came { acts, endings, asked: pmix.take_asked() }
     }
 
@@ -86,9 +78,9 @@ impl Bench {
     }
 
     fn server_bytes(&mut self, bytes: &[u8]) -> Came {
-        self.act(|pmix, cx, view| {
+        self.act(|pmix, cx| {
             pmix.on_bytes(bytes);
-            while pmix.read(cx, view) {}
+            while pmix.read(cx) {}
         })
     }
 
@@ -98,22 +90,22 @@ impl Bench {
 
     fn tick(&mut self, now: Instant) -> Came {
         self.now = now;
-        self.act(|pmix, cx, view| pmix.on_tick(cx, view))
+        self.act(|pmix, cx| pmix.on_tick(cx))
     }
 
     fn gone(&mut self) -> Came {
-        self.act(|pmix, cx, view| pmix.on_gone(cx, view, ExitStatus::Exited(0), "", None))
+        self.act(|pmix, cx| pmix.on_gone(cx, ExitStatus::Exited(0), "", None))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.
     fn frame(&mut self, frame: &Frame) -> Came {
         let child = self.facts.root.then_some(0);
-        self.act(|pmix, cx, view| match frame.kind {
-            Kind::PmixUp => pmix.on_frame(cx, view, Some(AgentId(1)), frame),
-            Kind::PmixDown => pmix.on_frame(cx, view, None, frame),
+        self.act(|pmix, cx| match frame.kind {
+            Kind::PmixUp => pmix.on_frame(cx, Some(AgentId(1)), frame),
+            Kind::PmixDown => pmix.on_frame(cx, None, frame),
             Kind::GroupUp | Kind::GroupDown => {
-                let arrived = Barrier::read(view.facts, child, frame.clone()).expect("our own");
-                pmix.on_group_frame(cx, view, arrived);
+                let arrived = Barrier::read(cx.facts, child, frame.clone()).expect("our own");
+                pmix.on_group_frame(cx, arrived);
             }
             other => panic!("{other:?}"),
         })
@@ -192,10 +184,12 @@ fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
 #[test]
 fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
-    let begun = bench.act(|pmix, cx, view| pmix.start(cx, view));
+    let begun = bench.act(|pmix, cx| pmix.start(cx));
     assert!(matches!(&begun.acts[..], [Sent::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
     assert!(bench.pmix.is_there() && !bench.pmix.listens());
-    assert!(matches!(&bench.server_sends(&ready()).asked[..], [Asked::StartRanks(env)] if env.len() == 2));
+    assert!(
+        matches!(&bench.server_sends(&ready()).asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.len() == 2)
+    );
     assert!(bench.pmix.listens());
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
@@ -211,11 +205,11 @@ fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
     spec.apps.push(spec.apps[0].clone());
     (spec.apps[0].ranks, spec.apps[1].ranks) = (3, 1);
     spec.apps[1].env = variables(&["B=program"]);
-    bench.act(|pmix, cx, view| pmix.start(cx, view));
+    bench.act(|pmix, cx| pmix.start(cx));
     let env = vec![variables(&["X=2"]), variables(&["X=3"])];
     let defaults = variables(&["A=1", "B=1", "AB=1", "C=1"]);
     let came = bench.server_sends(&FromServer::Ready { version: "4.2.2".into(), env, defaults });
-    let [Asked::StartRanks(env)] = &came.asked[..] else { panic!("the ranks start") };
+    let [Asked::OfJob(AskedOfJob::StartRanks(env))] = &came.asked[..] else { panic!("the ranks start") };
     assert_eq!(env[..], [variables(&["X=2", "B=1", "AB=1", "C=1"]), variables(&["X=3", "AB=1", "C=1"])]);
 }
 
@@ -223,9 +217,9 @@ fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
 fn a_server_that_cannot_serve_ends_the_job_once() {
     let failed = FromServer::Failed { problem: "no library".into() };
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, cx, view| pmix.start(cx, view));
+    bench.act(|pmix, cx| pmix.start(cx));
     let came = bench.server_sends(&failed);
-    assert!(came.stops_server() && matches!(came.asked[..], [Asked::DropRanks]));
+    assert!(came.stops_server() && matches!(came.asked[..], [Asked::OfJob(AskedOfJob::DropRanks)]));
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(bench.server_sends(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
@@ -235,12 +229,12 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
 #[test]
 fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
-    bench.act(|pmix, cx, view| pmix.start(cx, view));
+    bench.act(|pmix, cx| pmix.start(cx));
     let came = bench.tick(T + PMIX_START_NS_MAX);
     let [Sent::Output(Output::StopPmix { .. }), Sent::Note(note)] = &came.acts[..] else { panic!("{:?}", came.acts) };
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
-    assert!(matches!(&came.asked[..], [Asked::StartRanks(env)] if env.is_empty()));
+    assert!(matches!(&came.asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.is_empty()));
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
@@ -260,8 +254,8 @@ fn a_server_that_ends_before_its_ranks_ends_the_job() {
 #[test]
 fn a_server_ends_when_its_ranks_have_ended() {
     let mut bench = Bench::serving(1);
-    bench.ranks[0].spoke_pmix = true;
-    let came = bench.act(|pmix, cx, view| pmix.end(cx, view));
+    bench.common.ranks.on_connected(T, LocalRank(0), true);
+    let came = bench.act(|pmix, cx| pmix.end(cx));
     assert_eq!(
         to_server(&came),
         [ToServer::ModexWanted { request: 0, wanted: Wanted::data_of(Rank(2)) }],
@@ -273,16 +267,16 @@ fn a_server_ends_when_its_ranks_have_ended() {
     let came = bench.tick(T + PMIX_END_NS_MAX);
     assert!(came.stops_server(), "it did not exit in time");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(bench.act(|pmix, cx, view| pmix.end(cx, view)).is_empty() && !bench.pmix.is_there());
+    assert!(bench.act(|pmix, cx| pmix.end(cx)).is_empty() && !bench.pmix.is_there());
 }
 
 #[test]
 fn a_job_that_ends_early_does_not_wait_for_its_server() {
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, cx, view| pmix.start(cx, view));
-    let came = bench.act(|pmix, cx, view| pmix.drop_deferred(cx, view));
-    assert!(came.stops_server() && matches!(came.asked[..], [Asked::DropRanks]));
-    assert!(bench.act(|pmix, cx, view| pmix.drop_deferred(cx, view)).is_empty());
+    bench.act(|pmix, cx| pmix.start(cx));
+    let came = bench.act(|pmix, cx| pmix.drop_deferred(cx));
+    assert!(came.stops_server() && matches!(came.asked[..], [Asked::OfJob(AskedOfJob::DropRanks)]));
+    assert!(bench.act(|pmix, cx| pmix.drop_deferred(cx)).is_empty());
 }
 
 /// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
@@ -296,11 +290,11 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let mut root = Bench::serving(0);
     let up = Arrived::of_tree(&root.facts, Some(0), up).expect("our own");
     assert!(to_server(&root.server_asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
-    let came = root.act(|pmix, cx, view| pmix.on_exchange(cx, view, up));
+    let came = root.act(|pmix, cx| pmix.on_exchange(cx, up));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
     let down = exchange(came, Kind::ExchangeDown).expect("the root has all parts");
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
-    let came = bench.act(|pmix, cx, view| pmix.on_exchange(cx, view, down));
+    let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
     assert_eq!((bench.pmix.outstanding(), bench.pmix.exchanges().open()), (0, 0));
 }
@@ -341,7 +335,7 @@ fn a_fence_of_some_ranks_is_answered_when_a_member_has_departed() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     root.frame(&up);
-    let came = root.act(|pmix, cx, view| pmix.on_member_departed(cx, view, LocalRank(0), departed(0)));
+    let came = root.act(|pmix, cx| pmix.on_member_departed(cx, LocalRank(0), departed(0)));
     let down = frames(came).pop().expect("the others get an answer");
     assert_eq!(to_server(&bench.frame(&down)), answered(1, Status::RankGone));
 }
@@ -358,15 +352,15 @@ fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
     let want = between(wants.server_asks(1, modex(0))).pop().expect("the owner is asked");
     assert_eq!(want, Between::Want { wanted: vec![of(0)] });
     assert!(between(wants.server_asks(2, modex(1))).is_empty(), "a request is in transit");
-    let came = has.act(|pmix, cx, view| pmix.on_between(cx, view, AgentId(1), want));
+    let came = has.act(|pmix, cx| pmix.on_between(cx, AgentId(1), want));
     assert_eq!(to_server(&came), [ToServer::ModexWanted { request: 0, wanted: of(0) }]);
     let taken = between(came).pop().expect("it was acknowledged");
-    let next = between(wants.act(|pmix, cx, view| pmix.on_between(cx, view, AgentId(0), taken)));
+    let next = between(wants.act(|pmix, cx| pmix.on_between(cx, AgentId(0), taken)));
     assert_eq!(next, [Between::Want { wanted: vec![of(1)] }]);
     let have = between(has.server_sends(&FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() }));
     let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "card".into() };
     assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
-    let came = wants.act(|pmix, cx, view| pmix.on_between(cx, view, AgentId(0), have.into_iter().next().expect("one")));
+    let came = wants.act(|pmix, cx| pmix.on_between(cx, AgentId(0), have.into_iter().next().expect("one")));
     assert_eq!(to_server(&came), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
     assert_eq!(to_server(&wants.server_asks(3, modex(2))), answered(3, Status::BadParam), "the rank is local");
 }
@@ -379,7 +373,7 @@ fn a_request_about_names_is_answered_by_the_number_of_the_server() {
     let [Asked::Name { from: Rank(2), id: 5, ask: asked }] = &came.asked[..] else { panic!("the root is asked") };
     assert_eq!(*asked, ask);
     let told = names::Answer::Found(Vec::new());
-    let mut answer = || bench.act(|pmix, cx, _| pmix.on_named(cx, 5, told.clone()));
+    let mut answer = || bench.act(|pmix, cx| pmix.on_named(cx, 5, told.clone()));
     assert_eq!(to_server(&answer()), [ToServer::Answer { id: 5, answer: Answer::Names(told.clone()) }]);
     assert!(answer().is_empty(), "it was answered");
 }

@@ -9,7 +9,7 @@ use super::events::News;
 use super::step::{self, EVERYBODY};
 use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
-use crate::job::facts::{Facts, View};
+use crate::job::facts::Facts;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
@@ -24,19 +24,19 @@ const SIGNAL_MAX: i32 = 64;
 
 impl Pmix {
     /// A frame along the tree, from a child or (`None`) from the parent.
-    pub fn on_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, from: Option<AgentId>, frame: &Frame) {
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: &Frame) {
         match from {
-            Some(child) => self.on_child_frame(cx, view, child, frame),
-            None => self.on_parent_frame(cx, view, frame),
+            Some(child) => self.on_child_frame(cx, child, frame),
+            None => self.on_parent_frame(cx, frame),
         }
     }
 
-    fn on_child_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, child: AgentId, frame: &Frame) {
+    fn on_child_frame(&mut self, cx: &mut Cx<'_>, child: AgentId, frame: &Frame) {
         match peer::decode::<Up>(&frame.payload) {
             Ok(Up::Procs { query, procs }) => {
-                self.step(cx, view, |pmix, cx, steps| pmix.queries.on_processes(cx, child, query, procs, steps));
+                self.step(cx, |pmix, cx, steps| pmix.queries.on_processes(cx, child, query, procs, steps));
             }
-            Ok(message) if view.facts.root => self.at_root(cx, view, message),
+            Ok(message) if cx.facts.root => self.at_root(cx, message),
             Ok(message) => {
                 if let Up::Impatient { epoch } = message {
                     self.fences.whole.on_impatient(epoch);
@@ -47,19 +47,19 @@ impl Pmix {
         }
     }
 
-    fn on_parent_frame(&mut self, cx: &mut Cx<'_>, view: &View<'_>, frame: &Frame) {
+    fn on_parent_frame(&mut self, cx: &mut Cx<'_>, frame: &Frame) {
         match peer::decode::<Down>(&frame.payload) {
             // A query is forwarded by `on_query`, to the children that have not finished.
             Ok(Down::Procs { query }) => {
-                self.step(cx, view, |pmix, cx, steps| pmix.queries.on_query(cx, view, query, steps));
+                self.step(cx, |pmix, cx, steps| pmix.queries.on_query(cx, query, steps));
             }
             Ok(message) => {
-                let to_me = frame.arg == view.facts.me.0;
+                let to_me = frame.arg == cx.facts.me.0;
                 if !to_me {
-                    step::down(cx, view, frame.arg, &frame.payload);
+                    step::down(cx, frame.arg, &frame.payload);
                 }
                 if to_me || frame.arg == EVERYBODY {
-                    self.on_root_says(cx, view, message);
+                    self.on_root_says(cx, message);
                 }
             }
             Err(error) => fail_frame(cx, &error.to_string()),
@@ -67,29 +67,29 @@ impl Pmix {
     }
 
     /// Sends a message from this node to the root, which is a node like any other.
-    pub(super) fn say(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Up) {
-        if view.facts.root {
-            self.at_root(cx, view, message);
+    pub(super) fn say(&mut self, cx: &mut Cx<'_>, message: Up) {
+        if cx.facts.root {
+            self.at_root(cx, message);
         } else {
             cx.up(step::up(cx.facts, &message));
         }
     }
 
     /// Handles a message to the root at the root itself.
-    fn at_root(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Up) {
+    fn at_root(&mut self, cx: &mut Cx<'_>, message: Up) {
         match message {
-            Up::Ask { node, id, ask } => self.serve(cx, view, node, id, ask),
+            Up::Ask { node, id, ask } => self.serve(cx, node, id, ask),
             Up::Watch => {
                 if self.events.watch() {
-                    self.say_to_all(cx, view, Down::Watched);
+                    self.say_to_all(cx, Down::Watched);
                 }
             }
             Up::Event { code, from, affected, to, infos } => {
-                self.say_to_all(cx, view, Down::Event { code, from, affected, to, infos });
+                self.say_to_all(cx, Down::Event { code, from, affected, to, infos });
             }
             Up::Impatient { epoch } => self.fences.whole.on_impatient(epoch),
             Up::GiveUp { epoch } => {
-                self.step(cx, view, |pmix, _, steps| pmix.fences.whole.on_give_up(epoch, steps));
+                self.step(cx, |pmix, _, steps| pmix.fences.whole.on_give_up(epoch, steps));
             }
             // The children's answers were handled before, as frames.
             Up::Procs { .. } => {}
@@ -97,50 +97,50 @@ impl Pmix {
     }
 
     /// Sends a message from the root to all nodes, including itself.
-    pub(super) fn say_to_all(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Down) {
+    pub(super) fn say_to_all(&mut self, cx: &mut Cx<'_>, message: Down) {
         let payload = peer::encode(&message).into();
-        step::down(cx, view, EVERYBODY, &payload);
-        self.on_root_says(cx, view, message);
+        step::down(cx, EVERYBODY, &payload);
+        self.on_root_says(cx, message);
     }
 
     /// Handles a message from the root to this node.
-    fn on_root_says(&mut self, cx: &mut Cx<'_>, view: &View<'_>, message: Down) {
+    fn on_root_says(&mut self, cx: &mut Cx<'_>, message: Down) {
         match message {
             Down::Answer { id, answer, .. } => self.answer(cx, id, answer),
             Down::Watched => drop(self.events.watch()),
             Down::Event { code, from, affected, to, infos } => {
-                if let Some(message) = (News { code, from, affected, to, infos }).for_server(view.facts) {
+                if let Some(message) = (News { code, from, affected, to, infos }).for_server(cx.facts) {
                     self.tell(cx, &message);
                 }
             }
             Down::Over { epoch, status } => {
-                self.step(cx, view, |pmix, cx, steps| pmix.fences.whole.on_over(cx, epoch, status, steps));
+                self.step(cx, |pmix, cx, steps| pmix.fences.whole.on_over(cx, epoch, status, steps));
             }
-            Down::Signal { ranks, signal } => signal_some(cx, view, &ranks, signal),
+            Down::Signal { ranks, signal } => signal_some(cx, &ranks, signal),
             // A query was handled before, as a frame: the root does not query itself.
             Down::Procs { .. } => {}
         }
     }
 
     /// Answers a node's request, at the root.
-    pub(super) fn answer_node(&mut self, cx: &mut Cx<'_>, view: &View<'_>, node: NodeId, id: u64, answer: Answer) {
-        if Some(node) == view.facts.node {
+    pub(super) fn answer_node(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, answer: Answer) {
+        if Some(node) == cx.facts.node {
             return self.answer(cx, id, answer);
         }
-        let Some(spec) = view.facts.spec.nodes.get(node.index()) else { return };
+        let Some(spec) = cx.facts.spec.nodes.get(node.index()) else { return };
         let payload = Bytes::from(peer::encode(&Down::Answer { node, id, answer }));
-        step::down(cx, view, spec.agent.0, &payload);
+        step::down(cx, spec.agent.0, &payload);
     }
 
     /// Serves a request at the root.
-    fn serve(&mut self, cx: &mut Cx<'_>, view: &View<'_>, node: NodeId, id: u64, ask: Ask) {
+    fn serve(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, ask: Ask) {
         match ask {
             Ask::ProcTable { .. } => {
-                self.step(cx, view, |pmix, cx, steps| pmix.queries.begin(cx, view, node, id, steps));
+                self.step(cx, |pmix, cx, steps| pmix.queries.begin(cx, node, id, steps));
             }
             Ask::Control { from, set, action } => {
-                let status = self.control(cx, view, (node, from), set, action);
-                self.answer_node(cx, view, node, id, Answer::Status(status));
+                let status = self.control(cx, (node, from), set, action);
+                self.answer_node(cx, node, id, Answer::Status(status));
             }
             // These requests do not go to the root.
             Ask::Fence { .. }
@@ -155,14 +155,7 @@ impl Pmix {
 
     /// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`,
     /// `from`: the node and the rank that request it.
-    fn control(
-        &mut self,
-        cx: &mut Cx<'_>,
-        view: &View<'_>,
-        (node, from): (NodeId, Rank),
-        set: Set,
-        action: Action,
-    ) -> Status {
+    fn control(&mut self, cx: &mut Cx<'_>, (node, from): (NodeId, Rank), set: Set, action: Action) -> Status {
         let signal = match action {
             Action::Terminate => SIGTERM,
             Action::Kill => SIGKILL,
@@ -180,7 +173,7 @@ impl Pmix {
                 cx.kill(0);
             }
             (Set::Ranks(ranks), Action::Terminate | Action::Kill | Action::Signal(_)) => {
-                self.say_to_all(cx, view, Down::Signal { ranks, signal });
+                self.say_to_all(cx, Down::Signal { ranks, signal });
             }
         }
         Status::Ok
@@ -198,11 +191,11 @@ fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
 }
 
 /// The root requests a signal for these ranks.
-fn signal_some(cx: &mut Cx<'_>, view: &View<'_>, ranks: &[Rank], signal: i32) {
-    for (local, process) in view.ranks.iter().enumerate() {
-        if ranks.binary_search(&process.rank).is_ok() {
-            let target = SignalTarget::One(LocalRank(local as u16));
-            cx.output(Output::Signal { job: view.facts.id(), target, signal });
+fn signal_some(cx: &mut Cx<'_>, ranks: &[Rank], signal: i32) {
+    for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
+        if ranks.binary_search(&cx.rank(local)).is_ok() {
+            let target = SignalTarget::One(local);
+            cx.output(Output::Signal { job: cx.facts.id(), target, signal });
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::Jobs;
 use crate::clock_offset::ClockOffset;
 use crate::io::{LinkId, Output};
-use crate::job::{self, AgentCx, FromJob, Job};
+use crate::job::{self, AgentCx, FromJob, Job, JobParts};
 use crate::link::{Links, Routes};
 use crate::outbox::{Outbox, control_frame};
 use crate::policy::Policy;
@@ -209,7 +209,7 @@ impl Cx {
     }
 
     /// Lets a job act, by one of its `on_*` functions. A job that is not here does nothing.
-    pub fn tell_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &mut job::Cx<'_>)) {
+    pub fn tell_job(&mut self, id: JobId, act: impl FnOnce(&mut JobParts, &mut job::Cx<'_>)) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let before = (job.is_ending(), job.is_forced());
         let agent = AgentCx {
@@ -229,8 +229,8 @@ impl Cx {
         }
     }
 
-    /// Lets each of these jobs act, all by the same one of the `on_*` functions of [`Job`].
-    pub fn tell_jobs(&mut self, jobs: Vec<JobId>, act: impl Fn(&mut Job, &mut job::Cx<'_>)) {
+    /// Lets each of these jobs act, all by the same one of the `on_*` functions of [`JobParts`].
+    pub fn tell_jobs(&mut self, jobs: Vec<JobId>, act: impl Fn(&mut JobParts, &mut job::Cx<'_>)) {
         jobs.into_iter().for_each(|job| self.tell_job(job, &act));
     }
 
@@ -274,17 +274,25 @@ impl Cx {
         match frame.kind {
             Kind::Modex => {
                 let message = peer::decode(&frame.payload)?;
-                self.tell_job(id, |job, cx| job.on_between(cx, from, message));
+                self.tell_job(id, |job, cx| {
+                    job.serve(cx, |service, cx| service.pmix(cx, |pmix, cx| pmix.on_between(cx, from, message)));
+                });
             }
             Kind::Addresses => {
                 let message = peer::decode(&frame.payload)?;
-                self.tell_job(id, |job, cx| job.on_addresses(cx, from, message));
+                self.tell_job(id, |job, cx| {
+                    job.serve(cx, |service, cx| service.pmi.on_addresses(cx, from, message));
+                });
             }
             Kind::Relay => {
                 let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
-                self.tell_job(id, |job, cx| job.on_relayed(cx, from, message));
+                self.tell_job(id, |job, cx| {
+                    job.serve(cx, |service, cx| service.pmi.on_relayed(cx, from, message));
+                });
             }
-            Kind::Direct => self.tell_job(id, |job, cx| job.on_direct(cx, from, frame)),
+            Kind::Direct => self.tell_job(id, |job, cx| {
+                job.serve(cx, |service, cx| service.on_direct(cx, from, frame));
+            }),
             Kind::Control => match peer::decode(&frame.payload)? {
                 Control::JobDown(message) => self.on_job_down(Some(from), id, message),
                 Control::JobUp(message) => self.on_job_up(Some(from), id, message),

@@ -287,7 +287,7 @@ impl Session {
         self.rank_ports.on_job_gone(cx, id);
         cx.forget_direct(id);
         if cx.is_root() && cx.policy.has_many_launchers() {
-            let traces = job.leaves_traces().then(|| job.agents());
+            let traces = job.leaves_traces().then(|| job.facts.agents());
             self.early.forget(id);
             if traces.is_some() {
                 self.rank_ports.on_over(cx, id);
@@ -623,7 +623,7 @@ impl Session {
         let waits: Vec<Wait> = link.into_iter().chain(others.iter().copied()).collect();
         cx.jobs.announce(spec.clone());
         let job = Job::new(spec, &mapping, cx.me, tree, self.born, &waits, cx.now);
-        let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
+        let below: Vec<AgentId> = job.facts.below.iter().copied().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
         cx.jobs.begin(id, job);
         self.heartbeat.begin(cx);

@@ -4,7 +4,6 @@ use super::super::step::Steps;
 use super::parts::{Came, FENCE, came, gone, tag, too_much};
 use crate::collective::groups::{Action, Groups, Left};
 use crate::job::cx::Cx;
-use crate::job::facts::View;
 use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,9 +54,9 @@ impl Subsets {
     }
 
     /// The local members have entered.
-    pub fn enter(&mut self, cx: &mut Cx<'_>, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
+    pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: Entrance, steps: &mut Steps) {
         let Entrance { id, members, name, data } = entrance;
-        let node = view.facts.own_node();
+        let node = cx.facts.own_node();
         let (tag, part) = match &name {
             None => (FENCE, Part::Fence { data }),
             Some(name) => (tag(name), Part::Group { name: name.clone(), context: self.new_context(node), data }),
@@ -67,7 +66,7 @@ impl Subsets {
         {
             return steps.refuse(id, Status::BadParam);
         }
-        let coming = self.coming(view, &members);
+        let coming = self.coming(cx, &members);
         if coming.is_empty() {
             return steps.refuse(id, Status::RankGone);
         }
@@ -77,16 +76,16 @@ impl Subsets {
         block::push(&mut pairs, node, false, &peer::encode(&part));
         let (mut pairs, mut next) = (Bytes::from(pairs), Vec::new());
         for local in coming {
-            let spread = || view.facts.spread(&group.members);
-            self.groups.enter(view.now, group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
+            let spread = || cx.facts.spread(&group.members);
+            self.groups.enter(cx.now(), group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
         }
         self.carry_out(cx, next, steps);
         self.excuse_departed(cx, steps);
     }
 
     /// The local members that have not departed.
-    fn coming(&self, view: &View<'_>, members: &Members) -> Vec<LocalRank> {
-        let all = view.ranks.iter().enumerate().filter(|(_, process)| members.contains(process.rank));
+    fn coming(&self, cx: &Cx<'_>, members: &Members) -> Vec<LocalRank> {
+        let all = cx.common.ranks.iter().enumerate().filter(|(_, process)| members.contains(process.rank));
         all.map(|(local, _)| LocalRank(local as u16)).filter(|local| !self.groups.has_departed(*local)).collect()
     }
 

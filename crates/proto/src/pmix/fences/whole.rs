@@ -6,7 +6,6 @@ use crate::collective::ReplyTo;
 use crate::collective::{CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
 use crate::job::collectives::{Arrived, Collectives};
 use crate::job::cx::Cx;
-use crate::job::facts::View;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::block;
@@ -65,19 +64,19 @@ impl Whole {
     /// A fence without a timeout cannot be one that was given up, if all ranks make the same calls: the library has
     /// already ended that fence here for the ranks that had entered, without a request from its server. So such epochs
     /// are skipped.
-    pub fn begin(&mut self, view: &View<'_>, is_impatient: bool) -> Epoch {
+    pub fn begin(&mut self, cx: &Cx<'_>, is_impatient: bool) -> Epoch {
         while !is_impatient && self.is_given_up(self.next()) {
-            self.pass(view);
+            self.pass(cx);
         }
         self.next()
     }
 
     /// The local ranks have entered.
-    pub fn enter(&mut self, cx: &mut Cx<'_>, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
+    pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: Entrance, steps: &mut Steps) {
         let Entrance { id, collect, data, is_impatient } = entrance;
         let epoch = self.next();
         if let Some(status) = self.given_up.get(&epoch).copied() {
-            self.pass(view);
+            self.pass(cx);
             return steps.refuse(id, status);
         }
         self.requested.insert(epoch, id);
@@ -88,12 +87,11 @@ impl Whole {
                 cx.up(step::up(cx.facts, &Up::Impatient { epoch }));
             }
         }
-        let stays = !collect || view.facts.spec.options.modex == Modex::Direct;
+        let stays = !collect || cx.facts.spec.options.modex == Modex::Direct;
         let mut data = if stays { Bytes::new() } else { data };
-        for (local, process) in view.ranks.iter().enumerate() {
+        for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
             let entry = Entry::Modex { data: std::mem::take(&mut data) };
-            let local = LocalRank(local as u16);
-            let entering = Entering { local, rank: process.rank, entry, reply_to: ReplyTo::Server };
+            let entering = Entering { local, rank: cx.rank(local), entry, reply_to: ReplyTo::Server };
             let finished = self.collectives.enter(cx, entering, Bytes::new);
             self.on_finished(cx, finished, steps);
         }
@@ -103,8 +101,8 @@ impl Whole {
         self.collectives.exchanges.next_of(LocalRank(0))
     }
 
-    fn pass(&mut self, view: &View<'_>) {
-        (0..view.ranks.len() as u16).for_each(|local| self.collectives.exchanges.pass(LocalRank(local)));
+    fn pass(&mut self, cx: &Cx<'_>) {
+        (0..cx.common.ranks.len() as u16).for_each(|local| self.collectives.exchanges.pass(LocalRank(local)));
     }
 
     /// A frame from another node's agent.

@@ -29,7 +29,7 @@ mod wants;
 
 use super::step::{Step, Steps};
 use crate::job::cx::Cx;
-use crate::job::facts::{Facts, View};
+use crate::job::facts::Facts;
 use crate::time::Instant;
 use bytes::Bytes;
 pub use offers::Remains;
@@ -70,13 +70,13 @@ impl Modex {
     }
 
     /// A message of another node's agent.
-    pub fn on_between(&mut self, view: &View<'_>, node: NodeId, message: Between, steps: &mut Steps) {
+    pub fn on_between(&mut self, cx: &Cx<'_>, node: NodeId, message: Between, steps: &mut Steps) {
         match message {
             Between::Want { wanted } => {
                 let (here, elsewhere): (Vec<Wanted>, Vec<Wanted>) =
-                    wanted.into_iter().partition(|wanted| view.facts.local_of(wanted.rank).is_some());
+                    wanted.into_iter().partition(|wanted| cx.facts.local_of(wanted.rank).is_some());
                 let seeker = Seeker::Node(node);
-                seek(self.offers.seek(view.now, seeker, here), steps);
+                seek(self.offers.seek(cx.now(), seeker, here), steps);
                 self.offers.refuse(seeker, elsewhere, Status::NotFound);
             }
             Between::Have { taken, blobs } => {
@@ -91,10 +91,10 @@ impl Modex {
     }
 
     /// A rank of another job requests what a local rank has committed, by way of the root.
-    pub fn give(&mut self, view: &View<'_>, ticket: u64, wanted: Wanted, steps: &mut Steps) {
+    pub fn give(&mut self, cx: &Cx<'_>, ticket: u64, wanted: Wanted, steps: &mut Steps) {
         let seeker = Seeker::Root(ticket);
-        if view.facts.local_of(wanted.rank).is_some() {
-            seek(self.offers.seek(view.now, seeker, vec![wanted]), steps);
+        if cx.facts.local_of(wanted.rank).is_some() {
+            seek(self.offers.seek(cx.now(), seeker, vec![wanted]), steps);
         } else {
             self.offers.refuse(seeker, vec![wanted], Status::NotFound);
         }
@@ -131,12 +131,12 @@ impl Modex {
 
     /// All local ranks have ended, and other nodes may still need their data: fetches it. Returns `false` if there is
     /// none.
-    pub fn keep_all(&mut self, view: &View<'_>, steps: &mut Steps) -> bool {
-        if view.ranks.len() == view.facts.job_size as usize {
+    pub fn keep_all(&mut self, cx: &Cx<'_>, steps: &mut Steps) -> bool {
+        if cx.common.ranks.len() == cx.facts.job_size as usize {
             return false;
         }
-        let clients = view.ranks.iter().filter(|process| process.spoke_pmix);
-        let requests = self.offers.keep(view.now, clients.map(|process| process.rank).collect());
+        let clients = cx.common.ranks.iter().filter(|process| process.spoke_pmix);
+        let requests = self.offers.keep(cx.now(), clients.map(|process| process.rank).collect());
         seek(requests, steps);
         !self.offers.has_kept_all()
     }

@@ -86,7 +86,7 @@ impl Launchers {
             true => JobState::Running,
             false => JobState::Starting,
         };
-        Some(jobs_entry(cx.tree, spec, job.agents(), self.loads.order_of(id), age_ns, state))
+        Some(jobs_entry(cx.tree, spec, job.facts.agents(), self.loads.order_of(id), age_ns, state))
     }
 }
 

@@ -142,7 +142,7 @@ impl Launchers {
         for spec in cx.jobs.specs().cloned().collect::<Vec<_>>() {
             let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
             let Some(job) = cx.jobs.get(spec.job).filter(is_open) else { continue };
-            let mut agents = job.agents();
+            let mut agents = job.facts.agents();
             agents.retain(|agent| cx.tree.subtree_contains(top, *agent));
             if !agents.is_empty() {
                 let (newest, live) = self.live();

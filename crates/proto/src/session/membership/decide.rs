@@ -69,7 +69,7 @@ impl Membership {
         for (agent, problem) in lost {
             writer.leases.remove(&agent);
             writer.nodes.on_lost(agent, &problem);
-            let jobs = cx.jobs.ids_where(|job| job.has_agent(agent));
+            let jobs = cx.jobs.ids_where(|job| job.facts.has_agent(agent));
             let cause = Cause::AgentLost { agent, problem };
             // The jobs fail by the tree that the children know, too.
             cx.tell_jobs(jobs, |job, cx| job.on_agent_failed(cx, agent, cause.clone()));

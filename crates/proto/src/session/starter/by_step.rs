@@ -243,7 +243,7 @@ fn is_wanted(cx: &Cx, job: Option<JobId>) -> bool {
 
 /// Whether a job has ranks on an agent or below it.
 fn needs(cx: &Cx, job: &Job, agent: AgentId) -> bool {
-    cx.tree.subtree(agent).any(|agent| job.has_agent(agent))
+    cx.tree.subtree(agent).any(|agent| job.facts.has_agent(agent))
 }
 
 /// Whether each job of a child already knows why it fails: it needs an agent that the step has reported.

@@ -1,0 +1,405 @@
+//! Serves the libraries of this node's ranks: their PMI and PMIx requests, the collectives that they enter, and the
+//! search for ranks that others wait for.
+//!
+//! `RankService` owns the parts that do so. What the job must do for them is an [`AskedOfJob`].
+
+use super::collectives::{Arrived, Collectives};
+use super::cx::Cx;
+use super::facts::Facts;
+use super::groups::{Arrived as Barrier, Barriers, Over};
+use super::names::Names;
+use super::ranks::ProcessState;
+use super::stalls::{self, Stalls};
+use crate::collective::{CollectiveConfig, Entering, Finished};
+use crate::io::Output;
+use crate::pmi_server::{self, PmiServer, endpoints};
+use crate::pmix::{self, AskedOfJob, Pmix};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use wireup_wire::collective::Collective;
+use wireup_wire::frame::Frame;
+use wireup_wire::group::Purpose;
+use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
+use wireup_wire::names::{Asker, Down};
+use wireup_wire::peer::{Cause, Departed};
+use wireup_wire::talk::{JobDown, JobUp};
+
+pub struct RankService {
+    pub pmi: PmiServer,
+    pub pmix: Option<Box<Pmix>>,
+    pub collectives: Collectives,
+    pub barriers: Barriers,
+    pub names: Names,
+    stalls: Stalls,
+    /// Clients with requests that can be answered, because what these waited for has come. One client is resumed after
+    /// the other: nested calls would use stack for each client, of which there may be thousands.
+    resumed: VecDeque<Client>,
+    /// What the job must do when the service returns.
+    pub asked: Vec<AskedOfJob>,
+}
+
+impl RankService {
+    pub fn new(facts: &Facts, config: CollectiveConfig) -> RankService {
+        RankService {
+            pmi: PmiServer::new(facts),
+            pmix: Pmix::new(facts, &config),
+            collectives: Collectives::new(config),
+            barriers: Barriers::new(facts.below.len()),
+            names: Names::default(),
+            stalls: Stalls::default(),
+            resumed: VecDeque::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Handles the requests of clients that have waited for others.
+    pub fn resume(&mut self, cx: &mut Cx<'_>) {
+        while let Some(client) = self.resumed.pop_front() {
+            self.on_client_bytes(cx, client, &[]);
+        }
+    }
+
+    /// Handles the requests of a client: those in `bytes`, and earlier ones that had to wait.
+    pub fn on_client_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) {
+        let mut asked = self.pmi.on_bytes(cx, client, bytes);
+        while let Some(one) = asked {
+            self.on_pmi_asked(cx, client.local, one);
+            asked = self.pmi.on_bytes(cx, client, &[]);
+        }
+    }
+
+    fn on_pmi_asked(&mut self, cx: &mut Cx<'_>, local: LocalRank, asked: pmi_server::Asked) {
+        match asked {
+            pmi_server::Asked::Initialised => cx.common.ranks.on_connected(cx.agent.now, local, false),
+            pmi_server::Asked::MeetsNode => {
+                cx.common.ranks.on_meets_node(cx.agent.now, local);
+                self.miss_absent(cx);
+            }
+            pmi_server::Asked::Enter { entry, reply_to } => {
+                let entering = Entering { local, rank: cx.rank(local), entry, reply_to };
+                let finished = self.collectives.enter(cx, entering, || self.pmi.take_pending());
+                self.on_finished(cx, finished);
+            }
+            pmi_server::Asked::EnterGroup { group, value } => {
+                let pairs = || self.pmi.pending_since(self.barriers.mark(&group.members));
+                let own = value.unwrap_or_else(pairs);
+                let over = self.barriers.enter(cx, local, group, own);
+                self.on_groups_over(cx, over);
+            }
+            pmi_server::Asked::Name { client, ask } => self.names.ask(cx, cx.rank(local), Asker::Client(client), ask),
+            pmi_server::Asked::Finalized => self.on_finalized(cx, local, false),
+            pmi_server::Asked::Abort { code, message } => cx.fail_rank(local, Cause::Aborted { code, message }),
+            pmi_server::Asked::Unreadable { problem } => cx.fail_rank(local, Cause::Pmi { problem }),
+        }
+    }
+
+    /// Lets the PMIx part act, if the job offers PMIx, and does what the part asks for.
+    pub fn pmix<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>) -> T) -> Option<T> {
+        let pmix = self.pmix.as_mut()?;
+        let result = act(pmix, cx);
+        for asked in pmix.take_asked() {
+            match asked {
+                pmix::Asked::Connected(local) => {
+                    cx.common.ranks.on_connected(cx.agent.now, local, true);
+                    self.miss_absent(cx);
+                }
+                pmix::Asked::Finalized(local) => self.on_finalized(cx, local, true),
+                pmix::Asked::Name { from, id, ask } => self.names.ask(cx, from, Asker::Server(id), ask),
+                pmix::Asked::Gone => {
+                    for local in cx.common.ranks.on_server_gone() {
+                        self.depart(cx, local);
+                    }
+                    self.sweep_if_gone(cx);
+                }
+                pmix::Asked::OfJob(asked) => self.asked.push(asked),
+            }
+        }
+        Some(result)
+    }
+
+    fn on_finalized(&mut self, cx: &mut Cx<'_>, local: LocalRank, by_pmix: bool) {
+        cx.common.ranks.on_finalized(cx.agent.now, local, by_pmix);
+        self.depart(cx, local);
+    }
+
+    /// The root's answer about names, for an asker on this node.
+    pub fn on_named(&mut self, cx: &mut Cx<'_>, down: Option<Down>) {
+        let Some(Down { asker, answer }) = down else { return };
+        match asker {
+            Asker::Client(client) => {
+                self.pmi.on_named(cx, client, answer);
+                self.resumed.push_back(client);
+            }
+            Asker::Server(id) => drop(self.pmix(cx, |pmix, cx| pmix.on_named(cx, id, answer))),
+            Asker::Agent => drop(self.pmix(cx, |pmix, cx| pmix.on_order(cx, answer))),
+        }
+    }
+
+    /// The listening sockets of the local ranks exist. Their address goes to all nodes, unless the job's description
+    /// has the addresses of all nodes.
+    pub fn on_ranks_listen(&mut self, cx: &mut Cx<'_>, address: &Bytes) {
+        let rows = &cx.facts.spec.endpoints;
+        if !rows.is_empty() {
+            return self.on_endpoints(cx, rows.clone());
+        }
+        for entering in endpoints::entering(&cx.common.ranks, address) {
+            let finished = self.collectives.enter(cx, entering, Bytes::new);
+            self.on_finished(cx, finished);
+        }
+    }
+
+    /// The addresses of all ranks are known: one row for each node.
+    fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
+        self.pmi.on_endpoints(cx, rows.clone());
+        self.pmix(cx, |pmix, cx| pmix.on_endpoints(cx, rows));
+    }
+
+    pub fn on_client_gone(&mut self, cx: &mut Cx<'_>, client: Client) {
+        let was_member = self.pmi.on_closed(client);
+        if client.is_secondary() {
+            self.leave_groups(cx, client.local);
+        } else if was_member {
+            cx.common.ranks.on_socket_closed(cx.agent.now, client.local);
+        }
+    }
+
+    /// A local rank has ended.
+    pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
+        self.end_server_if_alone(cx);
+        self.pmi.on_gone(local);
+        self.names.on_gone(cx, cx.rank(local));
+        self.pmix(cx, |pmix, cx| pmix.on_rank_gone(cx, local));
+    }
+
+    /// Ends the PMIx server if the last local rank has ended.
+    pub fn end_server_if_alone(&mut self, cx: &mut Cx<'_>) {
+        if !cx.common.ranks.are_alive() {
+            self.pmix(cx, Pmix::end);
+            self.sweep_if_gone(cx);
+        }
+    }
+
+    /// Kills the processes that the ranks left behind, once the ranks and their PMIx server have ended, even while
+    /// output of the ranks is unread.
+    fn sweep_if_gone(&self, cx: &mut Cx<'_>) {
+        if !self.has_server() && !cx.common.ranks.are_alive() {
+            cx.output(Output::Sweep { job: cx.facts.id() });
+        }
+    }
+
+    /// Whether the PMIx server process must still be waited for.
+    pub fn has_server(&self) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| pmix.is_there())
+    }
+
+    /// A frame of a collective of the whole job.
+    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
+        match arrived {
+            Ok(arrived) if arrived.collective() == Collective::Modex => {
+                self.pmix(cx, |pmix, cx| pmix.on_exchange(cx, arrived));
+            }
+            Ok(arrived) => {
+                let finished = self.collectives.on_frame(cx, arrived);
+                self.on_finished(cx, finished);
+            }
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+        }
+    }
+
+    /// Collectives are complete: stores their outcomes and answers the local ranks.
+    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) {
+        for finished in finished {
+            let Finished { waiting, outcome, trace, .. } = finished;
+            let told = self.pmi.on_finished(cx, waiting, outcome);
+            self.resumed.extend(told.resumed.into_iter().map(Client::from));
+            if let Some(rows) = told.endpoints {
+                self.on_endpoints(cx, rows);
+            }
+            cx.trace(trace);
+        }
+    }
+
+    /// A frame of a collective of some ranks, from a child or (`None`) from the parent.
+    pub fn on_group(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
+        match Barrier::read(cx.facts, child, frame) {
+            Ok(arrived) if arrived.is_of_servers() => {
+                self.pmix(cx, |pmix, cx| pmix.on_group_frame(cx, arrived));
+            }
+            Ok(arrived) => {
+                let over = self.barriers.on_frame(cx, arrived);
+                self.on_groups_over(cx, over);
+            }
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+        }
+    }
+
+    /// Collectives of groups are complete: answers the local members.
+    fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
+        for Over { group, waiting, pairs } in over {
+            match group.purpose {
+                Purpose::Barrier => self.pmi.on_barrier_over(cx, &group, waiting, pairs),
+                Purpose::Gather => self.pmi.on_gathered(cx, &group, waiting, &pairs),
+            }
+        }
+    }
+
+    /// A collective's direct frame from another node's agent.
+    pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
+        if let Some(node) = cx.facts.node_of(from) {
+            self.on_exchange(cx, Arrived::of_node(node, frame));
+        }
+    }
+
+    /// A rank waits for the others of its node: ranks that have ended without calling init count as departed.
+    fn miss_absent(&mut self, cx: &mut Cx<'_>) {
+        let ranks = &cx.common.ranks;
+        if !ranks.are_fewer() {
+            return;
+        }
+        let mut all = (0..ranks.len() as u16).map(LocalRank);
+        if let Some(absent) = all.find(|local| ranks.is_awaited_in_library(*local)) {
+            self.on_departed(cx, self.departed(cx, absent));
+        }
+    }
+
+    /// The report about a local rank that enters no more collectives.
+    fn departed(&self, cx: &Cx<'_>, local: LocalRank) -> Departed {
+        let process = &cx.common.ranks[local.index()];
+        let exit = match process.state {
+            ProcessState::Gone { exit } => exit,
+            ProcessState::Planned | ProcessState::Running => None,
+        };
+        let awaited = process.spoke_pmi || cx.common.ranks.is_awaited_in_library(local);
+        Departed {
+            rank: process.rank,
+            pid: process.pid,
+            node: cx.facts.own_node(),
+            epoch: self.collectives.exchanges.next_of(local),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.exchanges().next_of(local)),
+            finalized: process.finalized,
+            initialised: process.spoke_pmi,
+            deserted: awaited && !process.finalized && exit.is_some(),
+            exit,
+        }
+    }
+
+    /// A local rank enters no more collectives.
+    pub fn depart(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
+        let departed = self.departed(cx, local);
+        self.pmi.on_departed(local);
+        self.leave_groups(cx, local);
+        self.pmix(cx, |pmix, cx| pmix.on_member_departed(cx, local, departed));
+        self.on_departed(cx, departed);
+    }
+
+    /// A local rank enters no more collectives of groups, unless another library in its process may still enter some.
+    fn leave_groups(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
+        if self.pmi.has_left(local) {
+            let departed = self.departed(cx, local);
+            self.pmi.on_left(cx, departed.rank);
+            self.barriers.on_departed(local, departed);
+        }
+    }
+
+    /// A rank of the subtree enters no more collectives.
+    pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
+        let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
+        let is_news = self.collectives.exchanges.on_departed(departed)
+            | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(of_servers));
+        if is_news {
+            cx.report_departed(departed);
+        }
+    }
+
+    /// Ends the job if ranks wait in a collective for a rank that will never enter it.
+    pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
+        self.barriers.check_broken(cx);
+        let exchanges = &self.collectives.exchanges;
+        let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
+        let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.broken()));
+        if let Some(((departed, epoch, collective), waiting)) = broken {
+            let (exit, finalized) = (departed.exit, departed.finalized);
+            cx.fail_departed(departed, Cause::LeftFence { epoch, collective, exit, finalized, waiting });
+        }
+    }
+
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        self.check_stall(cx);
+        let over = self.barriers.on_tick(cx);
+        self.on_groups_over(cx, over);
+        self.pmix(cx, Pmix::on_tick);
+    }
+
+    /// If a wait has become too long, the root asks all agents for the missing ranks.
+    fn check_stall(&mut self, cx: &mut Cx<'_>) {
+        let after_ns = cx.facts.spec.options.stall_report_ns;
+        let in_init = cx.common.ranks.check_init(cx.agent.now, after_ns);
+        let due = self.wait_deadline(after_ns).into_iter().chain(cx.common.ranks.stall_deadline(after_ns)).min();
+        if in_init || due.is_some_and(|due| cx.now() >= due) {
+            self.mark_asked();
+            self.ask_stall(cx, None);
+        }
+        self.survey_if_due(cx);
+    }
+
+    /// When the longest wait of this node's ranks in a collective has lasted for `after_ns`.
+    fn wait_deadline(&self, after_ns: u64) -> Option<Instant> {
+        let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
+        let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.stall_deadline(after_ns));
+        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
+    }
+
+    fn mark_asked(&mut self) {
+        self.collectives.exchanges.on_asked();
+        self.barriers.on_asked();
+        if let Some(pmix) = &mut self.pmix {
+            pmix.on_asked();
+        }
+    }
+
+    fn first_collective(&self) -> Option<Collective> {
+        self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.exchanges().first()))
+    }
+
+    /// Requests a search for missing ranks, in `collective` if that is known.
+    pub fn ask_stall(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>) {
+        let first = self.first_collective();
+        self.stalls.ask(cx, collective, first);
+        self.survey_if_due(cx);
+    }
+
+    fn survey_if_due(&mut self, cx: &mut Cx<'_>) {
+        if let Some(collective) = self.stalls.take_due(cx.now()) {
+            self.survey(cx, collective);
+        }
+    }
+
+    /// Asks the children for missing ranks, and reports those of this node.
+    pub fn survey(&mut self, cx: &mut Cx<'_>, collective: Option<Collective>) {
+        let collective = collective.or(self.first_collective());
+        self.mark_asked();
+        cx.control_down(JobDown::StallAsk { collective });
+        // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
+        let exchanges = match &self.pmix {
+            Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
+            _ => &self.collectives.exchanges,
+        };
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.group_stalls());
+        let groups = self.barriers.stalls().chain(of_servers);
+        let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
+        report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
+    }
+
+    /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.
+    pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
+        let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
+        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.deadline(), of_pmix];
+        parts.into_iter().flatten().min()
+    }
+
+    /// Number of collectives of the whole job that are in progress here.
+    pub fn open_collectives(&self) -> usize {
+        self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
+    }
+}
