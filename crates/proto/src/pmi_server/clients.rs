@@ -4,7 +4,7 @@
 //! A secondary client has groups, addresses, relays and published names of its own. The job's fences, pairs and node
 //! attributes belong to the inherited socket.
 
-use super::connection::{Line, PmiLink};
+use super::connection::{Line, PmiClient, PmiLink};
 use super::state::State;
 use crate::job::facts::Facts;
 use crate::plan::app_of;
@@ -33,7 +33,9 @@ impl Clients {
 
     /// A secondary client (another PMI library in a rank's process) connects.
     pub fn join(&mut self, client: Client) {
-        if let Some(Line { link: PmiLink { rank, appnum, .. }, .. }) = self.own.get(client.local.index()) {
+        if let Some(Line { link: PmiLink { client: PmiClient { rank, appnum, .. }, .. }, .. }) =
+            self.own.get(client.local.index())
+        {
             self.secondary.insert(client, Line::new(client, *rank, *appnum));
         }
     }

@@ -7,11 +7,11 @@
 //! From then on the rank's gets wait until all of its fences are complete; a get that waits delays the requests after
 //! it, so that answers stay in order.
 
-use super::connection::{PmiLink, WaitingGet};
+use super::connection::{Asked, Tables, UNREADABLE, fail_unreadable};
+use super::connection::{PmiClient, PmiLink, WaitingGet};
 use super::dialects::{UNSPEAKABLE, shown, stored};
 use super::endpoints::MustAsk;
 use super::state::{Event, State};
-use super::tables::{Asked, Tables, UNREADABLE, fail_unreadable};
 use crate::collective::{Entry, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
@@ -50,7 +50,7 @@ impl PmiLink {
             return;
         }
         let mut encode = |command, thread: &Option<Vec<u8>>, answer: &Reply<'_>| {
-            encode_reply(self.dialect, command, thread.as_deref(), answer, reply);
+            encode_reply(self.client.dialect, command, thread.as_deref(), answer, reply);
         };
         match (reply_to, told) {
             (ReplyTo::Fence { thread }, Completion::Fence { .. }) => {
@@ -97,7 +97,7 @@ impl PmiLink {
         if has_put && cx.facts.spec.options.pmi_fence == PmiFence::Lazy {
             self.state = State::Ready;
             self.lazy += 1;
-            self.answer(t, envelope, &barrier_out(self.subversion));
+            self.client.answer(t, envelope, &barrier_out(self.subversion));
             return Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::Lazy };
         }
         let reply_to = ReplyTo::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
@@ -108,12 +108,6 @@ impl PmiLink {
         self.outstanding += 1;
         self.has_put = false;
         Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::OwnFence { id } }
-    }
-
-    /// The rank has finished with arrays in the arena.
-    pub(super) fn on_freed(&self, t: &mut Tables, places: &[u8]) {
-        let places = places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok());
-        places.filter_map(|place| place.parse().ok()).for_each(|place| t.arenas.free(self.client.local, place));
     }
 
     /// A rank enters an allgather. The array of the values may need an arena, which is requested now.
@@ -129,7 +123,7 @@ impl PmiLink {
         let mut plain = Vec::new();
         let value = escape::halve(value, &mut plain);
         if max_len == 0 || max_len as usize > ALLGATHER_LEN_MAX || value.len() > max_len as usize {
-            self.refuse(t, envelope, "value_is_longer_than_the_maximum");
+            self.client.refuse(t, envelope, "value_is_longer_than_the_maximum");
             return None;
         }
         self.outstanding += 1;
@@ -137,27 +131,6 @@ impl PmiLink {
         t.shares.put_made(cx);
         let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
         Some(Asked::Enter { entry, reply_to: ReplyTo::Allgather { id } })
-    }
-
-    /// Answers where the ranks listen, at once or when it is known.
-    pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
-        if cx.facts.spec.options.rank_ports.is_none() {
-            return self.refuse(t, envelope, "the_ranks_of_this_job_have_no_sockets");
-        }
-        if let Some(table) = t.endpoints.ask(self.client, envelope.thread) {
-            self.answer(t, envelope, &Reply::Done);
-            t.handed.push(table);
-        }
-    }
-
-    /// Answers with the secret of the job's ranks, at once or when it is known.
-    pub(super) fn on_secret(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
-        let Tables { endpoints, reply, .. } = t;
-        match endpoints.ask_secret(self.client, envelope.thread) {
-            Ok(secret) => encode_reply(self.dialect, Command::Secret, envelope.thread, &Reply::Secret(secret), reply),
-            Err(MustAsk(true)) => cx.output(Output::TellSecret { job: cx.facts.id() }),
-            Err(MustAsk(false)) => {}
-        }
     }
 
     pub(super) fn on_ring(
@@ -178,7 +151,7 @@ impl PmiLink {
         };
         if let Some(message) = problem {
             self.state = State::Ready;
-            self.refuse(t, envelope, message);
+            self.client.refuse(t, envelope, message);
             return None;
         }
         let reply_to = ReplyTo::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
@@ -188,7 +161,7 @@ impl PmiLink {
     /// A get of a pair: answered immediately, or when the rank's lazy fences are complete.
     pub(super) fn on_get_pair(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) {
         if self.lazy == 0 {
-            return self.answer_get(cx, t, key, envelope.thread);
+            return self.client.answer_get(cx, t, key, envelope.thread);
         }
         self.waiting_get = Some(WaitingGet::Key { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
     }
@@ -197,11 +170,49 @@ impl PmiLink {
     pub(super) fn answer_waiting(&mut self, cx: &mut Cx<'_>, t: &mut Tables) {
         match self.waiting_get.take() {
             None => {}
-            Some(WaitingGet::Key { key, thread }) => self.answer_get(cx, t, &key, thread.as_deref()),
-            Some(WaitingGet::Number(number)) => self.answer_number(cx, t, number),
+            Some(WaitingGet::Key { key, thread }) => self.client.answer_get(cx, t, &key, thread.as_deref()),
+            Some(WaitingGet::Number(number)) => self.client.answer_number(cx, t, number),
         }
     }
 
+    /// A group's barrier is complete.
+    pub fn answer_group(&mut self, tag: i64, reply: &mut Vec<u8>) {
+        self.groups -= 1;
+        encode_reply(
+            self.client.dialect,
+            Command::Barrier,
+            None,
+            &Reply::BarrierOut { tag: i32::try_from(tag).ok() },
+            reply,
+        );
+    }
+
+    pub(super) fn on_group(
+        &mut self,
+        cx: &Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        text: &[u8],
+    ) -> Option<Asked> {
+        if self.subversion < 2 {
+            self.client.refuse(t, envelope, "group_barriers_need_PMI_1.2");
+            return None;
+        }
+        let problem = match Group::parse(text, cx.facts.job_size) {
+            Err(problem) => problem.to_string(),
+            Ok(group) if !group.members.contains(self.client.rank) => "the caller is not in the group".into(),
+            Ok(_) if self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
+            Ok(group) => {
+                self.groups += 1;
+                return Some(Asked::EnterGroup { group, value: None });
+            }
+        };
+        encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, &mut t.reply);
+        None
+    }
+}
+
+impl PmiClient {
     /// A rank that reads a pair which the rank that spawned its job has put is about to connect to that rank.
     fn answer_get(&self, cx: &mut Cx<'_>, t: &mut Tables, key: &[u8], thread: Option<&[u8]>) {
         let Tables { kvs, reply, .. } = t;
@@ -222,6 +233,33 @@ impl PmiLink {
         encode_reply(self.dialect, Command::Get, thread, &answer, reply);
     }
 
+    /// The rank has finished with arrays in the arena.
+    pub(super) fn on_freed(&self, t: &mut Tables, places: &[u8]) {
+        let places = places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok());
+        places.filter_map(|place| place.parse().ok()).for_each(|place| t.arenas.free(self.id.local, place));
+    }
+
+    /// Answers where the ranks listen, at once or when it is known.
+    pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
+        if cx.facts.spec.options.rank_ports.is_none() {
+            return self.refuse(t, envelope, "the_ranks_of_this_job_have_no_sockets");
+        }
+        if let Some(table) = t.endpoints.ask(self.id, envelope.thread) {
+            self.answer(t, envelope, &Reply::Done);
+            t.handed.push(table);
+        }
+    }
+
+    /// Answers with the secret of the job's ranks, at once or when it is known.
+    pub(super) fn on_secret(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
+        let Tables { endpoints, reply, .. } = t;
+        match endpoints.ask_secret(self.id, envelope.thread) {
+            Ok(secret) => encode_reply(self.dialect, Command::Secret, envelope.thread, &Reply::Secret(secret), reply),
+            Err(MustAsk(true)) => cx.output(Output::TellSecret { job: cx.facts.id() }),
+            Err(MustAsk(false)) => {}
+        }
+    }
+
     /// Answers a rank that has asked where the ranks listen.
     pub fn answer_endpoints(&self, thread: Option<&[u8]>, reply: &mut Vec<u8>) {
         encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Done, reply);
@@ -230,35 +268,5 @@ impl PmiLink {
     /// Answers a rank that has asked for the secret.
     pub fn answer_secret(&self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
         encode_reply(self.dialect, Command::Secret, thread, &Reply::Secret(secret), reply);
-    }
-
-    /// A group's barrier is complete.
-    pub fn answer_group(&mut self, tag: i64, reply: &mut Vec<u8>) {
-        self.groups -= 1;
-        encode_reply(self.dialect, Command::Barrier, None, &Reply::BarrierOut { tag: i32::try_from(tag).ok() }, reply);
-    }
-
-    pub(super) fn on_group(
-        &mut self,
-        cx: &Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        text: &[u8],
-    ) -> Option<Asked> {
-        if self.subversion < 2 {
-            self.refuse(t, envelope, "group_barriers_need_PMI_1.2");
-            return None;
-        }
-        let problem = match Group::parse(text, cx.facts.job_size) {
-            Err(problem) => problem.to_string(),
-            Ok(group) if !group.members.contains(self.rank) => "the caller is not in the group".into(),
-            Ok(_) if self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
-            Ok(group) => {
-                self.groups += 1;
-                return Some(Asked::EnterGroup { group, value: None });
-            }
-        };
-        encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, &mut t.reply);
-        None
     }
 }

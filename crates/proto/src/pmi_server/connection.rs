@@ -2,18 +2,31 @@
 //!
 //! What a request needs of other parts of the job is an [`Asked`], which ends the reading until the job has acted on
 //! it. Replies are collected in [`Tables`]. Requests about collectives, names, processes and addresses are in
-//! `collectives`, `own_groups`, `names`, `spawn` and `questions`.
+//! `collectives`, `own_groups`, `names` and `questions`.
 
+use super::addresses::Addresses;
+use super::arena::Arenas;
 use super::dialects::{UNSPEAKABLE, shown, stored};
-use super::node_attrs::{Full, Parked};
+use super::endpoints::Endpoints;
+use super::kvs::{Kvs, KvsError};
+use super::node_attrs::{Full, NodeAttrs, Parked};
 use super::own_groups::OwnGroups;
+use super::relays::Relays;
+use super::shares::Shares;
 use super::state::{Event, Refused, State};
-use super::tables::{Asked, Tables, UNREADABLE, fail_unreadable};
+use crate::collective::{Entry, ReplyTo};
+use crate::io::Output;
 use crate::job::cx::Cx;
+use crate::job::facts::Facts;
+use crate::memory::ShareId;
+use bytes::Bytes;
 use wireup_wire::blob::PAIR_OVERHEAD;
+use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::names::Ask;
+use wireup_wire::peer::Cause;
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
 
 /// The version of our own clients' commands.
@@ -29,11 +42,8 @@ pub struct Line {
 }
 
 pub struct PmiLink {
-    pub(super) client: Client,
-    pub(super) rank: Rank,
-    pub(super) appnum: u16,
+    pub(super) client: PmiClient,
     pub(super) state: State,
-    pub(super) dialect: Dialect,
     /// Subversion of PMI-1 that was agreed on.
     pub(super) subversion: u32,
     /// Number of group barriers in which the rank waits.
@@ -53,6 +63,14 @@ pub struct PmiLink {
     pub(super) own_groups: OwnGroups,
     /// Number of requests for addresses that are not answered.
     pub(super) questions: u32,
+}
+
+/// The client at the other end of a conversation. Requests that change nothing in the conversation are answered here.
+pub struct PmiClient {
+    pub(super) id: Client,
+    pub(super) rank: Rank,
+    pub(super) appnum: u16,
+    pub(super) dialect: Dialect,
 }
 
 /// A get that waits until the rank's lazy fences are complete.
@@ -75,11 +93,8 @@ impl Line {
     /// The conversation of a rank, or of a secondary client in its process.
     pub fn new(client: Client, rank: Rank, appnum: u16) -> Line {
         let link = PmiLink {
-            client,
-            rank,
-            appnum,
+            client: PmiClient { id: client, rank, appnum, dialect: Dialect::Pmi1 },
             state: State::Fresh,
-            dialect: Dialect::Pmi1,
             subversion: 0,
             groups: 0,
             outstanding: 0,
@@ -110,9 +125,9 @@ impl Line {
             }
             link.answer_waiting(cx, tables);
             let Some(envelope) = reader.next()? else { return Ok(None) };
-            let dialect = link.dialect;
+            let dialect = link.client.dialect;
             let asked = link.on_request(cx, tables, &envelope);
-            if link.dialect != dialect {
+            if link.client.dialect != dialect {
                 reader.switch_to_pmi2();
             }
             if asked.is_some() {
@@ -131,15 +146,10 @@ impl Line {
 }
 
 impl PmiLink {
-    /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
-    pub(super) fn is_secondary(&self) -> bool {
-        self.client.is_secondary()
-    }
-
     /// Answers a request, or records it. Returns what it needs of other parts.
     pub(super) fn on_request(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
-        if self.is_secondary() && !is_offered(&envelope.request) {
-            self.refuse(t, envelope, "not_offered_to_further_libraries");
+        if self.client.is_secondary() && !is_offered(&envelope.request) {
+            self.client.refuse(t, envelope, "not_offered_to_further_libraries");
             return None;
         }
         let event = match &envelope.request {
@@ -148,11 +158,11 @@ impl PmiLink {
             Request::FullInit { .. } => Event::FullInit,
             Request::Barrier { group: None } | Request::Ring { .. } => Event::Fence,
             Request::Finalize if self.outstanding > 0 => {
-                self.refuse(t, envelope, "finalize_with_collectives_outstanding");
+                self.client.refuse(t, envelope, "finalize_with_collectives_outstanding");
                 return None;
             }
             Request::Finalize if self.groups > 0 => {
-                self.refuse(t, envelope, "finalize_while_in_the_barrier_of_a_group");
+                self.client.refuse(t, envelope, "finalize_while_in_the_barrier_of_a_group");
                 return None;
             }
             Request::Finalize => Event::Finalize,
@@ -167,56 +177,58 @@ impl PmiLink {
         match self.state.next(event) {
             Ok(next) => self.state = next,
             Err(Refused) => {
-                self.refuse(t, envelope, refusal(self.state, event));
+                self.client.refuse(t, envelope, refusal(self.state, event));
                 return None;
             }
         }
         match &envelope.request {
             Request::Init { version: 2, .. } => {
-                self.answer(t, envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
-                self.dialect = Dialect::Pmi2;
+                self.client.answer(t, envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
+                self.client.dialect = Dialect::Pmi2;
             }
             Request::Init { version, subversion, extension } => {
                 return self.on_init(cx, t, envelope, before, (*version, *subversion), extension.is_some());
             }
-            Request::FullInit { .. } => return self.on_full_init(cx, t, envelope),
+            Request::FullInit { .. } => return self.client.on_full_init(cx, t, envelope),
             Request::Barrier { group: None } => return Some(self.on_fence(cx, t, envelope)),
             Request::Barrier { group: Some(group) } => return self.on_group(cx, t, envelope, group),
             Request::Finalize => {
-                self.answer(t, envelope, &Reply::Done);
-                return (!self.is_secondary()).then_some(Asked::Finalized);
+                self.client.answer(t, envelope, &Reply::Done);
+                return (!self.client.is_secondary()).then_some(Asked::Finalized);
             }
             Request::Put { key, value, kvsname } => self.on_put(cx, t, envelope, *kvsname, key, value),
             Request::Get { key, kvsname, .. } => return self.on_get(cx, t, envelope, *kvsname, key),
             Request::GetByIdx { kvsname, index } => self.on_get_by_index(cx, t, envelope, *kvsname, *index),
             Request::FenceNb { id } => return Some(self.on_own_fence(*id)),
             Request::Allgather { id, max_len, shared, freed, value } => {
-                self.on_freed(t, freed);
+                self.client.on_freed(t, freed);
                 return self.on_allgather(cx, t, envelope, *id, (*max_len, *shared), value.0);
             }
             Request::Ring { left, right, .. } => return self.on_ring(t, envelope, left, right),
             Request::GroupSet { group, members, tag } => self.on_group_set(cx, t, envelope, *group, members, tag),
             Request::GroupFree { group } => self.on_group_free(t, envelope, *group),
             Request::Gather { id, group, value } => return self.on_gather(t, envelope, *id, *group, value.0),
-            Request::Endpoints => self.on_endpoints(cx, t, envelope),
-            Request::Secret => self.on_secret(cx, t, envelope),
-            Request::AddressSet { name, value } => self.on_address_set(t, envelope, name, value),
+            Request::Endpoints => self.client.on_endpoints(cx, t, envelope),
+            Request::Secret => self.client.on_secret(cx, t, envelope),
+            Request::AddressSet { name, value } => self.client.on_address_set(t, envelope, name, value),
             Request::AddressGet { id, rank, name } => self.on_address_get(cx, t, envelope, *id, *rank, name),
-            Request::Relay { datagrams, rank, name } => self.on_relay(cx, t, envelope, *datagrams, *rank, name),
-            Request::KvsMap { have } => self.on_kvs_map(cx, t, envelope, have),
-            Request::PutNodeAttr { key, value } => self.on_put_attr(cx, t, envelope, key, value),
-            Request::GetNodeAttr { key, wait } => self.on_get_attr(t, envelope, key, *wait),
-            Request::GetMaxes => self.answer(t, envelope, &MAXES),
+            Request::Relay { datagrams, rank, name } => self.client.on_relay(cx, t, envelope, *datagrams, *rank, name),
+            Request::KvsMap { have } => self.client.on_kvs_map(cx, t, envelope, have),
+            Request::PutNodeAttr { key, value } => self.client.on_put_attr(cx, t, envelope, key, value),
+            Request::GetNodeAttr { key, wait } => self.client.on_get_attr(t, envelope, key, *wait),
+            Request::GetMaxes => self.client.answer(t, envelope, &MAXES),
             Request::GetUniverseSize => {
                 let size = cx.facts.spec.options.universe_size;
                 let size = size.map_or(-1, |size| i32::try_from(size).unwrap_or(i32::MAX));
-                self.answer(t, envelope, &Reply::UniverseSize(size));
+                self.client.answer(t, envelope, &Reply::UniverseSize(size));
             }
-            Request::GetAppnum => self.answer(t, envelope, &Reply::Appnum(self.appnum.into())),
-            Request::GetMyKvsname => self.answer(t, envelope, &Reply::KvsName(cx.facts.spec.nspace.as_bytes())),
-            Request::JobGetId => self.answer(t, envelope, &Reply::JobId(cx.facts.spec.nspace.as_bytes())),
-            Request::GetJobAttr { key } => return self.on_job_attr(cx, t, envelope, key),
-            Request::Malformed { problem, .. } => self.refuse(t, envelope, &problem.to_string().replace(' ', "_")),
+            Request::GetAppnum => self.client.answer(t, envelope, &Reply::Appnum(self.client.appnum.into())),
+            Request::GetMyKvsname => self.client.answer(t, envelope, &Reply::KvsName(cx.facts.spec.nspace.as_bytes())),
+            Request::JobGetId => self.client.answer(t, envelope, &Reply::JobId(cx.facts.spec.nspace.as_bytes())),
+            Request::GetJobAttr { key } => return self.client.on_job_attr(cx, t, envelope, key),
+            Request::Malformed { problem, .. } => {
+                self.client.refuse(t, envelope, &problem.to_string().replace(' ', "_"))
+            }
             Request::Spawn(request) => return self.on_spawn(t, envelope, request),
             Request::PublishName { name, port } => return self.on_publish(t, envelope, name, port),
             Request::UnpublishName { name } => return self.on_unpublish(t, envelope, name),
@@ -229,7 +241,7 @@ impl PmiLink {
             | Request::DestroyKvs { .. }
             | Request::InitAck { .. }
             | Request::SingInit { .. }
-            | Request::Unknown { .. } => self.refuse(t, envelope, "command_not_supported"),
+            | Request::Unknown { .. } => self.client.refuse(t, envelope, "command_not_supported"),
         }
         None
     }
@@ -247,7 +259,7 @@ impl PmiLink {
     ) -> Option<Asked> {
         if version != 1 {
             self.state = before;
-            self.answer(t, envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
+            self.client.answer(t, envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
             return None;
         }
         self.subversion = match cx.facts.spec.options.pmi_version {
@@ -255,26 +267,8 @@ impl PmiLink {
             PmiVersion::Asked | PmiVersion::Plain => 1,
             PmiVersion::Groups => 2,
         };
-        self.answer(t, envelope, &Reply::Init { version: 1, subversion: self.subversion, rc: 0 });
+        self.client.answer(t, envelope, &Reply::Init { version: 1, subversion: self.subversion, rc: 0 });
         (before == State::Fresh).then_some(Asked::Initialised)
-    }
-
-    fn on_full_init(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
-        let reply = Reply::FullInit {
-            version: 2,
-            subversion: 0,
-            rank: self.rank.0,
-            size: cx.facts.job_size,
-            appnum: self.appnum.into(),
-            spawner: cx.facts.spec.spawned.as_ref().map(|spawned| spawned.nspace.as_bytes()),
-            extension: Some(EXTENSION_VERSION),
-        };
-        self.answer(t, envelope, &reply);
-        (!self.is_secondary()).then_some(Asked::Initialised)
-    }
-
-    pub(super) fn refuse(&self, t: &mut Tables, envelope: &Envelope<'_>, message: &str) {
-        self.answer(t, envelope, &Reply::Failed { message });
     }
 
     fn on_put(
@@ -300,13 +294,13 @@ impl PmiLink {
             None
         };
         match problem {
-            Some(message) => self.refuse(t, envelope, message),
+            Some(message) => self.client.refuse(t, envelope, message),
             None => {
                 let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-                let key = stored(self.dialect, key, &mut key_room);
-                t.kvs.put(key, stored(self.dialect, value, &mut value_room));
+                let key = stored(self.client.dialect, key, &mut key_room);
+                t.kvs.put(key, stored(self.client.dialect, value, &mut value_room));
                 self.has_put = true;
-                self.answer(t, envelope, &Reply::Done);
+                self.client.answer(t, envelope, &Reply::Done);
             }
         }
     }
@@ -320,77 +314,13 @@ impl PmiLink {
         key: &[u8],
     ) -> Option<Asked> {
         if !is_own_kvs(cx, kvsname) {
-            self.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
+            self.client.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
         } else if key.starts_with(b"PMI_") || key == b"universeSize" {
-            return self.on_job_attr(cx, t, envelope, key);
+            return self.client.on_job_attr(cx, t, envelope, key);
         } else {
             self.on_get_pair(cx, t, envelope, key);
         }
         None
-    }
-
-    fn on_job_attr(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
-        let options = &cx.facts.spec.options;
-        // The universe has the job's size by default, as under Slurm, whose clients rely on it.
-        let size = options.universe_size.unwrap_or(cx.facts.job_size).to_string();
-        let is_mapping = key == b"PMI_process_mapping";
-        let Tables { process_mapping, reply, .. } = t;
-        let value = match key {
-            _ if is_mapping => process_mapping.as_deref(),
-            b"PMI_mpi_memory_alloc_kinds" => options.memory_alloc_kinds.as_deref().map(str::as_bytes),
-            b"universeSize" => Some(size.as_bytes()),
-            b"hasNameServ" => Some(&b"TRUE"[..]),
-            _ => None,
-        };
-        let answer = value.map_or(Reply::NotFound, Reply::Value);
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
-        (is_mapping && !self.is_secondary()).then_some(Asked::MeetsNode)
-    }
-
-    fn on_put_attr(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
-        if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
-            return self.refuse(t, envelope, "key_or_value_is_too_long");
-        }
-        let parked = match t.attrs.put(key, value) {
-            Err(Full) => return self.refuse(t, envelope, "too_many_node_attributes"),
-            Ok(parked) => parked,
-        };
-        self.answer(t, envelope, &Reply::Done);
-        for Parked { local, dialect, thread, .. } in parked {
-            let mut woken = Vec::new();
-            encode_reply(dialect, Command::GetNodeAttr, thread.as_deref(), &Reply::Value(value), &mut woken);
-            if Client::from(local) == self.client {
-                t.reply.append(&mut woken);
-            } else {
-                t.send(cx, local.into(), woken.into(), Vec::new());
-            }
-        }
-    }
-
-    fn on_get_attr(&self, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], wait: bool) {
-        let Tables { attrs, reply, .. } = t;
-        let answer = match attrs.get(key) {
-            Some(value) => Reply::Value(value),
-            None if wait
-                && (key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX)) =>
-            {
-                Reply::Failed { message: "key_or_thrid_is_too_long" }
-            }
-            None if wait => {
-                let thread = envelope.thread.map(<[u8]>::to_vec);
-                let (local, dialect) = (self.client.local, self.dialect);
-                match attrs.park(Parked { local, dialect, key: key.to_vec(), thread }) {
-                    Ok(()) => return,
-                    Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
-                }
-            }
-            None => Reply::NotFound,
-        };
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
-    }
-
-    pub(super) fn answer(&self, t: &mut Tables, envelope: &Envelope<'_>, reply: &Reply<'_>) {
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, &mut t.reply);
     }
 }
 
@@ -405,29 +335,6 @@ fn refusal(state: State, event: Event) -> &'static str {
         (State::Fenced, Event::Fence) => "already_in_a_fence",
         (State::Fenced, Event::Finalize) => "finalize_while_in_a_fence",
         (State::Ready | State::Fenced, _) => "already_initialised",
-    }
-}
-
-/// Requests of our own clients for segments, so that they read the kvs themselves. A client sends one when a fence's
-/// version is newer than its mapped segments; its look-ups are then plain memory accesses.
-impl PmiLink {
-    /// Answers with the segments that a client must map. `have`: the versions where its segments end, oldest first,
-    /// separated by commas.
-    fn on_kvs_map(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, have: &[u8]) {
-        let Some(have) = numbers(have) else {
-            return self.refuse(t, envelope, "have_is_not_a_list_of_numbers");
-        };
-        match t.kvs.map(&have, &mut t.shares) {
-            Ok(mapping) => {
-                let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
-                self.answer(t, envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
-                t.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
-            }
-            Err(error) => {
-                fail_unreadable(cx, &error);
-                self.refuse(t, envelope, UNREADABLE);
-            }
-        }
     }
 }
 
@@ -447,36 +354,15 @@ impl PmiLink {
         index: i32,
     ) {
         let Ok(number) = u32::try_from(index) else {
-            return self.refuse(t, envelope, "idx_is_negative");
+            return self.client.refuse(t, envelope, "idx_is_negative");
         };
         if !is_own_kvs(cx, kvsname) {
-            self.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
+            self.client.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
         } else if self.lazy > 0 {
             self.waiting_get = Some(WaitingGet::Number(number));
         } else {
-            self.answer_number(cx, t, number);
+            self.client.answer_number(cx, t, number);
         }
-    }
-
-    pub(super) fn answer_number(&self, cx: &mut Cx<'_>, t: &mut Tables, number: u32) {
-        let Tables { kvs, reply, .. } = t;
-        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-        let answer = match kvs.at(number) {
-            Ok(Some((pair, next))) => match i32::try_from(next) {
-                Ok(next_index) => {
-                    let key = shown(self.dialect, pair.key, &mut key_room);
-                    let value = shown(self.dialect, pair.value, &mut value_room);
-                    key.zip(value).map_or(UNSPEAKABLE, |(key, value)| Reply::Pair { next_index, key, value })
-                }
-                Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },
-            },
-            Ok(None) => Reply::NotFound,
-            Err(error) => {
-                fail_unreadable(cx, &error);
-                Reply::Failed { message: UNREADABLE }
-            }
-        };
-        encode_reply(self.dialect, Command::GetByIdx, None, &answer, reply);
     }
 }
 
@@ -525,6 +411,253 @@ fn is_offered(request: &Request<'_>) -> bool {
         | Request::JobDisconnect { .. }
         | Request::Unknown { .. } => false,
     }
+}
+
+impl PmiClient {
+    /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
+    pub(super) fn is_secondary(&self) -> bool {
+        self.id.is_secondary()
+    }
+
+    pub(super) fn answer(&self, t: &mut Tables, envelope: &Envelope<'_>, reply: &Reply<'_>) {
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, &mut t.reply);
+    }
+
+    pub(super) fn refuse(&self, t: &mut Tables, envelope: &Envelope<'_>, message: &str) {
+        self.answer(t, envelope, &Reply::Failed { message });
+    }
+
+    fn on_job_attr(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
+        let options = &cx.facts.spec.options;
+        // The universe has the job's size by default, as under Slurm, whose clients rely on it.
+        let size = options.universe_size.unwrap_or(cx.facts.job_size).to_string();
+        let is_mapping = key == b"PMI_process_mapping";
+        let Tables { process_mapping, reply, .. } = t;
+        let value = match key {
+            _ if is_mapping => process_mapping.as_deref(),
+            b"PMI_mpi_memory_alloc_kinds" => options.memory_alloc_kinds.as_deref().map(str::as_bytes),
+            b"universeSize" => Some(size.as_bytes()),
+            b"hasNameServ" => Some(&b"TRUE"[..]),
+            _ => None,
+        };
+        let answer = value.map_or(Reply::NotFound, Reply::Value);
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
+        (is_mapping && !self.is_secondary()).then_some(Asked::MeetsNode)
+    }
+
+    fn on_put_attr(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
+        if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
+            return self.refuse(t, envelope, "key_or_value_is_too_long");
+        }
+        let parked = match t.attrs.put(key, value) {
+            Err(Full) => return self.refuse(t, envelope, "too_many_node_attributes"),
+            Ok(parked) => parked,
+        };
+        self.answer(t, envelope, &Reply::Done);
+        for Parked { local, dialect, thread, .. } in parked {
+            let mut woken = Vec::new();
+            encode_reply(dialect, Command::GetNodeAttr, thread.as_deref(), &Reply::Value(value), &mut woken);
+            if Client::from(local) == self.id {
+                t.reply.append(&mut woken);
+            } else {
+                t.send(cx, local.into(), woken.into(), Vec::new());
+            }
+        }
+    }
+
+    fn on_get_attr(&self, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], wait: bool) {
+        let Tables { attrs, reply, .. } = t;
+        let answer = match attrs.get(key) {
+            Some(value) => Reply::Value(value),
+            None if wait
+                && (key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX)) =>
+            {
+                Reply::Failed { message: "key_or_thrid_is_too_long" }
+            }
+            None if wait => {
+                let thread = envelope.thread.map(<[u8]>::to_vec);
+                let (local, dialect) = (self.id.local, self.dialect);
+                match attrs.park(Parked { local, dialect, key: key.to_vec(), thread }) {
+                    Ok(()) => return,
+                    Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
+                }
+            }
+            None => Reply::NotFound,
+        };
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
+    }
+
+    /// Answers with the segments that a client must map. `have`: the versions where its segments end, oldest first,
+    /// separated by commas.
+    fn on_kvs_map(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, have: &[u8]) {
+        let Some(have) = numbers(have) else {
+            return self.refuse(t, envelope, "have_is_not_a_list_of_numbers");
+        };
+        match t.kvs.map(&have, &mut t.shares) {
+            Ok(mapping) => {
+                let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
+                self.answer(t, envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
+                t.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
+            }
+            Err(error) => {
+                fail_unreadable(cx, &error);
+                self.refuse(t, envelope, UNREADABLE);
+            }
+        }
+    }
+
+    pub(super) fn answer_number(&self, cx: &mut Cx<'_>, t: &mut Tables, number: u32) {
+        let Tables { kvs, reply, .. } = t;
+        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+        let answer = match kvs.at(number) {
+            Ok(Some((pair, next))) => match i32::try_from(next) {
+                Ok(next_index) => {
+                    let key = shown(self.dialect, pair.key, &mut key_room);
+                    let value = shown(self.dialect, pair.value, &mut value_room);
+                    key.zip(value).map_or(UNSPEAKABLE, |(key, value)| Reply::Pair { next_index, key, value })
+                }
+                Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },
+            },
+            Ok(None) => Reply::NotFound,
+            Err(error) => {
+                fail_unreadable(cx, &error);
+                Reply::Failed { message: UNREADABLE }
+            }
+        };
+        encode_reply(self.dialect, Command::GetByIdx, None, &answer, reply);
+    }
+
+    fn on_full_init(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
+        let reply = Reply::FullInit {
+            version: 2,
+            subversion: 0,
+            rank: self.rank.0,
+            size: cx.facts.job_size,
+            appnum: self.appnum.into(),
+            spawner: cx.facts.spec.spawned.as_ref().map(|spawned| spawned.nspace.as_bytes()),
+            extension: Some(EXTENSION_VERSION),
+        };
+        self.answer(t, envelope, &reply);
+        (!self.is_secondary()).then_some(Asked::Initialised)
+    }
+}
+
+/// What the conversations with a node's ranks share: the tables from which requests are answered, and the replies that
+/// are collected until they are sent.
+pub struct Tables {
+    /// Value of `PMI_process_mapping`; `None`: it is longer than a value may be.
+    pub process_mapping: Option<Vec<u8>>,
+    pub kvs: Kvs,
+    pub attrs: NodeAttrs,
+    pub addresses: Addresses,
+    pub endpoints: Endpoints,
+    pub relays: Relays,
+    pub arenas: Arenas,
+    pub shares: Shares,
+    /// Replies to the rank whose requests are being handled, so that a batch of requests is answered by one write.
+    pub reply: Vec<u8>,
+    /// Memory to be sent to that rank with the replies.
+    pub handed: Vec<ShareId>,
+}
+
+/// What a request of a rank needs of other parts of the job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Asked {
+    Initialised,
+    /// The rank has asked which ranks share its node: its library begins to wait for them in shared memory.
+    MeetsNode,
+    /// The rank starts its next collective.
+    Enter {
+        entry: Entry,
+        reply_to: ReplyTo,
+    },
+    /// The rank enters the barrier of a group, or (with its packed value) another collective of the group.
+    EnterGroup {
+        group: Group,
+        value: Option<Bytes>,
+    },
+    /// The rank publishes, looks up or withdraws a name, or asks for processes.
+    Name {
+        client: Client,
+        ask: Ask,
+    },
+    Finalized,
+    Abort {
+        code: i32,
+        message: String,
+    },
+    /// The rank's requests cannot be understood: its conversation was closed.
+    Unreadable {
+        problem: String,
+    },
+}
+
+impl Asked {
+    /// Whether nothing is sent to the rank because of this, so that the collected replies may wait for those to the
+    /// requests after it.
+    pub fn is_silent(&self) -> bool {
+        match self {
+            Asked::Initialised | Asked::MeetsNode | Asked::Abort { .. } => true,
+            Asked::Enter { .. }
+            | Asked::EnterGroup { .. }
+            | Asked::Name { .. }
+            | Asked::Finalized
+            | Asked::Unreadable { .. } => false,
+        }
+    }
+}
+
+/// Room for replies that is kept between two reads (bytes). Chosen: more than a batch of answers to gets of the longest
+/// values that a rank sends in one write.
+const REPLY_ROOM_KEPT: usize = 64 << 10;
+
+/// The answer to the requesting rank while its job fails.
+pub const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
+
+impl Tables {
+    pub fn new(facts: &Facts) -> Tables {
+        Tables {
+            process_mapping: facts.mapping.process_mapping(),
+            kvs: Kvs::with(facts.spec.spawned.iter().flat_map(|spawned| &spawned.preput)),
+            attrs: NodeAttrs::default(),
+            addresses: Addresses::default(),
+            endpoints: Endpoints::default(),
+            relays: Relays::default(),
+            arenas: Arenas::default(),
+            shares: Shares::new(facts.id()),
+            reply: Vec::new(),
+            handed: Vec::new(),
+        }
+    }
+
+    /// Sends the collected replies to the rank whose requests were handled.
+    pub fn send_replies(&mut self, cx: &mut Cx<'_>, client: Client) {
+        // A copy has no room to spare, and the buffer is used again.
+        let bytes = Bytes::copy_from_slice(&self.reply);
+        self.reply.clear();
+        self.reply.shrink_to(REPLY_ROOM_KEPT);
+        let shares = std::mem::take(&mut self.handed);
+        self.send(cx, client, bytes, shares);
+    }
+
+    /// Sends a reply, and first makes the memory that it refers to.
+    pub fn send(&mut self, cx: &mut Cx<'_>, client: Client, bytes: Bytes, shares: Vec<ShareId>) {
+        self.shares.put_made(cx);
+        if !bytes.is_empty() {
+            cx.output(Output::Reply { job: cx.facts.id(), client, bytes, shares });
+        }
+    }
+
+    /// Releases memory that no later reply names; to be called after the replies.
+    pub fn give_memory_up(&mut self, cx: &mut Cx<'_>) {
+        self.kvs.take_merged().for_each(|share| self.shares.give_up(share));
+        self.shares.put_dropped(cx);
+    }
+}
+
+/// The pairs of the fences cannot be read here: the job fails.
+pub fn fail_unreadable(cx: &mut Cx<'_>, error: &KvsError) {
+    cx.fail_here(Cause::Pmi { problem: error.to_string() });
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! lowest agent that has all members below it, and down to the members' agents. The ranks meanwhile compute.
 
 use super::connection::PmiLink;
+use super::connection::{Asked, Tables};
 use super::state::State;
-use super::tables::{Asked, Tables};
 use crate::job::cx::Cx;
 use crate::memory::{Array, Values};
 use bytes::Bytes;
@@ -30,22 +30,22 @@ impl PmiLink {
         let defined = match (Members::ranges(members, cx.facts.job_size), tag) {
             (Err(problem), _) => Err(problem.to_string().replace(' ', "_")),
             (_, None) => Err("the_tag_is_no_number".into()),
-            (Ok(members), _) if !members.contains(self.rank) => Err("the_caller_is_not_in_the_group".into()),
+            (Ok(members), _) if !members.contains(self.client.rank) => Err("the_caller_is_not_in_the_group".into()),
             (Ok(members), Some(tag)) => {
                 let group = Group { members, tag, purpose: Purpose::Gather };
                 self.own_groups.define(number, group).map_err(str::to_owned)
             }
         };
         match defined {
-            Ok(()) => self.answer(t, envelope, &Reply::Done),
-            Err(problem) => self.refuse(t, envelope, &problem),
+            Ok(()) => self.client.answer(t, envelope, &Reply::Done),
+            Err(problem) => self.client.refuse(t, envelope, &problem),
         }
     }
 
     pub(super) fn on_group_free(&mut self, t: &mut Tables, envelope: &Envelope<'_>, number: u32) {
         match self.own_groups.free(number) {
-            true => self.answer(t, envelope, &Reply::Done),
-            false => self.refuse(t, envelope, "there_is_no_such_group"),
+            true => self.client.answer(t, envelope, &Reply::Done),
+            false => self.client.refuse(t, envelope, "there_is_no_such_group"),
         }
     }
 
@@ -66,12 +66,12 @@ impl PmiLink {
         } else if let Some(group) = self.own_groups.begin(number, id) {
             self.outstanding += 1;
             let mut own = Vec::with_capacity(8 + value.len());
-            values::push(&mut own, &[&self.rank.0.to_le_bytes(), value].concat());
+            values::push(&mut own, &[&self.client.rank.0.to_le_bytes(), value].concat());
             return Some(Asked::EnterGroup { group, value: Some(own.into()) });
         } else {
             "there_is_no_such_group"
         };
-        self.refuse(t, envelope, problem);
+        self.client.refuse(t, envelope, problem);
         None
     }
 
@@ -83,7 +83,7 @@ impl PmiLink {
         let mut room = Vec::new();
         let value = array.flatten().map(|array| Raw(escape::doubled(array, &mut room)));
         let answer = Reply::Gather { id, value, memory: matches!(array, Some(None)).then_some(1) };
-        encode_reply(self.dialect, Command::Gather, None, &answer, reply);
+        encode_reply(self.client.dialect, Command::Gather, None, &answer, reply);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one conversation, `clients` all of them, `tables` what they answer from, `kvs` stores the pairs,
-//! `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
+//! `connection` is one conversation and the tables that it answers from, `clients` all conversations, `kvs` stores the
+//! pairs, `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
 //! `endpoints` where those listen that have sockets from their start, `relays` the connections that agents carry;
 //! `arena` and `array` lay out the results of allgathers.
 
@@ -21,9 +21,7 @@ mod own_groups;
 mod questions;
 mod relays;
 mod shares;
-mod spawn;
 mod state;
-mod tables;
 
 use crate::collective::{Outcome, ReplyTo};
 use crate::io::{Output, RelayEvent, RelayId};
@@ -34,10 +32,10 @@ pub use addresses::all_left;
 use bytes::Bytes;
 use clients::Clients;
 use collectives::Completion;
+pub use connection::Asked;
 use connection::Line;
+use connection::Tables;
 use state::State;
-pub use tables::Asked;
-use tables::Tables;
 use wireup_wire::addresses::Between;
 use wireup_wire::block;
 use wireup_wire::frame::Kind;
@@ -99,7 +97,7 @@ impl PmiServer {
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
             let mut reply = Vec::new();
-            link.answer_secret(thread.as_deref(), tables.endpoints.secret(), &mut reply);
+            link.client.answer_secret(thread.as_deref(), tables.endpoints.secret(), &mut reply);
             tables.send(cx, client, reply.into(), Vec::new());
         }
     }
@@ -274,7 +272,7 @@ impl PmiServer {
         for (client, thread) in waiting {
             let Some(link) = clients.open(client) else { continue };
             let mut reply = Vec::new();
-            link.answer_endpoints(thread.as_deref(), &mut reply);
+            link.client.answer_endpoints(thread.as_deref(), &mut reply);
             tables.send(cx, client, reply.into(), vec![table]);
         }
     }
@@ -365,7 +363,7 @@ impl PmiServer {
     /// A group's barrier is complete: its local members may get each other's pairs.
     pub fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
         if let Err(error) = self.tables.kvs.commit(vec![pairs]) {
-            return tables::fail_unreadable(cx, &error);
+            return connection::fail_unreadable(cx, &error);
         }
         for local in waiting {
             let Some(link) = self.clients.open(local.into()) else { continue };
@@ -395,7 +393,7 @@ impl PmiServer {
             let Some(link) = clients.in_group(local, group) else { continue };
             let mut reply = Vec::new();
             link.answer_gather(group, told, &mut reply);
-            tables.send(cx, link.client, reply.into(), share.into_iter().collect());
+            tables.send(cx, link.client.id, reply.into(), share.into_iter().collect());
         }
         share.into_iter().for_each(|share| tables.shares.give_up(share));
         tables.give_memory_up(cx);

@@ -1,18 +1,17 @@
-//! Sends PMI's requests about services by name to the names of the session, and passes on the answers. `spawn` adds
-//! requests for processes, which take the same way.
+//! Sends PMI's requests about services by name, and those for more processes, to the root's names, and passes on the
+//! answers.
 //!
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.
 
-use super::connection::{PmiLink, WaitingName};
-use super::spawn;
+use super::connection::{Asked, PmiClient, PmiLink, Tables, WaitingName};
+use super::dialects::stored;
 use super::state::State;
-use super::tables::{Asked, Tables};
 use bytes::Bytes;
 use wireup_wire::limits::{NAME_LEN_MAX, THREAD_LEN_MAX};
-use wireup_wire::names::{Answer, Ask, Item, Keep, Publisher, Range, Refusal, Value};
+use wireup_wire::names::{Answer, Ask, Item, Keep, NewJob, Publisher, Range, Refusal, Value};
 use wireup_wire::pmi::escape::{doubled, halve};
-use wireup_wire::pmi::{Dialect, Envelope, Reply, encode_reply};
+use wireup_wire::pmi::{Dialect, Envelope, Reply, SpawnCommand, SpawnRequest, encode_reply};
 
 impl PmiLink {
     pub(super) fn on_publish(
@@ -22,9 +21,9 @@ impl PmiLink {
         name: &[u8],
         port: &[u8],
     ) -> Option<Asked> {
-        let port = self.plain(port);
+        let port = self.client.plain(port);
         if port.len() > NAME_LEN_MAX {
-            self.refuse(t, envelope, "port_is_longer_than_1023");
+            self.client.refuse(t, envelope, "port_is_longer_than_1023");
             return None;
         }
         self.ask(t, envelope, name, |name| Ask::Publish {
@@ -58,9 +57,9 @@ impl PmiLink {
         name: &[u8],
         ask: impl FnOnce(Bytes) -> Ask,
     ) -> Option<Asked> {
-        let name = self.plain(name);
+        let name = self.client.plain(name);
         if name.is_empty() || name.len() > NAME_LEN_MAX {
-            self.refuse(t, envelope, "name_is_empty_or_longer_than_1023");
+            self.client.refuse(t, envelope, "name_is_empty_or_longer_than_1023");
             return None;
         }
         self.ask_root(t, envelope, ask(name))
@@ -69,18 +68,12 @@ impl PmiLink {
     /// Asks the root. The rank's later requests wait for the answer.
     pub(super) fn ask_root(&mut self, t: &mut Tables, envelope: &Envelope<'_>, ask: Ask) -> Option<Asked> {
         if envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
-            self.refuse(t, envelope, "thrid_is_too_long");
+            self.client.refuse(t, envelope, "thrid_is_too_long");
             return None;
         }
         let thread = envelope.thread.map(<[u8]>::to_vec);
         self.waiting_name = Some(WaitingName { command: envelope.request.command(), thread });
-        Some(Asked::Name { client: self.client, ask })
-    }
-
-    /// The text without its PMI-2 escapes.
-    pub(super) fn plain(&self, text: &[u8]) -> Bytes {
-        let mut room = Vec::new();
-        Bytes::copy_from_slice(if self.dialect == Dialect::Pmi2 { halve(text, &mut room) } else { text })
+        Some(Asked::Name { client: self.client.id, ask })
     }
 }
 
@@ -96,12 +89,16 @@ impl PmiLink {
         }
         let (mut room, mut codes) = (Vec::new(), String::new());
         let told = match &answer {
-            Answer::Spawned(job) => spawn::reply(job, &mut codes),
+            Answer::Spawned(job) => spawn_reply(job, &mut codes),
             Answer::NotSpawned { problem } => Reply::Failed { message: problem },
             Answer::Done => Reply::Done,
             Answer::Found(found) => match found.first().map(|found| &found.item.value) {
-                Some(Value::Text(port)) if !self.can_send(port) => Reply::Failed { message: "value_cannot_be_sent" },
-                Some(Value::Text(port)) if self.dialect == Dialect::Pmi2 => Reply::Port(doubled(port, &mut room)),
+                Some(Value::Text(port)) if !self.client.can_send(port) => {
+                    Reply::Failed { message: "value_cannot_be_sent" }
+                }
+                Some(Value::Text(port)) if self.client.dialect == Dialect::Pmi2 => {
+                    Reply::Port(doubled(port, &mut room))
+                }
                 Some(Value::Text(port)) => Reply::Port(port),
                 Some(Value::Packed(_)) => Reply::Failed { message: "value_is_no_text" },
                 None => NOT_FOUND,
@@ -112,11 +109,80 @@ impl PmiLink {
             // No PMI client sends requests with these answers.
             Answer::Joined(_) | Answer::Fetched(_) | Answer::Failed(_) | Answer::Order(_) => NOT_FOUND,
         };
-        encode_reply(self.dialect, command, thread.as_deref(), &told, reply);
+        encode_reply(self.client.dialect, command, thread.as_deref(), &told, reply);
+    }
+}
+
+impl PmiClient {
+    /// The text without its PMI-2 escapes.
+    pub(super) fn plain(&self, text: &[u8]) -> Bytes {
+        let mut room = Vec::new();
+        Bytes::copy_from_slice(if self.dialect == Dialect::Pmi2 { halve(text, &mut room) } else { text })
     }
 
     /// Whether the rank can get this text, which a PMIx client may have published.
     fn can_send(&self, port: &[u8]) -> bool {
         port.len() <= NAME_LEN_MAX && (self.dialect == Dialect::Pmi2 || port.iter().all(|byte| *byte > b' '))
+    }
+}
+
+/// Error codes are listed for at most this many ranks: older clients of PMI-1 read lines of 1,024 bytes, and take it
+/// that there was no error if there is no list.
+const ERROR_CODES_MAX: u32 = 256;
+
+impl PmiLink {
+    pub(super) fn on_spawn(
+        &mut self,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        request: &SpawnRequest,
+    ) -> Option<Asked> {
+        if let Err(unfit) = request.check() {
+            self.client.refuse(t, envelope, &unfit.to_string());
+            return None;
+        }
+        let request = self.client.plain_request(request);
+        self.ask_root(t, envelope, Ask::Spawn(request))
+    }
+}
+
+/// The reply to the rank: the processes run.
+fn spawn_reply<'a>(job: &'a NewJob, codes: &'a mut String) -> Reply<'a> {
+    *codes = vec!["0"; job.ranks.min(ERROR_CODES_MAX) as usize].join(",");
+    let are_all = job.ranks <= ERROR_CODES_MAX;
+    Reply::Spawned { job_id: Some(job.nspace.as_bytes()), errcodes: are_all.then_some(codes.as_bytes()) }
+}
+
+impl PmiClient {
+    /// The request with the texts as the rank means them: arguments unescaped, pairs as a kvs stores them.
+    fn plain_request(&self, request: &SpawnRequest) -> SpawnRequest {
+        let plain = |text: &[u8]| self.plain(text).to_vec();
+        let in_kvs = |text: &[u8]| stored(self.dialect, text, &mut Vec::new()).to_vec();
+        let command = |command: &SpawnCommand| SpawnCommand {
+            program: plain(&command.program),
+            args: command.args.iter().map(|arg| plain(arg)).collect(),
+            ranks: command.ranks,
+            info: command.info.iter().map(|(key, value)| (plain(key), plain(value))).collect(),
+            env: command.env.clone(),
+        };
+        SpawnRequest {
+            commands: request.commands.iter().map(command).collect(),
+            preput: request.preput.iter().map(|(key, value)| (in_kvs(key), in_kvs(value))).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_codes_are_listed_for_small_jobs() {
+        let mut codes = String::new();
+        let job = |ranks| NewJob { nspace: "job-2".into(), ranks };
+        let small = Reply::Spawned { job_id: Some(b"job-2"), errcodes: Some(b"0,0,0") };
+        assert_eq!(spawn_reply(&job(3), &mut codes), small);
+        let large = Reply::Spawned { job_id: Some(b"job-2"), errcodes: None };
+        assert_eq!(spawn_reply(&job(ERROR_CODES_MAX + 1), &mut codes), large);
     }
 }

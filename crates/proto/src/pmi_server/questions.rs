@@ -1,8 +1,8 @@
 //! Checks and answers a rank's requests about addresses.
 
 use super::addresses::Question;
-use super::connection::PmiLink;
-use super::tables::Tables;
+use super::connection::Tables;
+use super::connection::{PmiClient, PmiLink};
 use crate::io::RelayAct;
 use crate::job::cx::Cx;
 use bytes::Bytes;
@@ -12,6 +12,41 @@ use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply};
 use wireup_wire::relay::Target;
 
 impl PmiLink {
+    pub(super) fn on_address_get(
+        &mut self,
+        cx: &Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        id: u32,
+        rank: u32,
+        name: &[u8],
+    ) {
+        let name = self.client.plain(name);
+        if name.is_empty() || name.len() > KEY_LEN_MAX {
+            self.client.refuse(t, envelope, "name_is_empty_or_longer_than_64");
+        } else if rank >= cx.facts.job_size {
+            self.client.refuse(t, envelope, "rank_is_not_in_the_job");
+        } else if self.questions == ADDRESS_QUESTIONS_MAX {
+            self.client.refuse(t, envelope, "too_many_questions_for_addresses");
+        } else {
+            self.questions += 1;
+            let (rank, client) = (Rank(rank), self.client.id);
+            t.addresses.ask(Question { client, id }, name, rank, other_node(cx, rank));
+        }
+    }
+
+    pub fn answer_address(&mut self, id: u32, value: Option<&[u8]>, reply: &mut Vec<u8>) {
+        self.questions -= 1;
+        encode_reply(self.client.dialect, Command::AddressGet, None, &Reply::Address { id, value }, reply);
+    }
+}
+
+/// The node of a rank, if it is not this one.
+fn other_node(cx: &Cx<'_>, rank: Rank) -> Option<NodeId> {
+    cx.facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != cx.facts.node)
+}
+
+impl PmiClient {
     pub(super) fn on_address_set(&self, t: &mut Tables, envelope: &Envelope<'_>, name: &[u8], value: &[u8]) {
         // The value is passed on as written: the client that asks parses it as this one would.
         let (name, value) = (self.plain(name), Bytes::copy_from_slice(value));
@@ -23,29 +58,6 @@ impl PmiLink {
         match told {
             Ok(()) => self.answer(t, envelope, &Reply::Done),
             Err(problem) => self.refuse(t, envelope, problem),
-        }
-    }
-
-    pub(super) fn on_address_get(
-        &mut self,
-        cx: &Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        id: u32,
-        rank: u32,
-        name: &[u8],
-    ) {
-        let name = self.plain(name);
-        if name.is_empty() || name.len() > KEY_LEN_MAX {
-            self.refuse(t, envelope, "name_is_empty_or_longer_than_64");
-        } else if rank >= cx.facts.job_size {
-            self.refuse(t, envelope, "rank_is_not_in_the_job");
-        } else if self.questions == ADDRESS_QUESTIONS_MAX {
-            self.refuse(t, envelope, "too_many_questions_for_addresses");
-        } else {
-            self.questions += 1;
-            let (rank, client) = (Rank(rank), self.client);
-            t.addresses.ask(Question { client, id }, name, rank, other_node(cx, rank));
         }
     }
 
@@ -71,21 +83,10 @@ impl PmiLink {
         };
         let refusal = encoded(&Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" });
         let target = Target { rank: Rank(rank), name, datagrams };
-        let act =
-            RelayAct::Hand { client: self.client, datagrams, reply: encoded(&Reply::Done), refusal: refusal.clone() };
+        let act = RelayAct::Hand { client: self.id, datagrams, reply: encoded(&Reply::Done), refusal: refusal.clone() };
         let opened = other_node(cx, target.rank).is_some_and(|node| t.relays.open(node, target, act).is_ok());
         if !opened {
             t.reply.extend_from_slice(&refusal);
         }
     }
-
-    pub fn answer_address(&mut self, id: u32, value: Option<&[u8]>, reply: &mut Vec<u8>) {
-        self.questions -= 1;
-        encode_reply(self.dialect, Command::AddressGet, None, &Reply::Address { id, value }, reply);
-    }
-}
-
-/// The node of a rank, if it is not this one.
-fn other_node(cx: &Cx<'_>, rank: Rank) -> Option<NodeId> {
-    cx.facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != cx.facts.node)
 }

@@ -1,7 +1,7 @@
 //! One rank's conversations, as text.
 
 use super::super::collectives::Completion;
-use super::super::tables::UNREADABLE;
+use super::UNREADABLE;
 use super::*;
 use crate::io::Output;
 use crate::job::cx::Ending;
