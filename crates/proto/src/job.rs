@@ -25,7 +25,7 @@ use crate::input::Sink;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
-use crate::pmix::{AskedOfJob, Pmix, Remains};
+use crate::pmix::{AskedOfJob, Pmix, Remains, ServerProcess, Steps};
 use crate::time::Instant;
 use collectives::Arrived;
 pub use cx::{AgentCx, Cx, FromJob};
@@ -154,7 +154,7 @@ impl Job {
 
     /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
-        self.parts.service.pmix.as_mut().map(|pmix| pmix.take_remains()).unwrap_or_default()
+        self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.take_remains()).unwrap_or_default()
     }
 
     /// Bytes of output buffered here, for the simulator's checkers.
@@ -169,7 +169,7 @@ impl Job {
 
     /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
     pub fn outstanding_asks(&self) -> usize {
-        self.parts.service.pmix.as_ref().map_or(0, |pmix| pmix.outstanding())
+        self.parts.service.pmix.as_ref().map_or(0, |pmix| pmix.server.outstanding())
     }
 }
 
@@ -185,7 +185,7 @@ impl JobParts {
         self.lifecycle.say_ready(cx, &mut self.ends);
         // A failure is reported first: a job that was reported as started cannot fail to start.
         self.end_if_asked(cx);
-        let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.opened());
+        let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.libraries.opened().cloned());
         self.lifecycle.say_started(cx, &mut self.ends, opened);
         self.end_if_asked(cx);
         let is_over = self.is_over(cx);
@@ -214,6 +214,11 @@ impl JobParts {
     /// Lets the PMIx service act, if the job offers PMIx.
     fn tell_pmix(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut Pmix, &mut Cx<'_>)) {
         self.serve(cx, |service, cx| service.pmix(cx, tell));
+    }
+
+    /// Tells the PMIx server process something, if the job offers PMIx, and does what follows from it.
+    fn tell_server(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut ServerProcess, &mut Cx<'_>, &mut Steps)) {
+        self.tell_pmix(cx, |pmix, cx| pmix.step(cx, |pmix, cx, steps| tell(&mut pmix.server, cx, steps)));
     }
 
     /// Something has happened to the part of the job on this node.
@@ -257,14 +262,16 @@ impl JobParts {
             }
             JobEvent::StdinTaken { local, bytes } => self.stdio.on_taken(cx, Sink::Local(local), bytes),
             JobEvent::PmixBytes { bytes } => {
-                self.tell_pmix(cx, |pmix, _| pmix.on_bytes(&bytes));
+                self.tell_pmix(cx, |pmix, _| pmix.server.on_bytes(&bytes));
                 while self.serve(cx, |service, cx| service.pmix(cx, Pmix::read)) == Some(true) {}
             }
-            JobEvent::PmixSaid { text } => self.tell_pmix(cx, |pmix, cx| pmix.on_said(cx, text)),
+            JobEvent::PmixSaid { text } => self.tell_pmix(cx, |pmix, cx| pmix.server.on_said(cx, text)),
             JobEvent::PmixGone { status, stderr, no_room } => {
-                self.tell_pmix(cx, |pmix, cx| pmix.on_gone(cx, status, &stderr, no_room));
+                self.tell_server(cx, |server, cx, steps| server.on_gone(cx, status, (&stderr, no_room), steps));
             }
-            JobEvent::PmixFailed { error } => self.tell_pmix(cx, |pmix, cx| pmix.on_failed(cx, &error)),
+            JobEvent::PmixFailed { error } => {
+                self.tell_server(cx, |server, cx, steps| server.on_failed(cx, &error, steps));
+            }
             JobEvent::Relay { relay, event } => self.service.pmi.on_relay_event(cx, relay, event),
             JobEvent::RanksListenFailed { error } => {
                 cx.fail_here(Cause::Spawn(error));
@@ -308,7 +315,7 @@ impl JobParts {
         self.lifecycle.on_kill();
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
-        self.tell_pmix(cx, Pmix::drop_deferred);
+        self.tell_server(cx, ServerProcess::drop_deferred);
         if self.lifecycle.waits_for(Wait::Others) {
             self.drop_deferred(cx);
         }
@@ -341,7 +348,7 @@ impl JobParts {
                 let kernel_session = kernel_session(&facts.spec, node);
                 cx.output(Output::ListenForRanks { job, count, ports, base, kernel_session });
             }
-            self.tell_pmix(cx, Pmix::start);
+            self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }
         if let Some(agents) = self.service.collectives.first_links(facts) {
@@ -383,7 +390,7 @@ impl JobParts {
         match exit {
             Exit::Bad(cause) => cx.fail_rank(local, cause),
             Exit::Good => {
-                let listens = self.service.pmix.as_ref().is_some_and(|pmix| pmix.listens());
+                let listens = self.service.pmix.as_ref().is_some_and(|pmix| pmix.server.listens());
                 if cx.common.ranks.on_left_well(cx.agent.now, local, listens) {
                     self.serve(cx, |service, cx| service.depart(cx, local));
                 }
@@ -403,7 +410,7 @@ impl JobParts {
     fn on_keeper_lost(&mut self, cx: &mut Cx<'_>, problem: Option<SpawnError>) {
         self.stdio.give_ranks_up(cx);
         if let Some(pmix) = &mut self.service.pmix {
-            pmix.on_keeper_lost();
+            pmix.server.on_keeper_lost();
         }
         cx.fail_here(Cause::KeeperLost { problem });
     }
@@ -607,7 +614,7 @@ impl JobParts {
             }
             self.ends.wait_longer(cx.now());
         } else if let Some(pmix) = &mut self.service.pmix {
-            pmix.on_keeper_lost();
+            pmix.server.on_keeper_lost();
         }
     }
 
@@ -645,7 +652,7 @@ impl JobParts {
         }
         if let Some(profile) = cx.common.profile.take() {
             let RankService { pmix, collectives, barriers, .. } = &self.service;
-            let of_servers = pmix.as_ref().map(|pmix| pmix.traffic()).unwrap_or_default();
+            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.traffic()).unwrap_or_default();
             let traffic = [collectives.traffic(), barriers.traffic(), of_servers];
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
         }

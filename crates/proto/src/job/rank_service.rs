@@ -21,7 +21,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
-use wireup_wire::names::{Asker, Down};
+use wireup_wire::names::{Answer, Asker, Down};
 use wireup_wire::peer::{Cause, Departed};
 use wireup_wire::talk::{JobDown, JobUp};
 
@@ -98,7 +98,7 @@ impl RankService {
     pub fn pmix<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>) -> T) -> Option<T> {
         let pmix = self.pmix.as_mut()?;
         let result = act(pmix, cx);
-        for asked in pmix.take_asked() {
+        for asked in std::mem::take(&mut pmix.asked) {
             match asked {
                 pmix::Asked::Connected(local) => {
                     cx.common.ranks.on_connected(cx.agent.now, local, true);
@@ -131,8 +131,15 @@ impl RankService {
                 self.pmi.on_named(cx, client, answer);
                 self.resumed.push_back(client);
             }
-            Asker::Server(id) => drop(self.pmix(cx, |pmix, cx| pmix.on_named(cx, id, answer))),
-            Asker::Agent => drop(self.pmix(cx, |pmix, cx| pmix.on_order(cx, answer))),
+            Asker::Server(id) => {
+                let answer = wireup_wire::pmix::Answer::Names(answer);
+                self.pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
+            }
+            Asker::Agent => {
+                // No correct root answers anything else.
+                let Answer::Order(order) = answer else { return };
+                self.pmix(cx, |pmix, cx| pmix.on_order(cx, order));
+            }
         }
     }
 
@@ -152,7 +159,7 @@ impl RankService {
     /// The addresses of all ranks are known: one row for each node.
     fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
         self.pmi.on_endpoints(cx, rows.clone());
-        self.pmix(cx, |pmix, cx| pmix.on_endpoints(cx, rows));
+        self.pmix(cx, |pmix, cx| pmix.server.on_endpoints(cx, rows));
     }
 
     pub fn on_client_gone(&mut self, cx: &mut Cx<'_>, client: Client) {
@@ -175,7 +182,7 @@ impl RankService {
     /// Ends the PMIx server if the last local rank has ended.
     pub fn end_server_if_alone(&mut self, cx: &mut Cx<'_>) {
         if !cx.common.ranks.are_alive() {
-            self.pmix(cx, Pmix::end);
+            self.pmix(cx, Pmix::on_ranks_gone);
             self.sweep_if_gone(cx);
         }
     }
@@ -190,7 +197,7 @@ impl RankService {
 
     /// Whether the PMIx server process must still be waited for.
     pub fn has_server(&self) -> bool {
-        self.pmix.as_ref().is_some_and(|pmix| pmix.is_there())
+        self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_there())
     }
 
     /// A frame of a collective of the whole job.
@@ -276,7 +283,7 @@ impl RankService {
             pid: process.pid,
             node: cx.facts.own_node(),
             epoch: self.collectives.exchanges.next_of(local),
-            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.exchanges().next_of(local)),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.whole.exchanges().next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
             deserted: awaited && !process.finalized && exit.is_some(),
@@ -306,7 +313,7 @@ impl RankService {
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
         let is_news = self.collectives.exchanges.on_departed(departed)
-            | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(of_servers));
+            | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.whole.on_departed(of_servers));
         if is_news {
             cx.report_departed(departed);
         }
@@ -317,7 +324,7 @@ impl RankService {
         self.barriers.check_broken(cx);
         let exchanges = &self.collectives.exchanges;
         let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
-        let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.broken()));
+        let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.fences.broken()));
         if let Some(((departed, epoch, collective), waiting)) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
             cx.fail_departed(departed, Cause::LeftFence { epoch, collective, exit, finalized, waiting });
@@ -346,7 +353,7 @@ impl RankService {
     /// When the longest wait of this node's ranks in a collective has lasted for `after_ns`.
     fn wait_deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
-        let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.stall_deadline(after_ns));
+        let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.fences.stall_deadline(after_ns));
         of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
     }
 
@@ -354,12 +361,12 @@ impl RankService {
         self.collectives.exchanges.on_asked();
         self.barriers.on_asked();
         if let Some(pmix) = &mut self.pmix {
-            pmix.on_asked();
+            pmix.fences.on_asked();
         }
     }
 
     fn first_collective(&self) -> Option<Collective> {
-        self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.exchanges().first()))
+        self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.exchanges().first()))
     }
 
     /// Requests a search for missing ranks, in `collective` if that is known.
@@ -382,10 +389,10 @@ impl RankService {
         cx.control_down(JobDown::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
+            Some(pmix) if collective == Some(Collective::Modex) => pmix.fences.whole.exchanges(),
             _ => &self.collectives.exchanges,
         };
-        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.group_stalls());
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.groups().stalls());
         let groups = self.barriers.stalls().chain(of_servers);
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
         report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
@@ -400,6 +407,6 @@ impl RankService {
 
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
-        self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
+        self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.exchanges().open())
     }
 }

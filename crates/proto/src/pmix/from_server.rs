@@ -1,11 +1,10 @@
 //! Passes the messages of this node's server process to the parts that handle them.
 
-use super::asks::{Refused, Waits};
+use super::asks::Waits;
 use super::fences::{subsets, whole};
 use super::requests::{check, check_ask, members};
-use super::server::Phase;
-use super::step::{Step, Steps};
-use super::{Asked, AskedOfJob, Pmix, queries};
+use super::step::{Asked, AskedOfJob, Step, Steps};
+use super::{Pmix, queries};
 use crate::io::Stream;
 use crate::job::cx::Cx;
 use crate::time::Instant;
@@ -13,61 +12,37 @@ use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::modex::Up;
+use wireup_wire::names;
 use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Ask, FromServer};
 
 impl Pmix {
-    /// Takes bytes from the server process; `read` handles the messages in them.
-    pub fn on_bytes(&mut self, bytes: &[u8]) {
-        if self.server.speaks() {
-            self.server.unpacker.push(bytes);
-        }
-    }
-
     /// Handles the next message of the server process; everything that it causes must be done before the message after
     /// it is read. Returns `false` if there is none.
     pub fn read(&mut self, cx: &mut Cx<'_>) -> bool {
-        let next = if self.server.speaks() { self.server.unpacker.next::<FromServer>() } else { Ok(None) };
-        match next {
-            Ok(Some(message)) => self.on_message(cx, message),
+        match self.server.next() {
+            Ok(Some(message)) => match check(cx.facts, &message) {
+                Ok(()) => self.on_checked(cx, message),
+                Err(problem) => self.fail_server(cx, problem),
+            },
             Ok(None) => {
-                self.flush(cx);
+                self.modex.flush(cx);
                 return false;
             }
-            Err(error) => self.fail_server(cx, format!("it cannot be understood: {error}")),
-        }
-        true
-    }
-
-    fn on_message(&mut self, cx: &mut Cx<'_>, message: FromServer) {
-        let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
-        let is_goodbye = matches!(message, FromServer::Finalized { .. });
-        match self.server.phase() {
-            Phase::Held | Phase::Starting { .. } if !is_first => {
-                return self.fail_server(cx, "it sent a request before it was ready");
-            }
-            // The server was told to end: only finalize messages still count.
-            Phase::Ending { .. } if !is_goodbye => return,
-            Phase::None
-            | Phase::Held
-            | Phase::Starting { .. }
-            | Phase::Serving
-            | Phase::Emptying
-            | Phase::Ending { .. }
-            | Phase::Killed { .. }
-            | Phase::Gone => {}
-        }
-        match check(cx.facts, &message) {
-            Ok(()) => self.on_checked(cx, message),
             Err(problem) => self.fail_server(cx, problem),
         }
+        true
     }
 
     fn on_checked(&mut self, cx: &mut Cx<'_>, message: FromServer) {
         let local = |rank| local(cx, rank);
         match message {
-            FromServer::Ready { version, env, defaults } => self.on_ready(cx, version, (env, &defaults)),
-            FromServer::Failed { problem } => self.cannot_serve(cx, problem),
+            FromServer::Ready { version, env, defaults } => {
+                self.step(cx, |pmix, cx, steps| pmix.server.on_ready(cx, version, (env, &defaults), steps));
+            }
+            FromServer::Failed { problem } => {
+                self.step(cx, |pmix, cx, steps| pmix.server.cannot_serve(cx, problem, steps));
+            }
             FromServer::Connected { rank } => self.asked.push(Asked::Connected(local(rank))),
             FromServer::Finalized { rank } => {
                 self.modex.on_departed(rank, cx.now());
@@ -87,7 +62,7 @@ impl Pmix {
             FromServer::Watch => self.say(cx, Up::Watch),
             // The check of this message has refused it.
             FromServer::Opened => {}
-            FromServer::Alive => self.pulse.on_answer(),
+            FromServer::Alive => self.server.on_alive(),
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 self.asked.push(Asked::OfJob(AskedOfJob::Log { local: local(rank), stream, bytes: text.into() }));
@@ -141,8 +116,14 @@ impl Pmix {
                     steps.answer(id, Answer::Namespaces { names });
                 });
             }
-            Ask::Join { joint, timeout_s } => self.join(cx, id, joint, timeout_s),
-            Ask::Fetch(fetch) => self.fetch(cx, id, fetch),
+            Ask::Join { joint, timeout_s } => {
+                let until = before_library(cx, timeout_s);
+                self.ask_across(cx, id, until, names::Ask::Join(joint));
+            }
+            Ask::Fetch(fetch) => {
+                let until = cx.now().until(fetch.wanted.as_ref().and_then(|wanted| wanted.timeout_s));
+                self.ask_across(cx, id, until, names::Ask::Fetch(fetch));
+            }
             Ask::Names { from, ask } => self.take_on(cx, id, Waits::Root, None, |pmix, _, _| {
                 pmix.asked.push(Asked::Name { from, id, ask });
             }),
@@ -167,9 +148,14 @@ impl Pmix {
         });
     }
 
-    /// Accepts a request and acts on it; a number that is already outstanding, or too many requests, violate the
-    /// protocol.
-    pub(super) fn take_on(
+    /// Asks the root for something of another job, which only the agents of that job have (`session/across`).
+    fn ask_across(&mut self, cx: &mut Cx<'_>, id: u64, until: Option<Instant>, ask: names::Ask) {
+        let from = cx.common.ranks.first().map_or(Rank(0), |process| process.rank);
+        self.take_on(cx, id, Waits::Across, until, |pmix, _, _| pmix.asked.push(Asked::Name { from, id, ask }));
+    }
+
+    /// Accepts a request and acts on it.
+    fn take_on(
         &mut self,
         cx: &mut Cx<'_>,
         id: u64,
@@ -177,20 +163,16 @@ impl Pmix {
         until: Option<Instant>,
         act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps),
     ) {
-        match self.asks.begin(id, waits, until) {
+        match self.server.take_on(id, waits, until) {
             Ok(()) => self.step(cx, act),
-            Err(Refused::Twice) => self.fail_server(cx, format!("it used request number {id} twice")),
-            Err(Refused::TooMany) => {
-                let problem = format!("it has more than {} requests outstanding", self.asks.len());
-                self.fail_server(cx, problem);
-            }
+            Err(problem) => self.fail_server(cx, problem),
         }
     }
 }
 
 /// When a connection or a group is given up. The library has a timer for it, which may not work, and must not be called
 /// back once that timer has expired.
-pub(super) fn before_library(cx: &Cx<'_>, timeout_s: Option<u32>) -> Option<Instant> {
+fn before_library(cx: &Cx<'_>, timeout_s: Option<u32>) -> Option<Instant> {
     cx.now().until(timeout_s).map(|until| Instant(until.0 - PMIX_TIMER_LEAD_NS))
 }
 

@@ -5,62 +5,57 @@
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              queries     up to the root, down again, combined at each hop
-//!                 └───────────────────  (job/names) to the root: names, processes, other jobs (across); and back
+//!                 └───────────────────  (job/names) to the root: names, processes, other jobs; and back
 //! ```
 //!
-//! `Pmix` owns the parts, which do not know each other: they send frames through `Cx`, and what they need of each other
-//! is a `Step`, what the service needs of the job's other parts an [`Asked`]. The methods of `Pmix` are
-//! here for inputs from the job, in `server_process` for starting and ending the server process, in `from_server` for
-//! its messages, in `tree` for messages of other agents. Parts: `server` is the state machine of the process, `asks`
-//! the outstanding requests; `fences`, `modex`, `queries`, `events`, `libraries`; `requests` (checks) has no state.
+//! `Pmix` owns the parts, which do not know each other: they send frames through `Cx`, what they need of each other is
+//! a `Step`, and what the service needs of the job's other parts an [`Asked`]. The methods of `Pmix` are here for
+//! inputs from the job, in `from_server` for messages of the server process, in `tree` for messages of other agents.
+//! Parts: `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still
+//! answers); `fences`, `modex`, `queries`, `events`, `libraries`; `requests` (checks) has no state.
 //!
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node
 //! violates the protocol, and ends only this job.
 
-mod across;
 mod asks;
 mod events;
 mod fences;
 mod from_server;
 mod libraries;
 mod modex;
+mod phase;
 mod pulse;
 mod queries;
 mod requests;
 mod server;
-mod server_process;
 mod step;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use crate::collective::groups::Stall;
-use crate::collective::{CollectiveConfig, Exchanges};
-use crate::io::{Output, Stream};
+use crate::collective::CollectiveConfig;
 use crate::job::collectives::Arrived;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use crate::job::groups::Arrived as Barrier;
 use crate::time::Instant;
-use asks::{Asks, Waits};
-use bytes::Bytes;
+use asks::Waits;
 use events::Events;
 use fences::Fences;
 use libraries::Libraries;
 use modex::Modex;
 pub use modex::{Remains, frame as modex_frame, gone as modex_gone, report_of_gone};
-use pulse::Pulse;
 use queries::Queries;
-use server::Server;
-use step::{Step, Steps};
-use wireup_wire::collective::Collective;
-use wireup_wire::ids::{AgentId, Epoch, LocalRank, Rank};
-use wireup_wire::inter_job::Report;
+pub use server::ServerProcess;
+use step::Step;
+pub use step::{Asked, AskedOfJob, Steps};
+use wireup_wire::ids::{AgentId, LocalRank, Rank};
+use wireup_wire::inter_job::{Order, Report};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Up};
 use wireup_wire::names;
-use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Opened};
-use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
+use wireup_wire::peer::{Cause, Departed, Opened, PmixProblem};
+use wireup_wire::pmix::{Answer, Status, ToServer};
 
 /// A node's part of a collecting fence is compressed from this size on (bytes): the libraries' packing repeats the
 /// job's name and the keys for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less
@@ -78,45 +73,15 @@ fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> C
     CollectiveConfig { collect_max, compress_min, ..site.clone() }
 }
 
-/// What the PMIx service of a job needs of the job's other parts.
-#[derive(Debug)]
-pub enum Asked {
-    /// A local rank has connected.
-    Connected(LocalRank),
-    Finalized(LocalRank),
-    /// A request about names or other jobs, for the root. `id`: the number of the server's request.
-    Name {
-        from: Rank,
-        id: u64,
-        ask: names::Ask,
-    },
-    /// The server process has ended, and no ended rank will still finalize with it.
-    Gone,
-    OfJob(AskedOfJob),
-}
-
-/// What the job itself must do for the PMIx service.
-#[derive(Debug)]
-pub enum AskedOfJob {
-    /// Pass on output that a rank writes through its library.
-    Log { local: LocalRank, stream: Stream, bytes: Bytes },
-    /// The ranks can start, with these variables for each local rank; empty: they run without the server.
-    StartRanks(Vec<Vec<Vec<u8>>>),
-    /// The ranks that wait for the server will not be started.
-    DropRanks,
-}
-
 pub struct Pmix {
     /// What the job must do when the service returns.
-    asked: Vec<Asked>,
-    server: Server,
-    pulse: Pulse,
-    asks: Asks,
-    fences: Fences,
-    modex: Modex,
+    pub asked: Vec<Asked>,
+    pub server: ServerProcess,
+    pub fences: Fences,
+    pub modex: Modex,
+    pub libraries: Libraries,
     queries: Queries,
     events: Events,
-    libraries: Libraries,
     /// Whether ranks of other jobs may wait for ranks of this job.
     tells_departed: bool,
 }
@@ -128,9 +93,7 @@ impl Pmix {
         options.pmi.has_pmix().then(|| {
             Box::new(Pmix {
                 asked: Vec::new(),
-                server: Server::default(),
-                pulse: Pulse::default(),
-                asks: Asks::default(),
+                server: ServerProcess::default(),
                 fences: Fences::new(site_of_servers(site, options.modex), facts.below.len()),
                 modex: Modex::default(),
                 queries: Queries::default(),
@@ -141,21 +104,11 @@ impl Pmix {
         })
     }
 
-    /// Removes and returns what the job must do.
-    pub fn take_asked(&mut self) -> Vec<Asked> {
-        std::mem::take(&mut self.asked)
-    }
-
-    /// Frames and bytes of the fences of the whole job.
-    pub fn traffic(&self) -> ExchangeTraffic {
-        self.fences.whole.traffic()
-    }
-
     /// A local rank has ended: reports it to the server process, and to ranks that wait for such events.
     pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         let rank = cx.rank(local);
         self.modex.on_departed(rank, cx.now());
-        self.tell(cx, &ToServer::Gone { rank });
+        self.server.tell(cx, &ToServer::Gone { rank });
         if let Some(message) = self.events.on_gone(&cx.common.ranks[local.index()]) {
             self.say(cx, message);
         }
@@ -164,12 +117,9 @@ impl Pmix {
     /// A local rank will enter no more fences.
     pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed) {
         self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_departed(cx, local, departed, steps));
-        self.tell_departed(cx, cx.rank(local));
-    }
-
-    /// A rank of the subtree enters no more of the servers' fences, from `epoch` on. Returns whether that is new.
-    pub fn on_departed(&mut self, departed: Departed) -> bool {
-        self.fences.whole.on_departed(departed)
+        if self.tells_departed {
+            cx.tell_root(Report::Departed { ranks: vec![cx.rank(local)] });
+        }
     }
 
     /// No rank is left in a child's subtree, and no more messages will come from it.
@@ -178,6 +128,23 @@ impl Pmix {
             pmix.fences.subsets.on_child_done(cx, child, steps);
             pmix.queries.on_child_done(cx, child, steps);
         });
+    }
+
+    /// The last local rank has ended: the server process ends once other nodes no longer need it.
+    pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) {
+        self.step(cx, |pmix, cx, steps| {
+            if pmix.server.on_ranks_gone(cx, steps) && !cx.is_ending {
+                pmix.modex.keep_all(cx, steps);
+            }
+        });
+        self.end_if_emptied(cx);
+    }
+
+    /// Ends the server process once its ranks' data has been fetched.
+    fn end_if_emptied(&mut self, cx: &mut Cx<'_>) {
+        if self.server.is_emptying() && self.modex.has_kept_all() {
+            self.server.end(cx);
+        }
     }
 
     /// A subtree has opened this library.
@@ -202,7 +169,7 @@ impl Pmix {
     /// A direct message from another node's agent.
     pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let message = match message {
-            Between::Order(order) => return self.on_order(cx, names::Answer::Order(order)),
+            Between::Order(order) => return self.on_order(cx, order),
             Between::Report(report) => {
                 // Only the root gets this message from a correct agent.
                 if cx.facts.root {
@@ -214,29 +181,44 @@ impl Pmix {
         };
         let Some(node) = cx.facts.node_of(from) else { return };
         self.step(cx, |pmix, cx, steps| pmix.modex.on_between(cx, node, message, steps));
-        self.flush(cx);
+        self.modex.flush(cx);
     }
 
-    /// Sends the requests to other nodes, and the answers to theirs, that were collected since the last time.
-    fn flush(&mut self, cx: &mut Cx<'_>) {
-        self.modex.flush(cx);
+    /// An order of the root about other jobs (`session/across`).
+    pub fn on_order(&mut self, cx: &mut Cx<'_>, order: Order) {
+        match order {
+            Order::Give { ticket, wanted } => {
+                self.step(cx, |pmix, cx, steps| pmix.modex.give(cx, ticket, wanted, steps));
+                self.modex.flush(cx);
+            }
+            Order::TellDeparted => {
+                self.tells_departed = true;
+                let groups = self.fences.subsets.groups();
+                let locals = (0..cx.common.ranks.len() as u16).map(LocalRank);
+                let gone = locals.filter(|local| groups.has_departed(*local));
+                let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
+                if !ranks.is_empty() {
+                    cx.tell_root(Report::Departed { ranks });
+                }
+            }
+            Order::Forget { nspace } => self.server.tell(cx, &ToServer::Forget { nspace }),
+        }
     }
 
     /// Handles everything that is due.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
-        self.check_server(cx);
-        self.check_pulse(cx);
+        self.step(cx, |pmix, cx, steps| pmix.server.on_tick(cx, steps));
         self.check_asks(cx);
         self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_tick(cx, steps));
         self.modex.on_tick(cx.now());
         self.end_if_emptied(cx);
-        self.flush(cx);
+        self.modex.flush(cx);
     }
 
     /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
     fn check_asks(&mut self, cx: &mut Cx<'_>) {
-        while let Some((id, waits)) = self.asks.overdue(cx.now()) {
-            self.answer(cx, id, Answer::Status(Status::Timeout));
+        while let Some((id, waits)) = self.server.overdue(cx.now()) {
+            self.server.answer(cx, id, Answer::Status(Status::Timeout));
             match waits {
                 Waits::Fence(epoch) => self.say(cx, Up::GiveUp { epoch }),
                 Waits::Modex => self.modex.forget(id),
@@ -247,95 +229,40 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let machine = self.server.deadline().into_iter().chain(self.pulse.deadline()).chain(self.asks.deadline());
         let fences = self.fences.subsets.groups().deadline();
-        machine.chain(fences).chain(self.modex.deadline()).min()
+        self.server.deadline().into_iter().chain(fences).chain(self.modex.deadline()).min()
     }
 
     /// Lets a part act, and does what it needs of the others.
-    fn step(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps)) {
+    pub fn step(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps)) {
         let mut steps = Steps::default();
         act(self, cx, &mut steps);
+        self.carry_out(cx, steps);
+    }
+
+    fn carry_out(&mut self, cx: &mut Cx<'_>, steps: Steps) {
         for step in steps {
             match step {
-                Step::Answer { id, answer } => self.answer(cx, id, answer),
-                Step::Tell(message) => self.tell(cx, &message),
+                Step::Answer { id, answer } => self.server.answer(cx, id, answer),
+                Step::Tell(message) => self.server.tell(cx, &message),
                 Step::Up(message) => self.say(cx, message),
                 Step::All(message) => self.say_to_all(cx, message),
                 Step::AnswerNode(node, id, answer) => self.answer_node(cx, node, id, answer),
                 Step::FailServer(problem) => self.fail_server(cx, problem),
+                Step::Opened(opened) => self.on_opened(cx, opened),
+                Step::Served => {
+                    let mut steps = Steps::default();
+                    self.modex.on_served(&mut steps);
+                    self.carry_out(cx, steps);
+                }
+                Step::Unserved => self.modex.on_unserved(cx.now()),
+                Step::AskJob(asked) => self.asked.push(asked),
             }
         }
     }
 
-    /// Sends a message to the server process, unless it has ended or not started.
-    fn tell(&mut self, cx: &mut Cx<'_>, message: &ToServer) {
-        if self.server.listens() {
-            send(cx, message);
-        }
+    /// The server process has failed.
+    fn fail_server(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
+        self.step(cx, |pmix, cx, steps| pmix.server.fail(cx, problem, steps));
     }
-
-    /// The answer to a request about names.
-    pub fn on_named(&mut self, cx: &mut Cx<'_>, id: u64, answer: names::Answer) {
-        self.answer(cx, id, Answer::Names(answer));
-    }
-
-    /// Answers a request, unless it was already answered: its timeout may have expired.
-    fn answer(&mut self, cx: &mut Cx<'_>, id: u64, answer: Answer) {
-        if self.asks.finish(id).is_some() {
-            self.tell(cx, &ToServer::Answer { id, answer });
-        }
-    }
-
-    /// A library opened in the subtree, to be reported to the parent.
-    pub fn opened(&self) -> Option<Opened> {
-        self.libraries.opened().cloned()
-    }
-
-    /// Number of collectives that are not complete here.
-    pub fn open(&self) -> usize {
-        self.exchanges().open()
-    }
-
-    /// Fences of the whole job, for a stall report.
-    pub fn exchanges(&self) -> &Exchanges {
-        self.fences.whole.exchanges()
-    }
-
-    /// A fence of the whole job that cannot complete, and how many local ranks wait in it.
-    pub fn broken(&self) -> Option<((Departed, Epoch, Collective), u32)> {
-        Some((self.fences.whole.broken()?, self.exchanges().arrived()))
-    }
-
-    /// The missing ranks were requested.
-    pub fn on_asked(&mut self) {
-        self.fences.whole.on_asked();
-        self.fences.subsets.on_asked();
-    }
-
-    /// When a wait of `after_ns` expires.
-    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
-        let groups = self.fences.subsets.groups().stall_deadline(after_ns);
-        self.exchanges().stall_deadline(after_ns).into_iter().chain(groups).min()
-    }
-
-    /// Barriers of some ranks, for a stall report.
-    pub fn group_stalls(&self) -> impl Iterator<Item = Stall> {
-        self.fences.subsets.groups().stalls()
-    }
-
-    /// The data that the local ranks have left behind.
-    pub fn take_remains(&mut self) -> Remains {
-        self.modex.take_remains()
-    }
-
-    /// Number of unanswered requests, for the simulator's checkers.
-    pub fn outstanding(&self) -> usize {
-        self.asks.len()
-    }
-}
-
-fn send(cx: &mut Cx<'_>, message: &ToServer) {
-    let job = cx.facts.id();
-    pieces(message).into_iter().for_each(|bytes| cx.output(Output::PmixSend { job, bytes }));
 }

@@ -1,241 +1,424 @@
-//! The states of this node's server process.
+//! The server process of this node: its start and end, the ranks that wait for it, its messages and its requests.
 //!
-//! ```text
-//!          Start            Ready           RanksGone            End             Gone
-//!   None ────────► Starting ──────► Serving ─────────► Emptying ─────► Ending ─────────► Gone
-//!     │ Hold          ▲  │ Kill        │ Kill             │ Kill          │ Kill          ▲
-//!     ▼        Start  │  └─────────────┴────────┬─────────┴───────────────┘               │
-//!    Held ────────────┘                         ▼                      Gone               │
-//!     └───────────────────────────────────►  Killed ──────────────────────────────────────┘
-//!                      Kill
-//! ```
-//!
-//! `Held`: it runs, and waits until the addresses of all ranks are known, however long other nodes take to start.
-//! It is killed when it does not start in time, violates the protocol or does not exit in time, and when the job ends
-//! before it is ready. `Gone` may occur in every state: the process has ended, or could not be started. While it is
-//! `Emptying`, its ranks' data is fetched for other nodes. The end of a killed process is awaited, but not forever.
+//! Ranks are spawned when the server is ready and, if required, the link to the parent is up. If the ranks may run
+//! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
+//! spawned without it.
 
+use super::asks::{Asks, Refused, Waits};
+use super::phase::{Event, Phase};
+use super::pulse::{Beat, Pulse};
+use super::step::{Asked, AskedOfJob, Step, Steps};
+use crate::io::{ExitStatus, Output, PmixPlan};
+use crate::job::cx::Cx;
+use crate::plan::{app_of, kernel_session};
 use crate::time::Instant;
-use wireup_wire::pmix::Unpacker;
+use bytes::Bytes;
+use wireup_wire::inter_job::Parent;
+use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::peer::{Cause, Note, Opened, PmixFault, PmixProblem, SpawnError};
+use wireup_wire::pmix::{Answer, App, Begin, FromServer, ToServer, Unpacker, pieces};
 
+/// Prefixes of the variables that are passed to a server process.
+const LIBRARY_VARIABLES: [&[u8]; 8] =
+    [b"PMIX_", b"WIREUP_PMIX", b"HWLOC_", b"PRTE_", b"LD_LIBRARY_PATH=", b"HOME=", b"TMPDIR=", b"OPAL_PREFIX="];
+
+/// The server process of this node: its state, what it is asked and what it has asked.
 #[derive(Default)]
-pub struct Server {
+pub struct ServerProcess {
     phase: Phase,
-    pub unpacker: Unpacker,
-    /// Text that the server process has written to standard error before it was ready.
-    pub said: String,
+    pulse: Pulse,
+    asks: Asks,
+    unpacker: Unpacker,
+    /// Text that it has written to standard error before it was ready.
+    said: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Phase {
-    /// No process was started: there are no local ranks.
-    #[default]
-    None,
-    /// The process waits for the addresses of all ranks.
-    Held,
-    Starting {
-        until: Instant,
-    },
-    Serving,
-    /// No local rank is left; the ranks' data is being fetched from the process.
-    Emptying,
-    Ending {
-        until: Instant,
-    },
-    Killed {
-        until: Instant,
-    },
-    Gone,
-}
+impl ServerProcess {
+    /// Starts the process; the ranks wait until it is ready.
+    pub fn start(&mut self, cx: &mut Cx<'_>) {
+        let plan = Box::new(plan(cx));
+        let event = if plan.begin.has_endpoints { Event::Hold } else { start(cx.now()) };
+        if self.phase.on(event).is_ok() {
+            cx.output(Output::StartPmix(plan));
+        }
+    }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// The process is started before the addresses of the ranks are known.
-    Hold,
-    /// The process has all that it needs, and must be ready by `until`.
-    Start { until: Instant },
-    /// The process reports that it is ready.
-    Ready,
-    /// No local rank is left.
-    RanksGone,
-    /// The process is told to exit, and must have exited by `until`.
-    End { until: Instant },
-    /// The process is killed, and its end is awaited until then.
-    Kill { until: Instant },
-    /// The process has ended, or its end is no longer awaited.
-    Gone,
-}
+    /// The addresses at which all ranks listen are known: a row for each node. A process that waits for them can
+    /// register the job.
+    pub fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
+        if self.phase == Phase::Held {
+            self.phase.on(start(cx.now())).expect("it waits for this");
+            send(cx, &ToServer::Endpoints { rows });
+        }
+    }
 
-/// The event changes nothing in this state, or violates the protocol: the caller knows which of the two.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused;
+    pub fn on_bytes(&mut self, bytes: &[u8]) {
+        if self.phase.speaks() {
+            self.unpacker.push(bytes);
+        }
+    }
 
-impl Phase {
-    fn next(self, event: Event) -> Result<Phase, Refused> {
-        match (self, event) {
-            (Phase::None, Event::Hold) => Ok(Phase::Held),
-            (Phase::None | Phase::Held, Event::Start { until }) => Ok(Phase::Starting { until }),
-            (Phase::Starting { .. }, Event::Ready) => Ok(Phase::Serving),
-            (Phase::Serving, Event::RanksGone) => Ok(Phase::Emptying),
-            (Phase::Emptying, Event::End { until }) => Ok(Phase::Ending { until }),
-            (
-                Phase::Held | Phase::Starting { .. } | Phase::Serving | Phase::Emptying | Phase::Ending { .. },
-                Event::Kill { until },
-            ) => Ok(Phase::Killed { until }),
-            (
+    /// The next message that the process has sent, if it may send it now.
+    ///
+    /// # Errors
+    /// How it has violated the protocol.
+    pub fn next(&mut self) -> Result<Option<FromServer>, String> {
+        loop {
+            if !self.phase.speaks() {
+                return Ok(None);
+            }
+            let next = self.unpacker.next::<FromServer>();
+            let Some(message) = next.map_err(|error| format!("it cannot be understood: {error}"))? else {
+                return Ok(None);
+            };
+            let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
+            let is_goodbye = matches!(message, FromServer::Finalized { .. });
+            match self.phase {
+                Phase::Held | Phase::Starting { .. } if !is_first => {
+                    return Err("it sent a request before it was ready".into());
+                }
+                // It was told to end: only finalize messages still count.
+                Phase::Ending { .. } if !is_goodbye => {}
                 Phase::None
                 | Phase::Held
                 | Phase::Starting { .. }
                 | Phase::Serving
                 | Phase::Emptying
                 | Phase::Ending { .. }
-                | Phase::Killed { .. },
-                Event::Gone,
-            ) => Ok(Phase::Gone),
-            (Phase::None, Event::Ready | Event::RanksGone | Event::End { .. } | Event::Kill { .. })
-            | (Phase::Held, Event::Hold | Event::Ready | Event::RanksGone | Event::End { .. })
-            | (Phase::Starting { .. }, Event::Hold | Event::Start { .. } | Event::RanksGone | Event::End { .. })
-            | (Phase::Serving, Event::Hold | Event::Start { .. } | Event::Ready | Event::End { .. })
-            | (Phase::Emptying, Event::Hold | Event::Start { .. } | Event::Ready | Event::RanksGone)
-            | (
-                Phase::Ending { .. },
-                Event::Hold | Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. },
-            )
-            | (
-                Phase::Killed { .. },
-                Event::Hold
-                | Event::Start { .. }
-                | Event::Ready
-                | Event::RanksGone
-                | Event::End { .. }
-                | Event::Kill { .. },
-            )
-            | (
-                Phase::Gone,
-                Event::Hold
-                | Event::Start { .. }
-                | Event::Ready
-                | Event::RanksGone
-                | Event::End { .. }
-                | Event::Kill { .. }
-                | Event::Gone,
-            ) => Err(Refused),
+                | Phase::Killed { .. }
+                | Phase::Gone => return Ok(Some(message)),
+            }
         }
     }
-}
 
-impl Server {
-    pub fn phase(&self) -> Phase {
-        self.phase
+    /// The process reports that it is ready: asks for the start of the local ranks, each with its environment variables
+    /// from `env` and those variables of `defaults` that the job does not set.
+    pub fn on_ready(
+        &mut self,
+        cx: &mut Cx<'_>,
+        version: String,
+        (mut env, defaults): (Vec<Vec<Vec<u8>>>, &[Vec<u8>]),
+        steps: &mut Steps,
+    ) {
+        let local_size = cx.common.ranks.len();
+        if !matches!(self.phase, Phase::Starting { .. }) {
+            return self.fail(cx, "it reported too early, or twice, that it is ready", steps);
+        }
+        if env.len() != local_size {
+            let problem = format!("it has variables for {} ranks of {local_size}", env.len());
+            return self.fail(cx, problem, steps);
+        }
+        self.phase.on(Event::Ready).expect("it is starting");
+        self.pulse.begin(cx.now());
+        let said = std::mem::take(&mut self.said);
+        if !said.is_empty() {
+            self.on_said(cx, said);
+        }
+        steps.push(Step::Opened(Opened { node: cx.facts.own_node(), version }));
+        steps.push(Step::Served);
+        add_defaults(cx, &mut env, defaults);
+        steps.ask_job(AskedOfJob::StartRanks(env));
     }
 
+    /// The process reports that it is alive.
+    pub fn on_alive(&mut self) {
+        self.pulse.on_answer();
+    }
+
+    /// The process cannot serve this node.
+    pub fn cannot_serve(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>, steps: &mut Steps) {
+        let problem = problem.into();
+        let may_do_without = cx.facts.spec.options.pmi == PmiFlavour::Both && !cx.is_ending;
+        if !self.phase.is_starting() || !may_do_without {
+            return self.fail(cx, problem, steps);
+        }
+        self.stop(cx, steps);
+        let node = cx.facts.own_node();
+        steps.push(Step::Opened(Opened { node, version: String::new() }));
+        let host = cx.facts.host();
+        cx.note(Note::NoPmix { node, host, problem: problem.words });
+        steps.ask_job(AskedOfJob::StartRanks(Vec::new()));
+    }
+
+    /// The process has failed: kills it and ends the job.
+    pub fn fail(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>, steps: &mut Steps) {
+        let was_starting = self.phase.is_starting();
+        self.stop(cx, steps);
+        cx.fail_here(Cause::PmixServer { problem: problem.into() });
+        if was_starting {
+            steps.ask_job(AskedOfJob::DropRanks);
+        }
+    }
+
+    /// The process has written text to standard error. The user gets it once the process serves; if the process cannot
+    /// serve, the text is part of the reason.
+    pub fn on_said(&mut self, cx: &mut Cx<'_>, text: String) {
+        match self.phase {
+            Phase::Held | Phase::Starting { .. } => self.said.push_str(&text),
+            Phase::Serving | Phase::Emptying | Phase::Ending { .. } => {
+                cx.note(Note::PmixSaid { host: cx.facts.host(), text });
+            }
+            Phase::None | Phase::Killed { .. } | Phase::Gone => {}
+        }
+    }
+
+    /// The process has ended.
+    pub fn on_gone(
+        &mut self,
+        cx: &mut Cx<'_>,
+        status: ExitStatus,
+        (stderr, no_room): (&str, Option<String>),
+        steps: &mut Steps,
+    ) {
+        let how = match status {
+            ExitStatus::Exited(code) => format!("exited with code {code}"),
+            ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
+        };
+        let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };
+        let fault = if no_room.is_some() { PmixFault::NoRoom } else { PmixFault::Other };
+        let room = no_room.map(|words| format!("; {words}")).unwrap_or_default();
+        match self.phase {
+            Phase::Held | Phase::Starting { .. } => {
+                self.cannot_serve(cx, fault.with(format!("it {how} before it was ready{said}{room}")), steps);
+                self.forget(steps);
+            }
+            Phase::Serving | Phase::Emptying => {
+                self.forget(steps);
+                self.fail(cx, fault.with(format!("it {how}{said}{room}")), steps);
+            }
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget(steps),
+        }
+        steps.push(Step::AskJob(Asked::Gone));
+    }
+
+    /// The process could not be started.
+    pub fn on_failed(&mut self, cx: &mut Cx<'_>, error: &SpawnError, steps: &mut Steps) {
+        self.cannot_serve(cx, error.what.clone(), steps);
+        self.forget(steps);
+        steps.push(Step::AskJob(Asked::Gone));
+    }
+
+    /// No more messages from the process are expected.
+    fn forget(&mut self, steps: &mut Steps) {
+        self.on_keeper_lost();
+        steps.push(Step::Unserved);
+    }
+
+    /// The keeper has ended together with its processes, or the end of the process is no longer awaited.
+    pub fn on_keeper_lost(&mut self) {
+        // The process may have ended before, so a refusal is no error.
+        let _ = self.phase.on(Event::Gone);
+        self.pulse.end();
+        self.asks.clear();
+    }
+
+    /// No local rank is left. Returns whether the process still has their data; it does not if it was not ready.
+    pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) -> bool {
+        match self.phase {
+            Phase::Serving => {
+                self.asks.clear();
+                self.phase.on(Event::RanksGone).expect("it serves");
+                return true;
+            }
+            Phase::Held | Phase::Starting { .. } => self.stop(cx, steps),
+            Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
+        }
+        false
+    }
+
+    /// Whether no local rank is left, and the ranks' data is being fetched.
+    pub fn is_emptying(&self) -> bool {
+        self.phase == Phase::Emptying
+    }
+
+    /// Tells the process to clean up and exit, once its ranks' data has been fetched.
+    pub fn end(&mut self, cx: &mut Cx<'_>) {
+        self.tell(cx, &ToServer::End);
+        self.pulse.end();
+        self.phase.on(Event::End { until: cx.now() + PMIX_END_NS_MAX }).expect("its ranks have ended");
+    }
+
+    /// Kills the process in any state.
+    fn stop(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+        if self.phase.on(Event::Kill { until: cx.now() + PMIX_END_NS_MAX }).is_ok() {
+            cx.output(Output::StopPmix { job: cx.facts.id() });
+            self.pulse.end();
+            self.asks.clear();
+            steps.push(Step::Unserved);
+        }
+    }
+
+    /// The job is being ended: ranks that wait for the process will not be started.
+    pub fn drop_deferred(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+        if self.phase.is_starting() {
+            self.stop(cx, steps);
+            steps.ask_job(AskedOfJob::DropRanks);
+        }
+    }
+
+    /// Checks that the process starts and ends in time, and asks it whether it still answers, if that is due.
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+        if self.phase.deadline().is_some_and(|due| cx.now() >= due) {
+            self.on_late(cx, steps);
+        }
+        match self.pulse.on_tick(cx.now()) {
+            Beat::Nothing => {}
+            Beat::Ask => self.tell(cx, &ToServer::AreYouAlive),
+            Beat::Dead => {
+                let seconds = PMIX_SILENT_NS_MAX / 1_000_000_000;
+                self.fail(cx, PmixFault::Silent.with(format!("it has not answered for {seconds} s")), steps);
+            }
+        }
+    }
+
+    fn on_late(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+        match self.phase {
+            Phase::Starting { .. } => {
+                let seconds = PMIX_START_NS_MAX / 1_000_000_000;
+                let problem = PmixFault::Silent.with(format!("it was not ready after {seconds} s"));
+                self.cannot_serve(cx, problem, steps);
+            }
+            Phase::Ending { .. } => self.stop(cx, steps),
+            Phase::Killed { .. } => {
+                // The kernel cannot end the process now; the keeper keeps trying.
+                self.on_keeper_lost();
+                steps.push(Step::AskJob(Asked::Gone));
+            }
+            Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => {}
+        }
+    }
+
+    /// Accepts a request of the process.
+    ///
     /// # Errors
-    /// The event does not change this state.
-    pub fn on(&mut self, event: Event) -> Result<(), Refused> {
-        self.phase = self.phase.next(event)?;
-        Ok(())
+    /// How it violates the protocol: its number is already outstanding, or there are too many.
+    pub fn take_on(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), String> {
+        self.asks.begin(id, waits, until).map_err(|refused| match refused {
+            Refused::Twice => format!("it used request number {id} twice"),
+            Refused::TooMany => format!("it has more than {} requests outstanding", self.asks.len()),
+        })
     }
 
-    /// Whether the process serves ranks, so that it must be told about them.
-    pub fn listens(&self) -> bool {
-        matches!(self.phase, Phase::Serving | Phase::Emptying)
+    /// Answers a request, unless it was already answered: its timeout may have expired.
+    pub fn answer(&mut self, cx: &mut Cx<'_>, id: u64, answer: Answer) {
+        if self.asks.finish(id).is_some() {
+            self.tell(cx, &ToServer::Answer { id, answer });
+        }
     }
 
-    /// Whether the ranks wait until the process is ready.
-    pub fn is_starting(&self) -> bool {
-        matches!(self.phase, Phase::Held | Phase::Starting { .. })
+    /// The first request whose timeout has expired.
+    pub fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
+        self.asks.overdue(now)
     }
 
-    /// Whether messages of the process are read.
-    pub fn speaks(&self) -> bool {
-        !matches!(self.phase, Phase::None | Phase::Killed { .. } | Phase::Gone)
+    /// Number of unanswered requests.
+    pub fn outstanding(&self) -> usize {
+        self.asks.len()
     }
 
-    /// Whether the end of the process is awaited.
-    pub fn is_there(&self) -> bool {
-        !matches!(self.phase, Phase::None | Phase::Gone)
+    /// Sends a message to the process, unless it has ended or not started.
+    pub fn tell(&self, cx: &mut Cx<'_>, message: &ToServer) {
+        if self.phase.listens() {
+            send(cx, message);
+        }
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Starting { until } | Phase::Ending { until } | Phase::Killed { until } => Some(until),
-            Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => None,
-        }
+        self.phase.deadline().into_iter().chain(self.pulse.deadline()).chain(self.asks.deadline()).min()
     }
+
+    /// Whether local ranks may still finalize with the process.
+    pub fn listens(&self) -> bool {
+        self.phase.listens()
+    }
+
+    /// Whether the process must still be waited for.
+    pub fn is_there(&self) -> bool {
+        self.phase.is_there()
+    }
+}
+
+fn send(cx: &mut Cx<'_>, message: &ToServer) {
+    let job = cx.facts.id();
+    pieces(message).into_iter().for_each(|bytes| cx.output(Output::PmixSend { job, bytes }));
+}
+
+/// The event that the process has all that it needs.
+fn start(now: Instant) -> Event {
+    Event::Start { until: now + PMIX_START_NS_MAX }
+}
+
+/// The start parameters of a server process.
+fn plan(cx: &Cx<'_>) -> PmixPlan {
+    let spec = &cx.facts.spec;
+    let node = cx.facts.own_node();
+    let shared = spec.nodes[node.index()].shared;
+    let begin = Begin {
+        nspace: spec.nspace.clone(),
+        nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
+        node,
+        blocks: spec.blocks.clone(),
+        apps: spec.apps.iter().map(app).collect(),
+        cpus: vec![None; cx.common.ranks.len()],
+        dir: String::new(),
+        library: spec.options.pmix_library.clone(),
+        shared,
+        oversubscribed: false,
+        has_endpoints: spec.options.rank_ports.is_some(),
+        agent: cx.facts.me,
+        universe: spec.options.universe_size,
+        parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
+    };
+    let binding = match shared {
+        true => Binding::NONE,
+        false => spec.options.binding.of_ranks(cx.facts.mapping.ranks_of(node)),
+    };
+    let ranks_here = if shared { spec.job_size() } else { cx.common.ranks.len() as u32 };
+    PmixPlan {
+        job: spec.job,
+        begin,
+        binding,
+        ranks_here,
+        kernel_session: kernel_session(spec, node),
+        env: variables(&spec.env),
+    }
+}
+
+fn app(app: &AppSpec) -> App {
+    let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+    App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
+}
+
+fn add_defaults(cx: &Cx<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>]) {
+    let spec = &cx.facts.spec;
+    for (rank, env) in cx.facts.mapping.ranks_of(cx.facts.own_node()).zip(env) {
+        let own = &spec.apps[usize::from(app_of(spec, rank))].env;
+        let is_set = |name: &[u8]| spec.env.iter().chain(own).any(|variable| variable.starts_with(name));
+        env.extend(defaults.iter().filter(|default| !is_set(with_equals_sign(default))).cloned());
+    }
+}
+
+/// The part `NAME=` of `NAME=VALUE`.
+fn with_equals_sign(variable: &[u8]) -> &[u8] {
+    let end = variable.iter().position(|byte| *byte == b'=').map_or(variable.len(), |at| at + 1);
+    &variable[..end]
+}
+
+/// The variables that are read by the PMIx library and the libraries that it loads; the server gets no other variables
+/// of the job.
+fn variables(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let is_for_it = |variable: &&Vec<u8>| LIBRARY_VARIABLES.iter().any(|prefix| variable.starts_with(prefix));
+    env.iter().filter(is_for_it).cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const T: Instant = Instant(1);
-
-    const EVENTS: [(&str, Event); 7] = [
-        ("Hold", Event::Hold),
-        ("Start", Event::Start { until: T }),
-        ("Ready", Event::Ready),
-        ("RanksGone", Event::RanksGone),
-        ("End", Event::End { until: T }),
-        ("Kill", Event::Kill { until: T }),
-        ("Gone", Event::Gone),
-    ];
-
-    const PHASES: [Phase; 8] = [
-        Phase::None,
-        Phase::Held,
-        Phase::Starting { until: T },
-        Phase::Serving,
-        Phase::Emptying,
-        Phase::Ending { until: T },
-        Phase::Killed { until: T },
-        Phase::Gone,
-    ];
-
-    fn name(phase: Phase) -> &'static str {
-        match phase {
-            Phase::None => "None",
-            Phase::Held => "Held",
-            Phase::Starting { .. } => "Starting",
-            Phase::Serving => "Serving",
-            Phase::Emptying => "Emptying",
-            Phase::Ending { .. } => "Ending",
-            Phase::Killed { .. } => "Killed",
-            Phase::Gone => "Gone",
-        }
-    }
-
     #[test]
-    fn the_machine_is_as_drawn() {
-        let cell = |phase: Phase, event| phase.next(event).map_or("-", name);
-        let row = |phase| {
-            let cells: String = EVENTS.iter().map(|(_, event)| format!("{:>10}", cell(phase, *event))).collect();
-            format!("{:<9}{cells}\n", name(phase))
-        };
-        let head: String = EVENTS.iter().map(|(name, _)| format!("{name:>10}")).collect();
-        let matrix = format!("{:<9}{head}\n", "") + &PHASES.map(row).concat();
-        let expected = [
-            "               Hold     Start     Ready RanksGone       End      Kill      Gone",
-            "None           Held  Starting         -         -         -         -      Gone",
-            "Held              -  Starting         -         -         -    Killed      Gone",
-            "Starting          -         -   Serving         -         -    Killed      Gone",
-            "Serving           -         -         -  Emptying         -    Killed      Gone",
-            "Emptying          -         -         -         -    Ending    Killed      Gone",
-            "Ending            -         -         -         -         -    Killed      Gone",
-            "Killed            -         -         -         -         -         -      Gone",
-            "Gone              -         -         -         -         -         -         -",
-            "",
-        ];
-        assert_eq!(matrix, expected.join("\n"), "\n{matrix}");
-    }
-
-    #[test]
-    fn states_that_end_by_themselves_have_a_deadline() {
-        for phase in PHASES {
-            let server = Server { phase, ..Server::default() };
-            let ends = matches!(phase, Phase::Starting { .. } | Phase::Ending { .. } | Phase::Killed { .. });
-            assert_eq!(server.deadline().is_some(), ends, "{phase:?}");
-            assert!(!server.speaks() || server.is_there(), "{phase:?}");
-            assert!(!server.listens() || server.speaks(), "{phase:?}");
-        }
+    fn a_server_gets_only_the_variables_of_its_library() {
+        let env = ["PMIX_MCA_a=1", "PATH=/bin", "HOME=/root", "HOMEX=1"].map(|variable| variable.as_bytes().to_vec());
+        assert_eq!(variables(&env), [env[0].clone(), env[2].clone()]);
     }
 }

@@ -1,17 +1,51 @@
-//! What the parts of a job's PMIx service need of each other. `Pmix` does it as soon as a part has returned.
+//! What the parts of a job's PMIx service need of each other, and of the job. `Pmix` does the former as soon as a part
+//! has returned.
 
+use crate::io::Stream;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
-use wireup_wire::peer;
+use wireup_wire::names;
+use wireup_wire::peer::{self, Opened};
 use wireup_wire::pmix::{Answer, Status, ToServer};
+
+/// What the PMIx service of a job needs of the job's other parts.
+#[derive(Debug)]
+pub enum Asked {
+    /// A local rank has connected.
+    Connected(LocalRank),
+    Finalized(LocalRank),
+    /// A request about names or other jobs, for the root. `id`: the number of the server's request.
+    Name {
+        from: Rank,
+        id: u64,
+        ask: names::Ask,
+    },
+    /// The server process has ended, and no ended rank will still finalize with it.
+    Gone,
+    OfJob(AskedOfJob),
+}
+
+/// What the job itself must do for the PMIx service.
+#[derive(Debug)]
+pub enum AskedOfJob {
+    /// Pass on output that a rank writes through its library.
+    Log { local: LocalRank, stream: Stream, bytes: Bytes },
+    /// The ranks can start, with these variables for each local rank; empty: they run without the server.
+    StartRanks(Vec<Vec<Vec<u8>>>),
+    /// The ranks that wait for the server will not be started.
+    DropRanks,
+}
 
 pub enum Step {
     /// Answer a request of this node's server process, unless it was answered already.
-    Answer { id: u64, answer: Answer },
+    Answer {
+        id: u64,
+        answer: Answer,
+    },
     /// Send a message to this node's server process.
     Tell(ToServer),
     /// Send a message from this node to the root.
@@ -22,6 +56,13 @@ pub enum Step {
     AnswerNode(NodeId, u64, Answer),
     /// This node's server process has failed.
     FailServer(String),
+    /// This node has opened a PMIx library, or cannot.
+    Opened(Opened),
+    /// The server process is ready.
+    Served,
+    /// There is no server process any more.
+    Unserved,
+    AskJob(Asked),
 }
 
 /// The actions that a part requests, in order.
@@ -43,6 +84,10 @@ impl Steps {
 
     pub fn fail_server(&mut self, problem: impl Into<String>) {
         self.push(Step::FailServer(problem.into()));
+    }
+
+    pub fn ask_job(&mut self, asked: AskedOfJob) {
+        self.push(Step::AskJob(Asked::OfJob(asked)));
     }
 }
 

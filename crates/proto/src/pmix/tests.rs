@@ -2,7 +2,7 @@
 //! out.
 
 use super::*;
-use crate::io::ExitStatus;
+use crate::io::{ExitStatus, Output};
 use crate::job::cx::Common;
 use crate::job::cx::Ending;
 use crate::job::cx::Sent;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use wireup_wire::frame::Frame;
 use wireup_wire::frame::Kind;
-use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::ids::{Epoch, NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_START_NS_MAX};
 use wireup_wire::modex::Blob;
@@ -58,7 +58,7 @@ impl Bench {
     /// A bench whose server process is ready.
     fn serving(me: u32) -> Bench {
         let mut bench = Bench::new(me, PmiFlavour::Pmix);
-        bench.act(|pmix, cx| pmix.start(cx));
+        bench.act(|pmix, cx| pmix.server.start(cx));
         bench.server_sends(&ready());
         bench
     }
@@ -69,7 +69,12 @@ impl Bench {
             cx.is_ending = *is_ending;
             act(pmix, cx)
         });
-        Came { acts, endings, asked: pmix.take_asked() }
+        Came { acts, endings, asked: std::mem::take(&mut pmix.asked) }
+    }
+
+    /// Something happens to the server process.
+    fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>, &mut Steps)) -> Came {
+        self.act(|pmix, cx| pmix.step(cx, |pmix, cx, steps| act(&mut pmix.server, cx, steps)))
     }
 
     /// The server process sends this message.
@@ -79,7 +84,7 @@ impl Bench {
 
     fn server_bytes(&mut self, bytes: &[u8]) -> Came {
         self.act(|pmix, cx| {
-            pmix.on_bytes(bytes);
+            pmix.server.on_bytes(bytes);
             while pmix.read(cx) {}
         })
     }
@@ -94,7 +99,7 @@ impl Bench {
     }
 
     fn gone(&mut self) -> Came {
-        self.act(|pmix, cx| pmix.on_gone(cx, ExitStatus::Exited(0), "", None))
+        self.server(|server, cx, steps| server.on_gone(cx, ExitStatus::Exited(0), ("", None), steps))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.
@@ -184,14 +189,14 @@ fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
 #[test]
 fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
-    let begun = bench.act(|pmix, cx| pmix.start(cx));
+    let begun = bench.act(|pmix, cx| pmix.server.start(cx));
     assert!(matches!(&begun.acts[..], [Sent::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
-    assert!(bench.pmix.is_there() && !bench.pmix.listens());
+    assert!(bench.pmix.server.is_there() && !bench.pmix.server.listens());
     assert!(
         matches!(&bench.server_sends(&ready()).asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.len() == 2)
     );
-    assert!(bench.pmix.listens());
-    assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
+    assert!(bench.pmix.server.listens());
+    assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
 }
 
@@ -205,7 +210,7 @@ fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
     spec.apps.push(spec.apps[0].clone());
     (spec.apps[0].ranks, spec.apps[1].ranks) = (3, 1);
     spec.apps[1].env = variables(&["B=program"]);
-    bench.act(|pmix, cx| pmix.start(cx));
+    bench.act(|pmix, cx| pmix.server.start(cx));
     let env = vec![variables(&["X=2"]), variables(&["X=3"])];
     let defaults = variables(&["A=1", "B=1", "AB=1", "C=1"]);
     let came = bench.server_sends(&FromServer::Ready { version: "4.2.2".into(), env, defaults });
@@ -217,25 +222,25 @@ fn what_the_job_sets_itself_takes_precedence_over_defaults_of_the_server() {
 fn a_server_that_cannot_serve_ends_the_job_once() {
     let failed = FromServer::Failed { problem: "no library".into() };
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, cx| pmix.start(cx));
+    bench.act(|pmix, cx| pmix.server.start(cx));
     let came = bench.server_sends(&failed);
     assert!(came.stops_server() && matches!(came.asked[..], [Asked::OfJob(AskedOfJob::DropRanks)]));
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(bench.server_sends(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(!bench.pmix.is_there());
+    assert!(!bench.pmix.server.is_there());
 }
 
 #[test]
 fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
-    bench.act(|pmix, cx| pmix.start(cx));
+    bench.act(|pmix, cx| pmix.server.start(cx));
     let came = bench.tick(T + PMIX_START_NS_MAX);
     let [Sent::Output(Output::StopPmix { .. }), Sent::Note(note)] = &came.acts[..] else { panic!("{:?}", came.acts) };
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.is_empty()));
-    assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
+    assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
     assert!(matches!(bench.tick(due).asked[..], [Asked::Gone]));
@@ -248,14 +253,14 @@ fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let came = bench.gone();
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(matches!(came.asked[..], [Asked::Gone]));
-    assert_eq!(bench.pmix.outstanding(), 0);
+    assert_eq!(bench.pmix.server.outstanding(), 0);
 }
 
 #[test]
 fn a_server_ends_when_its_ranks_have_ended() {
     let mut bench = Bench::serving(1);
     bench.common.ranks.on_connected(T, LocalRank(0), true);
-    let came = bench.act(|pmix, cx| pmix.end(cx));
+    let came = bench.act(|pmix, cx| pmix.on_ranks_gone(cx));
     assert_eq!(
         to_server(&came),
         [ToServer::ModexWanted { request: 0, wanted: Wanted::data_of(Rank(2)) }],
@@ -263,20 +268,20 @@ fn a_server_ends_when_its_ranks_have_ended() {
     );
     let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(to_server(&bench.server_sends(&blob)), [ToServer::End]);
-    assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
+    assert!(bench.pmix.modex.take_remains().contains_key(&Rank(2)));
     let came = bench.tick(T + PMIX_END_NS_MAX);
     assert!(came.stops_server(), "it did not exit in time");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(bench.act(|pmix, cx| pmix.end(cx)).is_empty() && !bench.pmix.is_there());
+    assert!(bench.act(|pmix, cx| pmix.on_ranks_gone(cx)).is_empty() && !bench.pmix.server.is_there());
 }
 
 #[test]
 fn a_job_that_ends_early_does_not_wait_for_its_server() {
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, cx| pmix.start(cx));
-    let came = bench.act(|pmix, cx| pmix.drop_deferred(cx));
+    bench.act(|pmix, cx| pmix.server.start(cx));
+    let came = bench.server(ServerProcess::drop_deferred);
     assert!(came.stops_server() && matches!(came.asked[..], [Asked::OfJob(AskedOfJob::DropRanks)]));
-    assert!(bench.act(|pmix, cx| pmix.drop_deferred(cx)).is_empty());
+    assert!(bench.server(ServerProcess::drop_deferred).is_empty());
 }
 
 /// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
@@ -296,7 +301,7 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.outstanding(), bench.pmix.exchanges().open()), (0, 0));
+    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.exchanges().open()), (0, 0));
 }
 
 #[test]
@@ -308,8 +313,8 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     assert_eq!(kinds, [Kind::PmixUp, Kind::ExchangeUp], "an agent above must know of the timeout first");
     let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
-    assert!(bench.pmix.on_departed(departed(0)));
-    assert_eq!(bench.pmix.broken(), None, "the fence will time out");
+    assert!(bench.pmix.fences.whole.on_departed(departed(0)));
+    assert_eq!(bench.pmix.fences.broken(), None, "the fence will time out");
     let due = bench.pmix.deadline().expect("a timeout is pending");
     let came = bench.tick(due);
     assert_eq!(to_server(&came), answered(1, Status::Timeout));
@@ -373,7 +378,7 @@ fn a_request_about_names_is_answered_by_the_number_of_the_server() {
     let [Asked::Name { from: Rank(2), id: 5, ask: asked }] = &came.asked[..] else { panic!("the root is asked") };
     assert_eq!(*asked, ask);
     let told = names::Answer::Found(Vec::new());
-    let mut answer = || bench.act(|pmix, cx| pmix.on_named(cx, 5, told.clone()));
+    let mut answer = || bench.act(|pmix, cx| pmix.server.answer(cx, 5, Answer::Names(told.clone())));
     assert_eq!(to_server(&answer()), [ToServer::Answer { id: 5, answer: Answer::Names(told.clone()) }]);
     assert!(answer().is_empty(), "it was answered");
 }
@@ -447,7 +452,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
         assert!(to_server(&came).is_empty(), "{message:?}");
         assert!(came.stops_server(), "{message:?}");
-        assert!(bench.server_sends(&message).is_empty() && bench.pmix.outstanding() == 0, "{message:?}");
+        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.outstanding() == 0, "{message:?}");
     }
 }
 

@@ -106,11 +106,11 @@ impl Pmix {
     /// Handles a message from the root to this node.
     fn on_root_says(&mut self, cx: &mut Cx<'_>, message: Down) {
         match message {
-            Down::Answer { id, answer, .. } => self.answer(cx, id, answer),
+            Down::Answer { id, answer, .. } => self.server.answer(cx, id, answer),
             Down::Watched => drop(self.events.watch()),
             Down::Event { code, from, affected, to, infos } => {
                 if let Some(message) = (News { code, from, affected, to, infos }).for_server(cx.facts) {
-                    self.tell(cx, &message);
+                    self.server.tell(cx, &message);
                 }
             }
             Down::Over { epoch, status } => {
@@ -125,7 +125,7 @@ impl Pmix {
     /// Answers a node's request, at the root.
     pub(super) fn answer_node(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, answer: Answer) {
         if Some(node) == cx.facts.node {
-            return self.answer(cx, id, answer);
+            return self.server.answer(cx, id, answer);
         }
         let Some(spec) = cx.facts.spec.nodes.get(node.index()) else { return };
         let payload = Bytes::from(peer::encode(&Down::Answer { node, id, answer }));

@@ -19,8 +19,12 @@ pub mod subsets;
 pub mod whole;
 
 use crate::collective::CollectiveConfig;
+use crate::time::Instant;
 pub use subsets::Subsets;
 pub use whole::Whole;
+use wireup_wire::collective::Collective;
+use wireup_wire::ids::Epoch;
+use wireup_wire::peer::Departed;
 
 pub struct Fences {
     pub whole: Whole,
@@ -30,5 +34,22 @@ pub struct Fences {
 impl Fences {
     pub fn new(site: CollectiveConfig, children: usize) -> Fences {
         Fences { whole: Whole::new(site), subsets: Subsets::new(children) }
+    }
+
+    /// A fence of the whole job that cannot complete, and how many local ranks wait in it.
+    pub fn broken(&self) -> Option<((Departed, Epoch, Collective), u32)> {
+        Some((self.whole.broken()?, self.whole.exchanges().arrived()))
+    }
+
+    /// The missing ranks were requested.
+    pub fn on_asked(&mut self) {
+        self.whole.on_asked();
+        self.subsets.on_asked();
+    }
+
+    /// When a wait of `after_ns` expires.
+    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
+        let groups = self.subsets.groups().stall_deadline(after_ns);
+        self.whole.exchanges().stall_deadline(after_ns).into_iter().chain(groups).min()
     }
 }
