@@ -6,7 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use wireup_os::own_directory::{all, find_or_make};
+use wireup_os::own_directory::{self, find_or_make};
 use wireup_stage::store::Registry;
 
 const MEMORY: &str = "/dev/shm";
@@ -22,8 +22,8 @@ fn name() -> String {
 /// `/dev/shm` cannot be used.
 pub fn find(named: &Path) -> io::Result<Option<PathBuf>> {
     if named.as_os_str().is_empty() {
-        let found = all(Path::new(MEMORY), &name()).map_err(no_default)?;
-        return Ok(found.into_iter().next().map(|own| own.path));
+        let found = own_directory::find(Path::new(MEMORY), &name()).map_err(no_default)?;
+        return Ok(found.map(|own| own.path));
     }
     Ok(Some(named.to_owned()).filter(|named| named.exists()))
 }

@@ -9,9 +9,10 @@
 //! directory above: no note is kept anywhere else, so a home directory that is missing, read-only or shared by many
 //! machines does not matter.
 //!
-//! A process that has made a directory with a random ending lists the directory above once more. If it sees another
-//! directory of this user, it removes its own and begins again, so two processes never both keep what they have made. A
-//! third process may have found the one that is removed: a caller that then misses the directory asks again.
+//! There is at most one: a process that has made a directory looks for another one of this user, and if it sees one
+//! removes its own and begins again. So where the usual name is this user's, nothing is listed, which takes long in a
+//! full directory. A third process may have found the one that is removed: a caller that then misses the directory asks
+//! again.
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -32,30 +33,27 @@ pub struct OwnDirectory {
     pub directory: OwnedFd,
 }
 
-/// All directories of this user in `above` that are called `name`, or `name` with a random ending; the usual name
-/// first.
+/// The directory of this user in `above` that is called `name`, or `name` with a random ending.
 ///
 /// # Errors
 /// `above` cannot be used: others may rename or remove entries of this user there. An entry of this user cannot be
 /// opened.
-pub fn all(above: &Path, name: &str) -> io::Result<Vec<OwnDirectory>> {
+pub fn find(above: &Path, name: &str) -> io::Result<Option<OwnDirectory>> {
     let open = match open_shared(above) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let mut found: Vec<OwnDirectory> = own(&open, above, name)?.into_iter().collect();
-    let others = match with_random_ending(&open, name) {
-        // No directory with a random ending can have been made there, since that takes a listing.
-        Err(Errno::ACCESS) => Vec::new(),
-        others => others?,
-    };
-    for other in others {
-        found.extend(own(&open, above, &other)?);
+    if let Some(usual) = own(&open, above, name)? {
+        return Ok(Some(usual));
     }
-    Ok(found)
+    match with_random_ending(&open, name) {
+        // No directory with a random ending can have been made there, since that takes a listing.
+        Err(Errno::ACCESS) => Ok(None),
+        names => first(&open, above, &names?),
+    }
 }
 
-/// The first of [`all`]; one is made if there is none, with mode 0700.
+/// The directory that [`find`] finds; one is made if there is none, with mode 0700.
 ///
 /// # Errors
 /// `above` is missing or cannot be used, or the directory cannot be made.
@@ -66,23 +64,20 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
         if let Some(usual) = own(&open, above, name)? {
             return Ok(usual);
         }
-        let random = match with_random_ending(&open, name) {
-            Err(Errno::ACCESS) if !is_taken => Vec::new(),
+        let listed = || match with_random_ending(&open, name) {
+            Err(Errno::ACCESS) if !is_taken => Ok(Vec::new()),
             listed => listed.map_err(|error| {
                 let name = above.join(name);
                 let (name, above) = (name.display(), above.display());
                 io::Error::other(format!("{name} belongs to somebody else, and {above} cannot be listed: {error}"))
-            })?,
+            }),
         };
-        for name in random {
-            if let Some(found) = own(&open, above, &name)? {
-                return Ok(found);
-            }
+        if let Some(found) = first(&open, above, &listed()?)? {
+            return Ok(found);
         }
         let new = if is_taken { format!("{name}-{}", random_ending()?) } else { name.to_owned() };
         match rustix::fs::mkdirat(&open, &new, Mode::RWXU) {
-            Ok(()) if is_taken => {}
-            Ok(()) => continue,
+            Ok(()) => {}
             // Another process of this user may just have made the directory, which the next attempt shows.
             Err(Errno::EXIST) => {
                 is_taken = own(&open, above, &new)?.is_none();
@@ -90,7 +85,8 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
             }
             Err(error) => return Err(error.into()),
         }
-        if with_random_ending(&open, name)?.iter().all(|other| *other == new) {
+        let is_second = is_taken && own(&open, above, name)?.is_some() || listed()?.iter().any(|other| *other != new);
+        if !is_second {
             continue;
         }
         // Another process may be using the directory already; then it is not removed.
@@ -143,6 +139,15 @@ fn open_unmounted(open: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(open, name, flags, Mode::empty()),
         opened => opened,
     }
+}
+
+fn first(open: &OwnedFd, above: &Path, names: &[String]) -> io::Result<Option<OwnDirectory>> {
+    for name in names {
+        if let Some(found) = own(open, above, name)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// The names of directories of this user that are called `name` with a random ending, sorted.
@@ -199,14 +204,14 @@ mod tests {
         path
     }
 
-    fn paths(above: &Path) -> Vec<PathBuf> {
-        all(above, "mine").unwrap().into_iter().map(|own| own.path).collect()
+    fn found(above: &Path) -> Option<PathBuf> {
+        find(above, "mine").unwrap().map(|own| own.path)
     }
 
     #[test]
     fn the_usual_name_is_used_where_nobody_has_it() {
         let above = shared("usual");
-        assert!(paths(&above).is_empty());
+        assert_eq!(found(&above), None);
         let made = find_or_make(&above, "mine").unwrap();
         assert_eq!(made.path, above.join("mine"));
         assert_eq!(fs::metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700);
@@ -238,7 +243,7 @@ mod tests {
             assert_ne!(made.path, usual, "{what}");
             assert_eq!(fs::symlink_metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700, "{what}");
             assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
-            assert_eq!(paths(&above), std::slice::from_ref(&made.path), "{what}");
+            assert_eq!(found(&above), Some(made.path.clone()), "{what}");
             // The squatter leaves: what exists is still used.
             let _ = fs::remove_file(&usual).or_else(|_| fs::remove_dir(&usual));
             assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
@@ -258,20 +263,29 @@ mod tests {
             fs::create_dir(above.join("mine-2123456789abcdef")).unwrap();
             chown(above.join("mine-2123456789abcdef"), Some(STRANGER), None).unwrap();
         }
-        assert!(paths(&above).is_empty());
+        assert_eq!(found(&above), None);
         fs::remove_dir_all(&above).unwrap();
     }
 
     #[test]
     fn processes_that_make_it_at_once_agree_on_one() {
         let above = shared("race");
-        fs::write(above.join("mine"), "").unwrap();
-        for _ in 0..20 {
+        let usual = above.join("mine");
+        for round in 0..60 {
+            // Somebody else has the usual name: always, never, or until the others have looked.
+            let is_taken = round % 3 != 1;
+            if is_taken {
+                fs::write(&usual, "").unwrap();
+            }
             let made: Vec<PathBuf> = std::thread::scope(|scope| {
                 let threads = [(); 4].map(|()| scope.spawn(|| find_or_make(&above, "mine").unwrap().path));
+                if round % 3 == 2 {
+                    let _ = fs::remove_file(&usual);
+                }
                 threads.map(|thread| thread.join().unwrap()).into()
             });
-            let left = paths(&above);
+            let _ = fs::remove_file(&usual);
+            let left: Vec<PathBuf> = fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().path()).collect();
             assert!(left.len() == 1 && made.contains(&left[0]), "{made:?} {left:?}");
             fs::remove_dir(&left[0]).unwrap();
         }

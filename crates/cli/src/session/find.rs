@@ -4,7 +4,7 @@ use crate::flags::parsed::Parsed;
 use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
 use crate::out;
 use crate::surroundings::Surroundings;
-use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError, unended};
+use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, PlaceError, unended};
 
 /// The result of the search.
 pub enum Found {
@@ -67,9 +67,8 @@ pub fn session_nodes(
     surroundings: &Surroundings,
     session: &Attached,
 ) -> Result<Result<SessionNodes, String>, String> {
-    let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
     // If the facts cannot be read, the session is treated as one without stated slots.
-    let facts = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()).unwrap_or_default();
+    let facts = Facts::read(session.place()).unwrap_or_default();
     let told = StatedSlots { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
     match SessionNodes::new(parsed, surroundings, &session.welcome, &told) {
         Ok(session_nodes) => Ok(Ok(session_nodes)),

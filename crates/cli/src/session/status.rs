@@ -76,16 +76,14 @@ pub fn run(line: &Line) -> Result<u8, String> {
 
 fn look(name: &str) -> Result<Status, String> {
     let mut session = attach_to(name)?;
-    let place = Place::find(name).map_err(|error| error.to_string())?;
-    let facts = place.as_ref().and_then(|place| Facts::read(place).ok()).unwrap_or_default();
     let jobs = super::jobs::list(&mut session)?;
-    let kept_bytes = place.as_ref().map_or(Ok(0), spool::kept_bytes);
+    let kept_bytes = spool::kept_bytes(session.place());
     Ok(Status {
         name: name.to_owned(),
         pid: session.pid(),
         kept_bytes: kept_bytes.map_err(|error| format!("cannot read the output of detached jobs: {error}"))?,
-        path: place.map(|place| place.path().display().to_string()).unwrap_or_default(),
-        facts,
+        path: session.place().path().display().to_string(),
+        facts: Facts::read(session.place()).unwrap_or_default(),
         nodes: session.welcome.nodes.clone(),
         jobs,
     })

@@ -285,7 +285,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     let mut start_timeout_ns = spec.start_timeout_ns;
     // The session may have been started with other settings than this command's.
     let mut ends = String::new();
-    if let Some(facts) = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()) {
+    if let Ok(facts) = Facts::read(session.place()) {
         ends = if begun { end_of(facts.owner) } else { ends };
         (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }

@@ -95,6 +95,7 @@ pub struct Calling {
 pub struct Call {
     name: String,
     pid: u32,
+    place: Place,
     socket: OwnedFd,
     reader: FrameReader,
     /// Bytes that have been read and not parsed.
@@ -112,14 +113,7 @@ pub struct Attached {
 impl Calling {
     /// Calls a session; `None`: there is no session of that name.
     pub fn begin(name: &str) -> Result<Option<Calling>, CallError> {
-        match Place::find(name)? {
-            Some(place) => Calling::at(name, &place),
-            None => Ok(None),
-        }
-    }
-
-    /// Calls the session at a place that was found; `None`: there has never been a socket.
-    pub fn at(name: &str, place: &Place) -> Result<Option<Calling>, CallError> {
+        let Some(place) = Place::find(name)? else { return Ok(None) };
         let path = || place.path().join(SOCKET).display().to_string();
         let until = Instant::now() + ANSWER_MAX;
         let connected = loop {
@@ -133,7 +127,7 @@ impl Calling {
         let socket = match connected {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return match last_words::read(place) {
+                return match last_words::read(&place) {
                     Some(said) => Err(CallError::Crashed { name: name.to_owned(), said }),
                     None => Ok(None),
                 };
@@ -153,6 +147,7 @@ impl Calling {
         let call = Call {
             name: name.to_owned(),
             pid: peer.pid,
+            place,
             socket,
             reader: FrameReader::new(),
             bytes: Bytes::new(),
@@ -196,6 +191,11 @@ impl Calling {
 }
 
 impl Attached {
+    /// The session's directory.
+    pub fn place(&self) -> &Place {
+        &self.call.place
+    }
+
     /// The pid of the session's process.
     pub fn pid(&self) -> u32 {
         self.call.pid

@@ -76,10 +76,9 @@ impl Place {
     pub fn find(name: &str) -> Result<Option<Place>, PlaceError> {
         check_name(name)?;
         for base in bases() {
-            for above in base.existing()? {
-                if let Some(directory) = enter(&above.directory, &above.path, name, false)? {
-                    return Ok(Some(Place { path: above.path.join(name), directory }));
-                }
+            let Some(above) = base.existing()? else { continue };
+            if let Some(directory) = enter(&above.directory, &above.path, name, false)? {
+                return Ok(Some(Place { path: above.path.join(name), directory }));
             }
         }
         Ok(None)
@@ -124,12 +123,11 @@ impl Place {
     pub fn names() -> Result<Vec<String>, PlaceError> {
         let mut names = Vec::new();
         for base in bases() {
-            for above in base.existing()? {
-                let entries = Dir::read_from(&above.directory).map_err(|error| system(&above.path, error))?;
-                for entry in entries {
-                    let entry = entry.map_err(|error| system(&above.path, error))?;
-                    names.extend(entry.file_name().to_str().ok().filter(|name| is_name(name)).map(str::to_owned));
-                }
+            let Some(above) = base.existing()? else { continue };
+            let entries = Dir::read_from(&above.directory).map_err(|error| system(&above.path, error))?;
+            for entry in entries {
+                let entry = entry.map_err(|error| system(&above.path, error))?;
+                names.extend(entry.file_name().to_str().ok().filter(|name| is_name(name)).map(str::to_owned));
             }
         }
         names.sort();
@@ -215,17 +213,17 @@ impl Base {
         !matches!(self, Base::LogIn(_))
     }
 
-    /// The directories that exist.
-    fn existing(&self) -> Result<Vec<OwnDirectory>, PlaceError> {
+    /// The directory, if it exists.
+    fn existing(&self) -> Result<Option<OwnDirectory>, PlaceError> {
         match self {
             Base::Shared => {
-                let found = own_directory::all(Path::new(SHARED), &shared_name());
+                let found = own_directory::find(Path::new(SHARED), &shared_name());
                 let found = found.map_err(|error| PlaceError::System { path: SHARED.into(), error })?;
                 found.iter().try_for_each(|own| check(&own.directory, &own.path))?;
                 Ok(found)
             }
-            Base::Given(path) => Ok(open_given(path)?.into_iter().collect()),
-            Base::LogIn(given) => inside(given, false).map(|found| found.into_iter().collect()),
+            Base::Given(path) => open_given(path),
+            Base::LogIn(given) => inside(given, false),
         }
     }
 
