@@ -17,8 +17,9 @@ use wireup_wire::frame::Frame;
 
 /// Token of the session's socket. The launcher's other tokens have lower numbers.
 const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
-/// Most bytes per read: more than a session may have in flight for a job's output.
-const READ_BYTES_MAX: usize = 256 << 10;
+/// Most bytes per read. Chosen: what a pipe holds; the pages of a larger buffer cost a short job more than the reads
+/// cost a long one.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 pub enum Root {
     Within(Box<Within>),

@@ -3,6 +3,7 @@
 
 use crate::agent::token::Token;
 use bytes::Bytes;
+use rustix::buffer::spare_capacity;
 use std::os::fd::BorrowedFd;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
@@ -96,8 +97,8 @@ impl Stdin {
             self.want(bytes_max, reactor);
             return None;
         }
-        let mut buffer = vec![0; bytes_max];
-        let length = match rustix::io::read(fd(), buffer.as_mut_slice()) {
+        let mut buffer = Vec::with_capacity(bytes_max);
+        let length = match rustix::io::read(fd(), spare_capacity(&mut buffer)) {
             Ok(length) => length,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return None,
             // A closed or broken input counts as ended.
@@ -107,7 +108,6 @@ impl Stdin {
         if length == 0 {
             self.state = State::Ended;
         }
-        buffer.truncate(length);
         Some(Bytes::from(buffer))
     }
 }

@@ -11,6 +11,7 @@ use super::place::{Place, PlaceError};
 use crate::remedy::Advised;
 use crate::transport::link::Link;
 use bytes::Bytes;
+use rustix::buffer::spare_capacity;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -288,13 +289,10 @@ impl Call {
                 return Err(self.silent());
             }
         }
-        let mut buffer = vec![0; READ_BYTES_MAX];
-        match rustix::io::retry_on_intr(|| rustix::io::read(&self.socket, &mut buffer)) {
+        let mut buffer = Vec::with_capacity(READ_BYTES_MAX);
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.socket, spare_capacity(&mut buffer))) {
             Ok(0) | Err(rustix::io::Errno::CONNRESET) => Err(CallError::Ended { name: self.name.clone() }),
-            Ok(length) => {
-                buffer.truncate(length);
-                Ok(Bytes::from(buffer))
-            }
+            Ok(_) => Ok(Bytes::from(buffer)),
             Err(error) => Err(self.system(error.into())),
         }
     }
