@@ -358,7 +358,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("wireup-closure-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("libown.so.1"), "").expect("a file");
-        let cache = LdCache::read();
+        let cache = LdCache::default();
         let search = |library_path: Vec<PathBuf>| Search {
             library_path,
             preload: vec!["libown.so.1".into()],

@@ -21,6 +21,7 @@ use super::ld_cache::LdCache;
 use super::{path, variable};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use wireup_wire::job::{AppSpec, PmiFlavour};
@@ -77,16 +78,16 @@ struct Finding {
 
 /// What the ranks of these programs are offered.
 pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
-    let cache = LdCache::read();
+    let cache = LdCache::default();
     let findings: Vec<Finding> = apps.iter().map(|app| look(app, context, &cache)).collect();
     let any = |wanted: fn(&Wants) -> bool| findings.iter().find(|finding| wanted(&finding.wants));
     let (simple, pmix, unknown) = (any(|w| w.simple), any(|w| w.pmix), any(|w| w.unknown));
-    let system = cache.find(LIBRARY);
+    let system = || cache.find(LIBRARY);
     let library =
-        findings.iter().find_map(|finding| finding.library.clone()).filter(|own| !is_same(own, system.as_deref()));
+        findings.iter().find_map(|finding| finding.library.clone()).filter(|own| !is_same(own, system().as_deref()));
     let (flavour, why) = match (simple, pmix, unknown) {
         (_, Some(_), Some(why)) | (Some(_), _, Some(why)) | (None, None, Some(why)) => {
-            match context.library.is_some() || library.is_some() || system.is_some() {
+            match context.library.is_some() || library.is_some() || system().is_some() {
                 _ if cfg!(target_feature = "crt-static") => (PmiFlavour::Simple, no_server(why)),
                 true => (PmiFlavour::Both, why.why.clone()),
                 false => (PmiFlavour::Simple, format!("{}, but there is no {LIBRARY} here", why.why)),
@@ -117,8 +118,8 @@ fn no_server(finding: &Finding) -> String {
 }
 
 fn is_same(one: &Path, other: Option<&Path>) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    other.is_some_and(|other| real(one).is_some() && real(one) == real(other))
+    let file = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+    file(one).is_some_and(|one| other.and_then(file) == Some(one))
 }
 
 fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {

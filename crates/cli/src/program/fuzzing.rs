@@ -15,7 +15,7 @@ pub fn elf(input: &[u8]) {
     let Some((&len, rest)) = input.split_first() else { return };
     let (name, list) = rest.split_at(usize::from(len).min(rest.len()));
     let Ok(name) = std::str::from_utf8(name) else { return };
-    let cache = LdCache::of(list.to_vec());
+    let cache = LdCache::from(list.to_vec());
     let all = cache.find_all(name);
     assert_eq!(cache.find(name).as_ref(), all.first().map(|(path, _)| path));
     assert!(all.len() <= list.len() / 24 && all.iter().all(|(path, _)| path.is_absolute()));

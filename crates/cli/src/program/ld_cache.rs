@@ -7,6 +7,7 @@
 //!   strings
 //! ```
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 
 const FILE: &str = "/etc/ld.so.cache";
@@ -16,38 +17,49 @@ const ENTRY_LEN: usize = 24;
 /// The architecture's byte of an entry's flags (glibc's `ldconfig.h`).
 const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0x0a } else { 0x03 };
 
-/// The list, read once; empty if there is none.
-pub struct LdCache {
+/// The list, read when the first library is looked up; empty if there is none.
+#[derive(Default)]
+pub struct LdCache(OnceCell<List>);
+
+struct List {
     bytes: Vec<u8>,
     head: usize,
 }
 
-impl LdCache {
-    pub fn read() -> LdCache {
-        LdCache::of(std::fs::read(FILE).unwrap_or_default())
+impl From<Vec<u8>> for LdCache {
+    fn from(bytes: Vec<u8>) -> LdCache {
+        LdCache(OnceCell::from(List::of(bytes)))
     }
+}
 
-    pub fn of(bytes: Vec<u8>) -> LdCache {
-        let head = memchr::memmem::find(&bytes, MAGIC).unwrap_or(bytes.len());
-        LdCache { bytes, head }
+impl LdCache {
+    fn list(&self) -> &List {
+        self.0.get_or_init(|| List::of(std::fs::read(FILE).unwrap_or_default()))
     }
 
     /// The path of the library with this name.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
-        self.entries(name).next().map(|(path, _)| path)
+        self.list().entries(name).next().map(|(path, _)| path)
     }
 
     /// Every path that the loader may take for this name, in its order: those for certain processors (`true`), then the
     /// first of those for all.
     pub fn find_all(&self, name: &str) -> Vec<(PathBuf, bool)> {
         let mut found = Vec::new();
-        for (path, hwcap) in self.entries(name) {
+        for (path, hwcap) in self.list().entries(name) {
             found.push((path, hwcap != 0));
             if hwcap == 0 {
                 break;
             }
         }
         found
+    }
+}
+
+impl List {
+    fn of(bytes: Vec<u8>) -> List {
+        let head = memchr::memmem::find(&bytes, MAGIC).unwrap_or(bytes.len());
+        List { bytes, head }
     }
 
     /// The entries with this name: the path, and for which processors it is (0: for all; bit 62: a folder of
@@ -90,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_c_library_is_found_in_the_loader_cache() {
-        let cache = LdCache::read();
+        let cache = LdCache::default();
         let libc = cache.find("libc.so.6").expect("glibc is here");
         assert!(libc.ends_with("libc.so.6") && libc.exists(), "{libc:?}");
         assert_eq!(cache.find("libno-such.so.1"), None);
@@ -111,21 +123,21 @@ mod tests {
             bytes.extend(hwcap.to_ne_bytes());
         }
         bytes.extend(strings);
-        let cache = LdCache::of(bytes);
+        let cache = LdCache::from(bytes);
         assert_eq!(cache.find_all("libx.so"), [("/v3/libx.so".into(), true), ("/a/libx.so".into(), false)]);
     }
 
     #[test]
     fn a_damaged_loader_cache_does_not_panic_the_reader() {
-        let whole = LdCache::read().bytes;
+        let whole = std::fs::read(FILE).unwrap();
         for cut in (0..whole.len()).step_by(211) {
-            let _ = LdCache::of(whole[..cut].to_vec()).find("libc.so.6");
+            let _ = LdCache::from(whole[..cut].to_vec()).find("libc.so.6");
         }
         let mut noise = whole;
         for (index, byte) in noise.iter_mut().enumerate().skip(64).step_by(3) {
             *byte = (index * 31) as u8;
         }
-        let _ = LdCache::of(noise).find("libc.so.6");
-        assert_eq!(LdCache::of(Vec::new()).find("libc.so.6"), None);
+        let _ = LdCache::from(noise).find("libc.so.6");
+        assert_eq!(LdCache::from(Vec::new()).find("libc.so.6"), None);
     }
 }

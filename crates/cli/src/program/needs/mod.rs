@@ -144,7 +144,7 @@ fn needs_on(
     digests: &Digests,
     is_network: impl Fn(&Path) -> bool,
 ) -> Result<Needs, Error> {
-    let cache = LdCache::read();
+    let cache = LdCache::default();
     let program = path(app, env);
     let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
     let mut collector = Collector::new(app, env, search, digests, &is_network);
