@@ -18,6 +18,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::names::Down;
 use wireup_wire::peer::{self, Batch, Note, PeerError, SessionSpec};
 use wireup_wire::relay;
+use wireup_wire::session::SessionSnapshot;
 use wireup_wire::talk::{Control, JobDown, JobUp};
 
 pub struct Cx {
@@ -48,6 +49,9 @@ pub struct Cx {
     #[cfg(test)]
     pub answered: Vec<(JobId, AgentId, wireup_wire::names::Down)>,
 }
+
+/// The state that a new agent receives about the session.
+pub type SnapshotOf<'a> = &'a dyn Fn(&Cx) -> SessionSnapshot;
 
 /// What the agent has to do for a job.
 pub enum Due {

@@ -25,7 +25,7 @@ pub mod starts;
 
 pub use config::{AgentConfig, Holds};
 use cx::Due;
-pub use cx::{AddedHost, Cx};
+pub use cx::{AddedHost, Cx, SnapshotOf};
 pub use described::described;
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
@@ -47,7 +47,7 @@ use leaving::Leaving;
 use membership::{LiveOf, Membership, News, Nodes, Unfit};
 use names::Names;
 use rank_ports::RankPorts;
-use starter::{SnapshotOf, Starter};
+use starter::Starter;
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::Frame;
@@ -108,7 +108,7 @@ impl Session {
         let all = self.cx.tree.subtree(AgentId(0)).collect();
         self.start(|starter, cx, snapshot| {
             starter.call_step_for(cx, snapshot, all);
-            starter.call_shells(cx, snapshot);
+            starter.starts.call_shells(cx, snapshot);
         });
     }
 
@@ -187,7 +187,7 @@ impl Session {
         }
         self.start(|starter, cx, snapshot| {
             starter.stop_if_ending(cx);
-            starter.call_shells(cx, snapshot);
+            starter.starts.call_shells(cx, snapshot);
         });
         let cx = &mut self.cx;
         if self.launchers.may_end(cx) {
@@ -204,7 +204,7 @@ impl Session {
         let live = || live_jobs(me, launchers, early);
         let snapshot = |cx: &Cx| membership.snapshot(cx, &live);
         let result = act(starter, cx, &snapshot);
-        let lost = self.starter.take_lost();
+        let lost = self.starter.losses.take_observed();
         if !lost.is_empty() {
             self.decide(|membership, cx, live| membership.report_lost(cx, live, lost));
         }
@@ -243,7 +243,8 @@ impl Session {
         while let Some(due) = self.cx.due.pop_front() {
             match due {
                 Due::Request(FromJob::Asked(job, message)) => self.on_asked(job, message),
-                Due::Request(FromJob::Dropped(child)) => self.starter.on_dropped(child),
+                // The child does not respond: later jobs are not sent to it.
+                Due::Request(FromJob::Dropped(child)) => drop(self.starter.children.on_lost(child)),
                 Due::Over(job) => self.on_job_over(*job),
             }
         }
@@ -257,7 +258,7 @@ impl Session {
                 // The launcher of the job places the new processes, and must not choose nodes that are lost.
                 let lost = match cx.policy.survives_losses() {
                     true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
-                    false => self.starter.lost(cx.tree),
+                    false => self.starter.children.lost_branches(cx.tree),
                 };
                 let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
                 cx.up_about(job, Control::JobUp(JobUp::Missing(missing.collect())));
@@ -390,7 +391,7 @@ impl Session {
             // A child that is not expected has dialled a second time or too late, or has an old incarnation: it is not
             // needed.
             Peer::Child { agent, incarnation } => {
-                self.starter.is_starting(agent)
+                self.starter.children.is_starting(agent)
                     && cx.links.neighbours.expects(agent)
                     && cx.links.routes.roster.incarnation(agent) == incarnation
             }

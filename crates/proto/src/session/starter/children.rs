@@ -1,10 +1,9 @@
-//! The child agents of one agent: which were started, which linked in time, and what is known about the agents below
-//! one that did not.
+//! The child agents of one agent: which were started, and which linked in time.
 
 use crate::time::Instant;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{MissingAgent, Problem};
 
 #[derive(Default)]
 pub struct Children {
@@ -16,18 +15,15 @@ struct Child {
     started_at: Instant,
     /// Number of notes about the child's subtree that are still forwarded.
     notes_left: u32,
-    /// Agents below the child that are being probed; `None`: no probes were made yet.
-    probing: Option<BTreeSet<AgentId>>,
-    /// Agents below the child that cannot be reached and were not reported yet.
-    unreachable: Vec<MissingAgent>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The link must be up by `until`. `delegated`: an ancestor starts it instead.
+    /// The link must be up by `until`. `suspect_at`: when the agents below the child should be probed; `None`: they
+    /// are. `delegated`: an ancestor starts it instead.
     Starting {
         until: Instant,
-        suspect_at: Instant,
+        suspect_at: Option<Instant>,
         delegated: bool,
     },
     Up,
@@ -41,10 +37,8 @@ impl Children {
     }
 
     pub fn on_start(&mut self, now: Instant, agent: AgentId, until: Instant) {
-        let suspect_at = now + (until - now) / 2;
-        let state = State::Starting { until, suspect_at, delegated: false };
-        let child = Child { state, started_at: now, notes_left: 0, probing: None, unreachable: Vec::new() };
-        self.children.insert(agent, child);
+        let state = State::Starting { until, suspect_at: Some(now + (until - now) / 2), delegated: false };
+        self.children.insert(agent, Child { state, started_at: now, notes_left: 0 });
     }
 
     /// Shortens the time of children that have not linked to `by`.
@@ -52,7 +46,7 @@ impl Children {
         for child in self.children.values_mut() {
             if let State::Starting { until, suspect_at, .. } = &mut child.state {
                 *until = by.min(*until);
-                *suspect_at = (now + (by - now) / 2).min(*suspect_at);
+                *suspect_at = suspect_at.map(|at| at.min(now + (by - now) / 2));
             }
         }
     }
@@ -65,14 +59,7 @@ impl Children {
 
     /// Takes over a child of another agent, which is lost.
     pub fn adopt(&mut self, agent: AgentId, notes_max: u32) {
-        let child = Child {
-            state: State::Up,
-            started_at: Instant(0),
-            notes_left: notes_max,
-            probing: None,
-            unreachable: Vec::new(),
-        };
-        self.children.insert(agent, child);
+        self.children.insert(agent, Child { state: State::Up, started_at: Instant(0), notes_left: notes_max });
     }
 
     /// The child has linked and may send this many notes. Returns when it was started, and whether another agent had to
@@ -81,7 +68,6 @@ impl Children {
         let child = self.children.get_mut(&agent)?;
         let before = std::mem::replace(&mut child.state, State::Up);
         child.notes_left = notes_max;
-        child.unreachable.clear();
         Some((child.started_at, matches!(before, State::Starting { delegated: true, .. })))
     }
 
@@ -108,12 +94,18 @@ impl Children {
         self.children.get(&agent).is_some_and(|child| matches!(child.state, State::Starting { .. }))
     }
 
+    pub fn is_up(&self, agent: AgentId) -> bool {
+        self.children.get(&agent).is_some_and(|child| child.state == State::Up)
+    }
+
     pub fn is_lost(&self, agent: AgentId) -> bool {
         self.children.get(&agent).is_some_and(|child| child.state == State::Lost)
     }
 
-    pub fn lost(&self) -> impl Iterator<Item = AgentId> {
-        self.children.iter().filter(|(_, child)| child.state == State::Lost).map(|(agent, _)| *agent)
+    /// Children that are lost, and the agents below them in the original tree.
+    pub fn lost_branches(&self, tree: Tree) -> Vec<AgentId> {
+        let lost = self.children.iter().filter(|(_, child)| child.state == State::Lost);
+        lost.flat_map(|(agent, _)| tree.subtree(*agent)).collect()
     }
 
     /// Children that have not linked yet.
@@ -130,55 +122,20 @@ impl Children {
 
     /// Children that are slow to link: the agents below them should be probed.
     pub fn suspects(&self, now: Instant) -> Vec<AgentId> {
-        let slow = |child: &Child| {
-            matches!(child.state, State::Starting { suspect_at, .. } if suspect_at <= now) && child.probing.is_none()
-        };
+        let slow = |child: &Child| matches!(child.state, State::Starting { suspect_at: Some(at), .. } if at <= now);
         self.children.iter().filter(|(_, child)| slow(child)).map(|(agent, _)| *agent).collect()
     }
 
-    /// Whether the agents below a child are being, or were, probed.
-    pub fn is_probed(&self, agent: AgentId) -> bool {
-        self.children.get(&agent).is_some_and(|child| child.probing.is_some())
-    }
-
-    pub fn on_probing(&mut self, agent: AgentId, below: BTreeSet<AgentId>) {
-        if let Some(child) = self.children.get_mut(&agent) {
-            child.probing = Some(below);
+    /// The agents below a child are being probed.
+    pub fn on_probing(&mut self, agent: AgentId) {
+        if let Some(Child { state: State::Starting { suspect_at, .. }, .. }) = self.children.get_mut(&agent) {
+            *suspect_at = None;
         }
-    }
-
-    /// The result of probing `agent`, which is below a child.
-    pub fn on_probed(&mut self, below: AgentId, agent: AgentId, problem: Option<Problem>) {
-        let Some(child) = self.children.get_mut(&below) else {
-            return;
-        };
-        if let Some(probing) = &mut child.probing {
-            probing.remove(&agent);
-        }
-        if child.state != State::Up {
-            child.unreachable.extend(problem.map(|problem| MissingAgent { agent, problem }));
-        }
-    }
-
-    /// The unreachable agents in a lost child's subtree; each is returned once.
-    pub fn take_unreachable(&mut self, agent: AgentId) -> Vec<MissingAgent> {
-        match self.children.get_mut(&agent) {
-            Some(child) if child.state == State::Lost => std::mem::take(&mut child.unreachable),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Whether no more reports about a lost child's subtree are expected.
-    pub fn is_settled(&self, agent: AgentId) -> bool {
-        let settled =
-            |child: &Child| child.state == State::Lost && child.probing.as_ref().is_none_or(BTreeSet::is_empty);
-        self.children.get(&agent).is_none_or(settled)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         let due = |child: &Child| match child.state {
-            State::Starting { suspect_at, .. } if child.probing.is_none() => Some(suspect_at),
-            State::Starting { until, .. } => Some(until),
+            State::Starting { until, suspect_at, .. } => Some(suspect_at.unwrap_or(until)),
             State::Up | State::Lost => None,
         };
         self.children.values().filter_map(due).min()

@@ -1,123 +1,149 @@
-//! Finds out why a child's link broke: its remote shell may end at the same time and report the reason.
+//! Finds out why a child was lost, and reports it: the link reports at once that the agent is gone; its remote shell, or
+//! the step of a batch system, that it was killed, or panicked, possibly slightly later or earlier.
 //!
-//! The link reports at once that the agent is gone; the shell reports that it was killed, or panicked, possibly
-//! slightly later or earlier. So a child whose shell was called here is considered lost shortly after its link broke.
+//! So a child whose shell was called here is considered lost shortly after its link broke.
 
-use super::Starter;
-use crate::io::{ExitStatus, ShellId};
-use crate::session::{Cx, starts};
-use std::collections::BTreeSet;
+use crate::session::Cx;
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, MissingAgent, Problem, ProblemKind};
 
-impl Starter {
-    pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
-        if !self.children.on_lost(child) || cx.is_leaving {
-            return;
-        }
-        if cx.jobs.of_child(child).is_empty() {
-            self.forget_added(cx, child);
-        }
-        drop(cx.links.neighbours.forget(child));
-        self.forget_wishes_below(cx, child);
-        let is_missed = cx.policy.survives_losses() || !cx.jobs.of_child(child).is_empty();
-        if (self.starts.has_linked(child) || self.steps.holds(child)) && is_missed {
-            self.last_words.wait(cx.now, child, problem);
+/// Time for which a lost child's shell is awaited (ns). Chosen: a remote shell needs one round trip, and a delay of a
+/// fifth of a second in a failure report does not matter.
+const LAST_WORDS_NS_MAX: u64 = 200_000_000;
+
+#[derive(Default)]
+pub struct Losses {
+    /// Final messages of shells that ended before the link of their agent broke.
+    said: BTreeMap<AgentId, Problem>,
+    /// Children whose link broke: until when their shell is awaited, and the problem of the link.
+    waiting: BTreeMap<AgentId, (Instant, Problem)>,
+    /// Agents that this one has observed to be lost, in a standing session, and has not reported yet.
+    observed: Vec<MissingAgent>,
+}
+
+impl Losses {
+    pub fn deadline(&self) -> Option<Instant> {
+        self.waiting.values().map(|(until, _)| *until).min()
+    }
+
+    /// In a standing session: this agent has observed that another is lost.
+    pub fn observe(&mut self, missing: MissingAgent) {
+        self.observed.push(missing);
+    }
+
+    /// Removes and returns the agents that this one has observed to be lost, in a standing session: the root decides
+    /// about them.
+    pub fn take_observed(&mut self) -> Vec<MissingAgent> {
+        std::mem::take(&mut self.observed)
+    }
+
+    /// A child's link broke. `may_say`: whether its shell, or a step, may still say why.
+    pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, may_say: bool) {
+        if may_say {
+            self.waiting.insert(child, (cx.now + LAST_WORDS_NS_MAX, problem));
         } else {
-            let words = self.last_words.take(child).unwrap_or_default();
-            self.lose_child(cx, child, problem, &words);
+            let words = self.said.remove(&child).unwrap_or_default();
+            self.lose(cx, child, problem, &words);
         }
     }
 
-    /// Forgets a child that was added for a job: it does not return.
-    pub(super) fn forget_added(&mut self, cx: &mut Cx, child: AgentId) {
-        if cx.tree.is_beside(child) {
-            self.children.forget(child);
-            cx.added.remove(&child);
-        }
+    /// Keeps a batch system's message about an agent that has linked; the message that all agents were killed may
+    /// follow.
+    pub fn keep(&mut self, child: AgentId, words: Problem) {
+        self.said.insert(child, words);
     }
 
-    /// Handles the end of the shell of a linked agent: its final message says why the agent has ended.
-    pub(super) fn on_linked_shell_exited(&mut self, cx: &mut Cx, shell: ShellId, status: ExitStatus, stderr: &str) {
-        let Some(child) = self.starts.linked_by(shell) else {
-            return;
-        };
-        let words = starts::last_words(status, stderr, self.starts.is_remote());
-        if let Some(problem) = self.last_words.said(child, &words) {
-            self.lose_child(cx, child, problem, &words);
+    /// The shell of a linked agent has ended: its final message says why the agent has ended. It is kept until the link
+    /// breaks.
+    pub fn on_shell_ended(&mut self, cx: &mut Cx, child: AgentId, words: Problem) {
+        match self.waiting.remove(&child) {
+            Some((_, problem)) => self.lose(cx, child, problem, &words),
+            None => self.keep(child, words),
         }
-    }
-
-    /// A batch system's message that a linked agent was killed; the message that all agents were killed may follow.
-    pub(super) fn on_last_words(&mut self, child: AgentId, words: Problem) {
-        self.last_words.keep(child, words);
     }
 
     /// The step of these agents has ended: no more messages about them will arrive. `words` concern all of them.
-    pub(super) fn end_last_words(&mut self, cx: &mut Cx, agents: &BTreeSet<AgentId>, words: &Problem) {
+    pub fn on_step_ended(&mut self, cx: &mut Cx, agents: &BTreeSet<AgentId>, words: &Problem) {
         let is_of_all = words.kind == ProblemKind::StepCancelled;
         for &agent in agents {
-            let said = self.last_words.take(agent).filter(|_| !is_of_all);
-            let words = said.unwrap_or_else(|| words.clone());
-            if let Some(problem) = self.last_words.said(agent, &words) {
-                self.lose_child(cx, agent, problem, &words);
-            }
+            let said = self.said.remove(&agent).filter(|_| !is_of_all);
+            self.on_shell_ended(cx, agent, said.unwrap_or_else(|| words.clone()));
         }
     }
 
-    pub(super) fn check_last_words(&mut self, cx: &mut Cx) {
-        for (child, problem) in self.last_words.take_late(cx.now) {
-            let words = self.last_words.take(child).unwrap_or_default();
-            self.lose_child(cx, child, problem, &words);
+    /// Reports the children whose shell was awaited for long enough.
+    pub fn check(&mut self, cx: &mut Cx) {
+        let late = |(_, (until, _)): &(&AgentId, &(Instant, Problem))| *until <= cx.now;
+        for child in self.waiting.iter().filter(late).map(|(child, _)| *child).collect::<Vec<_>>() {
+            let words = self.said.remove(&child).unwrap_or_default();
+            self.on_shell_ended(cx, child, words);
         }
+    }
+
+    /// Forgets everything about a child.
+    pub fn forget(&mut self, child: AgentId) {
+        self.said.remove(&child);
+        self.waiting.remove(&child);
     }
 
     /// Reports everything that is known about a lost child: in a session of one run to the jobs, which end; in a
     /// standing session to the root.
-    fn lose_child(&mut self, cx: &mut Cx, agent: AgentId, problem: Problem, words: &Problem) {
+    fn lose(&mut self, cx: &mut Cx, agent: AgentId, problem: Problem, words: &Problem) {
         let kind = if words.kind == ProblemKind::Other { problem.kind } else { words.kind };
         let problem = if words.is_empty() { problem } else { kind.with(format!("{problem}; {words}")) };
         if cx.policy.survives_losses() {
-            return self.lost.push(MissingAgent { agent, problem });
+            return self.observe(MissingAgent { agent, problem });
         }
         let cause = Cause::AgentLost { agent, problem };
         cx.tell_jobs(cx.jobs.of_child(agent), |job, cx| job.on_child_lost(cx, agent, cause.clone()));
     }
 }
 
-/// Reports about a child that has not linked and never will.
-impl Starter {
-    pub(super) fn on_missing(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
-        self.on_missing_with(cx, child, problem, Vec::new());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::in_session;
+
+    const CHILD: AgentId = AgentId(1);
+
+    fn lost(losses: &mut Losses) -> Vec<String> {
+        losses.take_observed().into_iter().map(|missing| missing.problem.to_string()).collect()
     }
 
-    /// Reports a missing child, with the agents in `below`, which are known to be missing too.
-    pub(super) fn on_missing_with(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, below: Vec<MissingAgent>) {
-        if !self.children.is_starting(child) || !self.children.on_lost(child) {
-            return;
-        }
-        drop(cx.links.neighbours.forget(child));
-        if cx.policy.survives_losses() {
-            return self.lost.push(MissingAgent { agent: child, problem });
-        }
-        if cx.now < cx.start_by {
-            self.probe_below(cx, child);
-        }
-        let mut missing = vec![MissingAgent { agent: child, problem }];
-        missing.extend(below);
-        missing.extend(self.children.take_unreachable(child));
-        self.report_missing(cx, child, missing);
+    #[test]
+    fn last_words_are_kept_before_the_link_breaks_and_end_the_wait_after_it() {
+        let (mut cx, mut losses) = (in_session(0), Losses::default());
+        losses.on_shell_ended(&mut cx, CHILD, "killed".into());
+        assert!(lost(&mut losses).is_empty());
+        losses.on_link_down(&mut cx, CHILD, "its link broke".into(), false);
+        assert_eq!(lost(&mut losses), ["its link broke; killed"]);
+        losses.on_link_down(&mut cx, CHILD, "its link broke".into(), true);
+        assert!(lost(&mut losses).is_empty());
+        losses.on_shell_ended(&mut cx, CHILD, "killed".into());
+        assert_eq!((lost(&mut losses), losses.deadline()), (vec!["its link broke; killed".into()], None));
     }
 
-    pub(super) fn report_missing(&self, cx: &mut Cx, child: AgentId, missing: Vec<MissingAgent>) {
-        let settled = self.children.is_settled(child);
-        let jobs = cx.jobs.of_child(child);
-        cx.tell_jobs(jobs, |job, cx| job.on_child_missing(cx, child, settled, missing.clone()));
+    #[test]
+    fn the_wait_for_last_words_is_limited() {
+        let (mut cx, mut losses) = (in_session(0), Losses::default());
+        losses.on_link_down(&mut cx, CHILD, "its link broke".into(), true);
+        losses.check(&mut cx);
+        assert!(lost(&mut losses).is_empty());
+        cx.now = losses.deadline().expect("the wait is limited");
+        losses.check(&mut cx);
+        assert_eq!(lost(&mut losses), ["its link broke"]);
     }
 
-    pub(super) fn forget_starting(&mut self, cx: &mut Cx, child: AgentId) {
-        self.children.on_lost(child);
-        drop(cx.links.neighbours.forget(child));
-        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_child_missing(cx, child, true, Vec::new()));
+    #[test]
+    fn the_end_of_a_whole_step_outweighs_what_was_said_about_one_agent() {
+        for (kind, words) in [(ProblemKind::Other, "no memory"), (ProblemKind::StepCancelled, "cancelled")] {
+            let (mut cx, mut losses) = (in_session(0), Losses::default());
+            losses.keep(CHILD, "no memory".into());
+            losses.on_link_down(&mut cx, CHILD, "its link broke".into(), true);
+            losses.on_step_ended(&mut cx, &[CHILD].into(), &kind.with("cancelled"));
+            assert_eq!(lost(&mut losses), [format!("its link broke; {words}")]);
+        }
     }
 }

@@ -5,38 +5,31 @@
 //! problems. A child that takes half of its start time is treated as missing in this respect: the agents below it are
 //! probed in the meantime.
 //!
-//! `children` has the state of each child, `elsewhere` what agents do for each other, `probes` checks hosts, `losses`
-//! reports agents that do not link and finds out why a child was lost (`last_words`), `by_step` handles agents that a
-//! batch system starts (`steps`, `unheard`), `ends` gives up.
+//! `children` has the state of each child, `starts` the remote shells, `steps` the agents that a batch system starts,
+//! `probes` what is asked about agents below a child, `losses` why a child was lost.
 
-mod by_step;
 mod children;
-mod elsewhere;
-mod ends;
-mod last_words;
 mod losses;
 mod probes;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod unheard;
 
-use super::starts::{Outcome, Purpose, Starts, Wish};
-use super::{Begin, Cx};
-use crate::io::{ExitStatus, Output, ShellId};
+use super::starts::{self, Outcome, Purpose, Starts, Wish};
+use super::{Begin, Cx, SnapshotOf};
+use crate::io::{ExitStatus, How, ShellId};
+use crate::job::Job;
 use crate::outbox::control_frame;
 use crate::time::Instant;
 use children::Children;
-use last_words::LastWords;
+use losses::Losses;
+use probes::Probes;
 use std::collections::{BTreeMap, BTreeSet};
-use steps::Steps;
-use wireup_coll::tree::Tree;
+use steps::{Call, NOT_BEGUN, Step, StepEnd, Steps};
+use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{
-    Bootstrap, MissingAgent, Note, Problem, ProblemKind, Secret, SessionSpec, SpawnError, SpawnStep,
-};
-use wireup_wire::session::SessionSnapshot;
-use wireup_wire::talk::{Control, SessionDown};
+use wireup_wire::peer::{MissingAgent, Note, Problem, ProblemKind, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its own
 /// start (ns). Chosen: a smaller error does no harm, and quick launches need no message.
@@ -46,24 +39,18 @@ const LONG_START_NS: u64 = 500_000_000;
 /// retried causes ten notes per level.
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
-/// The state that a new agent receives about the session.
-pub type SnapshotOf<'a> = &'a dyn Fn(&Cx) -> SessionSnapshot;
-
 pub struct Starter {
-    children: Children,
-    starts: Starts,
+    pub children: Children,
+    pub starts: Starts,
+    pub losses: Losses,
+    steps: Steps,
+    probes: Probes,
     /// Whether the start time was shortened: children count from their own start and must be told.
     hurried: bool,
     /// Error messages of the children that this agent's remote shell could not reach.
     refused: BTreeMap<AgentId, Problem>,
     /// Agents whose start children have requested: each is started once.
     asked: BTreeSet<AgentId>,
-    /// Agents about which children have asked, each with the agent that asked.
-    asked_about: BTreeSet<(AgentId, AgentId)>,
-    last_words: LastWords,
-    steps: Steps,
-    /// Agents that this one has observed to be lost, in a standing session, and has not reported yet.
-    lost: Vec<MissingAgent>,
 }
 
 impl Starter {
@@ -71,38 +58,21 @@ impl Starter {
         Starter {
             children: Children::default(),
             starts: Starts::new(me, &session.remote_shell, session.shells_max, arch),
+            losses: Losses::default(),
+            steps: Steps::default(),
+            probes: Probes::default(),
             hurried: false,
             refused: BTreeMap::new(),
             asked: BTreeSet::new(),
-            asked_about: BTreeSet::new(),
-            last_words: LastWords::default(),
-            steps: Steps::default(),
-            lost: Vec::new(),
         }
     }
 
     /// `start_by`: time by which agents must have linked.
     pub fn deadline(&self, start_by: Instant) -> Option<Instant> {
-        let serves_others = self.starts.serves_others() || self.steps.is_asked();
+        let serves_others = self.starts.serves_others() || self.probes.awaits_steps();
         let for_others = serves_others.then_some(start_by);
-        let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
+        let children = self.children.deadline().into_iter().chain(self.losses.deadline());
         children.chain(self.starts.deadline()).chain(for_others).min()
-    }
-
-    /// Whether a child was called and has not linked.
-    pub fn is_starting(&self, child: AgentId) -> bool {
-        self.children.is_starting(child)
-    }
-
-    /// Children that are lost, and the agents below them, which are lost too in a session of one run.
-    pub fn lost(&self, tree: Tree) -> Vec<AgentId> {
-        self.children.lost().flat_map(|child| tree.subtree(child)).collect()
-    }
-
-    /// Removes and returns the agents that this one has observed to be lost, in a standing session: the root decides
-    /// about them.
-    pub fn take_lost(&mut self) -> Vec<MissingAgent> {
-        std::mem::take(&mut self.lost)
     }
 
     /// Lost agents are started again: the time for starting agents begins again, and children may repeat requests to
@@ -115,21 +85,17 @@ impl Starter {
     /// An agent has become a child because its parent is lost.
     pub fn on_adopted(&mut self, cx: &Cx, child: AgentId) {
         self.starts.on_linked(child);
+        self.probes.forget(child);
         self.children.adopt(child, notes_max(cx.tree, child));
     }
 
     /// The root has decided that an agent is lost.
     pub fn on_lost(&mut self, cx: &mut Cx, child: AgentId) {
         self.children.on_lost(child);
-        self.last_words.forget(child);
+        self.losses.forget(child);
         self.starts.on_lost(child);
-        self.give_up_child(cx, child);
+        self.starts.give_up(cx, |wish| wish.agent == child);
         self.forget_added(cx, child);
-    }
-
-    /// A child does not respond: later jobs are not sent to it.
-    pub fn on_dropped(&mut self, child: AgentId) {
-        self.children.on_lost(child);
     }
 
     /// A job was launched: the time for starting agents begins again.
@@ -143,7 +109,7 @@ impl Starter {
     pub fn launch(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, mut begin: Begin, children: Vec<AgentId>) -> Begin {
         // For a new job children may request again what they requested for an earlier one.
         self.asked.clear();
-        self.asked_about.clear();
+        self.probes.on_launch();
         let id = begin.spec.job;
         for child in children {
             if self.children.is_new(child) {
@@ -155,15 +121,18 @@ impl Starter {
                 cx.child_frame(child, control_frame(id, &message));
             }
         }
-        self.call_step(cx, snapshot, &begin);
-        self.call_shells(cx, snapshot);
+        if let Some(call) = self.steps.uncalled(cx, &begin) {
+            self.steps.call(cx, snapshot, self.starts.new_shell(), call);
+        }
+        self.starts.call_shells(cx, snapshot);
         begin
     }
 
     /// Starts a child; `job`: the job that needs it, if there is one.
     pub fn start(&mut self, cx: &mut Cx, child: AgentId, job: Option<JobId>) {
         // Messages about a previous incarnation do not apply to this one.
-        self.last_words.forget(child);
+        self.losses.forget(child);
+        self.probes.forget(child);
         self.children.on_start(cx.now, child, cx.start_by);
         cx.links.neighbours.expect(child);
         if !cx.is_by_step() {
@@ -171,40 +140,24 @@ impl Starter {
         }
     }
 
-    /// Calls as many remote shells as allowed.
-    pub fn call_shells(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>) {
-        while let Some((shell, wish, how)) = self.starts.next(cx.now) {
-            let bootstrap = self.bootstrap(cx, snapshot, &wish).map(Box::new);
-            let host = cx.host_of(wish.agent).unwrap_or_default().to_owned();
-            cx.output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap });
+    /// Calls a step for agents of a standing session.
+    pub fn call_step_for(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, agents: Vec<AgentId>) {
+        let agents: BTreeSet<AgentId> = agents.into_iter().filter(|agent| *agent != AgentId(0)).collect();
+        if cx.is_root() && cx.is_by_step() && !agents.is_empty() {
+            self.steps.call(cx, snapshot, self.starts.new_shell(), Call { agents, job: None, how: How::Plain });
         }
-    }
-
-    /// The bootstrap message for an agent; `None` for a probe.
-    fn bootstrap(&self, cx: &Cx, snapshot: SnapshotOf<'_>, wish: &Wish) -> Option<Bootstrap> {
-        let (parent, by_parent, snapshot) = match &wish.purpose {
-            Purpose::Child => (Vec::new(), true, snapshot(cx)),
-            Purpose::Stead { parent, snapshot, .. } => (parent.clone(), false, (**snapshot).clone()),
-            Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
-        };
-        let mut session = cx.session.clone();
-        session.start_timeout_ns = cx.start_by - cx.now;
-        // If another call may have started the same agent, only the one that links runs the program.
-        session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
-        let jobs = wish.jobs.iter().filter_map(|job| cx.jobs.spec(*job)).cloned().collect();
-        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, snapshot })
     }
 
     /// A child is linked; with the address at this end, for messages.
     pub fn on_agent_up(&mut self, cx: &mut Cx, child: AgentId, address: String) {
         self.starts.on_linked(child);
-        let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: child });
-        stop(cx, shells);
+        self.starts.give_up(cx, |wish| wish.purpose == Purpose::Probe { below: child });
+        self.probes.on_linked(child);
         let Some((since, delegated)) = self.children.on_agent_up(child, notes_max(cx.tree, child)) else {
             return;
         };
         if self.hurried || cx.now - since > LONG_START_NS {
-            self.tell_time_left(cx, child);
+            tell_time_left(cx, child);
         }
         if delegated {
             let problem = self.refused.remove(&child).unwrap_or_default().words;
@@ -215,10 +168,6 @@ impl Starter {
         }
     }
 
-    fn tell_time_left(&self, cx: &mut Cx, child: AgentId) {
-        cx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: cx.start_by - cx.now }));
-    }
-
     /// The parent's start time ends earlier than this agent's, which counts from its own start.
     pub fn on_time_left(&mut self, cx: &mut Cx, left_ns: u64) {
         let start_by = cx.now + left_ns;
@@ -227,7 +176,7 @@ impl Starter {
             self.hurried = true;
             self.children.hurry(cx.now, start_by);
             let linked: Vec<AgentId> = cx.links.neighbours.linked().collect();
-            linked.into_iter().for_each(|child| self.tell_time_left(cx, child));
+            linked.into_iter().for_each(|child| tell_time_left(cx, child));
         }
     }
 
@@ -253,15 +202,19 @@ impl Starter {
         status: ExitStatus,
         stderr: &str,
     ) {
-        if self.on_step_exited(cx, snapshot, shell, status, stderr) {
-            return;
+        match self.steps.on_exited(cx, shell, status, stderr) {
+            StepEnd::NoStep => {}
+            StepEnd::Again(call) => return self.steps.call(cx, snapshot, self.starts.new_shell(), call),
+            StepEnd::Over(step, problem) => return self.give_up_step(cx, step, &problem),
         }
-        self.on_linked_shell_exited(cx, shell, status, stderr);
+        if let Some(child) = self.starts.linked_by(shell) {
+            self.losses.on_shell_ended(cx, child, starts::last_words(status, stderr, self.starts.is_remote()));
+        }
         match self.starts.on_exited(cx.now, cx.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
             Outcome::Again(note) => note.into_iter().for_each(|note| cx.note(note)),
             Outcome::Lost(wish, problem) => self.on_start_lost(cx, snapshot, wish, problem),
-            Outcome::Reached(wish) => self.on_reached(cx, &wish),
+            Outcome::Reached(wish) => self.conclude(cx, wish, None),
         }
     }
 
@@ -286,8 +239,8 @@ impl Starter {
         // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
-        if self.on_step_failed(cx, shell, &problem) {
-            return;
+        if let Some(step) = self.steps.take(shell) {
+            return self.give_up_step(cx, step, &problem);
         }
         if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
             self.on_start_lost(cx, snapshot, wish, problem);
@@ -295,11 +248,342 @@ impl Starter {
     }
 }
 
+/// Steps of a batch system.
+impl Starter {
+    /// A task of a step has started its agent, or has failed.
+    pub fn on_step_told(&mut self, cx: &mut Cx, shell: ShellId, agent: AgentId, problem: Option<Problem>) {
+        let has_begun = problem.is_none();
+        let Some(tasks) = self.steps.on_told(shell, agent, problem) else { return };
+        if has_begun {
+            self.answer_askers(cx, |asked| asked == agent, None);
+        }
+        self.on_tasks_lost(cx, tasks);
+    }
+
+    /// Tasks will not start their agents, or have ended.
+    fn on_tasks_lost(&mut self, cx: &mut Cx, tasks: Vec<steps::FailedTask>) {
+        steps::tell_jobs(cx, &tasks);
+        for steps::FailedTask { agent, problem, .. } in tasks {
+            match cx.tree.next_hop(AgentId(0), agent) {
+                _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem),
+                Hop::Child(child) if child == agent => self.losses.keep(agent, problem),
+                // The log tells the agent that was to be the parent.
+                Hop::Child(_) if cx.policy.survives_losses() => self.losses.observe(MissingAgent { agent, problem }),
+                // The jobs know that the agent, or an agent on the path to it, is missing.
+                Hop::Child(child) if self.children.is_lost(child) => {}
+                Hop::Child(child) => tell_not_started(cx, child, agent, problem),
+                Hop::Here | Hop::Parent => {}
+            }
+            self.answer_askers(cx, |asked| asked == agent, None);
+        }
+    }
+
+    /// A step will start no more agents. First handles those with a reported problem; if there are such, the others
+    /// failed because of them.
+    fn give_up_step(&mut self, cx: &mut Cx, mut step: Step, problem: &Problem) {
+        self.on_tasks_lost(cx, step.take_failed());
+        step.fail_unheard(cx, problem);
+        self.on_tasks_lost(cx, step.take_failed());
+        let agents = &step.call.agents;
+        let starting: Vec<AgentId> = self.children.starting().filter(|child| agents.contains(child)).collect();
+        for child in starting {
+            if !cx.policy.survives_losses() && step.explains_loss_of(cx, child) {
+                self.forget_starting(cx, child);
+            } else {
+                self.on_missing(cx, child, problem.clone());
+            }
+        }
+        self.answer_askers(cx, |agent| agents.contains(&agent), None);
+        self.losses.on_step_ended(cx, agents, problem);
+    }
+}
+
+/// Agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for an agent
+/// below.
+impl Starter {
+    /// A remote shell did not start its agent. The remote shell of an ancestor may start it.
+    fn on_start_lost(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, wish: Wish, problem: Problem) {
+        let Wish { agent, jobs, purpose } = wish;
+        let is_last = cx.is_root() || !self.starts.is_remote();
+        match purpose {
+            Purpose::Child if !self.children.is_starting(agent) => {}
+            // Without an address of this agent it could not link, whichever agent starts it.
+            Purpose::Child if is_last || cx.links.addresses().is_empty() => self.on_missing(cx, agent, problem),
+            Purpose::Child => {
+                self.children.on_delegated(agent);
+                self.refused.insert(agent, problem.clone());
+                let (parent, snapshot) = (cx.links.addresses().to_vec(), Box::new(snapshot(cx)));
+                cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
+            }
+            Purpose::Stead { parent, snapshot, .. } if !is_last => {
+                cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
+            }
+            Purpose::Probe { .. } if !is_last => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
+            Purpose::ProbeFor { asker, .. } if !is_last => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
+            Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
+                self.conclude(cx, Wish { agent, jobs, purpose }, Some(problem));
+            }
+        }
+    }
+
+    /// Tells whoever made a wish how it ends: neither this agent nor an ancestor can fulfil it, or (`None`) a host that
+    /// is probed has answered, or is not probed any more.
+    fn conclude(&mut self, cx: &mut Cx, Wish { agent, purpose, .. }: Wish, problem: Option<Problem>) {
+        match (purpose, problem) {
+            (Purpose::Child, Some(problem)) => self.on_missing(cx, agent, problem),
+            (Purpose::Stead { branch, .. }, Some(problem)) => tell_not_started(cx, branch, agent, problem),
+            (Purpose::Child | Purpose::Stead { .. }, None) => {}
+            (Purpose::Probe { below }, problem) => self.on_probed(cx, below, agent, problem),
+            (Purpose::ProbeFor { branch, asker }, problem) => tell_probed(cx, branch, agent, asker, problem),
+        }
+    }
+
+    /// A child requests the start of an agent in its subtree.
+    pub fn on_start_for(&mut self, cx: &mut Cx, branch: AgentId, mut wish: Wish, problem: Problem) {
+        let agent = wish.agent;
+        if !cx.is_strictly_below(branch, agent) {
+            return;
+        }
+        wish.jobs.retain(|id| cx.jobs.get(*id).is_some_and(|job| job.has_child(branch)));
+        let is_wanted = !wish.jobs.is_empty() || cx.policy.starts_all_agents();
+        if !is_wanted || cx.now >= cx.start_by || !self.asked.insert(agent) {
+            return tell_not_started(cx, branch, agent, problem);
+        }
+        self.starts.wish(wish);
+    }
+
+    /// No ancestor could start this agent.
+    pub fn on_not_started(&mut self, cx: &mut Cx, MissingAgent { agent, problem }: MissingAgent) {
+        if self.children.is_starting(agent) {
+            self.on_missing(cx, agent, problem);
+        } else if let Hop::Child(child) = cx.tree.next_hop(cx.me, agent) {
+            tell_not_started(cx, child, agent, problem);
+        }
+    }
+}
+
+/// Gives up late children, requests for other agents, and everything once the jobs end.
+impl Starter {
+    /// Gives up what has taken too long.
+    pub fn check(&mut self, cx: &mut Cx) {
+        if cx.now >= cx.start_by && self.starts.serves_others() {
+            for wish in self.starts.give_up_uncalled(|wish| wish.purpose.is_probe()) {
+                self.conclude(cx, wish, None);
+            }
+            for wish in self.starts.give_up(cx, |wish| wish.purpose != Purpose::Child) {
+                let problem = too_late(cx, "it did not answer");
+                self.conclude(cx, wish, Some(problem));
+            }
+        }
+        if cx.now >= cx.start_by {
+            // The agents that have not started in time are reported to the agents that asked about them.
+            let problem = too_late(cx, NOT_BEGUN);
+            self.answer_askers(cx, |_| true, Some(problem));
+        }
+        self.children.late(cx.now).into_iter().for_each(|child| self.on_late(cx, child));
+        self.children.suspects(cx.now).into_iter().for_each(|child| self.probe_below(cx, child));
+        self.losses.check(cx);
+    }
+
+    fn on_late(&mut self, cx: &mut Cx, child: AgentId) {
+        let what = if cx.is_by_step() {
+            self.steps.late_words(cx, child)
+        } else if self.starts.is_queued(child) {
+            "its remote shell, which had to wait for others, was not started"
+        } else {
+            "its remote shell did not start an agent"
+        };
+        let mut problem = too_late(cx, what);
+        if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child).map(Problem::from)) {
+            problem = reason.kind.with(format!("{problem}: {reason}"));
+        }
+        self.starts.give_up(cx, |wish| wish.agent == child);
+        // Agents below the child about which nothing was heard either.
+        let unheard = cx.tree.subtree(child).filter(|agent| *agent != child && self.steps.is_unheard(*agent));
+        let below = unheard
+            .map(|agent| MissingAgent { agent, problem: too_late(cx, self.steps.late_words(cx, agent)) })
+            .collect();
+        self.on_missing_with(cx, child, problem, below);
+    }
+
+    /// Gives up agents that are starting when all jobs are ending. They get as long as the ranks do, so that their
+    /// reports arrive.
+    pub fn stop_if_ending(&mut self, cx: &mut Cx) {
+        let stays = cx.policy.outlives_jobs() && !cx.is_leaving;
+        if stays || !cx.jobs.all().all(Job::is_ending) {
+            return;
+        }
+        // Nobody needs the results of probes any more.
+        self.answer_askers(cx, |_| true, None);
+        if !self.starts.is_busy() && self.children.starting().next().is_none() {
+            return;
+        }
+        let forced = cx.jobs.all().all(Job::is_forced);
+        let mut wishes = self.starts.give_up(cx, |wish| forced || wish.purpose.is_probe());
+        wishes.extend(self.starts.give_up_uncalled(|_| true));
+        for wish in wishes {
+            match wish.purpose {
+                Purpose::Child => self.forget_starting(cx, wish.agent),
+                Purpose::Stead { branch, .. } => {
+                    tell_not_started(cx, branch, wish.agent, "the job was ended meanwhile".into());
+                }
+                Purpose::Probe { .. } | Purpose::ProbeFor { .. } => self.conclude(cx, wish, None),
+            }
+        }
+        if forced {
+            // An ancestor may still be starting these agents.
+            let starting: Vec<AgentId> = self.children.starting().collect();
+            starting.into_iter().for_each(|child| self.forget_starting(cx, child));
+        }
+    }
+}
+
+/// Children that are lost, or have not linked and never will.
+impl Starter {
+    pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
+        if !self.children.on_lost(child) || cx.is_leaving {
+            return;
+        }
+        if cx.jobs.of_child(child).is_empty() {
+            self.forget_added(cx, child);
+        }
+        drop(cx.links.neighbours.forget(child));
+        // The requests of its subtree are dropped.
+        self.starts.give_up(cx, |wish| match wish.purpose {
+            Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
+            Purpose::Child | Purpose::Probe { .. } => false,
+        });
+        let is_missed = cx.policy.survives_losses() || !cx.jobs.of_child(child).is_empty();
+        let may_say = (self.starts.has_linked(child) || self.steps.holds(child)) && is_missed;
+        self.losses.on_link_down(cx, child, problem, may_say);
+    }
+
+    /// Forgets a child that was added for a job: it does not return.
+    fn forget_added(&mut self, cx: &mut Cx, child: AgentId) {
+        if cx.tree.is_beside(child) {
+            self.children.forget(child);
+            self.probes.forget(child);
+            cx.added.remove(&child);
+        }
+    }
+
+    fn on_missing(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
+        self.on_missing_with(cx, child, problem, Vec::new());
+    }
+
+    /// Reports a missing child, with the agents in `below`, which are known to be missing too.
+    fn on_missing_with(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, below: Vec<MissingAgent>) {
+        if !self.children.is_starting(child) || !self.children.on_lost(child) {
+            return;
+        }
+        drop(cx.links.neighbours.forget(child));
+        let missing = MissingAgent { agent: child, problem };
+        if cx.policy.survives_losses() {
+            return self.losses.observe(missing);
+        }
+        if cx.now < cx.start_by {
+            self.probe_below(cx, child);
+        }
+        self.probes.report(cx, child, [missing].into_iter().chain(below).collect());
+    }
+
+    fn forget_starting(&mut self, cx: &mut Cx, child: AgentId) {
+        self.children.on_lost(child);
+        drop(cx.links.neighbours.forget(child));
+        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_child_missing(cx, child, true, Vec::new()));
+    }
+}
+
+/// Probes.
+impl Starter {
+    /// Probes all hosts below a child that is missing or slow.
+    fn probe_below(&mut self, cx: &mut Cx, child: AgentId) {
+        if self.probes.has_begun(child) {
+            return;
+        }
+        let mut below: BTreeSet<AgentId> = cx.tree.subtree(child).filter(|agent| *agent != child).collect();
+        if !self.starts.is_remote() || cx.policy.survives_losses() {
+            // All agents are on this machine, or the agents below will be started in any case.
+            below.clear();
+        }
+        let by_step_of_root = cx.is_by_step() && cx.is_root();
+        if by_step_of_root {
+            below.retain(|agent| self.steps.is_unheard(*agent));
+        }
+        for &agent in &below {
+            match cx.is_by_step() {
+                true if by_step_of_root => self.probes.await_step(agent, cx.me),
+                true => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
+                false => self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } }),
+            }
+        }
+        self.children.on_probing(child);
+        self.probes.begin(child, below);
+    }
+
+    fn on_probed(&mut self, cx: &mut Cx, below: AgentId, agent: AgentId, problem: Option<Problem>) {
+        // A child that is up reports what is missing below it.
+        self.probes.on_probed(below, agent, problem.filter(|_| !self.children.is_up(below)));
+        if self.children.is_lost(below) {
+            self.probes.report(cx, below, Vec::new());
+        }
+    }
+
+    /// An agent in a child's subtree requests a probe of a host below it.
+    pub fn on_probe_for(&mut self, cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId) {
+        if !cx.tree.subtree_contains(branch, asker) || !cx.is_strictly_below(asker, agent) {
+            return;
+        }
+        match (cx.is_by_step(), cx.is_root()) {
+            (true, false) => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
+            (true, true) if self.steps.is_unheard(agent) => self.probes.await_step(agent, asker),
+            (false, _) if cx.now < cx.start_by && self.probes.ask_about(agent, asker) => {
+                self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
+            }
+            (true | false, _) => tell_probed(cx, branch, agent, asker, None),
+        }
+    }
+
+    /// An ancestor reports the result of a probe.
+    pub fn on_probed_above(&mut self, cx: &mut Cx, agent: AgentId, asker: AgentId, problem: Option<Problem>) {
+        match cx.tree.next_hop(cx.me, asker) {
+            Hop::Child(branch) => tell_probed(cx, branch, agent, asker, problem),
+            Hop::Here => {
+                if let Hop::Child(below) = cx.tree.next_hop(asker, agent) {
+                    self.on_probed(cx, below, agent, problem);
+                }
+            }
+            Hop::Parent => {}
+        }
+    }
+
+    /// Answers the agents that asked the root about tasks of a step. `None`: they need not report the agent, since it
+    /// has started, or its jobs know that it is missing, or they are ending.
+    fn answer_askers(&mut self, cx: &mut Cx, which: impl Fn(AgentId) -> bool, problem: Option<Problem>) {
+        for (agent, asker) in self.probes.take_unheard(which) {
+            self.on_probed_above(cx, agent, asker, problem.clone());
+        }
+    }
+}
+
+fn tell_not_started(cx: &mut Cx, branch: AgentId, agent: AgentId, problem: Problem) {
+    cx.child(branch, Control::SessionDown(SessionDown::NotStarted(MissingAgent { agent, problem })));
+}
+
+fn tell_probed(cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId, problem: Option<Problem>) {
+    cx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem }));
+}
+
+fn tell_time_left(cx: &mut Cx, child: AgentId) {
+    cx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: cx.start_by - cx.now }));
+}
+
+fn too_late(cx: &Cx, what: &str) -> Problem {
+    let seconds = cx.session.start_timeout_ns.div_ceil(1_000_000_000);
+    format!("{what} within {seconds} s").into()
+}
+
 /// How many notes of a child's subtree are forwarded.
 fn notes_max(tree: Tree, child: AgentId) -> u32 {
     NOTES_PER_AGENT_MAX.saturating_mul(tree.subtree(child).count() as u32)
-}
-
-fn stop(cx: &mut Cx, shells: Vec<ShellId>) {
-    shells.into_iter().for_each(|shell| cx.output(Output::StopShell { shell }));
 }

@@ -1,79 +1,135 @@
-//! Probes of the hosts below a child that is missing or slow, so that one message names all problems.
+//! Probes of the hosts below a child that is missing or slow, so that one message names all problems: which are open,
+//! and what they have found.
+//!
+//! An agent that is started by a batch system probes no hosts: it asks the root, which hears of all tasks.
+//!
+//! ```text
+//!   parent of the missing agent ── Probe, for each agent below it ──► root
+//!                               ◄── Probed ──────────────────────────   it has started, is reported, or is too late
+//! ```
+//!
+//! Cost: two messages for each agent below the child and each level between the two agents.
 
-use super::Starter;
 use crate::session::Cx;
-use crate::session::starts::{Purpose, Wish};
-use std::collections::BTreeSet;
-use wireup_coll::tree::Hop;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Problem;
-use wireup_wire::talk::{Control, SessionDown};
+use wireup_wire::peer::{MissingAgent, Problem};
 
-impl Starter {
-    /// Probes all hosts below a child that is missing or slow.
-    pub(super) fn probe_below(&mut self, cx: &mut Cx, child: AgentId) {
-        if self.children.is_probed(child) {
-            return;
-        }
-        let mut below: BTreeSet<AgentId> = cx.tree.subtree(child).filter(|agent| *agent != child).collect();
-        if !self.starts.is_remote() || cx.policy.survives_losses() {
-            // All agents are on this machine, or the agents below will be started in any case.
-            below.clear();
-        }
-        if cx.is_by_step() {
-            self.ask_step(cx, &mut below);
-        } else {
-            let purpose = || Purpose::Probe { below: child };
-            below
-                .iter()
-                .for_each(|agent| self.starts.wish(Wish { agent: *agent, jobs: Vec::new(), purpose: purpose() }));
-        }
-        self.children.on_probing(child, below);
+#[derive(Default)]
+pub struct Probes {
+    /// The children below which hosts are, or were, probed.
+    below: BTreeMap<AgentId, Below>,
+    /// Agents about which children have asked, each with the agent that asked: each pair is probed once for a job.
+    asked_about: BTreeSet<(AgentId, AgentId)>,
+    /// At the root: agents that no step has reported yet, each with the agent that asked about it.
+    unheard: BTreeSet<(AgentId, AgentId)>,
+}
+
+/// What is known about the agents below a child.
+#[derive(Default)]
+struct Below {
+    /// Agents that are being probed.
+    open: BTreeSet<AgentId>,
+    /// Agents that cannot be reached and were not reported yet.
+    unreachable: Vec<MissingAgent>,
+}
+
+impl Probes {
+    /// Whether the agents below a child are being, or were, probed.
+    pub fn has_begun(&self, child: AgentId) -> bool {
+        self.below.contains_key(&child)
     }
 
-    pub(super) fn on_probed(&mut self, cx: &mut Cx, below: AgentId, agent: AgentId, problem: Option<Problem>) {
-        self.children.on_probed(below, agent, problem);
-        let missing = self.children.take_unreachable(below);
-        if !missing.is_empty() || self.children.is_settled(below) {
-            self.report_missing(cx, below, missing);
+    pub fn begin(&mut self, child: AgentId, open: BTreeSet<AgentId>) {
+        self.below.insert(child, Below { open, unreachable: Vec::new() });
+    }
+
+    /// A child is started, which has no past.
+    pub fn forget(&mut self, child: AgentId) {
+        self.below.remove(&child);
+    }
+
+    /// A child has linked, so it reports what is missing below it.
+    pub fn on_linked(&mut self, child: AgentId) {
+        self.below.entry(child).and_modify(|below| below.unreachable.clear());
+    }
+
+    /// The result of probing `agent`, which is below a child. `None`: it need not be reported.
+    pub fn on_probed(&mut self, child: AgentId, agent: AgentId, problem: Option<Problem>) {
+        if let Some(below) = self.below.get_mut(&child) {
+            below.open.remove(&agent);
+            below.unreachable.extend(problem.map(|problem| MissingAgent { agent, problem }));
         }
     }
 
-    /// A host answered, or is not probed any more.
-    pub(super) fn on_reached(&mut self, cx: &mut Cx, wish: &Wish) {
-        match wish.purpose {
-            Purpose::Probe { below } => self.on_probed(cx, below, wish.agent, None),
-            Purpose::ProbeFor { branch, asker } => {
-                cx.child(branch, Control::SessionDown(SessionDown::Probed { agent: wish.agent, asker, problem: None }));
-            }
-            Purpose::Child | Purpose::Stead { .. } => {}
+    /// Tells the jobs of a lost child which agents are missing: these, and those below the child that cannot be
+    /// reached, each once; and whether more may follow.
+    pub fn report(&mut self, cx: &mut Cx, child: AgentId, mut missing: Vec<MissingAgent>) {
+        let below = self.below.get_mut(&child);
+        let is_settled = below.as_ref().is_none_or(|below| below.open.is_empty());
+        missing.extend(below.into_iter().flat_map(|below| std::mem::take(&mut below.unreachable)));
+        if !missing.is_empty() || is_settled {
+            let jobs = cx.jobs.of_child(child);
+            cx.tell_jobs(jobs, |job, cx| job.on_child_missing(cx, child, is_settled, missing.clone()));
         }
     }
 
-    /// An agent in a child's subtree requests a probe of a host below it.
-    pub fn on_probe_for(&mut self, cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId) {
-        if !cx.tree.subtree_contains(branch, asker) || !cx.is_strictly_below(asker, agent) {
-            return;
-        }
-        if cx.is_by_step() {
-            return self.on_step_asked(cx, branch, agent, asker);
-        }
-        if cx.now >= cx.start_by || !self.asked_about.insert((agent, asker)) {
-            return cx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem: None }));
-        }
-        self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
+    /// Notes that a child has asked about an agent. Returns whether that is new.
+    pub fn ask_about(&mut self, agent: AgentId, asker: AgentId) -> bool {
+        self.asked_about.insert((agent, asker))
     }
 
-    /// An ancestor reports the result of a probe.
-    pub fn on_probed_above(&mut self, cx: &mut Cx, agent: AgentId, asker: AgentId, problem: Option<Problem>) {
-        match cx.tree.next_hop(cx.me, asker) {
-            Hop::Child(branch) => cx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem })),
-            Hop::Here => {
-                if let Hop::Child(below) = cx.tree.next_hop(asker, agent) {
-                    self.on_probed(cx, below, agent, problem);
-                }
-            }
-            Hop::Parent => {}
+    /// For a new job children may ask again.
+    pub fn on_launch(&mut self) {
+        self.asked_about.clear();
+    }
+
+    /// The asker will be told when a step has reported an agent.
+    pub fn await_step(&mut self, agent: AgentId, asker: AgentId) {
+        self.unheard.insert((agent, asker));
+    }
+
+    pub fn awaits_steps(&self) -> bool {
+        !self.unheard.is_empty()
+    }
+
+    /// Removes and returns the agents for which `which` holds and about which agents wait to hear, with those agents.
+    pub fn take_unheard(&mut self, which: impl Fn(AgentId) -> bool) -> BTreeSet<(AgentId, AgentId)> {
+        let (taken, kept) = std::mem::take(&mut self.unheard).into_iter().partition(|(agent, _)| which(*agent));
+        self.unheard = kept;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_agent_below_a_child_is_reported_once() {
+        let mut probes = Probes::default();
+        let child = AgentId(1);
+        probes.on_probed(child, AgentId(3), Some("no route".into()));
+        assert!(!probes.has_begun(child), "nobody has asked");
+        probes.begin(child, [AgentId(3), AgentId(4)].into());
+        probes.on_probed(child, AgentId(3), Some("no route".into()));
+        let unreachable = |probes: &Probes| probes.below[&child].unreachable.len();
+        assert_eq!((unreachable(&probes), probes.below[&child].open.len()), (1, 1));
+        probes.report(&mut crate::testing::one_run(0), child, Vec::new());
+        assert_eq!(unreachable(&probes), 0);
+        probes.on_probed(child, AgentId(4), Some("no route".into()));
+        probes.on_linked(child);
+        assert_eq!(unreachable(&probes), 0, "the child reports it");
+    }
+
+    #[test]
+    fn agents_that_ask_about_a_task_are_told_once() {
+        let mut probes = Probes::default();
+        for (agent, asker) in [(7, 1), (8, 1), (8, 3)] {
+            probes.await_step(AgentId(agent), AgentId(asker));
         }
+        assert_eq!(probes.take_unheard(|agent| agent == AgentId(8)).len(), 2);
+        assert_eq!(probes.take_unheard(|_| true), [(AgentId(7), AgentId(1))].into());
+        assert!(!probes.awaits_steps());
     }
 }

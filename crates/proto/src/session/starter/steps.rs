@@ -1,48 +1,157 @@
-//! The steps that the root has called, and the reports of each about its agents.
+//! Agents started by a batch system: all of them by one call, a step, which the root makes.
+//!
+//! ```text
+//!   root ── one step ──► task on each node ──► agent
+//!     ▲  each agent reports that it has started, and its   │
+//!     │  addresses, through the step's output              │
+//!     └────────────────────────────────────────────────────┘
+//!   the parents' addresses, through the step's input ─► all
+//! ```
+//!
+//! Only the root calls anything: the other agents expect their children, which start independently. The root forwards
+//! what the step reports about an agent to that agent's parent. If no node has the program, further steps look for it
+//! and then send it; once one agent has started, its ranks run, and no other step is called for the same agents.
+//!
+//! Cost: one line from each agent, and from the root one line per agent with children, which the step sends to all
+//! tasks.
 
-use crate::io::{ExitStatus, How, ShellId};
-use crate::session::starts::NEEDED;
+use crate::io::{ExitStatus, How, Output, ShellId};
+use crate::job::Job;
+use crate::session::starts::{self, NEEDED};
+use crate::session::{Begin, Cx, SnapshotOf};
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Batch, Problem};
+use wireup_wire::ids::{AgentId, JobId, NodeId};
+use wireup_wire::peer::{Batch, Bootstrap, MissingAgent, Note, Problem, ProblemKind, Secret};
 
+/// The problem of an agent about which a step has reported nothing.
+pub const NOT_BEGUN: &str = "its task in the step did not start";
+
+/// The steps that the root has called, and the reports of each about its agents.
 #[derive(Default)]
 pub struct Steps {
     /// The last step that was called for each agent: reports of earlier steps concern a previous incarnation.
-    pub called: BTreeMap<AgentId, ShellId>,
-    pub running: BTreeMap<ShellId, Step>,
-    /// Agents that have not been heard of, and the agents that asked about them, because their parents are missing.
-    asked: BTreeSet<(AgentId, AgentId)>,
+    called: BTreeMap<AgentId, ShellId>,
+    running: BTreeMap<ShellId, Step>,
 }
 
 /// An agent that its task failed to start, or that has started and ended.
 pub struct FailedTask {
     pub agent: AgentId,
     pub problem: Problem,
-    pub had_begun: bool,
+    had_begun: bool,
+}
+
+/// The agents that a step is to start, how, and the job that they run when they start; `None`: no job.
+pub struct Call {
+    pub agents: BTreeSet<AgentId>,
+    pub job: Option<JobId>,
+    pub how: How,
 }
 
 /// A step in progress.
 pub struct Step {
-    pub agents: BTreeSet<AgentId>,
-    /// The job that the agents run when they start; `None`: no job.
-    pub job: Option<JobId>,
-    pub how: How,
-    pub begun: BTreeSet<AgentId>,
+    pub call: Call,
+    begun: BTreeSet<AgentId>,
     /// Problems of agents that are not reported yet, because possibly no node has the program.
-    pub failed: BTreeMap<AgentId, Problem>,
+    failed: BTreeMap<AgentId, Problem>,
     /// Agents that were reported as never starting.
-    pub named: BTreeSet<AgentId>,
+    named: BTreeSet<AgentId>,
+}
+
+/// What the end of a shell means, if the shell was a step.
+pub enum StepEnd {
+    NoStep,
+    /// Another step may help.
+    Again(Call),
+    /// The step will start no more agents, for this reason.
+    Over(Step, Problem),
 }
 
 impl Steps {
+    /// The agents of a job for which no step was called yet, if the root calls steps.
+    pub fn uncalled(&self, cx: &Cx, begin: &Begin) -> Option<Call> {
+        if !cx.is_root() || !cx.is_by_step() {
+            return None;
+        }
+        let mut agents = agents_up_to_root(cx, begin);
+        agents.retain(|agent| !self.called.contains_key(agent));
+        (!agents.is_empty()).then_some(Call { agents, job: Some(begin.spec.job), how: How::Plain })
+    }
+
+    pub fn call(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, shell: ShellId, call: Call) {
+        let Call { agents, job, how } = &call;
+        let mut session = cx.session.clone();
+        session.start_timeout_ns = cx.start_by - cx.now;
+        session.hold_ranks = false;
+        let bootstrap = Bootstrap {
+            // All agents get the same state; each takes the part that concerns it.
+            snapshot: snapshot(cx),
+            secret: Secret([0; 32]),
+            // Each agent finds out its own number.
+            agent: AgentId(0),
+            parent: Vec::new(),
+            by_parent: false,
+            session,
+            jobs: job.and_then(|job| cx.jobs.spec(job)).cloned().into_iter().collect(),
+        };
+        self.called.extend(agents.iter().map(|agent| (*agent, shell)));
+        let (agents, how, bootstrap) = (agents.iter().copied().collect(), *how, Box::new(bootstrap));
+        let step = Step { call, begun: BTreeSet::new(), failed: BTreeMap::new(), named: BTreeSet::new() };
+        self.running.insert(shell, step);
+        cx.output(Output::StartStep { shell, agents, how, bootstrap });
+    }
+
+    /// A task of a step has started its agent, or has failed. Returns the tasks that have failed; `None`: the report
+    /// concerns a previous incarnation of the agent.
+    pub fn on_told(&mut self, shell: ShellId, agent: AgentId, problem: Option<Problem>) -> Option<Vec<FailedTask>> {
+        let step = self.running.get_mut(&shell).filter(|_| self.called.get(&agent) == Some(&shell))?;
+        match problem {
+            None => drop(step.begun.insert(agent)),
+            Some(problem) => drop(step.failed.entry(agent).or_insert(problem)),
+        }
+        // Until one agent has started, possibly no node has the program, and another step may help.
+        let mut tasks = if step.begun.is_empty() { Vec::new() } else { step.take_failed() };
+        tasks.retain(|task| self.is_of(task.agent, shell));
+        Some(tasks)
+    }
+
+    pub fn on_exited(&mut self, cx: &mut Cx, shell: ShellId, status: ExitStatus, stderr: &str) -> StepEnd {
+        let Some((mut step, batch)) = self.take(shell).zip(cx.batch()) else { return StepEnd::NoStep };
+        let may_help = cx.now < cx.start_by && is_wanted(cx, step.call.job);
+        if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
+            if step.call.how == How::Send {
+                step.call.agents.iter().for_each(|agent| cx.note(Note::Sent { agent: *agent }));
+            }
+            return StepEnd::Again(Call { how, ..step.call });
+        }
+        let mut problem = starts::step_problem(batch, status, stderr);
+        if cx.session.installed_only && step.call.how == How::Send && status == ExitStatus::Exited(NEEDED) {
+            // What the step has said about its tasks is that they have answered so.
+            step.failed.clear();
+            problem.kind = ProblemKind::NotInstalled;
+        }
+        StepEnd::Over(step, problem)
+    }
+
+    /// A step has ended, or could not be called; returns it with only the agents for which no later step was called.
+    pub fn take(&mut self, shell: ShellId) -> Option<Step> {
+        let mut step = self.running.remove(&shell)?;
+        step.call.agents.retain(|agent| self.is_of(*agent, shell));
+        step.failed.retain(|agent, _| self.is_of(*agent, shell));
+        Some(step)
+    }
+
+    fn is_of(&self, agent: AgentId, shell: ShellId) -> bool {
+        self.called.get(&agent) == Some(&shell)
+    }
+
+    fn step_of(&self, agent: AgentId) -> Option<&Step> {
+        self.running.get(self.called.get(&agent)?)
+    }
+
     /// Whether the task of an agent may still report something.
     pub fn holds(&self, agent: AgentId) -> bool {
         self.step_of(agent).is_some()
-    }
-
-    pub fn has_begun(&self, agent: AgentId) -> bool {
-        self.step_of(agent).is_some_and(|step| step.begun.contains(&agent))
     }
 
     /// Whether an agent may still start or be reported.
@@ -50,44 +159,18 @@ impl Steps {
         self.step_of(agent).is_some_and(|step| !step.begun.contains(&agent) && !step.named.contains(&agent))
     }
 
-    /// Records that the asker must be told the result for an agent.
-    pub fn ask(&mut self, agent: AgentId, asker: AgentId) {
-        self.asked.insert((agent, asker));
-    }
-
-    pub fn is_asked(&self) -> bool {
-        !self.asked.is_empty()
-    }
-
-    /// Removes and returns the requests about the agents for which `which` holds.
-    pub fn take_asked(&mut self, which: impl Fn(AgentId) -> bool) -> BTreeSet<(AgentId, AgentId)> {
-        let (taken, kept) = std::mem::take(&mut self.asked).into_iter().partition(|(agent, _)| which(*agent));
-        self.asked = kept;
-        taken
-    }
-
-    pub fn step_of(&self, agent: AgentId) -> Option<&Step> {
-        self.running.get(self.called.get(&agent)?)
-    }
-
-    pub fn is_of(&self, agent: AgentId, shell: ShellId) -> bool {
-        self.called.get(&agent) == Some(&shell)
-    }
-
-    /// A step has ended; returns it with only the agents for which no later step was called.
-    pub fn take(&mut self, shell: ShellId) -> Option<Step> {
-        let mut step = self.running.remove(&shell)?;
-        step.agents.retain(|agent| self.is_of(*agent, shell));
-        step.failed.retain(|agent, _| self.is_of(*agent, shell));
-        Some(step)
+    /// What to say about an agent that is late.
+    pub fn late_words(&self, cx: &Cx, agent: AgentId) -> &'static str {
+        let has_begun = || self.step_of(agent).is_some_and(|step| step.begun.contains(&agent));
+        match cx.is_root() {
+            true if has_begun() => "its agent started but did not connect to its parent",
+            true => NOT_BEGUN,
+            false => "it did not connect to its parent",
+        }
     }
 }
 
 impl Step {
-    pub fn new(agents: BTreeSet<AgentId>, job: Option<JobId>, how: How) -> Self {
-        Step { agents, job, how, begun: BTreeSet::new(), failed: BTreeMap::new(), named: BTreeSet::new() }
-    }
-
     /// The problems that have not been reported yet.
     pub fn take_failed(&mut self) -> Vec<FailedTask> {
         let failed = std::mem::take(&mut self.failed).into_iter();
@@ -101,21 +184,74 @@ impl Step {
         failed.collect()
     }
 
-    /// Sets the same problem for all agents about which nothing was reported.
-    pub fn fail_unheard(&mut self, problem: &Problem) {
-        let unheard = self.agents.difference(&self.begun).filter(|agent| !self.named.contains(agent));
-        self.failed.extend(unheard.map(|agent| (*agent, problem.clone())));
+    /// Gives all agents about which nothing was reported the same problem. In a session of one run they failed because
+    /// of those that were reported, if there are such.
+    pub fn fail_unheard(&mut self, cx: &Cx, problem: &Problem) {
+        if self.named.is_empty() || cx.policy.survives_losses() {
+            let unheard = self.call.agents.difference(&self.begun).filter(|agent| !self.named.contains(agent));
+            self.failed.extend(unheard.map(|agent| (*agent, problem.clone())));
+        }
     }
 
     /// How to try again, if no agent has started and another way may help.
-    pub fn other_way(&self, batch: &Batch, status: ExitStatus, stderr: &str) -> Option<How> {
+    fn other_way(&self, batch: &Batch, status: ExitStatus, stderr: &str) -> Option<How> {
         let ExitStatus::Exited(code) = status else { return None };
-        match self.how {
-            _ if !self.begun.is_empty() || self.agents.is_empty() => None,
+        match self.call.how {
+            _ if !self.begun.is_empty() || self.call.agents.is_empty() => None,
             How::Plain if code == NEEDED || stderr.contains(batch.not_executable) => Some(How::Look),
             How::Look if code == NEEDED => Some(How::Send),
             How::Send if code == 0 => Some(How::Look),
             How::Plain | How::Look | How::Send => None,
         }
     }
+
+    /// Whether each job of a child already knows why it fails: it needs an agent that the step has reported.
+    pub fn explains_loss_of(&self, cx: &Cx, child: AgentId) -> bool {
+        let misses_some = |job: &Job| self.named.iter().any(|agent| needs(cx, job, *agent));
+        cx.jobs.all().filter(|job| job.has_child(child)).all(misses_some)
+    }
+}
+
+/// Tells jobs in a session of one run immediately of all agents that never started: the agents between them and the
+/// root may be missing too, and cannot report it.
+pub fn tell_jobs(cx: &mut Cx, tasks: &[FailedTask]) {
+    let jobs = if cx.policy.survives_losses() { Vec::new() } else { cx.jobs.ids() };
+    for id in jobs {
+        let Some(job) = cx.jobs.get(id) else { continue };
+        let missing = tasks.iter().filter(|task| !task.had_begun && needs(cx, job, task.agent));
+        let missing: Vec<_> = missing
+            .map(|FailedTask { agent, problem, .. }| MissingAgent { agent: *agent, problem: problem.clone() })
+            .collect();
+        if !missing.is_empty() {
+            cx.tell_job(id, |job, cx| job.on_missing(cx, missing));
+        }
+    }
+}
+
+/// The agents with ranks of a job, and all agents between them and the root.
+fn agents_up_to_root(cx: &Cx, Begin { spec, mapping, .. }: &Begin) -> BTreeSet<AgentId> {
+    let mut agents = BTreeSet::new();
+    for (index, node) in spec.nodes.iter().enumerate() {
+        let mut at = node.agent;
+        if mapping.local_size(NodeId(index as u32)) == 0 {
+            continue;
+        }
+        while let Some(parent) = cx.tree.parent(at).filter(|_| agents.insert(at)) {
+            at = parent;
+        }
+        agents.remove(&AgentId(0));
+    }
+    agents
+}
+
+fn is_wanted(cx: &Cx, job: Option<JobId>) -> bool {
+    match job {
+        Some(job) => cx.jobs.get(job).is_some_and(|job| !job.is_ending()),
+        None => !cx.is_leaving,
+    }
+}
+
+/// Whether a job has ranks on an agent or below it.
+fn needs(cx: &Cx, job: &Job, agent: AgentId) -> bool {
+    cx.tree.subtree(agent).any(|agent| job.facts.has_agent(agent))
 }

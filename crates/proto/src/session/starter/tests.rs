@@ -1,9 +1,8 @@
 use super::*;
-use crate::io::How;
-use crate::io::Peer;
+use crate::io::{Output, Peer};
 use crate::session::starts::NEEDED;
 use crate::testing::{Look, UP, agent_of, by_step, down, in_session, one_run, session, standing};
-use wireup_wire::talk::SessionUp;
+use wireup_wire::session::SessionSnapshot;
 
 const UNREACHED: ExitStatus = ExitStatus::Exited(255);
 
@@ -21,7 +20,7 @@ impl Bench {
         bench.cx.outputs();
         bench.act(|starter, cx| {
             children.iter().for_each(|child| starter.start(cx, AgentId(*child), None));
-            starter.call_shells(cx, &no_snapshot);
+            starter.starts.call_shells(cx, &no_snapshot);
         });
         bench
     }
@@ -46,7 +45,7 @@ impl Bench {
     }
 
     fn call_shells(&mut self) -> Vec<Output> {
-        self.act(|starter, cx| starter.call_shells(cx, &no_snapshot))
+        self.act(|starter, cx| starter.starts.call_shells(cx, &no_snapshot))
     }
 
     /// Calls a step for all agents.
@@ -86,9 +85,9 @@ fn a_child_that_the_shell_cannot_reach_is_requested_from_the_parent() {
     let mut bench = Bench::new(one_run(1).linked(), &[3, 4]);
     let outputs = bench.shell_ends(0, UNREACHED, "ssh: connect to host n3 port 22: No route to host");
     assert!(matches!(outputs.sent(UP)[..], [Control::SessionUp(SessionUp::StartFor { agent: AgentId(3), .. })]));
-    assert!(bench.part.is_starting(AgentId(3)) && bench.is_expected(3), "it may still link");
+    assert!(bench.part.children.is_starting(AgentId(3)) && bench.is_expected(3), "it may still link");
     bench.not_started(3, "nobody reaches it");
-    assert!(!bench.part.is_starting(AgentId(3)) && !bench.is_expected(3));
+    assert!(!bench.part.children.is_starting(AgentId(3)) && !bench.is_expected(3));
 }
 
 #[test]
@@ -103,7 +102,7 @@ fn the_root_probes_the_hosts_below_a_missing_child() {
 fn in_a_standing_session_a_missing_child_is_reported_as_lost() {
     let mut bench = Bench::new(in_session(0), &[1, 2]);
     bench.shell_ends(0, UNREACHED, "No route to host");
-    assert!(matches!(bench.part.take_lost()[..], [MissingAgent { agent: AgentId(1), .. }]));
+    assert!(matches!(bench.part.losses.take_observed()[..], [MissingAgent { agent: AgentId(1), .. }]));
     assert!(called(&bench.call_shells()).is_empty(), "agents below it are started, not probed");
 }
 
@@ -155,9 +154,9 @@ fn a_child_is_lost_when_its_shell_ends_after_its_link() {
     let mut bench = Bench::new(in_session(0), &[1]);
     bench.link_up(1);
     bench.act(|starter, cx| starter.on_link_down(cx, AgentId(1), "its link broke".into()));
-    assert!(bench.part.take_lost().is_empty());
+    assert!(bench.part.losses.take_observed().is_empty());
     bench.shell_ends(0, ExitStatus::Signalled { signal: 9, core_dumped: false }, "");
-    let lost = bench.part.take_lost();
+    let lost = bench.part.losses.take_observed();
     let [MissingAgent { problem, .. }] = &lost[..] else { panic!("{lost:?}") };
     assert!(problem.contains("its link broke; ") && problem.contains("signal 9"));
 }
@@ -216,6 +215,6 @@ fn in_a_standing_session_all_agents_that_a_step_does_not_start_are_lost() {
     bench.told(0, 1, None);
     bench.told(0, 2, Some("no room"));
     bench.shell_ends(0, ExitStatus::Exited(233), "");
-    let lost: Vec<AgentId> = bench.part.take_lost().into_iter().map(|missing| missing.agent).collect();
+    let lost: Vec<AgentId> = bench.part.losses.take_observed().into_iter().map(|missing| missing.agent).collect();
     assert!(lost.contains(&AgentId(1)), "it has started but not linked: {lost:?}");
 }

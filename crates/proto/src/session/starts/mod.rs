@@ -14,13 +14,14 @@
 
 mod verdict;
 
-use crate::io::{ExitStatus, How, ShellId};
+use super::{Cx, SnapshotOf};
+use crate::io::{ExitStatus, How, Output, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, last_words, probe_result, step_problem};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Note, Problem, RemoteShell};
+use wireup_wire::peer::{Bootstrap, Note, Problem, RemoteShell, Secret};
 use wireup_wire::session::SessionSnapshot;
 
 /// The first pause before a call is repeated (ns), which is doubled each time; and the longest pause.
@@ -121,8 +122,33 @@ impl Starts {
         self.queue.push_back(Call { wish, how: self.first, attempt: 0, sent: false, busy: None });
     }
 
+    /// Calls as many remote shells as allowed.
+    pub fn call_shells(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>) {
+        while let Some((shell, wish, how)) = self.next(cx.now) {
+            let bootstrap = self.bootstrap(cx, snapshot, &wish).map(Box::new);
+            let host = cx.host_of(wish.agent).unwrap_or_default().to_owned();
+            cx.output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap });
+        }
+    }
+
+    /// The bootstrap message for an agent; `None` for a probe.
+    fn bootstrap(&self, cx: &Cx, snapshot: SnapshotOf<'_>, wish: &Wish) -> Option<Bootstrap> {
+        let (parent, by_parent, snapshot) = match &wish.purpose {
+            Purpose::Child => (Vec::new(), true, snapshot(cx)),
+            Purpose::Stead { parent, snapshot, .. } => (parent.clone(), false, (**snapshot).clone()),
+            Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
+        };
+        let mut session = cx.session.clone();
+        session.start_timeout_ns = cx.start_by - cx.now;
+        // If another call may have started the same agent, only the one that links runs the program.
+        let is_called_again = |(call, _): &(Call, State)| call.wish.agent == wish.agent && call.attempt > 0;
+        session.hold_ranks = !by_parent || self.calls.values().any(is_called_again);
+        let jobs = wish.jobs.iter().filter_map(|job| cx.jobs.spec(*job)).cloned().collect();
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, snapshot })
+    }
+
     /// The next shell to call, if there is one and the limit allows it.
-    pub fn next(&mut self, now: Instant) -> Option<(ShellId, Wish, How)> {
+    fn next(&mut self, now: Instant) -> Option<(ShellId, Wish, How)> {
         while let Some(due) = self.pausing.iter().position(|(until, _)| *until <= now) {
             self.queue.push_back(self.pausing.remove(due).1);
         }
@@ -241,20 +267,19 @@ impl Starts {
         pause / 2 + (mixed ^ (mixed >> 31)) % (pause / 2 + 1)
     }
 
-    /// Gives up all calls for which `which` holds and whose agents have not linked; returns their wishes and the shells
-    /// to be killed.
-    pub fn give_up(&mut self, which: impl Fn(&Wish) -> bool) -> (Vec<Wish>, Vec<ShellId>) {
+    /// Gives up all calls for which `which` holds and whose agents have not linked, and kills their shells. Returns
+    /// their wishes.
+    pub fn give_up(&mut self, cx: &mut Cx, which: impl Fn(&Wish) -> bool) -> Vec<Wish> {
         let mut wishes = self.give_up_uncalled(&which);
-        let mut shells = Vec::new();
         self.calls.retain(|shell, (call, state)| {
             let gone = *state == State::Running && which(&call.wish);
             if gone {
                 wishes.push(call.wish.clone());
-                shells.push(*shell);
+                cx.output(Output::StopShell { shell: *shell });
             }
             !gone
         });
-        (wishes, shells)
+        wishes
     }
 
     /// Gives up all calls that were never made or wait to be repeated, if `which` holds for them.
@@ -273,11 +298,6 @@ impl Starts {
         self.queue
             .iter()
             .any(|call| call.wish.agent == agent && call.wish.purpose == Purpose::Child && call.attempt == 0)
-    }
-
-    /// Whether an agent's shell was called before, and may have started it.
-    pub fn is_called_again(&self, agent: AgentId) -> bool {
-        self.calls.values().any(|(call, _)| call.wish.agent == agent && call.attempt > 0)
     }
 
     /// The error message when a busy host was last called.
@@ -304,4 +324,107 @@ impl Starts {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn starts(max: u32) -> Starts {
+        Starts::new(AgentId(0), &RemoteShell::Ssh(vec!["ssh".into()]), max, None)
+    }
+
+    fn child(agent: u32) -> Wish {
+        Wish { agent: AgentId(agent), jobs: Vec::new(), purpose: Purpose::Child }
+    }
+
+    const T: Instant = Instant(1_000_000_000);
+    const UNTIL: Instant = Instant(60_000_000_000);
+    const BUSY: &str = "kex_exchange_identification: Connection closed by remote host";
+
+    #[test]
+    fn no_more_shells_than_the_limit_are_in_progress() {
+        let mut starts = starts(2);
+        (1..=5).for_each(|agent| starts.wish(child(agent)));
+        let first = starts.next(T).unwrap().0;
+        starts.next(T).unwrap();
+        assert!(starts.next(T).is_none());
+        assert!(starts.on_linked(AgentId(1)));
+        assert!(starts.next(T).is_some());
+        assert!(starts.next(T).is_none());
+        // The shell of a linked agent ends with the agent; this is not an error.
+        assert_eq!(starts.on_exited(T, UNTIL, first, ExitStatus::Exited(1), ""), Outcome::Nothing);
+    }
+
+    #[test]
+    fn a_busy_host_is_called_again_after_growing_pauses_for_a_limited_time() {
+        let mut starts = starts(64);
+        starts.wish(child(7));
+        let (mut now, mut pauses) = (T, Vec::new());
+        loop {
+            let (shell, _, _) = starts.next(now).expect("the call is due");
+            match starts.on_exited(now, UNTIL, shell, ExitStatus::Exited(255), BUSY) {
+                Outcome::Again(Some(Note::Retry { .. })) => {
+                    let due = starts.deadline().unwrap();
+                    assert!(starts.next(now).is_none());
+                    pauses.push(due - now);
+                    now = due;
+                }
+                Outcome::Lost(wish, problem) => {
+                    assert_eq!(wish, child(7));
+                    assert!(problem.contains("Connection closed"));
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(pauses.len() >= 5 && now < UNTIL);
+        assert!(pauses.windows(2).all(|pair| pair[1] * 4 > pair[0]), "{pauses:?}");
+        assert!(!starts.is_busy());
+    }
+
+    #[test]
+    fn pauses_differ_between_agents() {
+        let starts = starts(1);
+        let mut pauses: Vec<u64> = (1..=32).map(|agent| starts.pause_ns(AgentId(agent), 0)).collect();
+        assert!(pauses.iter().all(|pause| (PAUSE_NS / 2..=PAUSE_NS).contains(pause)));
+        pauses.sort_unstable();
+        pauses.dedup();
+        assert!(pauses.len() > 28);
+    }
+
+    #[test]
+    fn a_call_is_repeated_first_to_look_for_the_program_and_to_send_it() {
+        let mut starts = Starts::new(AgentId(0), &RemoteShell::Command(vec!["rsh".into()]), 1, None);
+        starts.wish(child(1));
+        starts.wish(child(2));
+        let (shell, _, how) = starts.next(T).unwrap();
+        assert_eq!(how, How::Plain);
+        assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(127), ""), Outcome::Again(None));
+        let (shell, wish, how) = starts.next(T).unwrap();
+        assert_eq!((wish, how), (child(1), How::Look));
+        assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(None));
+        let (shell, _, how) = starts.next(T).unwrap();
+        assert_eq!(how, How::Send);
+        // The program was stored; a node that needs it a second time is not sent it again.
+        let note = Some(Note::Sent { agent: AgentId(1) });
+        assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(note));
+        let (shell, _, how) = starts.next(T).unwrap();
+        assert_eq!(how, How::Look);
+        assert!(matches!(
+            starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"),
+            Outcome::Lost(..)
+        ));
+    }
+
+    #[test]
+    fn giving_up_returns_the_wishes_and_stops_their_shells() {
+        let mut starts = starts(2);
+        (1..=3).for_each(|agent| starts.wish(child(agent)));
+        let (first, second) = (starts.next(T).unwrap().0, starts.next(T).unwrap().0);
+        starts.on_linked(AgentId(1));
+        let mut cx = crate::testing::one_run(0);
+        cx.outputs();
+        assert_eq!(starts.give_up(&mut cx, |_| true), [child(3), child(2)]);
+        assert_eq!(cx.outputs(), [Output::StopShell { shell: second }]);
+        assert!(!starts.is_busy());
+        assert_ne!(first, second);
+    }
+}
