@@ -7,41 +7,37 @@
 //!
 //! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants
 //! credit for what was written, and exits with the exit code when everything has arrived. The root decides about the
-//! failure of one job. A failure of one ends all jobs that belong together (`together`), as under Hydra: their ranks
-//! may wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
+//! failure of one job. A failure of one ends all jobs that belong together (`family`), as under Hydra: their ranks may
+//! wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
 //!
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
-//! (`child`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
+//! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
 
-mod child;
 mod family;
 mod info;
+mod requests;
 mod seats;
-mod together;
+mod streams;
 
-use crate::exit_code::{OURS, exit_code};
+use crate::exit_code::exit_code;
 use crate::io::{LinkId, Stream};
-use crate::launcher_io::{HostFiles, LauncherInput, LauncherOutput, Notice};
+use crate::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use crate::outbox::control_frame;
 use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
 use family::{Family, Start};
+use requests::{Request, Requests, Step};
 pub use seats::{Growth, Place};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use streams::{Stdin, Unwritten};
 use wireup_wire::frame::{Frame, FrameReader, Kind};
-use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{self, Cause, Done, Ended, Failure};
-use wireup_wire::pmi::SpawnRequest;
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use wireup_wire::talk::{Control, FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
-
-/// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is
-/// read restarts the time. Chosen: a person who pressed Ctrl-C waits for a prompt.
-const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
 /// Time within which a second signal from the same process is taken for a repetition of the first (ns). Chosen: longer
 /// than the pause between the two signals of `timeout` on a loaded machine, shorter than the pause between two
@@ -62,48 +58,25 @@ pub struct LauncherConfig {
     pub growth: Growth,
 }
 
-/// A rank's request for processes.
-struct Request {
-    /// The job of the rank that asks.
-    by: JobId,
-    from: Rank,
-    request: SpawnRequest,
-}
-
 pub struct Launcher {
-    config: LauncherConfig,
-    job: JobId,
+    /// The job that the user launches.
+    spec: JobSpec,
+    one_shot: bool,
     phase: Phase,
     link: Option<LinkId>,
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
     family: Family,
-    /// Number of jobs that ranks have asked for so far.
-    children: u32,
-    /// Requests of ranks whose hostfiles are being read, by the number of the new job.
-    reading: BTreeMap<JobId, Request>,
-    /// Agents on whose nodes no job can start.
-    lost: BTreeSet<AgentId>,
-    /// Bytes returned by `poll` and not written yet, for standard output and error: number of bytes and job, in the
-    /// order in which they are written.
-    unwritten: [VecDeque<(JobId, u64)>; 2],
-    /// Whether output is dropped; credit for it is returned immediately.
-    discard: bool,
-    stdin_credit: usize,
-    stdin_ended: bool,
+    requests: Requests,
+    unwritten: Unwritten,
+    stdin: Stdin,
     /// The first signal that asked for the end, and when it came.
     interrupted: Option<(i32, Instant)>,
-    timeout_at: Option<Instant>,
-    /// The failure reported to the user, which is the first one.
-    failure: Option<Failure>,
-    /// The report of the job that the user has launched.
-    done: Done,
-    /// How the run has ended; `None` until all of its jobs have ended.
-    ended: Option<Ended>,
-    /// Whether the end was requested: unread output is then awaited only for a limited time.
-    is_ending: bool,
-    /// When a reader last took output, or output began to wait for a reader.
-    moved_at: Instant,
+    /// When the job is ended, and the time that it had (ns).
+    timeout: Option<(Instant, u64)>,
+    /// How the run ends: the failure reported to the user, which is the first one, and the report of the job that the
+    /// user has launched.
+    result: Ended,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,28 +89,21 @@ enum Phase {
 
 impl Launcher {
     pub fn new(config: LauncherConfig, now: Instant) -> Self {
+        let LauncherConfig { job: spec, timeout_ns, one_shot, relay_stdin, places, growth } = config;
         Launcher {
-            job: config.job.job,
+            one_shot,
             phase: Phase::Waiting,
             link: None,
             reader: FrameReader::new(),
             out: VecDeque::new(),
             family: Family::default(),
-            children: 0,
-            reading: BTreeMap::new(),
-            lost: BTreeSet::new(),
-            unwritten: Default::default(),
-            discard: false,
-            stdin_credit: STDIN_WINDOW_BYTES,
-            stdin_ended: false,
+            requests: Requests::new(spec.nspace.clone(), places, growth),
+            unwritten: Unwritten::new(now),
+            stdin: Stdin::new(relay_stdin),
             interrupted: None,
-            timeout_at: config.timeout_ns.map(|timeout| now + timeout),
-            failure: None,
-            done: Done::default(),
-            ended: None,
-            is_ending: false,
-            moved_at: now,
-            config,
+            timeout: timeout_ns.map(|timeout_ns| (now + timeout_ns, timeout_ns)),
+            result: Ended { failure: None, done: Done::default() },
+            spec,
         }
     }
 
@@ -148,12 +114,19 @@ impl Launcher {
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
             LauncherInput::Signal { signal, sender } => self.on_signal(now, signal, sender),
             LauncherInput::Resize { rows, columns } => {
-                self.control(self.job, &Control::JobDown(JobDown::Resize { rows, columns }))
+                self.control(self.spec.job, &Control::JobDown(JobDown::Resize { rows, columns }))
             }
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
             LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
-            LauncherInput::WriteFailed { problem } => self.on_write_failed(problem),
-            LauncherInput::HostFiles { child, files } => self.on_host_files(child, &files),
+            LauncherInput::WriteFailed { problem } => {
+                self.discard_output();
+                self.end_job(Cause::Launcher { problem }, self.spec.options.kill_grace_ns);
+            }
+            LauncherInput::HostFiles { child, files } => {
+                if let Some(step) = self.requests.on_host_files(&self.family, child, &files) {
+                    self.go_on(child, step);
+                }
+            }
             LauncherInput::Tick => self.on_tick(now),
         }
         self.leave_if_done();
@@ -164,9 +137,9 @@ impl Launcher {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let untaken = self.untaken_until();
+        let untaken = self.unwritten.deadline();
         match self.phase {
-            Phase::Waiting | Phase::Running => self.timeout_at.into_iter().chain(untaken).min(),
+            Phase::Waiting | Phase::Running => self.timeout.map(|(at, _)| at).into_iter().chain(untaken).min(),
             Phase::Draining => untaken,
             Phase::Left => None,
         }
@@ -174,22 +147,13 @@ impl Launcher {
 
     /// Whether the end was requested: unread output is not waited for.
     pub fn is_impatient(&self) -> bool {
-        self.is_ending
-    }
-
-    /// When unread output is given up.
-    fn untaken_until(&self) -> Option<Instant> {
-        (self.is_ending && self.has_unwritten()).then(|| self.moved_at + UNTAKEN_NS_MAX)
-    }
-
-    fn has_unwritten(&self) -> bool {
-        self.unwritten.iter().any(|waiting| !waiting.is_empty())
+        self.unwritten.is_impatient()
     }
 
     fn on_link_up(&mut self, link: LinkId) {
         self.link = Some(link);
         self.phase = Phase::Running;
-        self.launch(self.config.job.clone());
+        self.launch(self.spec.clone());
         self.ask_stdin();
     }
 
@@ -217,7 +181,7 @@ impl Launcher {
             },
             Kind::Output => self.on_output(now, frame),
             Kind::InputCredit => {
-                self.stdin_credit = (self.stdin_credit + frame.arg as usize).min(STDIN_WINDOW_BYTES);
+                self.stdin.on_credit(frame.arg);
                 self.ask_stdin();
             }
             Kind::Trace => {
@@ -248,7 +212,8 @@ impl Launcher {
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::ToLauncher(ToLauncher::Ended(ended)) => self.on_ended(job, ended),
             Control::ToLauncher(ToLauncher::Spawn { job: child, from, request }) => {
-                self.on_spawn(child, Request { by: job, from, request: *request });
+                let step = self.requests.on_request(&self.family, child, Request { by: job, from, request: *request });
+                self.go_on(child, step);
             }
             Control::ToLauncher(ToLauncher::Added { agents }) => {
                 for (agent, host) in self.family.on_added(job, &agents) {
@@ -256,10 +221,12 @@ impl Launcher {
                 }
             }
             // In a session of one run a lost node does not return.
-            Control::JobUp(JobUp::Missing(missing)) if self.config.one_shot => {
-                self.lost.extend(missing.iter().map(|lost| lost.agent));
+            Control::JobUp(JobUp::Missing(missing)) if self.one_shot => {
+                self.requests.lost.extend(missing.iter().map(|lost| lost.agent));
             }
-            Control::JobUp(JobUp::Missing(missing)) => self.lost = missing.iter().map(|lost| lost.agent).collect(),
+            Control::JobUp(JobUp::Missing(missing)) => {
+                self.requests.lost = missing.iter().map(|lost| lost.agent).collect();
+            }
             Control::ToLauncher(ToLauncher::Together { jobs, connected }) => {
                 self.family.on_together(job, &jobs, connected)
             }
@@ -284,8 +251,8 @@ impl Launcher {
     /// The first failure of a job, which its root has decided to end because of it, or which does not end it.
     fn on_failed(&mut self, job: JobId, failure: Failure) {
         match &failure.cause {
-            Cause::AgentLost { agent, .. } => self.lost.extend([*agent]),
-            Cause::AgentsMissing { missing } => self.lost.extend(missing.iter().map(|missing| missing.agent)),
+            Cause::AgentLost { agent, .. } => self.requests.lost.extend([*agent]),
+            Cause::AgentsMissing { missing } => self.requests.lost.extend(missing.iter().map(|lost| lost.agent)),
             _ => {}
         }
         match self.family.start_of(job) {
@@ -297,8 +264,8 @@ impl Launcher {
             Start::Open | Start::Over if self.may_fail(job) => {
                 let ends_job = failure.cause.ends_job();
                 // The first failure counts: of those that end jobs, and of those that end nothing.
-                if self.may_still_fail() && (ends_job || self.failure.is_none()) {
-                    self.failure = Some(failure.clone());
+                if self.may_still_fail() && (ends_job || self.result.failure.is_none()) {
+                    self.result.failure = Some(failure.clone());
                 }
                 self.notice_of(job, Notice::Failed(failure));
                 if ends_job {
@@ -311,7 +278,7 @@ impl Launcher {
 
     /// A job ends because of a failure: ends the jobs that belong to it and were not told to end.
     fn end_with(&mut self, job: JobId) {
-        let grace_ns = self.config.job.options.kill_grace_ns;
+        let grace_ns = self.spec.options.kill_grace_ns;
         self.family.on_told_to_end(job);
         for job in self.family.end_with(job) {
             self.control(job, &Control::JobDown(JobDown::Kill { grace_ns }));
@@ -323,10 +290,10 @@ impl Launcher {
         let start = self.family.start_of(job);
         if let Some(failure) = failure {
             // A job that was refused has not reported its failure before.
-            match job == self.job && self.may_fail(job) {
+            match job == self.spec.job && self.may_fail(job) {
                 true => {
                     let ends_job = failure.cause.ends_job();
-                    self.failure.get_or_insert(failure);
+                    self.result.failure.get_or_insert(failure);
                     if ends_job {
                         self.end_with(job);
                     }
@@ -335,8 +302,8 @@ impl Launcher {
             }
         }
         let Some(member) = self.family.remove(job) else { return };
-        if job == self.job {
-            self.done = done;
+        if job == self.spec.job {
+            self.result.done = done;
         }
         if member.is_spawned() && start != Start::Over {
             self.control(
@@ -345,103 +312,44 @@ impl Launcher {
             );
         }
         if self.family.is_empty() {
-            self.on_all_ended();
-        }
-    }
-
-    fn on_all_ended(&mut self) {
-        let ended = Ended { failure: self.failure.clone(), done: self.done };
-        self.notice(Notice::Ended(ended.clone()));
-        self.ended = Some(ended);
-        self.phase = Phase::Draining;
-        if self.config.one_shot {
-            self.control(self.job, &Control::SessionDown(SessionDown::Shutdown));
-        }
-    }
-
-    /// A rank asks for processes: they become the job `child`, once the files of hosts that it names have been read.
-    fn on_spawn(&mut self, child: JobId, request: Request) {
-        match self.host_files(&request) {
-            Ok(paths) if !paths.is_empty() => {
-                self.reading.insert(child, request);
-                self.out.push_back(LauncherOutput::ReadHostFiles { child, paths: paths.into_iter().collect() });
+            self.notice(Notice::Ended(self.result.clone()));
+            self.phase = Phase::Draining;
+            if self.one_shot {
+                self.control(self.spec.job, &Control::SessionDown(SessionDown::Shutdown));
             }
-            Ok(_) => self.spawn(child, &request, &HostFiles::new()),
-            Err(problem) => self.refuse_spawn(child, &request, problem),
         }
     }
 
-    fn on_host_files(&mut self, child: JobId, files: &HostFiles) {
-        if let Some(request) = self.reading.remove(&child) {
-            self.spawn(child, &request, files);
+    /// Takes the next step for a rank's request for processes, which become the job `child`.
+    fn go_on(&mut self, child: JobId, step: Step) {
+        match step {
+            Step::ReadHostFiles(paths) => self.out.push_back(LauncherOutput::ReadHostFiles { child, paths }),
+            Step::Launch(spec) => self.launch(*spec),
+            Step::Refuse { request: Request { by, from, .. }, problem } => {
+                let from = Origin { job: (by != self.spec.job).then_some(by), rank: from };
+                self.notice(Notice::NotSpawned { from, problem: problem.clone() });
+                self.control(child, &Control::FromLauncher(FromLauncher::Spawned(Err(problem))));
+            }
         }
-    }
-
-    fn spawn(&mut self, child: JobId, request: &Request, files: &HostFiles) {
-        match self.child(child, request, files) {
-            Ok(spec) => self.launch(spec),
-            Err(problem) => self.refuse_spawn(child, request, problem),
-        }
-    }
-
-    fn refuse_spawn(&mut self, child: JobId, request: &Request, problem: String) {
-        let from = Origin { job: (request.by != self.job).then_some(request.by), rank: request.from };
-        self.notice(Notice::NotSpawned { from, problem: problem.clone() });
-        self.control(child, &Control::FromLauncher(FromLauncher::Spawned(Err(problem))));
-    }
-
-    /// The job of the rank that asks.
-    fn parent(&self, request: &Request) -> Result<&JobSpec, String> {
-        if self.is_ending {
-            return Err("the jobs are being ended".into());
-        }
-        self.family.to_grow(request.by)
-    }
-
-    fn host_files(&self, request: &Request) -> Result<BTreeSet<Vec<u8>>, String> {
-        let parent = self.parent(request)?;
-        child::host_files(parent, request.from, &request.request).map_err(|refused| refused.to_string())
-    }
-
-    fn child(&mut self, child: JobId, request: &Request, host_files: &HostFiles) -> Result<JobSpec, String> {
-        self.children += 1;
-        let parent = self.parent(request)?;
-        let names = (child, child::nspace(&self.config.job.nspace, self.children));
-        let LauncherConfig { ref places, growth, .. } = self.config;
-        let site = child::Site { places, loads: self.family.loads(), lost: &self.lost, growth, host_files };
-        child::job(names, (parent, request.from), &request.request, site).map_err(|refused| refused.to_string())
     }
 
     fn on_output(&mut self, now: Instant, frame: Frame) {
         let Some((stream, next)) = Next::of_field(frame.stream) else { return };
         let (job, length) = (JobId(frame.job), frame.payload.len() as u32);
-        if self.discard {
+        if !self.unwritten.add(now, job, stream, length) {
             return self.grant(job, stream, length);
         }
-        if !self.has_unwritten() {
-            self.moved_at = now;
-        }
-        if length > 0 {
-            self.unwritten[stream as usize - 1].push_back((job, u64::from(length)));
-        }
-        let origin = Origin { job: (job != self.job).then_some(job), rank: Rank(frame.arg) };
+        let origin = Origin { job: (job != self.spec.job).then_some(job), rank: Rank(frame.arg) };
         let from = (frame.arg != MIXED).then_some((origin, next));
         self.out.push_back(LauncherOutput::Write { stream, from, bytes: frame.payload });
     }
 
     fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
-        self.moved_at = now;
-        let mut left = u64::from(bytes);
-        while left > 0
-            && let Some((job, waiting)) = self.unwritten[stream as usize - 1].front_mut()
-        {
-            let (job, written) = (*job, left.min(*waiting));
-            *waiting -= written;
+        self.unwritten.on_written(now);
+        let mut left = bytes;
+        while let Some((job, written)) = self.unwritten.take(stream, left) {
             left -= written;
-            if *waiting == 0 {
-                self.unwritten[stream as usize - 1].pop_front();
-            }
-            self.grant(job, stream, written as u32);
+            self.grant(job, stream, written);
         }
     }
 
@@ -451,23 +359,22 @@ impl Launcher {
 
     /// Nobody reads the output any more: everything returned so far counts as written.
     fn discard_output(&mut self) {
-        if !std::mem::replace(&mut self.discard, true) {
-            for stream in [Stream::Out, Stream::Err] {
-                let unwritten = std::mem::take(&mut self.unwritten[stream as usize - 1]);
-                unwritten.into_iter().for_each(|(job, bytes)| self.grant(job, stream, bytes as u32));
+        self.unwritten.drop_all();
+        for stream in [Stream::Out, Stream::Err] {
+            while let Some((job, bytes)) = self.unwritten.take(stream, u32::MAX) {
+                self.grant(job, stream, bytes);
             }
         }
     }
 
-    fn on_write_failed(&mut self, problem: String) {
-        self.discard_output();
-        self.end_job(Cause::Launcher { problem }, self.config.job.options.kill_grace_ns);
-    }
-
     fn on_signal(&mut self, now: Instant, signal: i32, sender: Option<u32>) {
+        // `timeout` signals its child and then the process group, and batch systems signal all processes of a job, of
+        // which some pass it on. A key that is pressed twice is meant twice.
+        let is_first_again = |(first, at)| first == signal && now - at < SAME_SIGNAL_NS;
+        let is_repeated = sender.is_some() && self.interrupted.is_some_and(is_first_again);
         match signal {
             SIGALRM => self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None })),
-            SIGHUP | SIGINT | SIGQUIT | SIGTERM if sender.is_some() && self.is_repeated(now, signal) => {}
+            SIGHUP | SIGINT | SIGQUIT | SIGTERM if is_repeated => {}
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
                 self.control_all(&Control::JobDown(JobDown::Signal { signal }));
@@ -477,16 +384,10 @@ impl Launcher {
         }
     }
 
-    /// Whether the first interrupt is sent again. `timeout` signals its child and then the process group, and batch
-    /// systems signal all processes of a job, of which some pass it on. A key that is pressed twice is meant twice.
-    fn is_repeated(&self, now: Instant, signal: i32) -> bool {
-        self.interrupted.is_some_and(|(first, at)| first == signal && now - at < SAME_SIGNAL_NS)
-    }
-
     /// The first interrupt is forwarded; the second one ends the job, whatever the ranks do.
     fn on_interrupt(&mut self, now: Instant, signal: i32) {
         self.be_impatient(now);
-        let (first, starting) = (self.interrupted.map(|(first, _)| first), self.family.is_starting(self.job));
+        let (first, starting) = (self.interrupted.map(|(first, _)| first), self.family.is_starting(self.spec.job));
         self.notice(Notice::Interrupt { signal, first, starting });
         match first {
             Some(first) => {
@@ -500,21 +401,18 @@ impl Launcher {
         }
     }
 
+    /// The end is requested.
     fn be_impatient(&mut self, now: Instant) {
-        if !std::mem::replace(&mut self.is_ending, true) {
-            self.moved_at = now;
-        }
+        self.family.close();
+        self.unwritten.hurry(now);
     }
 
     fn on_tick(&mut self, now: Instant) {
-        if let (Some(at), Some(after_ns)) = (self.timeout_at, self.config.timeout_ns)
-            && now >= at
-        {
-            self.timeout_at = None;
+        if let Some((_, after_ns)) = self.timeout.take_if(|(at, _)| now >= *at) {
             self.be_impatient(now);
-            self.end_job(Cause::TimedOut { after_ns }, self.config.job.options.kill_grace_ns);
+            self.end_job(Cause::TimedOut { after_ns }, self.spec.options.kill_grace_ns);
         }
-        if self.untaken_until().is_some_and(|until| now >= until) {
+        if self.unwritten.deadline().is_some_and(|until| now >= until) {
             self.discard_output();
         }
     }
@@ -526,65 +424,53 @@ impl Launcher {
 
     /// Whether no failure that ends the job is known.
     fn may_still_fail(&self) -> bool {
-        self.failure.as_ref().is_none_or(|failure| !failure.cause.ends_job())
+        self.result.failure.as_ref().is_none_or(|failure| !failure.cause.ends_job())
     }
 
     /// Ends all jobs for the launcher's own reason; only the first failure counts.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
-        let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
-        match &mut self.ended {
-            None => {
-                self.family.end_all();
-                self.control_all(&Control::JobDown(JobDown::Kill { grace_ns }));
-                if self.may_still_fail() {
-                    self.failure = Some(failure.clone());
-                    self.notice(Notice::Failed(failure));
-                }
-            }
-            Some(Ended { failure: Some(_), .. }) => {}
-            Some(ended) => {
-                ended.failure = Some(failure.clone());
-                self.notice(Notice::Failed(failure));
-            }
+        self.family.end_all();
+        self.control_all(&Control::JobDown(JobDown::Kill { grace_ns }));
+        let counts = match self.phase {
+            Phase::Waiting | Phase::Running => self.may_still_fail(),
+            Phase::Draining | Phase::Left => self.result.failure.is_none(),
+        };
+        if counts {
+            let failure = own_failure(cause);
+            self.result.failure = Some(failure.clone());
+            self.notice(Notice::Failed(failure));
         }
     }
 
     fn on_stdin(&mut self, bytes: Bytes) {
-        if self.stdin_ended {
-            return;
+        if self.stdin.on_read(bytes.len()) {
+            // End of file cannot overtake data: both are in the same class.
+            self.send(Frame::new(Kind::Input, 0, self.spec.job.0, 0, bytes));
+            self.ask_stdin();
         }
-        self.stdin_credit = self.stdin_credit.saturating_sub(bytes.len());
-        self.stdin_ended = bytes.is_empty();
-        // End of file cannot overtake data: both are in the same class.
-        self.send(Frame::new(Kind::Input, 0, self.job.0, 0, bytes));
-        self.ask_stdin();
     }
 
     fn ask_stdin(&mut self) {
-        if self.config.relay_stdin && !self.stdin_ended {
-            let bytes_max = self.stdin_credit.min(STDIN_CHUNK_MAX) as u32;
+        if let Some(bytes_max) = self.stdin.bytes_max() {
             self.out.push_back(LauncherOutput::ReadStdin { bytes_max });
         }
     }
 
     fn on_link_down(&mut self, problem: String) {
         self.link = None;
-        if self.ended.is_none() {
-            let cause = Cause::AgentLost { agent: Default::default(), problem: problem.into() };
-            let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+        if matches!(self.phase, Phase::Waiting | Phase::Running) {
+            let failure = own_failure(Cause::AgentLost { agent: Default::default(), problem: problem.into() });
             self.notice(Notice::Failed(failure.clone()));
-            self.ended = Some(Ended { failure: Some(failure), done: Default::default() });
+            self.result = Ended { failure: Some(failure), done: Default::default() };
             self.phase = Phase::Draining;
         }
     }
 
     fn leave_if_done(&mut self) {
-        let written = !self.has_unwritten();
-        let alone = self.link.is_none() || !self.config.one_shot;
-        if self.phase == Phase::Draining && written && alone {
+        let alone = self.link.is_none() || !self.one_shot;
+        if self.phase == Phase::Draining && self.unwritten.is_empty() && alone {
             self.phase = Phase::Left;
-            let code = self.ended.as_ref().map_or(OURS, |ended| exit_code(ended.failure.as_ref()));
-            self.out.push_back(LauncherOutput::Exit { code });
+            self.out.push_back(LauncherOutput::Exit { code: exit_code(self.result.failure.as_ref()) });
         }
     }
 
@@ -604,13 +490,18 @@ impl Launcher {
 
     /// A notice about one of the jobs; or, for job 0 of a session that outlives its jobs, a notice about the session.
     fn notice_of(&mut self, job: JobId, notice: Notice) {
-        let is_spawned = job != self.job && self.family.has(job);
+        let is_spawned = job != self.spec.job && self.family.has(job);
         self.notice(if is_spawned { Notice::OfJob { job, notice: notice.into() } } else { notice });
     }
 
     fn notice(&mut self, notice: Notice) {
         self.out.push_back(LauncherOutput::Notice(notice));
     }
+}
+
+/// A failure that the launcher itself has found.
+fn own_failure(cause: Cause) -> Failure {
+    Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause }
 }
 
 #[cfg(test)]

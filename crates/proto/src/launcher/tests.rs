@@ -1,8 +1,10 @@
 //! A launcher whose root is the test.
 
 use super::*;
+use crate::launcher_io::HostFiles;
 use crate::testing::job_on;
-use wireup_wire::pmi::SpawnCommand;
+use wireup_wire::ids::AgentId;
+use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 const LINK: LinkId = LinkId(1);

@@ -1,9 +1,10 @@
-//! Makes a job of a rank's request for processes.
+//! Requests of ranks for processes: each becomes a job, once the files of hosts that it names have been read.
 //!
-//! It gets the environment, the limits and the options of the job of the rank that asks, without standard input,
+//! The job gets the environment, the limits and the options of the job of the rank that asks, without standard input,
 //! terminal and profile. Each program is an entry of its own in the list of programs, so its position is its
 //! application number.
 
+use super::family::Family;
 use super::info::{BadInfo, Info};
 use super::seats::{Growth, NoSeats, Place, Seats, blocks};
 use crate::launcher_io::HostFiles;
@@ -26,7 +27,7 @@ const WORD_BYTES: usize = 8;
 const USUAL_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum Refused {
+enum Refused {
     #[error(transparent)]
     Unfit(#[from] Unfit),
     #[error(transparent)]
@@ -41,23 +42,147 @@ pub enum Refused {
     NoRank { rank: Rank },
 }
 
-/// The nodes of a run.
-pub struct Site<'a> {
-    pub places: &'a [Place],
-    /// How many ranks are on each.
-    pub loads: BTreeMap<AgentId, u32>,
-    pub lost: &'a BTreeSet<AgentId>,
-    pub growth: Growth,
-    /// The files that [`host_files`] has named.
-    pub host_files: &'a HostFiles,
+/// A rank's request for processes.
+pub struct Request {
+    /// The job of the rank that asks.
+    pub by: JobId,
+    pub from: Rank,
+    pub request: SpawnRequest,
 }
 
-/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before [`job`] is
-/// called.
+/// What the launcher has to do for a request.
+pub enum Step {
+    /// Read these files of hosts.
+    ReadHostFiles(Vec<Vec<u8>>),
+    Launch(Box<JobSpec>),
+    Refuse {
+        request: Request,
+        problem: String,
+    },
+}
+
+pub struct Requests {
+    /// The name of the job that the user has launched.
+    nspace: String,
+    /// The nodes on which ranks of further jobs may run.
+    places: Vec<Place>,
+    growth: Growth,
+    /// Number of jobs that ranks have asked for so far.
+    children: u32,
+    /// Requests whose hostfiles are being read, by the number of the new job.
+    reading: BTreeMap<JobId, Request>,
+    /// Agents on whose nodes no job can start.
+    pub lost: BTreeSet<AgentId>,
+}
+
+impl Requests {
+    pub fn new(nspace: String, places: Vec<Place>, growth: Growth) -> Requests {
+        Requests { nspace, places, growth, children: 0, reading: BTreeMap::new(), lost: BTreeSet::new() }
+    }
+
+    /// A rank asks for processes, which become the job `child`.
+    pub fn on_request(&mut self, family: &Family, child: JobId, request: Request) -> Step {
+        let host_files = |parent| host_files(parent, request.from, &request.request).map_err(|no| no.to_string());
+        match family.to_grow(request.by).and_then(host_files) {
+            Ok(paths) if !paths.is_empty() => {
+                self.reading.insert(child, request);
+                Step::ReadHostFiles(paths.into_iter().collect())
+            }
+            Ok(_) => self.describe(family, child, request, &HostFiles::new()),
+            Err(problem) => Step::Refuse { request, problem },
+        }
+    }
+
+    /// The files of hosts that a request names were read. `None`: no request waits for them.
+    pub fn on_host_files(&mut self, family: &Family, child: JobId, files: &HostFiles) -> Option<Step> {
+        let request = self.reading.remove(&child)?;
+        Some(self.describe(family, child, request, files))
+    }
+
+    /// Makes a job of a request.
+    fn describe(&mut self, family: &Family, child: JobId, request: Request, host_files: &HostFiles) -> Step {
+        self.children += 1;
+        let names = (child, nspace(&self.nspace, self.children));
+        let job =
+            |parent| self.job(names, (parent, &request), &family.loads(), host_files).map_err(|no| no.to_string());
+        match family.to_grow(request.by).and_then(job) {
+            Ok(spec) => Step::Launch(spec.into()),
+            Err(problem) => Step::Refuse { request, problem },
+        }
+    }
+
+    /// The job with this number and name that a rank of `parent` asks for. `loads`: number of ranks on each node.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    fn job(
+        &self,
+        (id, nspace): (JobId, String),
+        (parent, Request { from, request, .. }): (&JobSpec, &Request),
+        loads: &BTreeMap<AgentId, u32>,
+        host_files: &HostFiles,
+    ) -> Result<JobSpec, Refused> {
+        let (model, mut infos) = read(parent, *from, request)?;
+        infos.iter_mut().try_for_each(|info| info.name_hosts_of_files(host_files, &model.cwd))?;
+        let added: Vec<_> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
+        let places = match added.is_empty() {
+            true => Cow::Borrowed(&self.places),
+            false => Cow::Owned(self.growth.add(&self.places, &added)?),
+        };
+        let mut seats = Seats::new(&places, loads).without(&self.lost);
+        let (mut apps, mut given) = (Vec::new(), Vec::new());
+        let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
+        for (command, info) in request.commands.iter().zip(&infos) {
+            let app = app(command, info, parent, model);
+            // Each program gets the variables of the rank that asks, which may already be many.
+            let words = app.argv.iter().chain(&app.env).chain([&app.cwd]);
+            bytes += words.map(|word| word.len() + WORD_BYTES).sum::<usize>();
+            if bytes > JOB_BYTES_MAX {
+                return Err(Refused::TooLarge { max: JOB_BYTES_MAX });
+            }
+            given.push(seats.give(app.ranks, info.hosts.as_deref(), info.layout)?);
+            apps.push(app);
+        }
+        let (nodes, blocks) = blocks(&places, &given);
+        let preput = request.preput.iter().map(|(key, value)| (key.clone().into(), value.clone().into())).collect();
+        let spec = JobSpec {
+            job: id,
+            nspace,
+            nodes,
+            blocks,
+            apps,
+            env: parent.env.clone(),
+            endpoints: Vec::new(),
+            spawned: Some(Spawned {
+                family: parent.spawned.as_ref().map_or(parent.job, |spawned| spawned.family),
+                by: parent.job,
+                nspace: parent.nspace.clone(),
+                rank: *from,
+                preput,
+            }),
+            options: JobOptions {
+                stdin: StdinTarget::None,
+                stdin_inherit: false,
+                pty: None,
+                profile: false,
+                // A rankfile is about the ranks of the launched job.
+                binding: Binding { slots: Vec::new(), ..parent.options.binding.clone() },
+                // The folders may have changed since the launcher read them at the start of the run.
+                staged: parent.options.staged.clone().map(|staged| Staged { bare: Vec::new(), ..staged }),
+                ..parent.options.clone()
+            },
+        };
+        Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32)?;
+        Ok(spec)
+    }
+}
+
+/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before the request
+/// becomes a job.
 ///
 /// # Errors
 /// The request is impossible.
-pub fn host_files(parent: &JobSpec, from: Rank, request: &SpawnRequest) -> Result<BTreeSet<Vec<u8>>, Refused> {
+fn host_files(parent: &JobSpec, from: Rank, request: &SpawnRequest) -> Result<BTreeSet<Vec<u8>>, Refused> {
     let (model, infos) = read(parent, from, request)?;
     Ok(infos.iter().flat_map(|info| info.host_files(&model.cwd)).collect())
 }
@@ -70,70 +195,6 @@ fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(
     }
     let infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
     Ok((&parent.apps[usize::from(app_of(parent, from))], infos))
-}
-
-/// The job with this number and name that rank `from` of `parent` asks for.
-///
-/// # Errors
-/// Why it cannot be.
-pub fn job(
-    (id, nspace): (JobId, String),
-    (parent, from): (&JobSpec, Rank),
-    request: &SpawnRequest,
-    Site { places, loads, lost, growth, host_files }: Site<'_>,
-) -> Result<JobSpec, Refused> {
-    let (model, mut infos) = read(parent, from, request)?;
-    infos.iter_mut().try_for_each(|info| info.name_hosts_of_files(host_files, &model.cwd))?;
-    let added: Vec<_> = infos.iter().flat_map(|info| info.added.iter().cloned()).collect();
-    let places = match added.is_empty() {
-        true => Cow::Borrowed(places),
-        false => Cow::Owned(growth.add(places, &added)?),
-    };
-    let mut seats = Seats::new(&places, &loads).without(lost);
-    let (mut apps, mut given) = (Vec::new(), Vec::new());
-    let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
-    for (command, info) in request.commands.iter().zip(&infos) {
-        let app = app(command, info, parent, model);
-        // Each program gets the variables of the rank that asks, which may already be many.
-        let words = app.argv.iter().chain(&app.env).chain([&app.cwd]);
-        bytes += words.map(|word| word.len() + WORD_BYTES).sum::<usize>();
-        if bytes > JOB_BYTES_MAX {
-            return Err(Refused::TooLarge { max: JOB_BYTES_MAX });
-        }
-        given.push(seats.give(app.ranks, info.hosts.as_deref(), info.layout)?);
-        apps.push(app);
-    }
-    let (nodes, blocks) = blocks(&places, &given);
-    let preput = request.preput.iter().map(|(key, value)| (key.clone().into(), value.clone().into())).collect();
-    let spec = JobSpec {
-        job: id,
-        nspace,
-        nodes,
-        blocks,
-        apps,
-        env: parent.env.clone(),
-        endpoints: Vec::new(),
-        spawned: Some(Spawned {
-            family: parent.spawned.as_ref().map_or(parent.job, |spawned| spawned.family),
-            by: parent.job,
-            nspace: parent.nspace.clone(),
-            rank: from,
-            preput,
-        }),
-        options: JobOptions {
-            stdin: StdinTarget::None,
-            stdin_inherit: false,
-            pty: None,
-            profile: false,
-            // A rankfile is about the ranks of the launched job.
-            binding: Binding { slots: Vec::new(), ..parent.options.binding.clone() },
-            // The folders may have changed since the launcher read them at the start of the run.
-            staged: parent.options.staged.clone().map(|staged| Staged { bare: Vec::new(), ..staged }),
-            ..parent.options.clone()
-        },
-    };
-    Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32)?;
-    Ok(spec)
 }
 
 /// One program. `model`: that of the rank that asks.
@@ -164,7 +225,7 @@ fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -
 /// Open MPI identifies a job by 32 bits: a 16-bit hash of the text before the `@`, and the lower 16 bits of the number
 /// after it (0 without a number, as in the name of the job that the user launched). Names that differ only before the
 /// `@` can therefore collide.
-pub(super) fn nspace(of_family: &str, number: u32) -> String {
+fn nspace(of_family: &str, number: u32) -> String {
     // Numbers whose lower 16 bits are 0 are left out.
     let number = u64::from(number) + (u64::from(number) - 1) / 0xffff;
     format!("{of_family}@{number}")
@@ -203,7 +264,7 @@ mod tests {
         let places = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
         let places: Vec<Place> = places.collect();
         let names = (JobId(5), "child".to_owned());
-        let lost = BTreeSet::new();
+        let requests = Requests::new("parent".into(), places, Growth::Free);
         let read = |path: Vec<u8>| {
             let names = match &path[..] {
                 b"/w/hosts" => Ok(vec!["n0".to_owned(), "moon:2".to_owned()]),
@@ -211,11 +272,10 @@ mod tests {
             };
             (path, names)
         };
-        let request = asked(commands);
-        let named = host_files(&parent, Rank(1), &request).map_err(|error| error.to_string())?;
-        let host_files = &named.into_iter().map(read).collect();
-        let site = Site { places: &places, loads: BTreeMap::new(), lost: &lost, growth: Growth::Free, host_files };
-        job(names, (&parent, Rank(1)), &request, site).map_err(|error| error.to_string())
+        let request = Request { by: parent.job, from: Rank(1), request: asked(commands) };
+        let named = host_files(&parent, Rank(1), &request.request).map_err(|error| error.to_string())?;
+        let files = named.into_iter().map(read).collect();
+        requests.job(names, (&parent, &request), &BTreeMap::new(), &files).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -281,5 +341,27 @@ mod tests {
         assert!(refused(&[("a", 1, &[("ppr", "none")])]).contains("info key ppr"));
         assert!(refused(&[]).contains("no program"));
         assert!(refused(&[("a", 70_000, &[("ppn", "70000")])]).contains("more than 65535"));
+    }
+
+    #[test]
+    fn jobs_of_requests_are_numbered_and_refused_once_the_family_is_closed() {
+        let (spec, mut family) = (job_on(1, 0..2, 1), Family::default());
+        let request = |by| Request { by: JobId(by), from: Rank(0), request: asked(&[("a", 1, &[])]) };
+        let places = spec.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
+        let mut requests = Requests::new("j".into(), places.collect(), Growth::Free);
+        family.add(spec);
+        for (child, nspace) in [(2, "j@1"), (3, "j@2")] {
+            let Step::Launch(spec) = requests.on_request(&family, JobId(child), request(1)) else { panic!("it fits") };
+            assert_eq!((spec.job, &spec.nspace[..]), (JobId(child), nspace));
+        }
+        assert!(requests.on_host_files(&family, JobId(4), &HostFiles::new()).is_none());
+        let refused =
+            |requests: &mut Requests, family: &Family, by| match requests.on_request(family, JobId(4), request(by)) {
+                Step::Refuse { problem, .. } => problem,
+                Step::Launch(_) | Step::ReadHostFiles(_) => panic!("it is refused"),
+            };
+        assert_eq!(refused(&mut requests, &family, 9), "the job is being ended");
+        family.close();
+        assert_eq!(refused(&mut requests, &family, 1), "the jobs are being ended");
     }
 }
