@@ -253,7 +253,7 @@ impl Agent {
         match (branch, message) {
             (None, Control::FromLauncher(FromLauncher::Launch(spec))) => session.on_job_sent(spec),
             (None, Control::FromLauncher(FromLauncher::Spawned(result))) => {
-                session.launchers.on_spawned(cx, job, result);
+                session.launchers.spawns.on_result(cx, job, None, result);
             }
             (None, Control::SessionDown(message)) => return self.on_session_down(frame, message),
             (Some(child), Control::SessionUp(message)) => return self.on_session_up(child, message),

@@ -219,7 +219,7 @@ impl Session {
         let Some(nodes) = nodes else { return };
         act(&mut self.launchers, &mut self.cx, nodes);
         self.serve_jobs();
-        while let Some(asked) = self.launchers.take_asked() {
+        while let Some(asked) = self.launchers.asked.pop_front() {
             match asked {
                 Asked::Revive => self.decide(|membership, cx, live| membership.revive(cx, live)),
                 Asked::Number { spec, link } => self.number(*spec, Some(link)),
@@ -467,7 +467,7 @@ impl Session {
     fn report_ports(&mut self, report: Option<RankPortsReport>) {
         let Some(report) = report else { return };
         if let Some(report) = rank_ports::pass_on(&mut self.cx, report) {
-            self.serve_launchers(|launchers, _, _| launchers.on_ports(report));
+            self.serve_launchers(|launchers, _, _| launchers.ports.on_report(report));
         }
     }
 

@@ -1,13 +1,17 @@
-//! A job that waits for nodes that are starting.
+//! Jobs that wait for nodes that are starting.
+//!
+//! An agent that does not link may be started again, and only one of the two incarnations stays linked. So no agent is
+//! sent a job before all of the job's agents are up.
 
 use crate::io::LinkId;
 use crate::session::Cx;
-use crate::session::membership::Nodes;
 use crate::time::Instant;
+use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
+use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::JobDown;
 
 /// Time after which a launcher is told which nodes its job waits for (ns). Chosen: agents start in milliseconds on one
@@ -18,11 +22,16 @@ const UNTOLD_NS: u64 = 2_000_000_000;
 /// one byte have headers.
 const LATER_BYTES_MAX: usize = 32 * STDIO_WINDOW_BYTES;
 
+#[derive(Default)]
+pub struct DeferredJobs {
+    jobs: BTreeMap<JobId, DeferredJob>,
+}
+
 pub struct DeferredJob {
     pub link: LinkId,
     pub spec: JobSpec,
     pub since: Instant,
-    pub is_told: bool,
+    is_told: bool,
     /// Frames and messages of the launcher for this job, to be delivered when it starts.
     pub later: Vec<Later>,
     later_bytes: usize,
@@ -44,33 +53,96 @@ impl Later {
     }
 }
 
-impl DeferredJob {
-    pub fn new(link: LinkId, spec: JobSpec, since: Instant, later: Vec<Later>) -> DeferredJob {
-        DeferredJob { link, spec, since, is_told: false, later, later_bytes: 0 }
+impl DeferredJobs {
+    pub fn len(&self) -> usize {
+        self.jobs.len()
     }
 
-    /// Keeps a frame for the ranks. Returns `false` if it exceeds what a launcher may send before they have started.
-    pub fn keep(&mut self, frame: Frame) -> bool {
-        self.later_bytes += frame.wire_len();
-        let is_room = self.later_bytes <= LATER_BYTES_MAX;
+    pub fn has(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &DeferredJob> {
+        self.jobs.values()
+    }
+
+    pub fn ids_where(&self, which: impl Fn(&DeferredJob) -> bool) -> Vec<JobId> {
+        self.jobs.iter().filter(|(_, deferred)| which(deferred)).map(|(job, _)| *job).collect()
+    }
+
+    /// `later`: what the job's launcher has already sent for its ranks.
+    pub fn defer(&mut self, link: LinkId, spec: JobSpec, since: Instant, later: Vec<Later>) {
+        self.jobs.insert(spec.job, DeferredJob { link, spec, since, is_told: false, later, later_bytes: 0 });
+    }
+
+    pub fn remove(&mut self, job: JobId) -> Option<DeferredJob> {
+        self.jobs.remove(&job)
+    }
+
+    /// Keeps a frame for the ranks of a job. Returns `false` if it exceeds what a launcher may send before they have
+    /// started.
+    pub fn keep(&mut self, job: JobId, frame: Frame) -> bool {
+        let Some(deferred) = self.jobs.get_mut(&job) else { return true };
+        deferred.later_bytes += frame.wire_len();
+        let is_room = deferred.later_bytes <= LATER_BYTES_MAX;
         if is_room {
-            self.later.push(Later::Frame(frame));
+            deferred.later.push(Later::Frame(frame));
         }
         is_room
     }
 
-    /// Keeps the latest size of the terminal, instead of any earlier one.
-    pub fn keep_size(&mut self, message: JobDown) {
-        self.later.retain(|later| !matches!(later, Later::Size(_)));
-        self.later.push(Later::Size(message));
+    /// Handles a message for a job, which has no ranks yet: keeps the latest size of the terminal for them. Returns
+    /// whether the message would end ranks, and so ends the job.
+    pub fn on_control(&mut self, job: JobId, message: JobDown) -> bool {
+        match message {
+            JobDown::Signal { signal } => is_fatal(signal),
+            JobDown::Kill { .. } => true,
+            JobDown::Resize { .. } => {
+                if let Some(DeferredJob { later, .. }) = self.jobs.get_mut(&job) {
+                    later.retain(|later| !matches!(later, Later::Size(_)));
+                    later.push(Later::Size(message));
+                }
+                false
+            }
+            JobDown::StallAsk { .. } | JobDown::Over { .. } | JobDown::StartRanks => false,
+        }
     }
 
-    /// When to report which nodes the job waits for.
+    /// The jobs that have waited for long, whose launchers are to be told for which nodes: each once.
+    pub fn take_untold(&mut self, now: Instant) -> Vec<(LinkId, JobSpec)> {
+        let due = self.jobs.values_mut().filter(|deferred| deferred.deadline().is_some_and(|at| at <= now));
+        due.map(|deferred| {
+            deferred.is_told = true;
+            (deferred.link, deferred.spec.clone())
+        })
+        .collect()
+    }
+
+    /// When to report for which nodes a job waits.
     pub fn deadline(&self) -> Option<Instant> {
+        self.jobs.values().filter_map(DeferredJob::deadline).min()
+    }
+}
+
+impl DeferredJob {
+    fn deadline(&self) -> Option<Instant> {
         (!self.is_told).then_some(self.since + UNTOLD_NS)
     }
 }
 
-pub fn are_up(nodes: &Nodes, agents: &[AgentId]) -> bool {
-    agents.iter().all(|agent| nodes.is_up(*agent))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job_on;
+    use bytes::Bytes;
+    use wireup_wire::frame::Kind;
+
+    #[test]
+    fn a_launcher_cannot_send_more_input_than_its_credit_before_the_ranks_run() {
+        let mut deferred = DeferredJobs::default();
+        let input = || Frame::new(Kind::Input, 0, 1, 0, Bytes::from(vec![0; STDIO_WINDOW_BYTES]));
+        deferred.defer(LinkId(1), job_on(1, [1], 1), Instant(0), Vec::new());
+        assert_eq!((0..40).take_while(|_| deferred.keep(JobId(1), input())).count(), 31, "frames have headers");
+        assert!(deferred.keep(JobId(2), input()), "it does not wait");
+    }
 }

@@ -1,42 +1,45 @@
-//! Requests of the launchers that are attached to the root.
+//! Requests of the launchers that are attached to the root, and their jobs: starting them down the session's tree, and
+//! cleaning up after them.
 //!
 //! Each link has a job number; a launcher's messages about other jobs are refused, except for requests to end them,
-//! since all launchers belong to the same user. When a launcher detaches, its job ends, but no other. `jobs` starts the
-//! jobs down the session's tree and ends them there.
+//! since all launchers belong to the same user. When a launcher detaches, its job ends, but no other.
 //!
-//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both,
-//! `spawns` passes requests of ranks for processes to the launcher of their job.
+//! `Start` is forwarded towards the job's nodes, also by agents outside the job, which keep nothing. It lists the live
+//! jobs, so that agents can distinguish frames that are too late from frames that are too early. A job whose nodes are
+//! still starting waits (`deferred`).
+//!
+//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both, a
+//! request of a rank for processes goes to the launcher of its job (`spawns`).
 
-mod asks;
-mod attached;
 mod deferred;
-mod deferring;
-mod jobs;
 mod loads;
 mod ports;
-mod spawning;
 mod spawns;
 #[cfg(test)]
 mod tests;
 
 use super::membership::Nodes;
-use super::{Begin, Cx};
+use super::{Begin, Cx, UNKNOWN_NODE, placement};
 use crate::io::LinkId;
+use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
-use attached::{Asks, Attached};
-use deferred::{DeferredJob, Later};
+use deferred::{DeferredJob, DeferredJobs, Later};
 use loads::Loads;
 use ports::Ports;
-use spawns::Spawns;
+use spawns::{Request, Spawns};
 use std::collections::{BTreeMap, VecDeque};
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree::Tree;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::JobId;
-use wireup_wire::job::JobSpec;
-use wireup_wire::limits::KILLED_BY_LEN_MAX;
-use wireup_wire::peer::{Cause, Ended, Failure};
-use wireup_wire::session::{RankPortsReport, Welcome};
+use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::job::{JobSpec, NodeSpec};
+use wireup_wire::limits::{ADDED_HOSTS_MAX, FAMILY_JOBS_MAX, KILLED_BY_LEN_MAX, LISTED_NAME_LEN_MAX};
+use wireup_wire::names::Asker;
+use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note};
+use wireup_wire::pmi::SpawnRequest;
+use wireup_wire::session::{JobEntry, JobState, Welcome};
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, FromLauncher, JobDown, SessionDown, ToLauncher};
 
@@ -51,17 +54,29 @@ pub struct Launchers {
     /// Jobs in progress, and when they started.
     begun: BTreeMap<JobId, Instant>,
     /// Jobs that wait for their nodes.
-    deferred: BTreeMap<JobId, DeferredJob>,
+    deferred: DeferredJobs,
     /// The ranks on each node.
     loads: Loads,
     /// Ports that agents have reserved for ranks.
-    ports: Ports,
+    pub ports: Ports,
     /// Jobs that ranks have asked for.
-    spawns: Spawns,
+    pub spawns: Spawns,
     /// The reason for which the session is ending; `None`: it is not ending.
     ending: Option<String>,
     /// Requests to the agent, in order.
-    asked: VecDeque<Asked>,
+    pub asked: VecDeque<Asked>,
+}
+
+/// An attached launcher.
+struct Attached {
+    job: JobId,
+    has_launched: bool,
+    /// Whether the launcher has asked for a list of the nodes. A request is a few bytes and its answer a few bytes per
+    /// node or job, so the requests of one read are answered together.
+    asks_nodes: bool,
+    asks_jobs: bool,
+    /// Whether the launcher waits until all nodes are up or known to be missing.
+    waits_for_nodes: bool,
 }
 
 /// What the agent has to do for the launchers.
@@ -84,7 +99,7 @@ impl Launchers {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.deferred.values().filter_map(DeferredJob::deadline).min()
+        self.deferred.deadline()
     }
 
     /// Number of entries in all growing tables, for the simulator's checkers.
@@ -92,54 +107,11 @@ impl Launchers {
         self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len() + self.loads.len()
     }
 
-    /// Removes and returns the oldest request to the agent.
-    pub fn take_asked(&mut self) -> Option<Asked> {
-        self.asked.pop_front()
-    }
-
-    /// An agent has reserved ports for ranks, or renewed some.
-    pub fn on_ports(&mut self, report: RankPortsReport) {
-        self.ports.on_report(report);
-    }
-
-    /// Handles a frame that is not a control message.
-    pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, frame: Frame) {
-        let job = JobId(frame.job);
-        if !self.is_of(cx, link, job) {
-            return;
-        }
-        let Some(deferred) = self.deferred.get_mut(&job) else { return cx.on_job_frame(None, frame) };
-        if !deferred.keep(frame) {
-            let problem = "it sent more standard input than its credit allows".to_owned();
-            self.end_held(cx, job, Cause::Launcher { problem });
-        }
-    }
-
-    /// The agents of the hosts that a launcher's job adds have numbers.
-    pub fn on_numbered(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
-        let job = spec.job;
-        self.begin_or_hold(cx, nodes, link, spec, Vec::new());
-        if self.deferred.contains_key(&job) {
-            self.asked.push_back(Asked::StartAdded(job));
-        }
-    }
-
-    /// The state of some nodes has changed.
-    pub fn on_nodes_changed(&mut self, cx: &mut Cx, nodes: &Nodes) {
-        self.ports.forget_lost(nodes);
-        self.look_at_held(cx, nodes);
-        self.tell_if_settled(cx, nodes);
-    }
-
-    /// Whether the agents of the session can leave: the session is ending, and its last job has ended.
-    pub fn may_end(&self, cx: &Cx) -> bool {
-        self.ending.is_some() && cx.jobs.is_empty()
-    }
-
     pub fn attach(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId) {
         self.newest = JobId(self.newest.0 + 1);
         let job = self.newest;
-        let attached = Attached { job, has_launched: false, asks: Asks::default(), waits_for_nodes: false };
+        let attached =
+            Attached { job, has_launched: false, asks_nodes: false, asks_jobs: false, waits_for_nodes: false };
         self.attached.insert(link, attached);
         let welcome = Welcome {
             job,
@@ -156,17 +128,15 @@ impl Launchers {
     pub fn on_down(&mut self, cx: &mut Cx, link: LinkId) {
         let jobs = cx.links.owners.jobs_of(link);
         cx.links.owners.forget_link(link);
-        self.forget_held_of(link);
+        for job in self.deferred.ids_where(|deferred| deferred.link == link) {
+            self.deferred.remove(job);
+            self.loads.remove(job);
+        }
         self.spawns.forget_link(link);
         if let Some(attached) = self.attached.remove(&link).filter(|attached| !self.begun.contains_key(&attached.job)) {
             self.loads.remove(attached.job);
         }
         cx.tell_jobs(jobs, |job, cx| job.on_launcher_gone(cx));
-    }
-
-    /// Whether a launcher may send frames for a job.
-    fn is_of(&self, cx: &Cx, link: LinkId, job: JobId) -> bool {
-        self.attached.get(&link).is_some_and(|attached| attached.job == job) || cx.links.owners.is_owner(job, link)
     }
 
     /// A link is about to be closed because of this problem.
@@ -176,11 +146,28 @@ impl Launchers {
         }
     }
 
-    /// Handles a control message of a launcher.
-    pub fn on_said(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, job: JobId, message: Control) {
-        if !self.attached.contains_key(&link) {
+    /// Whether a launcher may send frames for a job.
+    fn is_of(&self, cx: &Cx, link: LinkId, job: JobId) -> bool {
+        self.attached.get(&link).is_some_and(|attached| attached.job == job) || cx.links.owners.is_owner(job, link)
+    }
+
+    /// Handles a frame that is not a control message.
+    pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, frame: Frame) {
+        let job = JobId(frame.job);
+        if !self.is_of(cx, link, job) {
             return;
         }
+        if !self.deferred.has(job) {
+            return cx.on_job_frame(None, frame);
+        }
+        if !self.deferred.keep(job, frame) {
+            let problem = "it sent more standard input than its credit allows".to_owned();
+            self.end_deferred(cx, job, Cause::Launcher { problem });
+        }
+    }
+
+    /// Handles a control message of a launcher.
+    pub fn on_said(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, job: JobId, message: Control) {
         match message {
             Control::FromLauncher(request) => self.on_request(cx, nodes, (link, job), request),
             Control::JobDown(
@@ -190,23 +177,29 @@ impl Launchers {
                 | JobDown::StallAsk { .. }),
             ) if self.is_of(cx, link, job) => {
                 // Messages that arrive after the end of the job are not an error.
-                if !self.tell_held(cx, job, &message) {
+                if !self.deferred.has(job) {
                     cx.on_job_down(None, job, message);
+                } else if self.deferred.on_control(job, message) {
+                    self.end_deferred(cx, job, Cause::Killed { by: "its launcher".into() });
                 }
             }
-            _message => {
-                let problem = format!("unexpected message about job {job}");
-                cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
-            }
+            _message => refuse(cx, link, format!("unexpected message about job {job}")),
         }
     }
 
     fn on_request(&mut self, cx: &mut Cx, nodes: &Nodes, (link, job): (LinkId, JobId), request: FromLauncher) {
+        let Some(attached) = self.attached.get_mut(&link) else { return };
         match request {
             FromLauncher::Launch(spec) => self.on_launch(cx, nodes, link, *spec),
-            FromLauncher::AskNodes => self.note(link, |asks| asks.nodes = true),
-            FromLauncher::AskJobs => self.note(link, |asks| asks.jobs = true),
-            FromLauncher::AskSeats(request) => self.give_seats(cx, nodes, link, &request),
+            FromLauncher::AskNodes => attached.asks_nodes = true,
+            FromLauncher::AskJobs => attached.asks_jobs = true,
+            FromLauncher::AskSeats(_) if attached.has_launched => {
+                refuse(cx, link, "the job was launched before".into());
+            }
+            FromLauncher::AskSeats(request) => {
+                let seats = self.loads.assign(attached.job, nodes.own(), &request);
+                answer(cx, link, ToLauncher::Seats(seats));
+            }
             FromLauncher::Revive => self.on_revive(cx, link),
             FromLauncher::Spawned(result) => self.spawns.on_result(cx, job, Some(link), result),
             FromLauncher::KillJob { job, signal, by } => self.on_kill_job(cx, link, job, signal, &by),
@@ -214,13 +207,99 @@ impl Launchers {
         }
     }
 
+    /// All frames of one read of a launcher's link have been handled.
+    pub fn answer_questions(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId) {
+        let Some(attached) = self.attached.get_mut(&link) else { return };
+        let waits_for_nodes = attached.waits_for_nodes;
+        let asks_jobs = std::mem::take(&mut attached.asks_jobs);
+        if std::mem::take(&mut attached.asks_nodes) {
+            answer(cx, link, ToLauncher::Nodes(nodes.own().to_vec()));
+        }
+        if asks_jobs {
+            self.tell_jobs(cx, link);
+        }
+        if waits_for_nodes {
+            self.tell_if_settled(cx, nodes);
+        }
+    }
+
+    /// Answers the launchers that wait until all nodes are up or known to be missing, if that is so.
+    fn tell_if_settled(&mut self, cx: &mut Cx, nodes: &Nodes) {
+        if !nodes.is_settled() {
+            return;
+        }
+        for (link, attached) in &mut self.attached {
+            if std::mem::take(&mut attached.waits_for_nodes) {
+                answer(cx, *link, ToLauncher::Nodes(nodes.own().to_vec()));
+            }
+        }
+    }
+
+    /// The state of some nodes has changed.
+    pub fn on_nodes_changed(&mut self, cx: &mut Cx, nodes: &Nodes) {
+        self.ports.forget_lost(nodes);
+        let is_ready = |deferred: &DeferredJob| match agents_for(nodes, &deferred.spec) {
+            Ok((_, agents)) => are_up(nodes, &agents),
+            Err(_) => true,
+        };
+        for job in self.deferred.ids_where(is_ready) {
+            if let Some(DeferredJob { link, spec, later, .. }) = self.deferred.remove(job) {
+                self.begin_or_defer(cx, nodes, link, spec, later);
+            }
+        }
+        self.tell_if_settled(cx, nodes);
+    }
+
+    /// Tells launchers that have waited for long for which nodes they wait.
+    pub fn tell_of_deferred(&mut self, cx: &mut Cx, nodes: &Nodes) {
+        for (link, spec) in self.deferred.take_untold(cx.now) {
+            let Ok((_, mut agents)) = agents_for(nodes, &spec) else { continue };
+            agents.retain(|agent| !nodes.is_up(*agent));
+            cx.send(link, control_frame(spec.job, &Control::Note(Note::Waits { agents })));
+        }
+    }
+
+    fn on_revive(&mut self, cx: &mut Cx, link: LinkId) {
+        if let Some(reason) = &self.ending {
+            return refuse(cx, link, format!("the session is being ended: {reason}"));
+        }
+        if let Some(attached) = self.attached.get_mut(&link) {
+            attached.waits_for_nodes = true;
+        }
+        cx.links.owners.listen(link);
+        self.asked.push_back(Asked::Revive);
+    }
+
+    fn tell_jobs(&self, cx: &mut Cx, link: LinkId) {
+        let entry = |spec: &JobSpec, agents: Vec<AgentId>, since: Option<&Instant>, state| JobEntry {
+            seats: self.loads.order_of(spec.job),
+            age_ns: since.map_or(0, |since| cx.now - *since),
+            state,
+            ..described(cx.tree, spec, agents)
+        };
+        let begun = cx.jobs.ids().into_iter().filter_map(|id| {
+            let (job, spec) = (cx.jobs.get(id)?, cx.jobs.spec(id)?);
+            let state = match job.has_started() {
+                _ if job.is_ending() => JobState::Ending,
+                true => JobState::Running,
+                false => JobState::Starting,
+            };
+            Some(entry(spec, job.facts.agents(), self.begun.get(&id), state))
+        });
+        let deferred = self.deferred.all().map(|DeferredJob { spec, since, .. }| {
+            let agents = placement(spec).map(|mapping| agents_of(spec, &mapping));
+            entry(spec, agents.unwrap_or_default(), Some(since), JobState::Starting)
+        });
+        let entries = begun.chain(deferred).collect();
+        answer(cx, link, ToLauncher::JobList(entries));
+    }
+
     fn on_end_session(&mut self, cx: &mut Cx, link: LinkId, kill: bool) {
         self.tell_jobs(cx, link);
-        if !kill && self.ending.is_none() && !(cx.jobs.is_empty() && self.deferred.is_empty()) {
-            return cx
-                .answer(link, &Control::ToLauncher(ToLauncher::Refused { problem: "the session has jobs".into() }));
+        if !kill && self.ending.is_none() && !(cx.jobs.is_empty() && self.deferred.len() == 0) {
+            return refuse(cx, link, "the session has jobs".into());
         }
-        cx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
+        answer(cx, link, ToLauncher::Granted);
         self.end(cx, Some(link), "it was ended by wireup down".into());
     }
 
@@ -235,32 +314,185 @@ impl Launchers {
             attached.has_launched = true;
             refuse_launch(cx, *link, attached.job, String::new(), cause.clone());
         }
-        self.end_all_held(cx, &cause);
+        for job in self.deferred.ids_where(|_| true) {
+            self.end_deferred(cx, job, cause.clone());
+        }
         cx.tell_jobs(cx.jobs.ids(), |_, cx| cx.fail_by(cause.clone()));
     }
 
+    /// Whether the agents of the session can leave: the session is ending, and its last job has ended.
+    pub fn may_end(&self, cx: &Cx) -> bool {
+        self.ending.is_some() && cx.jobs.is_empty()
+    }
+
     fn on_kill_job(&mut self, cx: &mut Cx, link: LinkId, id: JobId, signal: Option<i32>, by: &str) {
-        let is_held = self.deferred.contains_key(&id);
-        if !cx.jobs.has(id) && !is_held {
-            let problem = format!("there is no job {id}; see wireup jobs");
-            return cx.answer(link, &Control::ToLauncher(ToLauncher::Refused { problem }));
+        let is_deferred = self.deferred.has(id);
+        if !cx.jobs.has(id) && !is_deferred {
+            return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
         }
         let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };
         match signal {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
-                return cx.answer(
-                    link,
-                    &Control::ToLauncher(ToLauncher::Refused { problem: format!("there is no signal {signal}") }),
-                );
+                return refuse(cx, link, format!("there is no signal {signal}"));
             }
             // The job has no ranks yet.
-            Some(signal) if is_held && !is_fatal(signal) => {}
-            _ if is_held => self.end_held(cx, id, killed()),
+            Some(signal) if is_deferred && !is_fatal(signal) => {}
+            _ if is_deferred => self.end_deferred(cx, id, killed()),
             Some(signal) => cx.tell_job(id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal })),
             None => cx.tell_job(id, |_, cx| cx.fail_by(killed())),
         }
-        cx.answer(link, &Control::ToLauncher(ToLauncher::Granted));
+        answer(cx, link, ToLauncher::Granted);
     }
+
+    /// Ends a waiting job before it has started.
+    fn end_deferred(&mut self, cx: &mut Cx, job: JobId, cause: Cause) {
+        if let Some(deferred) = self.deferred.remove(job) {
+            self.loads.remove(job);
+            cx.links.owners.forget_job(job);
+            refuse_launch(cx, deferred.link, job, String::new(), cause);
+        }
+    }
+
+    /// The newest job's number, and the jobs that may still send frames.
+    pub fn live(&self) -> (JobId, Vec<JobId>) {
+        let is_to_come = |job: &JobId| !self.begun.contains_key(job);
+        let may_launch = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
+        let reserved = may_launch.chain(self.deferred.ids_where(|_| true)).chain(self.spawns.jobs()).filter(is_to_come);
+        let mut live: Vec<JobId> = self.begun.keys().copied().chain(reserved).collect();
+        live.sort_unstable();
+        live.dedup();
+        (self.newest, live)
+    }
+
+    fn on_launch(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
+        let Some(attached) = self.attached.get_mut(&link) else { return };
+        let id = spec.job;
+        if !self.spawns.take_launch(id, link) {
+            if id != attached.job || attached.has_launched {
+                let problem = match attached.job {
+                    own if own == id => format!("job {id} was launched before"),
+                    own => format!("job {id} belongs to another launcher; this one has job {own}"),
+                };
+                return refuse(cx, link, problem);
+            }
+            attached.has_launched = true;
+        }
+        // Hosts that the job adds need agents with numbers first.
+        let starter = cx.session.remote_shell.starter();
+        let added = spec.nodes.iter().filter(|node| node.agent == AgentId::ADDED).count();
+        let problem = match placement(&spec) {
+            _ if self.ending.is_some() || added == 0 => {
+                return self.begin_or_defer(cx, nodes, link, spec, Vec::new());
+            }
+            Err(problem) => problem,
+            Ok(_) if starter.same_machine || starter.by_step() => "no hosts can be added to this session".into(),
+            Ok(_) if added > ADDED_HOSTS_MAX => format!("{ADDED_HOSTS_MAX} hosts are the most that a job can add"),
+            Ok(_) => return self.asked.push_back(Asked::Number { spec: spec.into(), link }),
+        };
+        refuse_launch(cx, link, spec.job, String::new(), Cause::Launcher { problem });
+    }
+
+    /// The agents of the hosts that a launcher's job adds have numbers.
+    pub fn on_numbered(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
+        let job = spec.job;
+        self.begin_or_defer(cx, nodes, link, spec, Vec::new());
+        if self.deferred.has(job) {
+            self.asked.push_back(Asked::StartAdded(job));
+        }
+    }
+
+    /// The agents on added hosts that are needed no more: the job that each host was added for neither waits nor runs.
+    pub fn unneeded(&self, cx: &Cx, nodes: &Nodes) -> Vec<AgentId> {
+        let is_needed = |job: JobId| cx.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.has(job);
+        nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect()
+    }
+
+    /// Starts a job, or lets it wait until the state of all its nodes is known. `later`: what the job's launcher has
+    /// already sent for its ranks.
+    fn begin_or_defer(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec, later: Vec<Later>) {
+        let id = spec.job;
+        let found = match &self.ending {
+            Some(reason) => Err((String::new(), Cause::SessionEnded { reason: reason.clone() })),
+            None => agents_for(nodes, &spec),
+        };
+        let (mapping, agents) = match found {
+            Ok(found) => found,
+            Err((host, cause)) => {
+                self.loads.remove(id);
+                cx.links.owners.forget_job(id);
+                return refuse_launch(cx, link, id, host, cause);
+            }
+        };
+        self.loads.launch(&spec, &mapping);
+        cx.links.owners.own(id, link);
+        if !are_up(nodes, &agents) {
+            return self.deferred.defer(link, spec, cx.now, later);
+        }
+        self.begun.insert(id, cx.now);
+        let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
+        let (newest, live) = self.live();
+        cx.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
+        let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
+        let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
+        self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
+    }
+
+    /// Sends jobs that have not started everywhere again to agents that may not have received them.
+    pub fn start_again(&self, cx: &mut Cx, top: AgentId) {
+        for spec in cx.jobs.specs().cloned().collect::<Vec<_>>() {
+            let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
+            let Some(job) = cx.jobs.get(spec.job).filter(is_open) else { continue };
+            let mut agents = job.facts.agents();
+            agents.retain(|agent| cx.tree.subtree_contains(top, *agent));
+            if !agents.is_empty() {
+                let (newest, live) = self.live();
+                cx.pass_on(&agents, &start_frame(&spec, newest, live));
+            }
+        }
+    }
+
+    /// A job has ended everywhere. `traces`: the agents that must be told, because they may still store data of the job
+    /// or keep ports for it.
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId, traces: Option<Vec<AgentId>>) {
+        self.begun.remove(&job);
+        self.loads.remove(job);
+        cx.links.owners.forget_job(job);
+        if let Some(agents) = traces {
+            let frame = control_frame(job, &Control::JobDown(JobDown::Over { agents: agents.clone() }));
+            cx.pass_on(&agents, &frame);
+        }
+    }
+
+    /// A rank asks for processes: gives the new job a number, and offers it to the launcher of the rank's job.
+    pub fn on_spawn(&mut self, cx: &mut Cx, parent: JobId, asker: (AgentId, Asker), from: Rank, request: SpawnRequest) {
+        // A job that has ended waits for nothing.
+        let Some(job) = cx.jobs.get(parent) else { return };
+        let link = cx.links.owners.links_of(parent).first().copied();
+        let waiting = Request::new(parent, asker, link);
+        let problem = match request.check() {
+            _ if job.is_ending() => Some("the job is being ended".to_owned()),
+            _ if self.spawns.waiting_for(link) >= FAMILY_JOBS_MAX => {
+                Some(format!("more than {FAMILY_JOBS_MAX} requests for processes wait"))
+            }
+            result => result.err().map(|unfit| unfit.to_string()),
+        };
+        if let Some(problem) = problem {
+            return waiting.answer(cx, Err(problem));
+        }
+        let known = cx.jobs.ids().into_iter().max().unwrap_or_default();
+        self.newest = JobId(self.newest.max(known).0 + 1);
+        self.spawns.offer(self.newest, waiting);
+        let message = Control::ToLauncher(ToLauncher::Spawn { job: self.newest, from, request: request.into() });
+        cx.up_about(parent, message);
+    }
+}
+
+fn answer(cx: &mut Cx, link: LinkId, message: ToLauncher) {
+    cx.answer(link, &Control::ToLauncher(message));
+}
+
+fn refuse(cx: &mut Cx, link: LinkId, problem: String) {
+    answer(cx, link, ToLauncher::Refused { problem });
 }
 
 fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cause) {
@@ -272,4 +504,55 @@ fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cau
 /// The frame that sends a job's description to the agents that run it.
 fn start_frame(spec: &JobSpec, newest: JobId, live: Vec<JobId>) -> Frame {
     control_frame(spec.job, &Control::SessionDown(SessionDown::Start { spec: Box::new(spec.clone()), newest, live }))
+}
+
+fn are_up(nodes: &Nodes, agents: &[AgentId]) -> bool {
+    agents.iter().all(|agent| nodes.is_up(*agent))
+}
+
+/// The placement of a job and its agents; or, if the job cannot start, the host concerned and the reason.
+fn agents_for(nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), (String, Cause)> {
+    let refused = |problem| (String::new(), Cause::Launcher { problem });
+    if !nodes.have_all(spec) {
+        return Err(refused(UNKNOWN_NODE.into()));
+    }
+    let mapping = placement(spec).map_err(refused)?;
+    let agents = agents_of(spec, &mapping);
+    for &agent in &agents {
+        if let Some(problem) = nodes.problem(agent).filter(|_| nodes.is_own(agent)) {
+            return Err((nodes.host(agent).to_owned(), Cause::AgentLost { agent, problem: problem.to_owned() }));
+        }
+    }
+    // Hosts that the job adds: all that cannot be used are named at once, when none is starting any more.
+    let missing = |agent: &AgentId| {
+        let problem = nodes.problem(*agent)?.to_owned();
+        Some(MissingAgent { agent: *agent, problem })
+    };
+    let missing: Vec<MissingAgent> = agents.iter().filter_map(missing).collect();
+    if let Some(MissingAgent { agent, .. }) = missing.first()
+        && !agents.iter().any(|agent| nodes.is_starting(*agent))
+    {
+        return Err((nodes.host(*agent).to_owned(), Cause::AgentsMissing { missing }));
+    }
+    Ok((mapping, agents))
+}
+
+/// What the description of a job says in a list of jobs.
+fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
+    let (added, nodes): (Vec<AgentId>, _) = agents.into_iter().partition(|agent| tree.is_beside(*agent));
+    let is_added = |node: &&NodeSpec| added.contains(&node.agent);
+    let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
+    let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
+    JobEntry {
+        job: spec.job,
+        parent: spec.spawned.as_ref().map(|spawned| spawned.by),
+        nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
+        program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
+        ranks: spec.job_size(),
+        nodes,
+        added: spec.nodes.iter().filter(is_added).map(|node| node.name.clone()).collect(),
+        seats: None,
+        age_ns: 0,
+        state: JobState::Starting,
+    }
 }

@@ -98,7 +98,7 @@ fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     bench.attach(LINK);
     let outputs = bench.launch(LINK, job(1));
     assert_eq!(started(&outputs).len(), 1);
-    assert!(matches!(bench.launchers.take_asked(), Some(Asked::Start { later, .. }) if later.is_empty()));
+    assert!(matches!(bench.launchers.asked.pop_front(), Some(Asked::Start { later, .. }) if later.is_empty()));
     assert_eq!(bench.links_of(1), [LINK]);
     assert_eq!(bench.launchers.live(), (JobId(1), vec![JobId(1)]));
     bench.act(|launchers, cx, _| launchers.on_job_over(cx, JobId(1), None));
@@ -126,6 +126,22 @@ fn a_job_starts_when_all_its_nodes_are_up() {
     bench.nodes.on_agent_up(AgentId(14));
     assert_eq!(starts(&bench.nodes_changed()), 1);
     assert_eq!(starts(&bench.nodes_changed()), 0);
+}
+
+/// An agent ends a job that is not in the list of live jobs.
+#[test]
+fn jobs_that_start_at_once_are_live_for_each_other() {
+    let mut bench = Bench::new();
+    for (link, id) in [(LINK, 1), (OTHER, 2)] {
+        bench.attach(link);
+        bench.launch(link, job(id));
+    }
+    bench.nodes.on_agent_up(AgentId(14));
+    bench.nodes_changed();
+    for _ in 0..2 {
+        let Some(Asked::Start { live, .. }) = bench.launchers.asked.pop_front() else { panic!("the job starts") };
+        assert_eq!(live, (JobId(2), vec![JobId(1), JobId(2)]));
+    }
 }
 
 #[test]
@@ -215,7 +231,7 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
     }
     bench.nodes.on_agent_up(AgentId(14));
     bench.nodes_changed();
-    let Some(Asked::Start { later, .. }) = bench.launchers.take_asked() else { panic!("the job starts") };
+    let Some(Asked::Start { later, .. }) = bench.launchers.asked.pop_front() else { panic!("the job starts") };
     let later: Vec<String> = later
         .into_iter()
         .map(|later| match later {
@@ -246,7 +262,7 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     let address: Bytes = rank_address::encode(7, 100, &[]).into();
     bench.nodes.on_agent_up(AgentId(14));
     let report = |news| RankPortsReport { agent: AgentId(14), incarnation: 0, news };
-    bench.launchers.on_ports(report(RankPortsNews::Reserved { count: 2, address: address.clone() }));
+    bench.launchers.ports.on_report(report(RankPortsNews::Reserved { count: 2, address: address.clone() }));
     let next = Bytes::from(rank_address::shift_port(&address, 1).unwrap());
     for (id, wanted) in [(1, vec![address.clone()]), (2, vec![next]), (3, vec![])] {
         bench.attach(LinkId(id));
@@ -255,7 +271,7 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
         assert_eq!(endpoints(&bench.launch(LinkId(id), spec)), wanted, "{id}");
     }
     bench.act(|launchers, cx, _| launchers.on_job_over(cx, JobId(1), Some(vec![AgentId(14)])));
-    bench.launchers.on_ports(report(RankPortsNews::Renewed(JobId(1))));
+    bench.launchers.ports.on_report(report(RankPortsNews::Renewed(JobId(1))));
     bench.attach(LINK);
     let spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(4) };
     assert!(endpoints(&bench.launch(LINK, spec)).is_empty(), "it wants none");
