@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::names::Down;
+use wireup_wire::names::{Answer, Asker, Down};
 use wireup_wire::peer::{self, Batch, Note, PeerError, SessionSpec};
 use wireup_wire::relay;
 use wireup_wire::session::SessionSnapshot;
@@ -42,12 +42,9 @@ pub struct Cx {
     pub due: VecDeque<Due>,
     /// Requests of the job that is acting.
     from_job: VecDeque<FromJob>,
-    /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
-    /// is due (`Session::look_around`).
-    pub have_jobs_changed: bool,
     /// Answers to requests about names or other jobs, for tests.
     #[cfg(test)]
-    pub answered: Vec<(JobId, AgentId, wireup_wire::names::Down)>,
+    pub answered: Vec<(JobNode, Answer)>,
 }
 
 /// The state that a new agent receives about the session.
@@ -58,6 +55,13 @@ pub enum Due {
     Request(FromJob),
     /// Forgets the job, which has ended here.
     Over(Box<Job>),
+}
+
+/// A node of a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct JobNode {
+    pub job: JobId,
+    pub agent: AgentId,
 }
 
 /// A host that a job has added to those of the session.
@@ -84,7 +88,6 @@ impl Cx {
             added: BTreeMap::new(),
             due: VecDeque::new(),
             from_job: VecDeque::new(),
-            have_jobs_changed: false,
             #[cfg(test)]
             answered: Vec::new(),
             session,
@@ -226,7 +229,7 @@ impl Cx {
             from_job: &mut self.from_job,
         };
         let is_over = job.act(agent, act);
-        self.have_jobs_changed |= is_over || before != (job.is_ending(), job.is_forced());
+        self.jobs.have_changed |= is_over || before != (job.is_ending(), job.is_forced());
         self.due.extend(self.from_job.drain(..).map(Due::Request));
         if is_over {
             self.due.extend(self.jobs.remove(id).map(Box::new).map(Due::Over));
@@ -239,10 +242,10 @@ impl Cx {
     }
 
     /// At the root: answers a request about names or other jobs of one of a job's agents.
-    pub fn answer_job(&mut self, id: JobId, agent: AgentId, down: Down) {
+    pub fn answer_job(&mut self, at: JobNode, asker: Asker, answer: Answer) {
         #[cfg(test)]
-        self.answered.push((id, agent, down.clone()));
-        self.tell_job(id, |job, cx| job.on_answer(cx, agent, down));
+        self.answered.push((at, answer.clone()));
+        self.tell_job(at.job, |job, cx| job.on_answer(cx, at.agent, Down { asker, answer }));
     }
 
     /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher.

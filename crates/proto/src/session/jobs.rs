@@ -14,6 +14,9 @@ pub struct Jobs {
     /// Descriptions of all jobs here, and of a job that is about to start.
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
+    /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
+    /// is due (`Session::look_around`).
+    pub have_changed: bool,
 }
 
 impl Jobs {

@@ -10,7 +10,6 @@ mod across;
 mod agreement;
 mod config;
 mod cx;
-mod described;
 mod early;
 mod heartbeat;
 mod jobs;
@@ -25,8 +24,7 @@ pub mod starts;
 
 pub use config::{AgentConfig, Holds};
 use cx::Due;
-pub use cx::{AddedHost, Cx, SnapshotOf};
-pub use described::described;
+pub use cx::{AddedHost, Cx, JobNode, SnapshotOf};
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
 pub use jobs::Jobs;
@@ -170,7 +168,7 @@ impl Session {
     pub fn finish(&mut self, may_concern_all: bool) {
         self.serve_jobs();
         let mut is_due = may_concern_all;
-        while is_due | std::mem::take(&mut self.cx.have_jobs_changed) {
+        while is_due | std::mem::take(&mut self.cx.jobs.have_changed) {
             is_due = false;
             self.look_around();
             self.serve_jobs();

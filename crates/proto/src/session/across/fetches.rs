@@ -4,10 +4,8 @@
 //! Data that several nodes request is requested only once from the rank's node. Its answer is awaited even when no node
 //! waits for it any more: then the next request for the same data needs no other.
 
-use super::members::{agent_of, job_named};
-use super::place::{Place, answer, order};
-use super::told::Told;
-use crate::session::{Cx, described};
+use super::nodes::{Told, agent_of, described, job_named, order};
+use crate::session::{Cx, JobNode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::ids::JobId;
@@ -20,17 +18,17 @@ use wireup_wire::pmix::{Status, Wanted};
 pub struct Fetches {
     open: BTreeMap<u64, Open>,
     /// Numbers of the open requests, by the node of the rank and the data that is wanted.
-    tickets: BTreeMap<(Place, Wanted), u64>,
+    tickets: BTreeMap<(JobNode, Wanted), u64>,
     next: u64,
 }
 
 struct Open {
-    of: (Place, Wanted),
+    of: (JobNode, Wanted),
     callers: Vec<Caller>,
 }
 
 struct Caller {
-    by: (Place, Asker),
+    by: (JobNode, Asker),
     /// Whether the caller's node does not know the job yet.
     is_new: bool,
 }
@@ -40,7 +38,7 @@ impl Fetches {
         &mut self,
         cx: &mut Cx,
         told: &mut Told,
-        (at, asker): (Place, Asker),
+        (at, asker): (JobNode, Asker),
         Fetch { nspace, wanted, is_new }: Fetch,
     ) {
         // A job that has ended waits for nothing.
@@ -48,19 +46,19 @@ impl Fetches {
             return;
         }
         let Some(spec) = job_named(cx, &nspace).filter(|spec| spec.job != at.job) else {
-            return answer(cx, at, asker, Answer::Failed(Status::NotFound));
+            return cx.answer_job(at, asker, Answer::Failed(Status::NotFound));
         };
         let caller = Caller { by: (at, asker), is_new };
         let Some(wanted) = wanted else { return caller.tell(cx, told, spec.job, Bytes::new()) };
         let Some(agent) = agent_of(spec, wanted.rank) else {
-            return answer(cx, at, asker, Answer::Failed(Status::NotFound));
+            return cx.answer_job(at, asker, Answer::Failed(Status::NotFound));
         };
-        let of = (Place { job: spec.job, agent }, wanted);
+        let of = (JobNode { job: spec.job, agent }, wanted);
         if let Some(open) = self.tickets.get(&of).and_then(|ticket| self.open.get_mut(ticket)) {
             return open.callers.push(caller);
         }
         if self.open.len() >= ACROSS_FETCHES_MAX {
-            return answer(cx, at, asker, Answer::Failed(Status::Full));
+            return cx.answer_job(at, asker, Answer::Failed(Status::Full));
         }
         self.next += 1;
         order(cx, of.0, Order::Give { ticket: self.next, wanted: of.1.clone() });
@@ -73,7 +71,7 @@ impl Fetches {
         &mut self,
         cx: &mut Cx,
         told: &mut Told,
-        from: Place,
+        from: JobNode,
         (ticket, status, blob): (u64, Status, Bytes),
     ) {
         if self.open.get(&ticket).is_none_or(|open| open.of.0 != from) {
@@ -90,7 +88,7 @@ impl Fetches {
     }
 
     /// Withdraws the request of a node that has stopped waiting for the answer.
-    pub fn withdraw(&mut self, by: (Place, Asker)) {
+    pub fn withdraw(&mut self, by: (JobNode, Asker)) {
         self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by != by));
     }
 
@@ -113,10 +111,10 @@ impl Caller {
             told.note(spec, self.by.0);
             described(spec)
         });
-        answer(cx, self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }));
+        cx.answer_job(self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }));
     }
 
     fn refuse(self, cx: &mut Cx, status: Status) {
-        answer(cx, self.by.0, self.by.1, Answer::Failed(status));
+        cx.answer_job(self.by.0, self.by.1, Answer::Failed(status));
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the
 //! job concerned. `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a
-//! rank of another job, `members` checks what agents say and finds the agents concerned, `told` is who was told of
-//! which job, `bounds` how much the root stores.
+//! rank of another job, `nodes` checks what agents say, finds the agents concerned, and has who was told of which job.
 //!
 //! ```text
 //!   job A, node 0 ── Join ─►┐                                  job A, node 0 ── Fetch ─► root ── Give ─► job B, node 1
@@ -13,21 +12,16 @@
 //!
 //! If a member has departed without entering, or its job is over, the nodes that wait are told that it is gone.
 
-mod bounds;
 mod fetches;
-mod members;
-mod place;
+mod nodes;
 mod rounds;
 #[cfg(test)]
 mod tests;
-mod told;
 
-use super::Cx;
+use super::{Cx, JobNode};
 use fetches::Fetches;
-use members::ranks_on;
-use place::Place;
+use nodes::{Told, ranks_on};
 use rounds::Rounds;
-use told::Told;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::inter_job::{Fetch, Joint, Report};
 use wireup_wire::names::Asker;
@@ -42,17 +36,17 @@ pub struct Across {
 impl Across {
     /// The ranks of a node enter a collective of several jobs.
     pub fn on_join(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, joint: Joint) {
-        self.rounds.join(cx, &mut self.told, (Place { job, agent }, asker), joint);
+        self.rounds.join(cx, &mut self.told, (JobNode { job, agent }, asker), joint);
     }
 
     /// A rank asks for data of another job.
     pub fn on_fetch(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, fetch: Fetch) {
-        self.fetches.begin(cx, &mut self.told, (Place { job, agent }, asker), fetch);
+        self.fetches.begin(cx, &mut self.told, (JobNode { job, agent }, asker), fetch);
     }
 
     /// An agent answers an order, or follows one.
     pub fn on_report(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, report: Report) {
-        let from = Place { job, agent };
+        let from = JobNode { job, agent };
         match report {
             Report::Given { ticket, status, blob } => {
                 self.fetches.on_given(cx, &mut self.told, from, (ticket, status, blob));

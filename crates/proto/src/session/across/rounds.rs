@@ -2,22 +2,25 @@
 //!
 //! Collectives of the same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
 
-use super::bounds::{fits, weight};
-use super::members::{Members, agent_of, agents, checked};
-use super::place::{Place, answer, order};
-use super::told::Told;
-use crate::session::{Cx, described};
+use super::nodes::{Members, Told, agent_of, agents, checked, described, order};
+use crate::session::{Cx, JobNode};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::inter_job::{Joined, Joint, Order, OtherJob, Purpose};
-use wireup_wire::limits::ACROSS_BYTES_MAX;
+use wireup_wire::limits::{ACROSS_ANSWERS_BYTES_MAX, ACROSS_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::names::{Answer, Asker};
-use wireup_wire::pmix::Status;
+use wireup_wire::peer;
+use wireup_wire::pmix::{Set, Status};
 use wireup_wire::talk::{Control, ToLauncher};
 
 /// The first number for a group of several jobs: numbers that jobs give to their own groups are smaller.
 const CONTEXT_BASE: u64 = 1 << 48;
+
+/// Bytes of a message besides data and descriptions, and besides each piece of data. Chosen: more than the encoding
+/// adds.
+const MESSAGE_BYTES: usize = 4096;
+const PIECE_BYTES: usize = 16;
 
 type Key = (Purpose, Members);
 
@@ -34,7 +37,7 @@ pub struct Rounds {
 
 #[derive(Default)]
 struct Round {
-    entered: BTreeMap<Place, Entrance>,
+    entered: BTreeMap<JobNode, Entrance>,
 }
 
 struct Entrance {
@@ -51,19 +54,19 @@ impl Entrance {
 
 impl Rounds {
     /// The members on one node have entered.
-    pub fn join(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (Place, Asker), joint: Joint) {
+    pub fn join(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (JobNode, Asker), joint: Joint) {
         // A job that has ended waits for nothing.
         if cx.jobs.spec(at.job).is_none() {
             return;
         }
         let key = match checked(cx, at, &joint.members) {
             Ok(members) => (joint.purpose, members),
-            Err(status) => return answer(cx, at, asker, Answer::Failed(status)),
+            Err(status) => return cx.answer_job(at, asker, Answer::Failed(status)),
         };
         if !self.open.contains_key(&key) {
             let weight = weight(&key.0, &key.1);
             if self.bytes + weight > ACROSS_BYTES_MAX {
-                return answer(cx, at, asker, Answer::Failed(Status::Full));
+                return cx.answer_job(at, asker, Answer::Failed(Status::Full));
             }
             self.bytes += weight;
         }
@@ -106,7 +109,7 @@ impl Rounds {
             specs.iter().for_each(|spec| told.note(spec, at));
             let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
             let jobs = others.map(|(_, job)| job.clone()).collect();
-            answer(cx, at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }));
+            cx.answer_job(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }));
         }
         let connected = match key.0 {
             Purpose::Connect => true,
@@ -129,7 +132,7 @@ impl Rounds {
             self.departed.insert(*job, BTreeSet::new());
             let spec = cx.jobs.spec(*job).cloned();
             let nodes = spec.iter().flat_map(|spec| &spec.nodes);
-            nodes.for_each(|node| order(cx, Place { job: *job, agent: node.agent }, Order::TellDeparted));
+            nodes.for_each(|node| order(cx, JobNode { job: *job, agent: node.agent }, Order::TellDeparted));
         }
     }
 
@@ -144,12 +147,12 @@ impl Rounds {
     }
 
     /// The nodes that have a member which will enter no more collectives.
-    fn lonely(&self, cx: &Cx, key: &Key) -> BTreeSet<Place> {
+    fn lonely(&self, cx: &Cx, key: &Key) -> BTreeSet<JobNode> {
         let mut lonely = BTreeSet::new();
         for (job, set) in &key.1 {
             let (Some(spec), Some(departed)) = (cx.jobs.spec(*job), self.departed.get(job)) else { continue };
             let gone = departed.iter().filter(|rank| set.contains(**rank)).filter_map(|rank| agent_of(spec, *rank));
-            lonely.extend(gone.map(|agent| Place { job: *job, agent }));
+            lonely.extend(gone.map(|agent| JobNode { job: *job, agent }));
         }
         lonely
     }
@@ -166,7 +169,7 @@ impl Rounds {
 
     /// Withdraws the entrance of a node that has stopped waiting. Each later entrance of the node moves to the round
     /// before, since a node's n-th entrance belongs to the n-th round.
-    pub fn withdraw(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (Place, Asker)) {
+    pub fn withdraw(&mut self, cx: &mut Cx, told: &mut Told, (at, asker): (JobNode, Asker)) {
         let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
         let found =
             self.open.iter().find_map(|(key, rounds)| rounds.iter().position(is_its).map(|at| (key.clone(), at)));
@@ -227,7 +230,50 @@ impl Round {
 
     fn fail(self, cx: &mut Cx, status: Status) {
         for (at, Entrance { asker, .. }) in self.entered {
-            answer(cx, at, asker, Answer::Failed(status));
+            cx.answer_job(at, asker, Answer::Failed(status));
         }
+    }
+}
+
+/// Bytes of the names of a collective and of its members.
+fn weight(purpose: &Purpose, members: &Members) -> usize {
+    let name = match purpose {
+        Purpose::Group(name) => name.len(),
+        Purpose::Fence | Purpose::Connect | Purpose::Disconnect => 0,
+    };
+    let ranks = |set: &Set| match set {
+        Set::All => 0,
+        Set::Ranks(ranks) => size_of_val(&ranks[..]),
+    };
+    name + members.iter().map(|(_, set)| size_of_val(set) + ranks(set)).sum::<usize>()
+}
+
+/// Whether the result of a collective fits into a frame, and one copy of it for each of `places` nodes fits into the
+/// memory that the root may use for answers.
+fn fits(data: &[Bytes], jobs: &[OtherJob], places: usize) -> bool {
+    let data: usize = data.iter().map(|data| data.len() + PIECE_BYTES).sum();
+    let jobs: usize = jobs.iter().map(|job| peer::encode(job).len()).sum();
+    let message = data + jobs + MESSAGE_BYTES;
+    message <= FRAME_PAYLOAD_MAX && message.saturating_mul(places) <= ACROSS_ANSWERS_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_must_fit_into_a_frame_and_into_memory() {
+        let data = |len: usize| [Bytes::from(vec![0; len])];
+        assert!(fits(&data(1 << 20), &[], 4000));
+        assert!(!fits(&data(1 << 20), &[], 5000));
+        assert!(!fits(&data(FRAME_PAYLOAD_MAX - 100), &[], 1));
+    }
+
+    #[test]
+    fn names_and_lists_of_ranks_have_weight() {
+        let members = vec![(JobId(1), Set::Ranks(vec![Rank(0); 1000])), (JobId(2), Set::All)];
+        let fence = weight(&Purpose::Fence, &members);
+        assert!(fence >= 4000);
+        assert_eq!(weight(&Purpose::Group("abc".into()), &members), fence + 3);
     }
 }

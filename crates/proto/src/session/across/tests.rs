@@ -45,7 +45,7 @@ impl Bench {
             };
             self.together.push((JobId(link.0), connected));
         }
-        let told = self.cx.answered.drain(..).map(|(job, agent, down)| (job.0, agent.0, down.answer));
+        let told = self.cx.answered.drain(..).map(|(at, answer)| (at.job.0, at.agent.0, answer));
         // The agents of all jobs concerned are told once.
         told.filter(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted)).collect()
     }

@@ -12,10 +12,10 @@
 //! answer.
 
 use crate::io::LinkId;
-use crate::session::Cx;
+use crate::session::{Cx, JobNode};
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::names::{Answer, Asker, Down, NewJob};
+use wireup_wire::names::{Answer, Asker, NewJob};
 
 #[derive(Default)]
 pub struct Spawns {
@@ -26,8 +26,8 @@ pub struct Spawns {
 /// A rank that waits for an answer.
 pub struct Request {
     state: State,
-    parent: JobId,
-    agent: AgentId,
+    /// The node of the rank that asks.
+    at: JobNode,
     asker: Asker,
     /// The launcher's link; `None`: the session is of one run.
     link: Option<LinkId>,
@@ -81,14 +81,13 @@ impl Spawns {
 }
 
 impl Request {
-    pub fn new(parent: JobId, (agent, asker): (AgentId, Asker), link: Option<LinkId>) -> Request {
-        Request { state: State::Offered, parent, agent, asker, link }
+    pub fn new(job: JobId, (agent, asker): (AgentId, Asker), link: Option<LinkId>) -> Request {
+        Request { state: State::Offered, at: JobNode { job, agent }, asker, link }
     }
 
     pub fn answer(self, cx: &mut Cx, result: Result<NewJob, String>) {
         let answer = result.map_or_else(|problem| Answer::NotSpawned { problem }, Answer::Spawned);
-        let down = Down { asker: self.asker, answer };
-        cx.answer_job(self.parent, self.agent, down);
+        cx.answer_job(self.at, self.asker, answer);
     }
 }
 
@@ -108,9 +107,8 @@ mod tests {
     fn told(spawns: &mut Spawns, link: Option<LinkId>) -> usize {
         let mut cx = in_session(0);
         spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
-        let is_answer = |(job, agent, down): &&(JobId, AgentId, Down)| {
-            (*job, *agent) == (JobId(1), AgentId(2)) && down.answer == Answer::NotSpawned { problem: "no".into() }
-        };
+        let at = JobNode { job: JobId(1), agent: AgentId(2) };
+        let is_answer = |answered: &&(JobNode, Answer)| **answered == (at, Answer::NotSpawned { problem: "no".into() });
         cx.answered.iter().filter(is_answer).count()
     }
 

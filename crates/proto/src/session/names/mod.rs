@@ -1,62 +1,107 @@
-//! The names that the ranks of all jobs of the session have published: at the root.
+//! The names that the ranks of all jobs of the session have published, and the look-ups that wait for them: at the root.
 //!
-//! Requests come up a job's tree (`job/names`), from PMI and PMIx alike; answers go back to the same job. A name ends
-//! with its publisher's job.
+//! Requests come up a job's tree (`job/names`), from PMI and PMIx alike; answers go back to the same job. A name exists
+//! once in each scope: of a node, of a job, of the session. It ends with its publisher's job. Look-ups that wait are
+//! answered as soon as enough of their names exist, in order of arrival.
 
-mod room;
-mod store;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
-use super::Cx;
+use super::{Cx, JobNode};
 use crate::time::Instant;
-use store::{AddressedAnswer, Store};
-use waiting::{LookUp, Place};
-use wireup_wire::ids::{JobId, Rank};
-use wireup_wire::names::{Ask, Asker, Down, Up};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use waiting::{LookUp, Waiting};
+use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::limits::{NAMES_BYTES_MAX, NAMES_OF_JOB_BYTES_MAX, PMIX_ASKS_MAX};
+use wireup_wire::names::{Answer, Ask, Asker, Found, Item, Keep, Publisher, Range, Refusal, Up};
+
+/// Bytes that a name counts besides its text and its value, also in a look-up; a look-up counts at least as much.
+const NAME_OVERHEAD: usize = 128;
 
 #[derive(Default)]
 pub struct Names {
-    store: Store,
+    names: BTreeMap<(Scope, Bytes), Entry>,
+    waiting: Waiting,
+    room: Room,
+}
+
+/// The ranks that see a name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Scope {
+    Node(AgentId),
+    Job(JobId),
+    Session,
+}
+
+struct Entry {
+    at: JobNode,
+    nspace: String,
+    from: Rank,
+    keep: Keep,
+    value: wireup_wire::names::Value,
+}
+
+type AddressedAnswer = (JobNode, Asker, Answer);
+
+fn scope(range: Range, at: JobNode) -> Scope {
+    match range {
+        Range::Node => Scope::Node(at.agent),
+        Range::Job => Scope::Job(at.job),
+        Range::Session => Scope::Session,
+    }
+}
+
+impl Entry {
+    fn cost(&self, name: &Bytes) -> usize {
+        NAME_OVERHEAD + name.len() + self.value.len()
+    }
+}
+
+impl LookUp {
+    fn cost(&self) -> usize {
+        NAME_OVERHEAD * self.names.len().max(1) + self.names.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    fn refused(&self, refusal: Refusal) -> AddressedAnswer {
+        (self.at, self.asker, Answer::Refused(refusal))
+    }
 }
 
 impl Names {
     /// Handles a message of one of a job's agents.
     pub fn on_message(&mut self, cx: &mut Cx, job: JobId, message: Up) {
         match message {
-            Up::Ask { agent, asker, from, ask } => self.serve(cx, Place { job, agent }, asker, from, ask),
-            Up::Left { rank } => self.store.on_left(job, rank),
+            Up::Ask { agent, asker, from, ask } => self.serve(cx, JobNode { job, agent }, asker, from, ask),
+            Up::Left { rank } => self.on_left(job, rank),
             // Reports are handled by `session/across`.
             Up::Report { .. } => {}
         }
     }
 
-    /// A job has ended everywhere.
-    pub fn on_job_over(&mut self, job: JobId) {
-        self.store.on_job_over(job);
-    }
-
     /// Refuses look-ups that have waited for too long.
     pub fn on_tick(&mut self, cx: &mut Cx) {
-        self.store.take_late(cx.now).into_iter().for_each(|told| answer(cx, told));
+        self.take_late(cx.now).into_iter().for_each(|told| answer(cx, told));
     }
 
-    fn serve(&mut self, cx: &mut Cx, at: Place, asker: Asker, from: Rank, ask: Ask) {
+    fn serve(&mut self, cx: &mut Cx, at: JobNode, asker: Asker, from: Rank, ask: Ask) {
         // A job that has ended waits for nothing.
         let Some(spec) = cx.jobs.spec(at.job) else { return };
         match ask {
             Ask::Publish { items, range, keep } => {
                 let names: Vec<_> = items.iter().map(|item| item.name.clone()).collect();
-                let told = self.store.publish(at, (&spec.nspace, from), items, range, keep);
+                let told = self.publish(at, (&spec.nspace, from), items, range, keep);
                 answer(cx, (at, asker, told));
-                self.store.take_found(&names).into_iter().for_each(|told| answer(cx, told));
+                self.take_found(&names).into_iter().for_each(|told| answer(cx, told));
             }
             Ask::LookUp { names, range, wait, timeout_s } => {
                 let until = cx.now.until(timeout_s);
-                let told = self.store.look_up(LookUp { at, asker, names, range, wait, until });
+                let told = self.look_up(LookUp { at, asker, names, range, wait, until });
                 told.into_iter().for_each(|told| answer(cx, told));
             }
             Ask::Withdraw { names, range, by } => {
-                let told = self.store.withdraw(at, from, &names, range, by);
+                let told = self.withdraw(at, from, &names, range, by);
                 answer(cx, (at, asker, told));
             }
             // Requests for processes go to the job's launcher; requests about other jobs are handled by
@@ -65,62 +110,202 @@ impl Names {
         }
     }
 
+    fn publish(
+        &mut self,
+        at: JobNode,
+        (nspace, from): (&str, Rank),
+        items: Vec<Item>,
+        range: Range,
+        keep: Keep,
+    ) -> Answer {
+        let scope = scope(range, at);
+        if items.iter().any(|item| self.names.contains_key(&(scope, item.name.clone()))) {
+            return Answer::Refused(Refusal::Taken);
+        }
+        let cost = items.iter().map(|item| NAME_OVERHEAD + item.name.len() + item.value.len()).sum();
+        if !self.room.take(at.job, cost) {
+            return Answer::Refused(Refusal::Full);
+        }
+        for Item { name, value } in items {
+            let entry = Entry { at, nspace: nspace.into(), from, keep, value };
+            // If a request has the same name twice, the last one counts.
+            if let Some(before) = self.names.insert((scope, name.clone()), entry) {
+                self.room.free(at.job, before.cost(&name));
+            }
+        }
+        Answer::Done
+    }
+
+    /// Withdraws names of a publisher; with no names, all names of that publisher in this range.
+    fn withdraw(&mut self, at: JobNode, from: Rank, names: &[Bytes], range: Range, by: Publisher) -> Answer {
+        let scope = scope(range, at);
+        let before = self.names.len();
+        self.retain(|(its, name), entry| {
+            let is_by = entry.at.job == at.job && (by == Publisher::Job || entry.from == from);
+            !(*its == scope && is_by && (names.is_empty() || names.contains(name)))
+        });
+        if names.is_empty() || self.names.len() < before { Answer::Done } else { Answer::Refused(Refusal::NotFound) }
+    }
+
+    /// A rank has ended; removes the names that last as long as it.
+    fn on_left(&mut self, job: JobId, rank: Rank) {
+        self.retain(|_, entry| !(entry.at.job == job && entry.from == rank && entry.keep == Keep::Rank));
+    }
+
+    /// A job has ended everywhere.
+    pub fn on_job_over(&mut self, job: JobId) {
+        self.retain(|_, entry| entry.at.job != job);
+        for number in self.waiting.of_job(job) {
+            self.give_up(number);
+        }
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&(Scope, Bytes), &Entry) -> bool) {
+        let room = &mut self.room;
+        self.names.retain(|at, entry| {
+            let kept = keep(at, entry);
+            if !kept {
+                room.free(entry.at.job, entry.cost(&at.1));
+            }
+            kept
+        });
+    }
+
+    /// Looks up names, or starts to wait for them.
+    fn look_up(&mut self, mut lookup: LookUp) -> Option<AddressedAnswer> {
+        // Each name is looked up once: an answer is never longer than all names of the session.
+        let mut seen = BTreeSet::new();
+        lookup.names.retain(|name| seen.insert(name.clone()));
+        if let Some(answer) = self.found(&lookup) {
+            return Some((lookup.at, lookup.asker, answer));
+        }
+        if lookup.wait == 0 {
+            return Some(lookup.refused(Refusal::NotFound));
+        }
+        if self.waiting.len() >= PMIX_ASKS_MAX || !self.room.take(lookup.at.job, lookup.cost()) {
+            return Some(lookup.refused(Refusal::Full));
+        }
+        self.waiting.push(lookup);
+        None
+    }
+
+    /// The look-ups that can be answered because these names were published.
+    fn take_found(&mut self, names: &[Bytes]) -> Vec<AddressedAnswer> {
+        let mut told = Vec::new();
+        for number in self.waiting.that_want(names) {
+            let Some(lookup) = self.waiting.get(number).cloned() else { continue };
+            if let Some(answer) = self.found(&lookup) {
+                self.give_up(number);
+                told.push((lookup.at, lookup.asker, answer));
+            }
+        }
+        told
+    }
+
+    /// The look-ups whose time has passed.
+    fn take_late(&mut self, now: Instant) -> Vec<AddressedAnswer> {
+        let late = self.waiting.late(now).into_iter().filter_map(|number| self.give_up(number));
+        late.map(|lookup| lookup.refused(Refusal::TimedOut)).collect()
+    }
+
+    /// Removes a look-up that waits.
+    fn give_up(&mut self, number: u64) -> Option<LookUp> {
+        let lookup = self.waiting.remove(number)?;
+        self.room.free(lookup.at.job, lookup.cost());
+        Some(lookup)
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
-        self.store.deadline()
+        self.waiting.deadline()
     }
 
     /// Number of names and look-ups, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.store.size()
-    }
-}
-
-fn answer(cx: &mut Cx, (Place { job, agent }, asker, answer): AddressedAnswer) {
-    cx.answer_job(job, agent, Down { asker, answer });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{in_session, job_on};
-    use wireup_wire::ids::{AgentId, JobId};
-    use wireup_wire::names::{Answer, Item, Keep, Range, Refusal, Value};
-
-    fn said(names: &mut Names, cx: &mut Cx, job: u32, ask: Ask) -> Vec<(JobId, AgentId, Answer)> {
-        let message = Up::Ask { agent: AgentId(job), asker: Asker::Server(9), from: Rank(0), ask };
-        names.on_message(cx, JobId(job), message);
-        answers(cx)
+        self.names.len() + self.waiting.len()
     }
 
-    fn answers(cx: &mut Cx) -> Vec<(JobId, AgentId, Answer)> {
-        cx.answered.drain(..).map(|(job, agent, down)| (job, agent, down.answer)).collect()
-    }
-
-    #[test]
-    fn a_publication_answers_a_look_up_of_another_job() {
-        let mut cx = in_session(0);
-        for job in [1, 2] {
-            cx.jobs.announce(job_on(job, 0..2, 1).into());
+    /// The answer to a look-up, if at least as many of its names exist as it waits for. Removes names that are kept
+    /// only until they are first read.
+    fn found(&mut self, lookup: &LookUp) -> Option<Answer> {
+        let there: Vec<_> = lookup.names.iter().filter_map(|name| self.find(lookup, name)).collect();
+        let enough = (lookup.wait as usize).min(lookup.names.len()).max(1);
+        if there.len() < enough {
+            return None;
         }
-        let mut names = Names::default();
-        let look_up = |timeout_s| Ask::LookUp { names: vec!["a".into()], range: Range::Session, wait: 1, timeout_s };
-        assert!(said(&mut names, &mut cx, 2, look_up(None)).is_empty());
-        assert!(said(&mut names, &mut cx, 3, look_up(None)).is_empty() && names.size() == 1, "there is no such job");
-        let item = Item { name: "a".into(), value: Value::Text("x".into()) };
-        let publish = Ask::Publish { items: vec![item], range: Range::Session, keep: Keep::Job };
-        let told = said(&mut names, &mut cx, 1, publish.clone());
-        assert_eq!(told[0], (JobId(1), AgentId(1), Answer::Done));
-        let (job, agent, Answer::Found(found)) = &told[1] else { panic!("{told:?}") };
-        assert_eq!(
-            (*job, *agent, &found[0].nspace[..]),
-            (JobId(2), AgentId(2), &cx.jobs.spec(JobId(1)).unwrap().nspace[..])
-        );
-        assert_eq!(names.size(), 1);
-        names.on_job_over(JobId(1));
-        assert!(answers(&mut cx).is_empty() && names.size() == 0);
-        assert!(said(&mut names, &mut cx, 2, look_up(Some(1))).is_empty());
-        cx.now = names.deadline().expect("the look-up has a limit");
-        names.on_tick(&mut cx);
-        assert_eq!(answers(&mut cx), [(JobId(2), AgentId(2), Answer::Refused(Refusal::TimedOut))]);
+        let mut found = Vec::new();
+        for at in there {
+            let Some(entry) = self.names.get(&at) else { continue };
+            let item = Item { name: at.1.clone(), value: entry.value.clone() };
+            found.push(Found { nspace: entry.nspace.clone(), rank: entry.from, item });
+            if entry.keep == Keep::FirstRead {
+                self.retain(|its, _| *its != at);
+            }
+        }
+        Some(Answer::Found(found))
+    }
+
+    /// Finds the entry that a look-up means by a name, among the entries that the asking rank can see. A narrow scope
+    /// takes precedence over a wide one.
+    fn find(&self, lookup: &LookUp, name: &Bytes) -> Option<(Scope, Bytes)> {
+        let LookUp { at: JobNode { job, agent }, range, .. } = *lookup;
+        let is_meant = |entry: &Entry| match range {
+            Range::Node => entry.at.agent == agent,
+            Range::Job => entry.at.job == job,
+            Range::Session => true,
+        };
+        let scopes = [Scope::Node(agent), Scope::Job(job), Scope::Session];
+        scopes.map(|scope| (scope, name.clone())).into_iter().find(|at| self.names.get(at).is_some_and(is_meant))
+    }
+}
+
+fn answer(cx: &mut Cx, (at, asker, answer): AddressedAnswer) {
+    cx.answer_job(at, asker, answer);
+}
+
+/// Limits the bytes of the names and look-ups of each job, and of all jobs together.
+#[derive(Default)]
+struct Room {
+    /// Bytes used by each job that uses some.
+    of_jobs: BTreeMap<JobId, usize>,
+    used: usize,
+}
+
+impl Room {
+    /// Reserves bytes for a job. Returns `false` if there are not as many left.
+    fn take(&mut self, job: JobId, bytes: usize) -> bool {
+        let of_job = self.of_jobs.get(&job).copied().unwrap_or(0) + bytes;
+        if of_job > NAMES_OF_JOB_BYTES_MAX || self.used + bytes > NAMES_BYTES_MAX {
+            return false;
+        }
+        if bytes > 0 {
+            self.of_jobs.insert(job, of_job);
+            self.used += bytes;
+        }
+        true
+    }
+
+    /// # Panics
+    /// If the job has not taken as much.
+    fn free(&mut self, job: JobId, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let of_job = self.of_jobs.get_mut(&job).expect("a job frees only what it has taken");
+        *of_job -= bytes;
+        self.used -= bytes;
+        if *of_job == 0 {
+            self.of_jobs.remove(&job);
+        }
+    }
+
+    #[cfg(test)]
+    fn used(&self) -> usize {
+        assert_eq!(self.of_jobs.values().sum::<usize>(), self.used);
+        self.used
+    }
+
+    #[cfg(test)]
+    fn is_unused(&self) -> bool {
+        self.used == 0 && self.of_jobs.is_empty()
     }
 }

@@ -1,22 +1,16 @@
 //! The look-ups that wait for names.
 
+use crate::session::JobNode;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::ids::JobId;
 use wireup_wire::names::{Asker, Range};
-
-/// Where a request comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    pub job: JobId,
-    pub agent: AgentId,
-}
 
 /// A look-up, and where to send the answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LookUp {
-    pub at: Place,
+    pub at: JobNode,
     pub asker: Asker,
     pub names: Vec<Bytes>,
     pub range: Range,

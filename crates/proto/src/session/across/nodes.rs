@@ -1,14 +1,15 @@
-//! Checks the members that an agent names, and finds the agents of their nodes.
+//! The nodes of jobs: which belong to the members that an agent names, and what they know of other jobs.
 
-use super::place::Place;
-use crate::session::Cx;
-use std::collections::BTreeSet;
+use crate::session::{Cx, JobNode};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
-use wireup_wire::job::JobSpec;
+use wireup_wire::inter_job::{Order, OtherJob, Parent};
+use wireup_wire::job::{AppSpec, JobSpec};
 use wireup_wire::limits::FAMILY_JOBS_MAX;
-use wireup_wire::pmix::{Set, Status};
+use wireup_wire::names::{Answer, Asker};
+use wireup_wire::pmix::{App, Set, Status};
 
 /// The ranks of each job, in the order of the jobs.
 pub type Members = Vec<(JobId, Set)>;
@@ -24,7 +25,7 @@ pub fn job_named<'v>(cx: &'v Cx, nspace: &str) -> Option<&'v Arc<JobSpec>> {
 ///
 /// # Errors
 /// A named job does not exist, or the agent names members that no correct agent would name.
-pub fn checked(cx: &Cx, at: Place, named: &[(String, Set)]) -> Result<Members, Status> {
+pub fn checked(cx: &Cx, at: JobNode, named: &[(String, Set)]) -> Result<Members, Status> {
     if named.len() > FAMILY_JOBS_MAX {
         return Err(Status::BadParam);
     }
@@ -51,9 +52,11 @@ pub fn checked(cx: &Cx, at: Place, named: &[(String, Set)]) -> Result<Members, S
 }
 
 /// The nodes of the members.
-pub fn agents(cx: &Cx, members: &Members) -> BTreeSet<Place> {
+pub fn agents(cx: &Cx, members: &Members) -> BTreeSet<JobNode> {
     let specs = members.iter().filter_map(|(job, set)| Some((cx.jobs.spec(*job)?, set)));
-    specs.flat_map(|(spec, set)| agents_of(spec, set).into_iter().map(|agent| Place { job: spec.job, agent })).collect()
+    specs
+        .flat_map(|(spec, set)| agents_of(spec, set).into_iter().map(|agent| JobNode { job: spec.job, agent }))
+        .collect()
 }
 
 fn agents_of(spec: &JobSpec, set: &Set) -> BTreeSet<AgentId> {
@@ -77,7 +80,7 @@ pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
 }
 
 /// The ranks of an agent's node.
-pub fn ranks_on(cx: &Cx, Place { job, agent }: Place) -> Vec<Rank> {
+pub fn ranks_on(cx: &Cx, JobNode { job, agent }: JobNode) -> Vec<Rank> {
     let Some(spec) = cx.jobs.spec(job) else { return Vec::new() };
     let node = spec.nodes.iter().position(|node| node.agent == agent).map(|at| NodeId(at as u32));
     let ranks = mapping(spec).zip(node).map(|(mapping, node)| mapping.ranks_of(node).collect());
@@ -86,4 +89,58 @@ pub fn ranks_on(cx: &Cx, Place { job, agent }: Place) -> Vec<Rank> {
 
 fn mapping(spec: &JobSpec) -> Option<Mapping> {
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).ok()
+}
+
+/// Describes a job for the PMIx servers of other jobs.
+pub fn described(spec: &JobSpec) -> OtherJob {
+    let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+    let app =
+        |app: &AppSpec| App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) };
+    OtherJob {
+        nspace: spec.nspace.clone(),
+        nodes: spec.nodes.iter().map(|node| (node.agent, node.name.clone())).collect(),
+        blocks: spec.blocks.clone(),
+        apps: spec.apps.iter().map(app).collect(),
+        universe: spec.options.universe_size,
+        parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
+    }
+}
+
+pub fn order(cx: &mut Cx, at: JobNode, order: Order) {
+    cx.answer_job(at, Asker::Agent, Answer::Order(order));
+}
+
+/// Which nodes know of which other jobs: these nodes are told when such a job is over, so that their PMIx servers
+/// forget it.
+#[derive(Default)]
+pub struct Told {
+    of: BTreeMap<JobId, Known>,
+}
+
+struct Known {
+    nspace: String,
+    by: BTreeSet<JobNode>,
+}
+
+impl Told {
+    /// A node is told of a job.
+    pub fn note(&mut self, spec: &JobSpec, to: JobNode) {
+        if spec.job != to.job {
+            let new = || Known { nspace: spec.nspace.clone(), by: BTreeSet::new() };
+            self.of.entry(spec.job).or_insert_with(new).by.insert(to);
+        }
+    }
+
+    pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
+        self.of.retain(|_, known| {
+            known.by.retain(|place| place.job != job);
+            !known.by.is_empty()
+        });
+        let Some(Known { nspace, by }) = self.of.remove(&job) else { return };
+        by.into_iter().for_each(|place| order(cx, place, Order::Forget { nspace: nspace.clone() }));
+    }
+
+    pub fn size(&self) -> usize {
+        self.of.len()
+    }
 }
