@@ -11,36 +11,32 @@
 //!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts a new incarnation
 //! ```
 //!
-//! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow`
-//! carries out decisions on each agent, and returns what they mean to its other parts ([`News`]); `search` is an agent
-//! that has lost its parent (`Seeking`); `nodes` is the state of nodes for launchers; `added` hosts that jobs add to
-//! them.
+//! Each agent reports events in its subtree up to the root, carries out decisions, and returns what they mean to its
+//! other parts ([`News`]); an agent that has lost its parent searches for the root (`Seeking`). `decide` is the root's
+//! part, with its log (`Writer`); `nodes` is the state of nodes for launchers.
 //!
 //! In a session of one run no agent is lost here: a loss is reported to the jobs, which end.
 //!
 //! Cost: for each agent one message up per level above it, once; for each loss one message up, one to every agent, and
 //! one dial per child of the lost agent, or more if the root has not noticed the loss yet.
 
-mod added;
 mod decide;
-mod follow;
 #[cfg(test)]
 mod model;
 mod nodes;
-mod report;
-mod search;
 #[cfg(test)]
 mod tests;
 
 use super::Cx;
-use crate::io::LinkId;
+use crate::io::{LinkId, Output};
 use crate::link::Routes;
 use crate::time::Instant;
 pub use nodes::Nodes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Gone, SessionSpec};
-use wireup_wire::session::{Entry, SessionSnapshot};
+use wireup_wire::peer::{Gone, MissingAgent, Rejoin, SessionSpec};
+use wireup_wire::session::{Entry, Log, SessionSnapshot};
+use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
 /// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
@@ -132,6 +128,223 @@ impl Membership {
     }
 }
 
+/// Reports of an agent about its subtree, up to the root: which agents are linked, which are gone.
+///
+/// Each hop keeps what it has forwarded until the root has decided, and repeats it to a new parent, because reports
+/// that the previous parent had not forwarded are lost with it. Every report contains an incarnation, so it never
+/// affects a later one.
+impl Membership {
+    /// Handles a report that agents are linked; reports about previous incarnations are ignored. Returns whether the
+    /// root's table of nodes has changed.
+    pub fn on_here(&mut self, cx: &mut Cx, branch: AgentId, mut agents: Vec<(AgentId, u32)>) -> bool {
+        let roster = &cx.links.routes.roster;
+        agents.retain(|(agent, incarnation)| {
+            roster.is_below(branch, *agent) && roster.incarnation(*agent) == *incarnation && !roster.is_lost(*agent)
+        });
+        if let Some(writer) = &mut self.writer {
+            agents.iter().for_each(|(agent, _)| writer.nodes.on_agent_up(*agent));
+            return true;
+        }
+        self.up.extend(agents.iter().map(|(agent, _)| *agent));
+        // An agent without a parent reports them once it has one.
+        if cx.links.neighbours.has_up() && !agents.is_empty() {
+            cx.up(Control::SessionUp(SessionUp::Here(agents)));
+        }
+        false
+    }
+
+    /// This agent has observed that others are gone, or missing.
+    pub fn report_lost(&mut self, cx: &mut Cx, live: LiveOf<'_>, missing: Vec<MissingAgent>) -> Vec<News> {
+        let roster = &cx.links.routes.roster;
+        let gone = |MissingAgent { agent, problem }| {
+            let incarnation = roster.incarnation(agent);
+            Gone { by: cx.me, agent, incarnation, problem }
+        };
+        let gone = missing.into_iter().map(gone).collect();
+        self.on_gone(cx, live, cx.me, gone)
+    }
+
+    /// A child forwards that these agents are gone.
+    pub fn on_gone(&mut self, cx: &mut Cx, live: LiveOf<'_>, branch: AgentId, mut gone: Vec<Gone>) -> Vec<News> {
+        let roster = &cx.links.routes.roster;
+        gone.retain(|gone| {
+            roster.is_below(branch, gone.agent)
+                && roster.incarnation(gone.agent) == gone.incarnation
+                && !roster.is_lost(gone.agent)
+        });
+        if self.writer.is_some() {
+            return self.judge(cx, live, gone);
+        }
+        for gone in &gone {
+            self.up.remove(&gone.agent);
+            self.reported.insert(gone.agent, gone.clone());
+        }
+        if cx.links.neighbours.has_up() && !gone.is_empty() {
+            cx.up(Control::SessionUp(SessionUp::Gone(gone)));
+        }
+        Vec::new()
+    }
+
+    /// The parent is linked: the original parent, or the root in its place. Repeats the reports that the previous
+    /// parent may not have forwarded.
+    pub fn on_parent_up(&mut self, cx: &mut Cx) {
+        if !cx.policy.survives_losses() {
+            return;
+        }
+        let roster = &cx.links.routes.roster;
+        let here = std::iter::once(cx.me).chain(self.up.iter().copied());
+        let here = here.map(|agent| (agent, roster.incarnation(agent))).collect();
+        cx.up(Control::SessionUp(SessionUp::Here(here)));
+        if !self.reported.is_empty() {
+            cx.up(Control::SessionUp(SessionUp::Gone(self.reported.values().cloned().collect())));
+        }
+    }
+}
+
+/// Carries out the root's decisions on each agent, in order.
+///
+/// A decision is forwarded to the children before anything else is done about it: so a child always knows at least as
+/// much as the sender of any frame that reaches it through this agent. And an agent below the root finishes one
+/// decision before it records the next: so nothing meant for one incarnation reaches a later one.
+impl Membership {
+    /// A part of the log arrives. If it confirms that the root has adopted this agent, returns the link to the root.
+    ///
+    /// # Errors
+    /// This agent lacks a decision, and cannot take part: a correct parent leaves out nothing.
+    pub fn on_log(&mut self, cx: &Cx, log: &Log) -> Result<Option<LinkId>, Unfit> {
+        if log.at > cx.links.routes.roster.at() {
+            return Err(Unfit);
+        }
+        let link = self.seeking.take().and_then(|seeking| seeking.link);
+        if link.is_some() {
+            self.linked_to = AgentId(0);
+        }
+        Ok(link)
+    }
+
+    /// Records the next decision in this part of the log, and forwards it to the children. Returns what the decision
+    /// means to the agent's other parts; `None`: no decision is left.
+    pub fn next_decision(&mut self, cx: &mut Cx, log: &mut Log) -> Option<News> {
+        let known = cx.links.routes.roster.at();
+        log.entries.drain(..log.entries.len().min((known - log.at) as usize));
+        let has_moved = log.entries.len() <= 1 && log.has_moved;
+        let entry = (!log.entries.is_empty()).then(|| log.entries.remove(0));
+        log.at = known + u32::from(entry.is_some());
+        if entry.is_some() || has_moved {
+            let next = Log { at: known, entries: entry.iter().cloned().collect(), has_moved, ..log.clone() };
+            cx.children(Control::SessionDown(SessionDown::Log(next)));
+            log.has_moved &= !has_moved;
+        }
+        match entry? {
+            Entry::Lost(agents) if agents.contains(&cx.me) => {
+                *log = Log { at: known, ..Log::default() };
+                Some(News::Dismissed)
+            }
+            entry @ Entry::Lost(_) => {
+                self.follow_loss(cx, &entry);
+                let Entry::Lost(agents) = entry else { return None };
+                Some(News::Lost(agents))
+            }
+            Entry::Return(agents) => Some(self.follow_return(cx, &Entry::Return(agents.clone()), agents)),
+        }
+    }
+
+    /// Records a loss; returns the agents that the root has to adopt.
+    fn follow_loss(&mut self, cx: &mut Cx, entry: &Entry) -> Vec<AgentId> {
+        let moved = cx.links.routes.roster.apply(entry);
+        let roster = &cx.links.routes.roster;
+        let is_ours = |agent: AgentId| !roster.is_lost(agent) && roster.is_below(cx.me, agent);
+        self.up.retain(|agent| is_ours(*agent));
+        self.reported.retain(|agent, _| is_ours(*agent));
+        if self.writer.is_some() {
+            // Frames that are sent again to the adopted agents wait for their links.
+            moved.iter().for_each(|child| cx.links.neighbours.expect(*child));
+        }
+        moved
+    }
+
+    /// Records that agents are started again, some of them by this agent.
+    fn follow_return(&mut self, cx: &mut Cx, entry: &Entry, agents: Vec<AgentId>) -> News {
+        cx.links.routes.roster.apply(entry);
+        let roster = &cx.links.routes.roster;
+        let are_below = agents.iter().any(|agent| roster.is_below(cx.me, *agent));
+        let own = agents.iter().filter(|agent| roster.parent(**agent) == Some(cx.me)).copied().collect();
+        News::Returned { agents, own, are_below }
+    }
+}
+
+/// Searches for a new parent: an agent that has lost its parent asks the root to adopt it.
+///
+/// ```text
+///   linked ── link down ──► dials the root ──► Log: adopted, with its subtree; it gets the entries that it lacks
+///     ▲                      │  ▲    │
+///     └── it is the root's ──┘  │    ├── link closed: the root does not know yet that the parent is gone;
+///         own child: it leaves  └────┘   again after a pause
+///                                    └── told to leave, or the root is unreachable for too long: it leaves
+/// ```
+///
+/// Only the root decides whether an agent is lost. An agent that reaches the root leaves when the root says so. One
+/// that cannot reach it for some seconds leaves by itself, long before the root stops waiting for the agents below it.
+impl Membership {
+    /// The link to the parent broke; or, if this agent has no parent, its link to the root broke before the root had
+    /// adopted it. Returns whether the agent leaves: always in a session of one run, where the agent's keeper then ends
+    /// what the agent has started; in a standing session if the parent was the root, which counts a child as lost when
+    /// the child's link breaks.
+    pub fn on_parent_lost(&mut self, cx: &mut Cx) -> bool {
+        let was_roots = self.seeking.is_none() && self.linked_to == AgentId(0);
+        if !cx.policy.survives_losses() || cx.is_leaving || was_roots {
+            return true;
+        }
+        match &mut self.seeking {
+            // The root has told this agent to try again.
+            Some(seeking) => {
+                seeking.heard = cx.now;
+                seeking.link = None;
+                seeking.pause(cx.now);
+            }
+            None => {
+                self.seeking = Some(Seeking::new(cx.now));
+                self.seek(cx);
+            }
+        }
+        false
+    }
+
+    fn seek(&self, cx: &mut Cx) {
+        let roster = &cx.links.routes.roster;
+        let rejoin = Rejoin { incarnation: roster.incarnation(cx.me), at: roster.at() };
+        cx.output(Output::Rejoin { root: self.root.clone(), rejoin });
+    }
+
+    /// The root is linked; it has not yet confirmed that it adopts this agent.
+    pub fn on_root_reached(&mut self, cx: &Cx, link: LinkId) {
+        if let Some(seeking) = &mut self.seeking {
+            seeking.on_reached(cx.now, link);
+        }
+    }
+
+    /// The root cannot be reached at any of its addresses. Returns whether the agent leaves.
+    pub fn on_rejoin_failed(&mut self, cx: &Cx) -> bool {
+        let Some(seeking) = &mut self.seeking else { return false };
+        let gives_up = cx.now >= seeking.heard + REJOIN_NS_MAX;
+        if !gives_up {
+            seeking.pause(cx.now);
+        }
+        gives_up
+    }
+
+    /// Dials the root again when it is time. If the root has linked and sent nothing, returns that link, which the
+    /// caller closes.
+    pub fn seek_if_due(&mut self, cx: &mut Cx) -> Option<LinkId> {
+        let seeking = self.seeking.as_mut()?;
+        seeking.again_at.take_if(|at| *at <= cx.now)?;
+        if seeking.link.is_none() {
+            self.seek(cx);
+        }
+        self.seeking.as_ref()?.link
+    }
+}
+
 /// An error: this agent lacks a decision of the root, so it cannot take part in the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unfit;
@@ -156,33 +369,33 @@ pub fn lease_ns(cx: &Cx) -> u64 {
 
 /// The search of an agent without a parent for the root.
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
-pub struct Seeking {
+struct Seeking {
     /// When the agent last heard from the root, or lost its parent.
-    pub heard: Instant,
-    pub again_at: Option<Instant>,
+    heard: Instant,
+    again_at: Option<Instant>,
     pause_ns: u64,
     /// The link to the root, which has not yet confirmed the adoption.
-    pub link: Option<LinkId>,
+    link: Option<LinkId>,
 }
 
 impl Seeking {
     /// Begins the search when the parent is lost.
-    pub fn new(now: Instant) -> Seeking {
+    fn new(now: Instant) -> Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
 
-    pub fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         self.again_at
     }
 
     /// The root is linked. If it sends nothing, the agent dials it again.
-    pub fn on_reached(&mut self, now: Instant, link: LinkId) {
+    fn on_reached(&mut self, now: Instant, link: LinkId) {
         self.heard = now;
         self.link = Some(link);
         self.again_at = Some(now + REJOIN_NS_MAX);
     }
 
-    pub fn pause(&mut self, now: Instant) {
+    fn pause(&mut self, now: Instant) {
         self.again_at = Some(now + self.pause_ns);
         self.pause_ns = PAUSE_NS_MAX.min(2 * self.pause_ns);
     }
