@@ -27,13 +27,7 @@ pub(super) struct Task {
     pub parent_cpu: c_int,
     /// Whether the parent has another child to start, now. The spawner keeps the flag alive.
     pub more_follow: *const AtomicBool,
-    pub path: *const c_char,
-    pub argv: *const *const c_char,
-    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
-    pub shell_argv: *const *const c_char,
-    pub envp: *const *const c_char,
-    /// The working directory; null: the parent's.
-    pub cwd: *const c_char,
+    pub execution: Execution,
     /// Descriptors of the child as (source, target); a negative source means none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
@@ -47,13 +41,24 @@ pub(super) struct Task {
     pub limit_count: usize,
 }
 
+/// The program that the child executes, as C strings.
+pub(super) struct Execution {
+    pub path: *const c_char,
+    pub argv: *const *const c_char,
+    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
+    pub shell_argv: *const *const c_char,
+    pub envp: *const *const c_char,
+    /// The working directory; null: the parent's.
+    pub cwd: *const c_char,
+}
+
 /// The child's entry point.
 pub(super) extern "C" fn run(task: *mut Task) -> ! {
     // SAFETY: the spawner passes a task that it keeps alive and unchanged (except for its atomics) while `running` is
     // 1.
     let task = unsafe { &*task.cast_const() };
     let (step, errno) = match prepare(task) {
-        Ok(()) => execute(task),
+        Ok(()) => execute(&task.execution),
         Err(failure) => failure,
     };
     task.errno.store(errno, Ordering::Relaxed);
@@ -104,8 +109,9 @@ fn prepare(task: &Task) -> Result<(), Failure> {
         call(Step::Limit, libc::SYS_prlimit64, [0, limit.resource as usize, bounds as usize, 0])?;
     }
     call(Step::Limit, libc::SYS_umask, [task.umask as usize, 0, 0, 0])?;
-    if !task.cwd.is_null() {
-        call(Step::Directory, libc::SYS_chdir, [task.cwd as usize, 0, 0, 0])?;
+    let cwd = task.execution.cwd;
+    if !cwd.is_null() {
+        call(Step::Directory, libc::SYS_chdir, [cwd as usize, 0, 0, 0])?;
     }
     let none = 0u64;
     let mask: *const u64 = &none;
@@ -121,12 +127,12 @@ fn cpu() -> c_int {
 }
 
 /// Executes the program; returns only if `exec` failed.
-fn execute(task: &Task) -> Failure {
-    let mut errno = execve(task.path, task.argv, task.envp);
-    if errno == libc::ENOEXEC && is_text(task.path) {
-        errno = execve(SHELL.as_ptr(), task.shell_argv, task.envp);
+fn execute(program: &Execution) -> Failure {
+    let mut errno = execve(program.path, program.argv, program.envp);
+    if errno == libc::ENOEXEC && is_text(program.path) {
+        errno = execve(SHELL.as_ptr(), program.shell_argv, program.envp);
     }
-    let here = [libc::AT_FDCWD as usize, task.path as usize, libc::F_OK as usize, 0];
+    let here = [libc::AT_FDCWD as usize, program.path as usize, libc::F_OK as usize, 0];
     if errno == libc::ENOENT && call(Step::Execute, libc::SYS_faccessat, here).is_ok() {
         return (Step::Interpreter, errno);
     }

@@ -1,5 +1,6 @@
 //! Prepares the properties that several children share: path, arguments, directory, environment.
 
+use super::child::Execution;
 use libc::c_char;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, NulError};
@@ -43,20 +44,15 @@ impl Program {
         })
     }
 
-    pub(super) fn path(&self) -> *const c_char {
-        self.path.as_ptr()
-    }
-
-    pub(super) fn argv(&self) -> *const *const c_char {
-        self.arguments.pointers.as_ptr()
-    }
-
-    pub(super) fn shell_argv(&self) -> *const *const c_char {
-        self.shell_arguments.pointers.as_ptr()
-    }
-
-    pub(super) fn directory(&self) -> *const c_char {
-        self.directory.as_ref().map_or(std::ptr::null(), |directory| directory.as_ptr())
+    /// The pointers stay valid while the program is alive, and the environment is alive and unchanged.
+    pub(super) fn execution(&self, environment: &Environment) -> Execution {
+        Execution {
+            path: self.path.as_ptr(),
+            argv: self.arguments.pointers.as_ptr(),
+            shell_argv: self.shell_arguments.pointers.as_ptr(),
+            envp: environment.pointers.as_ptr(),
+            cwd: self.directory.as_ref().map_or(std::ptr::null(), |directory| directory.as_ptr()),
+        }
     }
 }
 
@@ -87,10 +83,6 @@ impl Environment {
         }
         self.pointers.push(std::ptr::null());
         Ok(())
-    }
-
-    pub fn envp(&self) -> *const *const c_char {
-        self.pointers.as_ptr()
     }
 }
 

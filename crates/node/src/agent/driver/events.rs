@@ -45,24 +45,24 @@ impl AgentDriver {
             Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),
             Token::Output(slot, local, stream) => {
                 if let Some(ranks) = jobs.at(*slot) {
-                    ranks.on_output(*local, *stream, turn);
+                    ranks.output.on_readable(*local, *stream, turn);
                 }
             }
             Token::Pmi(slot, client) => {
                 if let Some(ranks) = jobs.at(*slot) {
-                    ranks.on_pmi_event(*client, event, turn);
+                    ranks.clients.on_pmi_event(*client, event, turn);
                 }
             }
             Token::Further => further.on_event(jobs, turn),
             Token::Fellows => self.keepers.answer_fellows(turn.reactor),
             Token::Stdin(slot, local) => {
                 if let Some(ranks) = jobs.at(*slot) {
-                    ranks.flush_stdin(*local, turn);
+                    ranks.stdin.flush(*local, turn);
                 }
             }
             Token::Relay(slot, relay) => {
                 if let Some(ranks) = jobs.at(*slot) {
-                    ranks.on_relay_event(*relay, event, turn);
+                    ranks.relays.on_relay_event(*relay, event, turn);
                 }
             }
             Token::PmixServer(slot) => {

@@ -157,21 +157,21 @@ impl AgentDriver {
             Output::Reply { job, client, bytes, shares } => self.reply(job, client, bytes, &shares),
             Output::CloseClient { job, client } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.close_client(client, reactor);
+                    ranks.clients.close_client(client, reactor);
                 }
             }
             Output::Write { job, local, bytes } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.write_stdin(local, bytes, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
+                    ranks.stdin.write(local, bytes, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
                 }
             }
             Output::ReadStdio { job, stream, on } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.read_stdio(stream, on, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
+                    ranks.output.read_stdio(stream, on, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
                 }
             }
             Output::Resize { job, local, rows, columns } => {
-                self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
+                self.with_ranks(job, |ranks| ranks.stdin.resize(local, rows, columns));
             }
             Output::OfFamily { job, family, by } => {
                 self.keepers.join(job, family);
@@ -185,7 +185,7 @@ impl AgentDriver {
                     self.collect_orphans();
                 }
                 if let Some(mut ranks) = self.jobs.remove(&job) {
-                    if let Some((first, sockets)) = ranks.take_reserved() {
+                    if let Some((first, sockets)) = ranks.sockets.take_reserved() {
                         self.rank_ports.close(job, first, sockets);
                     }
                     self.parent_weight.on_parent_over(ranks.keeper().pid(), monotonic_ns());
@@ -255,14 +255,14 @@ impl AgentDriver {
         let failed = |what: String| move |error: io::Error| spawn_error(SpawnStep::Sockets, what, &error);
         let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, &self.reactor)?;
         match base {
-            None => ranks.bind(count, ports).map_err(|NoRow { port, error }| {
+            None => ranks.sockets.bind(job, count, ports).map_err(|NoRow { port, error }| {
                 let at = port.map(|port| format!(" (port {port} is not free)")).unwrap_or_default();
                 failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}{at}"))(error)
             }),
             Some(base) => {
                 let sockets = self.rank_ports.take(base, count);
                 sockets
-                    .and_then(|sockets| ranks.use_reserved(base, sockets))
+                    .and_then(|sockets| ranks.sockets.use_reserved(base, sockets))
                     .map_err(failed(format!("{count} listening sockets on the session's ports from {base} on")))?;
                 Ok(base)
             }
@@ -277,7 +277,7 @@ impl AgentDriver {
         if let Some(ranks) = self.jobs.get_mut(&job)
             && let Some(shares) = self.memory.for_reply(job, shares)
         {
-            ranks.reply(client, bytes, shares, &self.reactor);
+            ranks.clients.reply(client, bytes, shares, &self.reactor);
         }
     }
 
