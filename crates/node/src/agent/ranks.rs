@@ -2,7 +2,8 @@
 //!
 //! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to
 //! the keeper and writes. This file follows the ranks' lifecycle, and `server` that of their PMIx server process.
-//! `output`, `stdin`, `pmi` and `relays` each own one kind of descriptors, `listening` the sockets at which ranks listen.
+//! `output`, `stdin`, `pmi` and `relays` each own one kind of descriptors, and `listening` the sockets at which ranks
+//! listen.
 
 mod listening;
 mod output;
@@ -178,7 +179,7 @@ impl JobRanks {
             {
                 self.on_server_event(slot, event, turn);
             }
-            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
+            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds, .. } => {
                 let local = LocalRank(slot as u16);
                 turn.push_event(job, JobEvent::RankStarted { local, pid, spawn_ns, exec_ns });
                 if let Some(of_rank) = self.pids.get_mut(local.index()) {

@@ -5,7 +5,7 @@
 //! until its last step but one.
 
 use super::limits::One;
-use super::program::SHELL;
+use super::program::{Execution, SHELL};
 use super::raw::syscall;
 use super::{Session, Step};
 use crate::process::Attributes;
@@ -39,17 +39,6 @@ pub(super) struct Task {
     pub umask: libc::mode_t,
     pub limits: *const One,
     pub limit_count: usize,
-}
-
-/// The program that the child executes, as C strings.
-pub(super) struct Execution {
-    pub path: *const c_char,
-    pub argv: *const *const c_char,
-    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
-    pub shell_argv: *const *const c_char,
-    pub envp: *const *const c_char,
-    /// The working directory; null: the parent's.
-    pub cwd: *const c_char,
 }
 
 /// The child's entry point.

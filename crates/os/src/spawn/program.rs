@@ -1,12 +1,22 @@
 //! Prepares the properties that several children share: path, arguments, directory, environment.
 
-use super::child::Execution;
 use libc::c_char;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, NulError};
 
 /// Runs scripts without `#!`, as in `execvp`.
 pub(super) const SHELL: &CStr = c"/bin/sh";
+
+/// The program that the child executes, as C strings.
+pub(super) struct Execution {
+    pub path: *const c_char,
+    pub argv: *const *const c_char,
+    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
+    pub shell_argv: *const *const c_char,
+    pub envp: *const *const c_char,
+    /// The working directory; null: the parent's.
+    pub cwd: *const c_char,
+}
 
 /// A program with its arguments, prepared once and started any number of times.
 pub struct Program {
