@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+pub use wireup_proto::io::Program;
 use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
@@ -57,17 +58,6 @@ pub struct Batch {
     pub limits: Vec<Limit>,
     /// Staged files that the processes of this batch and of all later batches see in place of the originals.
     pub staged: Option<Staged>,
-}
-
-/// Properties that several processes share.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Program {
-    /// Arguments; not empty. The first one is looked up in the `PATH` of `env`.
-    pub argv: Vec<Vec<u8>>,
-    /// Working directory; empty: the keeper's own.
-    pub cwd: Vec<u8>,
-    /// Environment, `NAME=VALUE`; the last entry for a name takes precedence.
-    pub env: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
