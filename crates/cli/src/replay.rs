@@ -113,8 +113,8 @@ mod tests {
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
-        recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("write the recording");
-        recorder.flush().expect("write the recording");
+        recorder.record(|| Entry::Input(Instant(5), Input::Tick));
+        recorder.flush();
         let path = directory.join("agent-0.rec");
         let first = play(&path).expect("replay the recording");
         assert!(first.0.starts_with("agent 0: 1 inputs") && first.1, "{first:?}");

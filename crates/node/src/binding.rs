@@ -10,7 +10,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use wireup_os::bind::{CpuSet, Even, Level, Machine};
+use wireup_os::bind::{CpuSet, Even, Machine};
 use wireup_proto::io::SpawnPlan;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{BindTo, Binding, Object, Over};
@@ -37,7 +37,7 @@ pub fn sets(binding: &Binding, machine: &Machine, ranks: usize) -> io::Result<Ve
             Ok((0..ranks).map(|rank| sets.get(rank % sets.len().max(1)).cloned()).collect())
         }
         BindTo::To { object, count } => {
-            let sets = within(&machine, level(*object), (*count).max(1) as usize, binding.over, ranks)?;
+            let sets = within(&machine, *object, (*count).max(1) as usize, binding.over, ranks)?;
             Ok(sets.into_iter().map(Some).collect())
         }
     }
@@ -48,19 +48,15 @@ pub fn sets(binding: &Binding, machine: &Machine, ranks: usize) -> io::Result<Ve
 /// # Errors
 /// The machine does not describe it.
 pub fn objects(machine: &Machine, object: Object) -> io::Result<Vec<CpuSet>> {
-    machine.objects(level(object))
-}
-
-fn level(object: Object) -> Level {
     match object {
-        Object::Thread => Level::Thread,
-        Object::Core => Level::Core,
-        Object::L1 => Level::L1,
-        Object::L2 => Level::L2,
-        Object::L3 => Level::L3,
-        Object::Numa => Level::Numa,
-        Object::Socket => Level::Socket,
-        Object::Machine => Level::Machine,
+        Object::Thread => Ok(machine.threads()),
+        Object::Core => machine.cores(),
+        Object::L1 => machine.caches(1),
+        Object::L2 => machine.caches(2),
+        Object::L3 => machine.caches(3),
+        Object::Numa => Ok(machine.numa_domains()),
+        Object::Socket => machine.sockets(),
+        Object::Machine => Ok(vec![machine.allowed().clone()]),
     }
 }
 
@@ -84,8 +80,8 @@ pub fn picture_of(plan: &SpawnPlan) -> Option<String> {
 ///   rank 1  not bound
 /// ```
 pub fn picture<'r>(machine: &Machine, ranks: impl Iterator<Item = (Rank, Option<&'r CpuSet>)>) -> String {
-    let sockets = machine.objects(Level::Socket).unwrap_or_else(|_| vec![machine.allowed().clone()]);
-    let cores = machine.objects(Level::Core).or_else(|_| machine.objects(Level::Thread)).unwrap_or_default();
+    let sockets = machine.sockets().unwrap_or_else(|_| vec![machine.allowed().clone()]);
+    let cores = machine.cores().unwrap_or_else(|_| machine.threads());
     let mut text = String::new();
     for (rank, set) in ranks {
         let written = match set {
@@ -135,11 +131,11 @@ struct Place {
     next: usize,
 }
 
-fn within(machine: &Machine, to: Level, count: usize, over: Option<Over>, ranks: usize) -> io::Result<Vec<CpuSet>> {
-    let parts = machine.objects(to)?;
+fn within(machine: &Machine, to: Object, count: usize, over: Option<Over>, ranks: usize) -> io::Result<Vec<CpuSet>> {
+    let parts = objects(machine, to)?;
     let mut places: Vec<Place> = match over {
         None => vec![Place { choices: parts, next: 0 }],
-        Some(over) => machine.objects(level(over.object))?.iter().map(|place| Place::new(place, &parts)).collect(),
+        Some(over) => objects(machine, over.object)?.iter().map(|place| Place::new(place, &parts)).collect(),
     };
     if places.iter().any(|place| place.choices.is_empty()) {
         return Err(none_of("the objects that ranks are to be bound to", machine));
@@ -209,12 +205,12 @@ fn of_slot(slot: &str, machine: &Machine) -> io::Result<Option<CpuSet>> {
         let (cpus, list) = match part.split_once(':') {
             None => (machine.allowed().clone(), part),
             Some((socket, list)) => {
-                let sockets = machine.objects(Level::Socket)?;
+                let sockets = machine.sockets()?;
                 let socket = socket.trim().parse().ok().and_then(|socket: usize| sockets.get(socket).cloned());
                 (socket.ok_or_else(|| none_of(&format!("slot {slot}"), machine))?, list)
             }
         };
-        let cores = machine.limited(&cpus).objects(Level::Core)?;
+        let cores = machine.limited(&cpus).cores()?;
         let wanted = match list.trim() {
             "*" => (0..cores.len() as u32).collect(),
             list => CpuSet::parse(list).unwrap_or_default(),

@@ -4,11 +4,12 @@
 //! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its
 //! owner can read it.
 
+use crate::remedy::Advised;
 use serde::{Deserialize, Serialize};
 use std::env::consts::ARCH;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wireup_os::output_file::{self, Existing};
 use wireup_proto::io::{Input, Output};
 use wireup_proto::{AgentConfig, Born, Instant, OutputDigest};
@@ -59,48 +60,67 @@ pub enum Entry {
     Asked(OutputDigest),
 }
 
+/// Records an agent; by default nothing. A recording that cannot be continued, for example because the disk is full,
+/// ends, and the job goes on.
+#[derive(Default)]
 pub struct Recorder {
-    file: BufWriter<File>,
+    file: Option<BufWriter<File>>,
+    directory: PathBuf,
     asked: OutputDigest,
     written: OutputDigest,
 }
 
 impl Recorder {
     /// Creates `DIR/agent-N.rec`; an older file is replaced, so that no process has it open already.
+    ///
+    /// # Errors
+    /// The file cannot be created or written.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Recorder> {
         drop(output_file::make_folder(directory)?);
         let path = directory.join(format!("agent-{}.rec", header.agent));
-        let file = output_file::open(&path, Existing::Replace, OWNER_ONLY)?;
-        let mut recorder =
-            Recorder { file: BufWriter::new(file), asked: OutputDigest::default(), written: OutputDigest::default() };
-        recorder.write(header)?;
-        Ok(recorder)
+        let mut file = BufWriter::new(output_file::open(&path, Existing::Replace, OWNER_ONLY)?);
+        write(&mut file, header)?;
+        Ok(Recorder { file: Some(file), directory: directory.to_owned(), ..Recorder::default() })
     }
 
-    pub fn entry(&mut self, entry: &Entry) -> io::Result<()> {
-        self.write(entry)
+    pub fn record(&mut self, entry: impl FnOnce() -> Entry) {
+        self.try_to(|file| write(file, &entry()));
     }
 
     /// Adds an output of the state machine to the digest.
     pub fn on_output(&mut self, output: &Output) {
-        self.asked.add(output);
+        if self.file.is_some() {
+            self.asked.add(output);
+        }
     }
 
     /// Call it when the state machine has no outputs left and before the agent sleeps, so that after a kill only the
     /// last turn is missing.
-    pub fn flush(&mut self) -> io::Result<()> {
-        if self.written != self.asked {
-            self.written = self.asked;
-            self.write(&Entry::Asked(self.asked))?;
+    pub fn flush(&mut self) {
+        let asked = self.asked;
+        if std::mem::replace(&mut self.written, asked) != asked {
+            self.record(|| Entry::Asked(asked));
         }
-        self.file.flush()
+        self.try_to(BufWriter::flush);
     }
 
-    fn write(&mut self, record: &impl Serialize) -> io::Result<()> {
-        let body = peer::encode(record);
-        self.file.write_all(&(body.len() as u32).to_le_bytes())?;
-        self.file.write_all(&body)
+    fn try_to(&mut self, act: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if let Some(file) = &mut self.file
+            && let Err(error) = act(file)
+        {
+            self.file = None;
+            let (folder, error) = (self.directory.display(), Advised(&error));
+            // Nothing can be done if the reader of standard error is gone.
+            let _ =
+                writeln!(io::stderr(), "wireup: the recording in {folder} is incomplete and not continued: {error}");
+        }
     }
+}
+
+fn write(file: &mut impl Write, record: &impl Serialize) -> io::Result<()> {
+    let body = peer::encode(record);
+    file.write_all(&(body.len() as u32).to_le_bytes())?;
+    file.write_all(&body)
 }
 
 /// A recording being read.
@@ -200,5 +220,16 @@ mod tests {
         assert!(Recorder::create(&directory, &header()).is_err());
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_recording_that_cannot_be_continued_ends() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut recorder = Recorder { file: Some(BufWriter::new(full)), ..Recorder::default() };
+        recorder.record(|| Entry::Input(Instant(1), Input::Tick));
+        recorder.flush();
+        assert!(recorder.file.is_none());
+        recorder.record(|| panic!("nothing is recorded any more"));
+        recorder.flush();
     }
 }

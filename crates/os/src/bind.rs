@@ -4,13 +4,8 @@ mod even;
 mod levels;
 
 pub use even::{Even, Machine};
-pub use levels::Level;
 use std::fmt;
 use std::io;
-use std::path::Path;
-
-/// The folder in which Linux describes its CPUs.
-pub const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// A set of CPUs in Linux's format: bit `c % 64` of word `c / 64` is CPU `c`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -134,49 +129,6 @@ pub fn allowed() -> io::Result<CpuSet> {
     }
 }
 
-/// One set per hardware thread, in order.
-pub fn threads(allowed: &CpuSet) -> Vec<CpuSet> {
-    allowed.iter().map(|cpu| CpuSet::from_iter([cpu])).collect()
-}
-
-/// One set for each core that has an allowed hardware thread, ordered by its first allowed thread. `directory` is
-/// [`CPU_DIRECTORY`] outside of tests.
-///
-/// # Errors
-/// The topology cannot be read.
-pub fn cores(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
-    groups(allowed, directory, "thread_siblings_list")
-}
-
-/// One set for each socket that has an allowed hardware thread, ordered by its first allowed thread. `directory` is
-/// [`CPU_DIRECTORY`] outside of tests.
-///
-/// # Errors
-/// The topology cannot be read.
-pub fn sockets(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
-    groups(allowed, directory, "core_siblings_list")
-}
-
-fn groups(allowed: &CpuSet, directory: &Path, file: &str) -> io::Result<Vec<CpuSet>> {
-    let mut seen = CpuSet::new();
-    let mut groups = Vec::new();
-    for cpu in allowed.iter() {
-        if seen.contains(cpu) {
-            continue;
-        }
-        let path = directory.join(format!("cpu{cpu}/topology/{file}"));
-        let list = std::fs::read_to_string(&path)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        let siblings = CpuSet::parse(&list)
-            .filter(|set| set.contains(cpu))
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {list:?}", path.display())))?;
-        let group = siblings.intersection(allowed);
-        group.iter().for_each(|cpu| seen.insert(cpu));
-        groups.push(group);
-    }
-    Ok(groups)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,30 +149,5 @@ mod tests {
         assert_eq!(CpuSet::parse("a"), None);
         assert_eq!(CpuSet::parse("0-99999999"), None);
         assert!(CpuSet::parse("\n").unwrap().is_empty());
-    }
-
-    #[test]
-    fn this_process_has_allowed_cpus() {
-        let allowed = allowed().unwrap();
-        assert!(!allowed.is_empty());
-        assert_eq!(threads(&allowed).len(), allowed.len());
-    }
-
-    #[test]
-    fn cores_and_sockets_are_read_from_the_sibling_lists() {
-        let directory = std::env::temp_dir().join(format!("wireup-bind-{}", std::process::id()));
-        for cpu in 0..8u32 {
-            let topology = directory.join(format!("cpu{cpu}/topology"));
-            std::fs::create_dir_all(&topology).unwrap();
-            std::fs::write(topology.join("thread_siblings_list"), format!("{},{}\n", cpu % 4, cpu % 4 + 4)).unwrap();
-            let socket = if cpu % 4 < 2 { "0-1,4-5\n" } else { "2-3,6-7\n" };
-            std::fs::write(topology.join("core_siblings_list"), socket).unwrap();
-        }
-        let allowed = CpuSet::parse("0-6").unwrap();
-        let lists = |sets: Vec<CpuSet>| sets.iter().map(|set| set.iter().collect::<Vec<_>>()).collect::<Vec<_>>();
-        assert_eq!(lists(cores(&allowed, &directory).unwrap()), [vec![0, 4], vec![1, 5], vec![2, 6], vec![3]]);
-        assert_eq!(lists(sockets(&allowed, &directory).unwrap()), [vec![0, 1, 4, 5], vec![2, 3, 6]]);
-        std::fs::remove_dir_all(&directory).unwrap();
-        assert!(cores(&allowed, &directory).is_err());
     }
 }

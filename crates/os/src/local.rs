@@ -35,7 +35,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     if rustix::fs::lstat(path).is_ok() {
         return Err(rustix::io::Errno::ADDRINUSE.into());
     }
-    let socket = stream(SocketFlags::NONBLOCK)?;
+    let socket = stream()?;
     let mut unheard = path.as_os_str().to_owned();
     unheard.push(UNHEARD);
     let unheard = Path::new(&unheard);
@@ -57,7 +57,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// `ConnectionRefused`: no process listens there any more. `WouldBlock`: the queue of waiting connections is full.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let socket = stream(SocketFlags::NONBLOCK)?;
+    let socket = stream()?;
     retry_on_intr(|| net::connect(&socket, &SocketAddrUnix::new(path)?))?;
     crate::files::set_nonblocking(&socket, false)?;
     Ok(socket)
@@ -68,8 +68,7 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// `AddrInUse`: another socket of this network namespace has the name.
 pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = stream()?;
     net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     net::listen(&socket, ABSTRACT_BACKLOG)?;
     Ok(socket)
@@ -80,8 +79,7 @@ pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
 /// # Errors
 /// No socket of this network namespace listens there, or too many others wait to be accepted (`WouldBlock`).
 pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = stream()?;
     net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     Ok(socket)
 }
@@ -167,8 +165,9 @@ pub fn answer_letter(mailbox: impl AsFd, letter: &Letter, bytes: &[u8], fds: &[B
     Ok(())
 }
 
-fn stream(flags: SocketFlags) -> io::Result<OwnedFd> {
-    Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?)
+fn stream() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! full directory. A third process may have found the one that is removed: a caller that then misses the directory asks
 //! again.
 
+use crate::random;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::io;
@@ -22,8 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// Most attempts to make a directory, since other processes of this user may make and remove theirs at the same time.
 const ATTEMPTS_MAX: u32 = 32;
-/// Random bytes in the ending of a name.
-const RANDOM_BYTES: usize = 8;
+/// Hexadecimal digits in the random ending of a name.
+const RANDOM_DIGITS: usize = 16;
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory that belongs to this user. Its permission bits are for the caller to check.
@@ -91,7 +92,7 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
         }
         // Another process may be using the directory already; then it is not removed.
         let _ = rustix::fs::unlinkat(&open, &new, AtFlags::REMOVEDIR);
-        std::thread::sleep(std::time::Duration::from_micros(random_below(2000)?));
+        std::thread::sleep(std::time::Duration::from_micros(random::number()? % 2000));
     }
     Err(Errno::AGAIN.into())
 }
@@ -170,22 +171,11 @@ fn with_random_ending(open: &OwnedFd, name: &str) -> Result<Vec<String>, Errno> 
 }
 
 fn is_random_ending(ending: &str) -> bool {
-    ending.len() == 2 * RANDOM_BYTES && ending.bytes().all(|byte| byte.is_ascii_hexdigit())
+    ending.len() == RANDOM_DIGITS && ending.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn random_ending() -> io::Result<String> {
-    Ok(format!("{:016x}", u64::from_ne_bytes(random_bytes()?)))
-}
-
-fn random_below(bound: u64) -> io::Result<u64> {
-    Ok(u64::from_ne_bytes(random_bytes()?) % bound)
-}
-
-fn random_bytes() -> io::Result<[u8; RANDOM_BYTES]> {
-    let mut bytes = [0; RANDOM_BYTES];
-    // The kernel never returns fewer bytes: it gives up to 256 bytes whole.
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes)
+    Ok(format!("{:016x}", random::number()?))
 }
 
 #[cfg(test)]

@@ -16,3 +16,11 @@ pub fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     assert_eq!(length, N, "the kernel gives up to 256 random bytes at once");
     Ok(bytes)
 }
+
+/// A random number, which nobody else can guess.
+///
+/// # Errors
+/// The kernel has no such call.
+pub fn number() -> io::Result<u64> {
+    bytes().map(u64::from_ne_bytes)
+}

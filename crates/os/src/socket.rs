@@ -59,12 +59,8 @@ pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
 /// The kernel has no random numbers yet, or no memory.
 pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<Vec<u8>> {
     let mut random = [0; 8];
-    // SAFETY: pointer and length are those of the array.
-    let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), libc::GRND_NONBLOCK) };
     // The kernel gives so few bytes whole.
-    if got != random.len() as isize {
-        return Err(io::Error::last_os_error());
-    }
+    rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::NONBLOCK)?;
     let own = format!("{:016x}", u64::from_ne_bytes(random));
     let name = [kind.strip_prefix(b"\0").unwrap_or(kind), own.as_bytes()].concat();
     net::bind(socket, &net::SocketAddrUnix::new_abstract_name(&name)?)?;

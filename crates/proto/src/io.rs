@@ -503,11 +503,14 @@ pub struct PmixPlan {
 }
 
 /// The properties that several ranks share.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
+    /// Arguments; not empty. The first one is looked up in the `PATH` of `env`.
     pub argv: Vec<Vec<u8>>,
+    /// Working directory; empty: that of the process that starts the program.
     pub cwd: Vec<u8>,
-    /// The complete environment except for the ranks' own variables, `NAME=VALUE`, each name once.
+    /// The complete environment except for the ranks' own variables, `NAME=VALUE`; the last entry for a name takes
+    /// precedence.
     pub env: Vec<Vec<u8>>,
 }
 

@@ -1,36 +1,30 @@
 //! The agent's main loop: wait, read what is ready, pass it to the state machine, perform its outputs.
 //!
-//! Each turn works in batches: all ready descriptors are read (`waiting`, `events`), then every keeper and every link
+//! Each turn works in batches: all ready descriptors are read (`wait`, `on_event`), then every keeper and every link
 //! is written once (`perform`). Only PMI replies are sent at once, since a rank waits for each of them.
 
-mod events;
-mod orphans;
 mod perform;
-mod waiting;
 
-use super::further::Further;
-use super::jobs::Jobs;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
 use super::link_end;
 use super::links::LinkSet;
-use super::memory::RankMemory;
-use super::parent_weight::ParentWeight;
-use super::rank_ports::ReservedPorts;
+use super::local_jobs::LocalJobs;
+use super::ranks::JobRanks;
 use super::shells::Shells;
-use crate::keeper::{Keeper, forker, leaving};
+use super::token::Token;
+use super::turn::Turn;
 use crate::record::{Entry, Header, Recorder};
 use crate::remedy::{self, Advised};
 use crate::transport::link::Link;
 use bytes::Bytes;
-use orphans::Orphans;
 use std::env::consts::ARCH;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::reactor::Reactor;
+use wireup_os::reactor::{Event, Reactor};
 use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::Input;
 use wireup_proto::{Agent, AgentConfig, Instant};
@@ -39,21 +33,12 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Secret, SessionSpec};
 
 pub struct AgentDriver {
-    /// Number of CPUs that ranks on this node may use.
-    cpus: usize,
     agent: Agent,
     reactor: Reactor,
     links: LinkSet,
-    jobs: Jobs,
-    further: Further,
-    /// Keepers without a job, and where keepers for new jobs come from.
-    keepers: Keepers,
-    /// Memory that ranks map.
-    memory: RankMemory,
-    /// Ports that are reserved for the ranks of later jobs.
-    rank_ports: ReservedPorts,
+    local: LocalJobs,
     shells: Option<Shells>,
-    recorder: Option<Recorder>,
+    recorder: Recorder,
     inputs: Vec<Input>,
     /// Buffer for every read; the kernel allocates its pages when they are first touched.
     buffer: Box<[u8]>,
@@ -66,8 +51,6 @@ pub struct AgentDriver {
     listening: bool,
     /// The deadline that the last call of `deadline_ns` returned.
     due_ns: Option<u64>,
-    orphans: Orphans,
-    parent_weight: ParentWeight,
 }
 
 /// Why an agent cannot start.
@@ -103,11 +86,9 @@ impl AgentDriver {
             keepers.meet_fellows(secret, &reactor);
         }
         let recorder = match &config.session.record_dir {
-            None => None,
-            Some(directory) => Some(
-                Recorder::create(Path::new(directory), &Header::from(&config))
-                    .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
-            ),
+            None => Recorder::default(),
+            Some(directory) => Recorder::create(Path::new(directory), &Header::from(&config))
+                .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
         };
         let me = config.agent;
         let secret = secret.map(|secret| SecretPage::new(&secret.0)).transpose().map_err(BeginError::Secret)?;
@@ -116,15 +97,10 @@ impl AgentDriver {
             (links.parent, links.incarnation) = (place.parent, place.incarnation);
         }
         Ok(AgentDriver {
-            cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            keepers,
             agent: Agent::new(config),
             reactor,
             links: LinkSet::new(me, secret, links),
-            jobs: Jobs::default(),
-            further: Further::default(),
-            memory: RankMemory::default(),
-            rank_ports: ReservedPorts::default(),
+            local: LocalJobs::new(keepers),
             shells: None,
             recorder,
             inputs: Vec::new(),
@@ -134,8 +110,6 @@ impl AgentDriver {
             left: false,
             listening: false,
             due_ns: None,
-            orphans: Orphans::default(),
-            parent_weight: ParentWeight::default(),
         })
     }
 
@@ -159,12 +133,12 @@ impl AgentDriver {
 
     /// Why the parent cannot be reached; the agent must then exit.
     pub fn unreachable(&self) -> Option<&str> {
-        self.links.unreachable()
+        self.links.dials.unreachable()
     }
 
     /// The parent cannot be reached.
     pub fn cannot_dial(&self, problem: String) -> BeginError {
-        match self.links.was_dialled_in_vain() {
+        match self.links.dials.was_dialled_in_vain() {
             true => BeginError::Dial { problem, same_machine: self.session().remote_shell.starter().same_machine },
             false => BeginError::NoAddress(problem),
         }
@@ -182,22 +156,107 @@ impl AgentDriver {
             return;
         }
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Begin(now));
+        self.recorder.record(|| Entry::Begin(now));
         self.agent.begin(now);
-        self.keepers.stand();
+        self.local.keepers.stand();
     }
 
     /// Launches a job that came with the bootstrap message.
     pub fn launch(&mut self, job: Arc<JobSpec>) {
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Launch(now, Box::new(JobSpec::clone(&job))));
+        self.recorder.record(|| Entry::Launch(now, Box::new(JobSpec::clone(&job))));
         self.agent.launch(now, job);
     }
 
     pub fn handle(&mut self, input: Input) {
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Input(now, input.clone()));
+        self.recorder.record(|| Entry::Input(now, input.clone()));
         self.agent.handle(now, input);
+    }
+
+    /// Waits for events, at most until `until_ns`; the caller dispatches them.
+    pub fn wait(&mut self, until_ns: Option<u64>) -> io::Result<Vec<Event>> {
+        self.recorder.flush();
+        let Self { reactor, links, inputs, buffer, .. } = self;
+        links.wait(until_ns, reactor, buffer, inputs)
+    }
+
+    /// When `on_tick` is due.
+    pub fn deadline_ns(&mut self) -> Option<u64> {
+        self.due_ns = self.find_deadline_ns();
+        self.due_ns
+    }
+
+    fn find_deadline_ns(&self) -> Option<u64> {
+        let machine = self.agent.deadline().map(|at| at.0);
+        let own =
+            [self.links.deadline_ns(), self.shells.as_ref().and_then(Shells::deadline_ns), self.local.deadline_ns()];
+        own.into_iter().flatten().chain(machine).min()
+    }
+
+    /// Handles deadlines that have passed.
+    pub fn on_tick(&mut self) {
+        // Deadlines that were set since the last `deadline_ns` are found by the next one, before any wait.
+        let Some(due_ns) = self.due_ns else { return };
+        let now_ns = monotonic_ns();
+        if now_ns < due_ns {
+            return;
+        }
+        let Self { reactor, links, local, shells, inputs, buffer, .. } = self;
+        let turn = &mut Turn { now_ns, reactor, buffer, inputs };
+        links.on_tick(turn);
+        shells.iter_mut().for_each(|shells| shells.on_tick(now_ns));
+        local.on_tick(shells.as_ref().map(Shells::keeper), turn);
+        self.inputs.push(Input::Tick);
+        self.take_inputs();
+    }
+
+    /// Passes a ready descriptor to its owner.
+    pub fn on_event(&mut self, token: Token, event: Event) {
+        let Self { reactor, links, local, shells, inputs, buffer, .. } = self;
+        let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
+        let jobs = &mut local.jobs;
+        match &token {
+            Token::Transport(which) => links.on_transport(*which, turn),
+            Token::Link(id) => links.on_event(*id, event, turn),
+            Token::Shells => shells.iter_mut().for_each(|shells| shells.on_keeper(turn)),
+            Token::ShellError(shell) => shells.iter_mut().for_each(|shells| shells.on_error_text(*shell, turn)),
+            Token::StepIn(shell) => shells.iter_mut().for_each(|shells| shells.on_step_input(*shell, turn.reactor)),
+            Token::StepOut(shell) => shells.iter_mut().for_each(|shells| shells.on_step_output(*shell, turn)),
+            Token::Keeper(slot) => local.on_keeper(*slot, turn),
+            Token::IdleKeeper(pid) => local.keepers.on_event(*pid, turn.reactor),
+            Token::Output(slot, rank, stream) => {
+                jobs.with_at(*slot, |ranks| ranks.output.on_readable(*rank, *stream, turn));
+            }
+            Token::Pmi(slot, client) => {
+                jobs.with_at(*slot, |ranks| ranks.clients.on_pmi_event(*client, event, turn));
+            }
+            Token::Further => local.further.on_event(jobs, turn),
+            Token::Fellows => local.keepers.answer_fellows(turn.reactor),
+            Token::Stdin(slot, rank) => jobs.with_at(*slot, |ranks| ranks.stdin.flush(*rank, turn)),
+            Token::Relay(slot, relay) => {
+                jobs.with_at(*slot, |ranks| ranks.relays.on_relay_event(*relay, event, turn));
+            }
+            Token::PmixServer(slot) => jobs.with_at(*slot, |ranks| {
+                if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {
+                    pmix.flush(turn.reactor);
+                }
+                if event.readable || event.hangup {
+                    ranks.on_pmix_bytes(turn);
+                }
+            }),
+            Token::PmixError(slot) => {
+                if let Some(pmix) = jobs.at(*slot).and_then(JobRanks::pmix) {
+                    pmix.on_error_text(turn);
+                }
+            }
+            Token::Launcher(_) | Token::Caller(_) => {}
+        }
+        self.take_inputs();
+        if let Token::Pmi(..) = token {
+            // A rank gets its reply at once, so that it can go on while the next request is read.
+            self.perform_all();
+        }
     }
 
     /// Whether the state machine has finished.
@@ -215,9 +274,7 @@ impl AgentDriver {
         loop {
             self.perform_all();
             self.flush_links();
-            for ranks in self.jobs.values_mut() {
-                ranks.flush_keeper(&self.reactor);
-            }
+            self.local.flush_keepers(&self.reactor);
             if let Some(shells) = &mut self.shells {
                 shells.flush_keeper(&self.reactor);
             }
@@ -230,21 +287,12 @@ impl AgentDriver {
 
     /// Ends all keepers, with all processes that they still hold, and waits until they are gone.
     pub fn end(mut self) {
-        self.flush_recording();
+        self.recorder.flush();
         if let Some(shells) = &mut self.shells {
             shells.end_steps(&self.reactor);
         }
-        let first = self.keepers.take_first();
-        let Self { jobs, shells, keepers, reactor, orphans, .. } = self;
-        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
-        let shells = shells.map(|shells| shells.into_keeper(&reactor));
-        let keepers: Vec<Keeper> = keepers.into_keepers(jobs, &reactor).chain(shells).collect();
-        forker::end();
-        keepers.into_iter().for_each(Keeper::leave);
-        leaving::end();
-        orphans.end();
-        // The end of the first process ends what killed keepers of its namespace have left.
-        let _ = first.map(Keeper::close);
+        let Self { local, shells, reactor, .. } = self;
+        local.end(shells.map(|shells| shells.into_keeper(&reactor)), &reactor);
     }
 
     fn take_inputs(&mut self) {
@@ -254,30 +302,5 @@ impl AgentDriver {
         }
         // The list's memory is used again for the next event.
         self.inputs = inputs;
-    }
-
-    fn record(&mut self, entry: impl FnOnce() -> Entry) {
-        if let Some(recorder) = &mut self.recorder
-            && let Err(error) = recorder.entry(&entry())
-        {
-            self.stop_recording(&error);
-        }
-    }
-
-    fn flush_recording(&mut self) {
-        if let Some(recorder) = &mut self.recorder
-            && let Err(error) = recorder.flush()
-        {
-            self.stop_recording(&error);
-        }
-    }
-
-    /// Ends a recording, for which the disk is full for example. The job goes on.
-    fn stop_recording(&mut self, error: &io::Error) {
-        self.recorder = None;
-        let folder = self.session().record_dir.as_deref().unwrap_or_default();
-        let error = Advised(error);
-        // Nothing can be done if the reader of standard error is gone.
-        let _ = writeln!(io::stderr(), "wireup: the recording in {folder} is incomplete and not continued: {error}");
     }
 }

@@ -51,7 +51,7 @@ impl Further {
             let hello = Hello::decode(&bytes[..letter.bytes]).filter(|_| is_own(&letter));
             let Some(hello) = hello else { continue };
             let joined = match jobs.get_mut(&hello.job) {
-                Some(ranks) => ranks.on_hello(&hello, turn),
+                Some(ranks) => ranks.clients.on_hello(&hello, turn),
                 None => Err(Answer::NoRank),
             };
             // A sender that is gone, or receives nothing, finds its pair closed.

@@ -28,9 +28,19 @@ impl Jobs {
         self.ranks.get_mut(job)
     }
 
+    /// Does something with the ranks of a job, if there are any.
+    pub fn with(&mut self, job: JobId, act: impl FnOnce(&mut JobRanks)) {
+        self.ranks.get_mut(&job).map(act);
+    }
+
     /// The job that an event concerns.
     pub fn at(&mut self, slot: JobSlot) -> Option<&mut JobRanks> {
         self.ranks.get_mut(self.slots.get(&slot)?)
+    }
+
+    /// Does something with the ranks of the job that an event concerns, if the job is still here.
+    pub fn with_at(&mut self, slot: JobSlot, act: impl FnOnce(&mut JobRanks)) {
+        self.at(slot).map(act);
     }
 
     /// The ranks of a job; a new job gets a keeper in this kernel session first.

@@ -8,12 +8,11 @@
 //! cannot keep children out, which need no more than a round trip.
 
 mod dialling;
+mod dials;
 mod guests;
 mod receiving;
-mod rejoin;
 mod sending;
 mod silence;
-mod waiting;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
@@ -25,14 +24,14 @@ use crate::transport::attempts::Attempt;
 use crate::transport::filter::Filter;
 use crate::transport::handshake::Seal;
 use crate::transport::link::{Link, LinkError, Received};
-use dialling::Dial;
+use dials::Dials;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces;
-use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
@@ -54,14 +53,10 @@ pub struct LinkSet {
     /// The hellos that were heard, each with the link on which it first arrived. Only members of the session can make
     /// new ones.
     hellos: BTreeMap<Seal, LinkId>,
-    /// The dials to the parent and to other agents, each until there is a link.
-    dials: BTreeMap<AgentId, Dial>,
+    pub dials: Dials,
     next: u32,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
-    unreachable: Option<String>,
-    /// Whether an address was dialled and all addresses have failed.
-    was_dialled_in_vain: bool,
     /// Time of the next check whether bytes were acknowledged (ns); set only while there may be unacknowledged bytes.
     look_ns: Option<u64>,
 }
@@ -96,11 +91,9 @@ impl LinkSet {
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
             hellos: BTreeMap::new(),
-            dials: BTreeMap::new(),
+            dials: Dials::default(),
             next: 1,
             dirty: Vec::new(),
-            unreachable: None,
-            was_dialled_in_vain: false,
             look_ns: None,
         }
     }
@@ -149,6 +142,27 @@ impl LinkSet {
         Ok(())
     }
 
+    /// Waits for events, at most until `until_ns`; the caller dispatches them. What links without descriptors have
+    /// received goes to `inputs`.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait(
+        &mut self,
+        until_ns: Option<u64>,
+        reactor: &mut Reactor,
+        buffer: &mut [u8],
+        inputs: &mut Vec<Input>,
+    ) -> io::Result<Vec<Event>> {
+        let now_ns = monotonic_ns();
+        // A transport that is always busy must not keep other descriptors from being checked.
+        let timeout = match self.arm(&mut Turn { now_ns, reactor, buffer, inputs }) {
+            true => until_ns.map(|until| Duration::from_nanos(until.saturating_sub(now_ns))),
+            false => Some(Duration::ZERO),
+        };
+        Ok(reactor.wait(timeout)?.to_vec())
+    }
+
     /// Closes links whose handshake took too long; dials further addresses.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
         let now_ns = turn.now_ns;
@@ -177,9 +191,8 @@ impl LinkSet {
         let guest = self.guests.first().and_then(|id| until_ns(self.links.get(id)?));
         let under_way = || self.links.values().filter_map(until_ns).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
-        let dials = self.dials.values().filter_map(Dial::deadline_ns);
         let transports = self.transports.each().filter_map(Transport::deadline_ns);
-        dials.chain(transports).chain(under_way).chain(guest).chain(self.look_ns).min()
+        transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
     }
 
     /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.
@@ -207,23 +220,11 @@ impl LinkSet {
             // Strangers are not reported: anyone who can reach the port could flood the terminal with reports.
             Kind::Guest { .. } => {}
             Kind::Dialled { target, attempt, .. } => {
-                if let Some(dial) = self.dials.get_mut(&target) {
-                    dial.attempts.on_failure(attempt, &error.to_string());
-                }
+                self.dials.on_failure(target, attempt, &error);
                 self.dial_due(monotonic_ns(), reactor, inputs);
             }
             Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
         }
-    }
-
-    /// Why the parent cannot be reached: every address tried, with its problem.
-    pub fn unreachable(&self) -> Option<&str> {
-        self.unreachable.as_deref()
-    }
-
-    /// Whether some address did not answer as it should, which a firewall may have caused.
-    pub fn was_dialled_in_vain(&self) -> bool {
-        self.was_dialled_in_vain
     }
 }
 

@@ -1,8 +1,5 @@
 //! Drives the remote shells and steps that this agent has called, and the keeper that holds them.
 
-pub mod child;
-pub mod remote_shell;
-
 use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
 use super::starters;

@@ -1,23 +1,13 @@
 //! Maps each kind of [`RemoteShell`] to the code that starts agents with it; the only place that does.
 
 use super::remote;
-use super::shells::child::Child;
-use super::shells::remote_shell::Shell;
 use super::step;
 use super::step::srun::Srun;
 use crate::keeper::Program;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use wireup_wire::peer::{Problem, RemoteShell};
-
-/// A starter that calls each agent separately.
-pub trait EachCall: Sync {
-    /// The command line that starts an agent on `host`, where `command` is executed.
-    ///
-    /// # Errors
-    /// This program's path cannot be found.
-    fn argv(&self, words: &[String], host: &str, command: Vec<Vec<u8>>) -> io::Result<Vec<Vec<u8>>>;
-}
 
 /// A batch system, which starts a step by one call: one task with an agent on each of many hosts.
 pub trait BatchSystem: Sync {
@@ -56,24 +46,11 @@ pub enum Complaint {
     GivenUp,
 }
 
-pub enum StartMethod {
-    EachCall(&'static dyn EachCall),
-    Step(&'static dyn BatchSystem),
-}
-
-/// The table of the ways to start agents.
-pub fn method(shell: &RemoteShell) -> StartMethod {
-    match shell {
-        RemoteShell::Local => StartMethod::EachCall(&Child),
-        RemoteShell::Command(_) | RemoteShell::Ssh(_) => StartMethod::EachCall(&Shell),
-        RemoteShell::Srun(_) => StartMethod::Step(&Srun),
-    }
-}
-
+/// The batch system that starts all agents by one call; `None`: each agent is called separately.
 pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
-    match method(shell) {
-        StartMethod::Step(system) => Some(system),
-        StartMethod::EachCall(_) => None,
+    match shell {
+        RemoteShell::Srun(_) => Some(&Srun),
+        RemoteShell::Local | RemoteShell::Command(_) | RemoteShell::Ssh(_) => None,
     }
 }
 
@@ -96,13 +73,22 @@ fn system_here() -> Option<&'static dyn BatchSystem> {
 /// # Errors
 /// This program's path cannot be found.
 pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> io::Result<Program> {
-    match method(shell) {
-        StartMethod::EachCall(method) => {
-            let argv = method.argv(shell.words(), host, command)?;
-            Ok(Program { argv, cwd: b"/".to_vec(), env: remote::environment() })
+    let argv = match shell {
+        RemoteShell::Srun(words) => return Ok(step_program(&Srun, words, &[host.to_owned()], command)),
+        // The agent of a virtual node is a child process, which executes this same program.
+        RemoteShell::Local => {
+            vec![
+                std::env::current_exe()?.into_os_string().into_vec(),
+                b"agent".to_vec(),
+                remote::version().into_bytes(),
+            ]
         }
-        StartMethod::Step(system) => Ok(step_program(system, shell.words(), &[host.to_owned()], command)),
-    }
+        RemoteShell::Command(words) | RemoteShell::Ssh(words) => {
+            let words = words.iter().map(String::as_str).chain([host]).map(|word| word.as_bytes().to_vec());
+            words.chain(command).collect()
+        }
+    };
+    Ok(Program { argv, cwd: b"/".to_vec(), env: remote::environment() })
 }
 
 /// The program to call so that `command` is executed on each of these hosts.
@@ -125,16 +111,10 @@ mod tests {
     fn every_start_method_matches_its_table_row() {
         for shell in RemoteShell::all(&["prog".to_owned()]) {
             let starter = shell.starter();
-            match method(&shell) {
-                StartMethod::Step(_) => assert!(starter.by_step(), "{shell:?}"),
-                StartMethod::EachCall(method) => {
-                    assert!(!starter.by_step(), "{shell:?}");
-                    let argv =
-                        method.argv(shell.words(), "n1", vec![b"run".to_vec()]).expect("this test has a program");
-                    let names_host = argv.iter().any(|word| word == b"n1");
-                    assert_eq!(names_host, !starter.same_machine, "{shell:?}: {argv:?}");
-                }
-            }
+            assert_eq!(batch_system(&shell).is_some(), starter.by_step(), "{shell:?}");
+            let program = program_for(&shell, "n1", vec![b"run".to_vec()]).expect("this test has a program");
+            let names_host = program.argv.iter().any(|word| word.ends_with(b"n1"));
+            assert_eq!(names_host, !starter.same_machine, "{shell:?}: {:?}", program.argv);
         }
     }
 

@@ -4,15 +4,32 @@
 //! byte of the chunk that contains their message, so they have arrived when the message is complete; each message tells
 //! how many belong to it. Many messages share a chunk: a thousand exits cost a few system calls.
 
+use super::protocol::{KeeperEvent, Request};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+use wireup_os::clock::monotonic_ns;
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket;
+use wireup_wire::peer::SpawnError;
 
 /// Size of a chunk (bytes) above which it takes no further message.
 const CHUNK_BYTES: usize = 64 << 10;
 const LENGTH_BYTES: usize = 4;
+/// Number of queued descriptors at which they are sent: those of about a dozen processes.
+const FREIGHT: usize = 48;
+/// Number of unsent descriptors at which starts wait until the agent takes some.
+const FREIGHT_MAX: usize = 128;
+/// Time for which reports wait to be joined by others while there are processes to start (ns).
+const REPORT_NS: u64 = 4_000_000;
+/// Time for which a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
+const REPORT_MAX: Duration = Duration::from_secs(1);
+/// Pause between two tries to send that report.
+const REPORT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Messages to be written.
 #[derive(Default)]
@@ -142,6 +159,99 @@ impl Inbox {
     }
 }
 
+/// The keeper's end of the socket to its agent: requests come in, reports go out.
+pub(super) struct AgentSocket {
+    socket: Rc<OwnedFd>,
+    /// The reactor's token of the socket.
+    token: u64,
+    inbox: Inbox,
+    /// Reports that wait to be sent.
+    pub outbox: Outbox,
+    /// Whether the reactor watches the socket for room.
+    watches_room: bool,
+    flushed_ns: u64,
+}
+
+impl AgentSocket {
+    /// # Errors
+    /// The socket cannot be watched.
+    pub fn new(socket: Rc<OwnedFd>, token: u64, reactor: &Reactor) -> io::Result<AgentSocket> {
+        reactor.add(&*socket, token, Interest::READABLE)?;
+        let (inbox, outbox) = (Inbox::new(), Outbox::default());
+        Ok(AgentSocket { socket, token, inbox, outbox, watches_room: false, flushed_ns: 0 })
+    }
+
+    /// Reads the requests that have arrived; `false`: no others will follow.
+    pub fn receive(&mut self) -> bool {
+        self.inbox.fill(&self.socket).unwrap_or(false)
+    }
+
+    /// The next request, and for [`Request::Sockets`] its sockets.
+    pub fn next(&mut self) -> Option<(Request, Vec<OwnedFd>)> {
+        let request = self.inbox.next::<Request>()?;
+        let count = if let Request::Sockets { count } = request { count as usize } else { 0 };
+        let sockets = self.inbox.fds.drain(..count.min(self.inbox.fds.len())).collect();
+        Some((request, sockets))
+    }
+
+    /// The agent has ended, so nobody reads reports.
+    pub fn on_gone(&mut self, reactor: &Reactor) {
+        let _ = reactor.remove(&self.socket);
+        self.outbox = Outbox::default();
+    }
+
+    pub fn push(&mut self, report: &KeeperEvent) {
+        self.outbox.push(report, Vec::new());
+    }
+
+    /// Whether the agent has to receive descriptors before more processes are started.
+    pub fn is_loaded(&self) -> bool {
+        self.outbox.fds() >= FREIGHT_MAX
+    }
+
+    /// Whether reports wait for something that no event tells.
+    pub fn waits_without_event(&self) -> bool {
+        !(self.outbox.is_empty() || self.watches_room)
+    }
+
+    /// Sends reports, unless more of them are expected soon. `false`: the agent has just ended.
+    ///
+    /// # Errors
+    /// The socket cannot be watched for room.
+    pub fn report(&mut self, more_follow: bool, reactor: &Reactor) -> io::Result<bool> {
+        let now = monotonic_ns();
+        let more = more_follow && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;
+        if self.outbox.is_empty() || more {
+            return Ok(true);
+        }
+        self.flushed_ns = now;
+        let Ok(flushed) = self.outbox.flush(&self.socket) else { return Ok(false) };
+        let full = flushed == Flushed::Full;
+        if full != self.watches_room {
+            let interest = if full { Interest::BOTH } else { Interest::READABLE };
+            reactor.modify(&self.socket, self.token, interest)?;
+            self.watches_room = full;
+        }
+        Ok(true)
+    }
+
+    /// Reports that the keeper fails.
+    pub fn report_failure(self, problem: SpawnError) -> SpawnError {
+        report_failure(self.outbox, &self.socket, problem)
+    }
+}
+
+/// Reports that the keeper fails, after what waits in `outbox`. If the error cannot be sent, the agent sees only that
+/// the keeper has exited.
+pub(super) fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> SpawnError {
+    outbox.push(&KeeperEvent::Failed { problem: problem.clone() }, Vec::new());
+    let until = Instant::now() + REPORT_MAX;
+    while outbox.flush(socket).is_ok_and(|flushed| flushed != Flushed::All) && Instant::now() < until {
+        thread::sleep(REPORT_PAUSE);
+    }
+    problem
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +292,25 @@ mod tests {
         // Not by dropping `here`: another test may have forked with a copy of it.
         rustix::net::shutdown(&here, rustix::net::Shutdown::Write).unwrap();
         assert!(!inbox.fill(&there).unwrap());
+    }
+
+    #[test]
+    fn reports_wait_for_others_unless_there_is_much_to_send_or_nothing_follows() {
+        let (agent, keeper) = socket::pair().unwrap();
+        let reactor = Reactor::new().unwrap();
+        let mut keeper = AgentSocket::new(Rc::new(keeper), 0, &reactor).unwrap();
+        let reports = |inbox: &mut Inbox| {
+            assert!(inbox.fill(&agent).unwrap());
+            std::iter::from_fn(|| inbox.next::<KeeperEvent>()).count()
+        };
+        let inbox = &mut Inbox::new();
+        for (fds, more_follow, expected) in [(0, true, 0), (0, false, 2), (FREIGHT, true, 1)] {
+            keeper.outbox.push(&KeeperEvent::Swept, (0..fds).map(|_| null().unwrap()).collect());
+            keeper.flushed_ns = monotonic_ns();
+            assert!(keeper.report(more_follow, &reactor).unwrap());
+            assert_eq!(reports(inbox), expected);
+        }
+        keeper.on_gone(&reactor);
+        assert!(!keeper.waits_without_event());
     }
 }

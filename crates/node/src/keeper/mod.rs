@@ -43,13 +43,12 @@ mod directories;
 pub mod forker;
 pub mod leaving;
 mod limits;
-mod living;
 mod plan;
+mod processes;
 mod protocol;
 mod redirected;
 mod serve;
 mod staged;
-mod starts;
 mod stops;
 mod streams;
 mod sweep;
@@ -63,7 +62,6 @@ pub use protocol::{
 
 use channel::{Flushed, Inbox, Outbox};
 use leaving::Leaving;
-use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -280,8 +278,8 @@ impl Keeper {
     /// `EMFILE`: the job needs more descriptors than this process may hold; some are lost.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
         let open = self.inbox.fill(&self.socket)?;
-        while let Some(report) = self.inbox.next::<Report>() {
-            let event = report.into_event(&mut self.inbox.fds);
+        while let Some(mut event) = self.inbox.next::<KeeperEvent>() {
+            event.take_fds(&mut self.inbox.fds);
             if matches!(event, KeeperEvent::Renewed) {
                 self.directories.clear();
             }

@@ -1,6 +1,6 @@
 //! Turns the state machine's plan of a node's ranks into a batch for the keeper: their CPUs and streams.
 
-use super::protocol::{Batch, OutKind, Process, Program, StdinKind};
+use super::protocol::{Batch, OutKind, Process, StdinKind};
 use crate::binding;
 use std::io;
 use wireup_os::bind::{CpuSet, Machine};
@@ -30,13 +30,8 @@ impl Batch {
             pty: rank.pty,
             ..Process::new(u32::from(rank.local.0))
         };
-        let program = |program: &wireup_proto::io::Program| Program {
-            argv: program.argv.clone(),
-            cwd: program.cwd.clone(),
-            env: program.env.clone(),
-        };
         Ok(Batch {
-            programs: plan.programs.iter().map(program).collect(),
+            programs: plan.programs.clone(),
             processes: plan.ranks.iter().zip(&sets).map(process).collect(),
             umask: plan.umask,
             limits: plan.limits.clone(),

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+pub use wireup_proto::io::Program;
 use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
@@ -57,17 +58,6 @@ pub struct Batch {
     pub limits: Vec<Limit>,
     /// Staged files that the processes of this batch and of all later batches see in place of the originals.
     pub staged: Option<Staged>,
-}
-
-/// Properties that several processes share.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Program {
-    /// Arguments; not empty. The first one is looked up in the `PATH` of `env`.
-    pub argv: Vec<Vec<u8>>,
-    /// Working directory; empty: the keeper's own.
-    pub cwd: Vec<u8>,
-    /// Environment, `NAME=VALUE`; the last entry for a name takes precedence.
-    pub env: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -148,14 +138,17 @@ pub struct ProcessFds {
 }
 
 /// An event reported by the keeper.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum KeeperEvent {
-    /// The process has executed its program.
+    /// The process has executed its program. `present`: one bit for each descriptor that comes with the message, in the
+    /// order of [`ProcessFds`].
     Started {
         slot: u32,
         pid: u32,
         spawn_ns: u64,
         exec_ns: u64,
+        present: u8,
+        #[serde(skip)]
         fds: ProcessFds,
     },
     StartFailed {
@@ -185,34 +178,11 @@ pub enum KeeperEvent {
     Renewed,
 }
 
-/// A [`KeeperEvent`] without its descriptors. `present`: one bit for each descriptor that comes with it, in the order
-/// of [`ProcessFds`].
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Report {
-    Started { slot: u32, pid: u32, spawn_ns: u64, exec_ns: u64, present: u8 },
-    StartFailed { slot: u32, error: SpawnError },
-    Exited { slot: u32, status: ExitStatus },
-    NotStaged { problem: String },
-    Redirected { problem: String },
-    Failed { problem: SpawnError },
-    Swept,
-    Renewed,
-}
-
-impl Report {
-    /// Combines the report with its descriptors, which are the next ones in `fds`.
-    pub fn into_event(self, fds: &mut VecDeque<OwnedFd>) -> KeeperEvent {
-        match self {
-            Report::Started { slot, pid, spawn_ns, exec_ns, present } => {
-                KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds: ProcessFds::join(present, fds) }
-            }
-            Report::StartFailed { slot, error } => KeeperEvent::StartFailed { slot, error },
-            Report::Exited { slot, status } => KeeperEvent::Exited { slot, status },
-            Report::NotStaged { problem } => KeeperEvent::NotStaged { problem },
-            Report::Redirected { problem } => KeeperEvent::Redirected { problem },
-            Report::Failed { problem } => KeeperEvent::Failed { problem },
-            Report::Swept => KeeperEvent::Swept,
-            Report::Renewed => KeeperEvent::Renewed,
+impl KeeperEvent {
+    /// The descriptors of a received event are the next ones in `received`.
+    pub(super) fn take_fds(&mut self, received: &mut VecDeque<OwnedFd>) {
+        if let KeeperEvent::Started { present, fds, .. } = self {
+            *fds = ProcessFds::join(*present, received);
         }
     }
 }

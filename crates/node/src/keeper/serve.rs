@@ -5,53 +5,39 @@
 //! delays a signal by a few starts at most. Few descriptors wait to be sent at any time, because `clone` copies and
 //! `exec` closes the whole table.
 
-use super::channel::{Flushed, Inbox, Outbox};
+use super::channel::{AgentSocket, Outbox, report_failure};
 use super::directories::Directories;
-use super::living::{Living, Start, status};
-use super::protocol::{Batch, Process, Report, Request, is_server};
+use super::processes::Processes;
+use super::protocol::{Batch, KeeperEvent, Request};
 use super::staged::{self, View};
-use super::starts::{Waiting, enqueue, stdio_error};
-use super::stops::Stops;
-use super::streams::{Lent, Streams};
+use super::streams::Lent;
 use super::sweep::Sweep;
 use crate::spawn_error::spawn_error;
 use rustix::process::Signal;
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::iter;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Isolated, PidNamespace, Reaped, SignalFd};
+use wireup_os::files;
+use wireup_os::process::{self, Isolated, PidNamespace, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
-use wireup_os::{bind, files};
+use wireup_os::spawn::LOWEST_SOURCE;
 use wireup_proto::io::KernelSession;
 use wireup_wire::peer::{SpawnError, SpawnStep};
-use wireup_wire::signal::{SIGCHLD, SIGKILL, SIGSTOP};
+use wireup_wire::signal::SIGCHLD;
 
-/// Number of starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
-const STARTS_PER_CPU: usize = 4;
-const STARTS_MAX: usize = 64;
-/// Number of queued descriptors at which they are sent: those of about a dozen processes.
-const FREIGHT: usize = 48;
-/// Number of unsent descriptors at which starts wait until the agent takes some.
-const FREIGHT_MAX: usize = 128;
 /// Longest wait for a start in progress, or for descriptors in flight to be received, before everything else is checked
 /// again: the first wait; `PATIENCE_MAX`: the longest after doubling.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
-/// Time for which reports wait to be joined by others while there are processes to start (ns).
-const REPORT_NS: u64 = 4_000_000;
 /// Time for which the first process of a namespace waits for others in it (ns). They end with their agents: in
 /// milliseconds, unless an agent is stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
-/// Time for which a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
-const REPORT_MAX: Duration = Duration::from_secs(1);
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 
@@ -81,16 +67,6 @@ fn with_high_number(low: OwnedFd) -> Result<Rc<OwnedFd>, SpawnError> {
     Ok(Rc::new(high))
 }
 
-/// Sends the error, after what waits in `outbox`. If it cannot be sent, the agent sees only that the keeper has exited.
-fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> SpawnError {
-    outbox.push(&Report::Failed { problem: problem.clone() }, Vec::new());
-    let until = Instant::now() + REPORT_MAX;
-    while outbox.flush(socket).is_ok_and(|flushed| flushed != Flushed::All) && Instant::now() < until {
-        thread::sleep(PATIENCE_MIN);
-    }
-    problem
-}
-
 /// Turns an error of the system into one that says what the keeper cannot do.
 fn cannot(what: &str) -> impl Fn(io::Error) -> SpawnError {
     move |error| spawn_error(SpawnStep::Fork, format!("cannot {what}"), &error)
@@ -106,33 +82,21 @@ fn enter(outer: OwnedFd, own: &PidNamespace, socket: &OwnedFd) -> io::Result<Iso
 }
 
 struct Serve {
-    socket: Rc<OwnedFd>,
     reactor: Reactor,
     signals: SignalFd,
-    inbox: Inbox,
-    outbox: Outbox,
-    /// Whether the reactor watches the socket for room.
-    watches_room: bool,
-    lent: Lent,
+    agent: AgentSocket,
+    processes: Processes,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
     /// The PID namespace of this process; `None`: it is the agent's.
     isolated: Option<Isolated>,
-    spawner: Spawner,
-    queue: VecDeque<Waiting>,
-    /// Processes that have not been reaped, by slot.
-    living: HashMap<u32, Living>,
-    slots: HashMap<u32, u32>,
     sweep: Option<Sweep>,
-    stops: Stops,
-    flushed_ns: u64,
     patience: Duration,
-    agent_gone: bool,
+    /// Whether the keeper ends once nothing of its processes is left.
+    is_leaving: bool,
     /// Time since which no process of the keeper is left after its agent has ended (ns).
     alone_since_ns: Option<u64>,
     directories: Directories,
-    /// Listening sockets for processes that are yet to be started.
-    listening: VecDeque<OwnedFd>,
     /// Whether the keeper returns to its initial state when the sweep is done.
     renewing: bool,
     /// The files that this process sees in place of the originals; with them it serves no other job.
@@ -165,33 +129,20 @@ impl Serve {
         let reactor = Reactor::new().map_err(cannot("wait for events (epoll_create1)"))?;
         let signals = SignalFd::new(&[SIGCHLD]).map_err(cannot("watch for exits (signalfd)"))?;
         let watch = cannot("watch its descriptors (epoll_ctl)");
-        reactor.add(&*socket, AGENT, Interest::READABLE).map_err(&watch)?;
         reactor.add(&signals, CHILDREN, Interest::READABLE).map_err(&watch)?;
-        let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Serve {
-            terminal,
-            spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))
-                .map_err(cannot("set up the creation of processes"))?,
-            socket,
+            agent: AgentSocket::new(socket, AGENT, &reactor).map_err(&watch)?,
+            processes: Processes::new(lent).map_err(cannot("set up the creation of processes"))?,
             reactor,
             signals,
-            inbox: Inbox::new(),
-            outbox: Outbox::default(),
-            watches_room: false,
-            lent,
+            terminal,
             restore_terminal: false,
             isolated,
-            queue: VecDeque::new(),
-            living: HashMap::new(),
-            slots: HashMap::new(),
             sweep: None,
-            stops: Stops::default(),
-            flushed_ns: 0,
             patience: PATIENCE_MIN,
-            agent_gone: false,
+            is_leaving: false,
             alone_since_ns: None,
             directories: Directories::default(),
-            listening: VecDeque::new(),
             renewing: false,
             staged: None,
         })
@@ -199,7 +150,7 @@ impl Serve {
 
     fn run(mut self) -> Result<(), SpawnError> {
         if let Err(problem) = self.turns() {
-            return Err(report_failure(self.outbox, &self.socket, problem));
+            return Err(self.agent.report_failure(problem));
         }
         // Placeholders for staged files are removed.
         drop(self.staged.take());
@@ -213,7 +164,7 @@ impl Serve {
             if ready.agent {
                 self.handle_requests();
             }
-            self.stop_due();
+            self.processes.stop_due();
             self.fill_seats();
             self.collect_starts();
             if ready.children || self.sweep.is_some() {
@@ -228,7 +179,7 @@ impl Serve {
     /// Whether the keeper has nothing left to do. The first process of a namespace ends last: keepers of other agents
     /// that are in it may have directories to remove, and the processes that they leave become its children.
     fn is_over(&mut self) -> bool {
-        if !self.agent_gone || self.sweep.is_some() {
+        if !self.is_leaving || self.sweep.is_some() {
             return false;
         }
         let since_ns = *self.alone_since_ns.get_or_insert_with(monotonic_ns);
@@ -242,7 +193,7 @@ impl Serve {
     }
 
     fn can_start(&self) -> bool {
-        self.sweep.is_none() && !self.queue.is_empty() && self.spawner.has_room() && self.outbox.fds() < FREIGHT_MAX
+        self.sweep.is_none() && self.processes.can_start() && !self.agent.is_loaded()
     }
 
     /// Waits for something to do.
@@ -251,16 +202,17 @@ impl Serve {
             Some(Duration::ZERO)
         } else if let Some(sweep) = &self.sweep {
             Some(sweep.until_next())
-        } else if self.spawner.under_way() > 0 {
+        } else if self.processes.are_starting() {
             // Only the word in shared memory shows that the program has been executed; no event does.
-            self.spawner.wait_oldest(self.patience);
+            self.processes.wait_for_start(self.patience);
             Some(Duration::ZERO)
-        } else if !(self.outbox.is_empty() || self.watches_room) {
+        } else if self.agent.waits_without_event() {
             Some(self.patience)
         } else {
             None
         };
-        let until_stop = self.stops.next_ns().map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
+        let until_stop =
+            self.processes.next_stop_ns().map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let timeout = timeout.into_iter().chain(until_stop).min();
         let mut ready = Ready::default();
         for event in self.reactor.wait(timeout)? {
@@ -277,19 +229,13 @@ impl Serve {
     }
 
     fn handle_requests(&mut self) {
-        let open = self.inbox.fill(&self.socket).unwrap_or(false);
-        while let Some(request) = self.inbox.next::<Request>() {
+        let open = self.agent.receive();
+        while let Some((request, sockets)) = self.agent.next() {
             self.patience = PATIENCE_MIN;
             match request {
-                Request::Sockets { count } => {
-                    let count = (count as usize).min(self.inbox.fds.len());
-                    self.listening.extend(self.inbox.fds.drain(..count));
-                }
+                Request::Sockets { .. } => self.processes.add_listening(sockets),
                 Request::Spawn(batch) => self.on_batch(batch),
-                Request::Signal { slot, signal } => {
-                    self.stops.on_signal(slot, signal, monotonic_ns());
-                    self.signal(slot, signal);
-                }
+                Request::Signal { slot, signal } => self.processes.signal(slot, signal, &mut self.agent.outbox),
                 Request::Sweep => self.begin_sweep(false),
                 Request::RemoveAtEnd { directory } => self.directories.remove_at_end(directory),
                 Request::RemoveUnclaimed { directory, log, last_words } => {
@@ -317,11 +263,11 @@ impl Serve {
                 View::Half(problem) => self.refuse(&batch, problem),
                 View::Originals(problem) if wanted.required => self.refuse(&batch, problem),
                 View::Originals(problem) => {
-                    self.outbox.push(&Report::NotStaged { problem: problem.clone() }, Vec::new());
+                    self.agent.push(&KeeperEvent::NotStaged { problem: problem.clone() });
                 }
                 View::Redirected(redirected, problem) => {
                     self.directories.remove_at_end(redirected.folder());
-                    self.outbox.push(&Report::Redirected { problem: problem.clone() }, Vec::new());
+                    self.agent.push(&KeeperEvent::Redirected { problem: problem.clone() });
                 }
                 View::Staged(..) => {}
             }
@@ -335,167 +281,56 @@ impl Serve {
             Some(View::Redirected(redirected, _)) if batch.staged.is_some() => Some(redirected),
             _ => None,
         };
-        enqueue(batch, redirected, &mut self.queue);
+        self.processes.enqueue(batch, redirected);
     }
 
     fn refuse(&mut self, batch: &Batch, problem: &str) {
         for process in &batch.processes {
             let what = format!("staged files cannot be shown in place of the originals: {problem}");
             let error = SpawnError { step: SpawnStep::Staged, what, errno: 0 };
-            self.outbox.push(&Report::StartFailed { slot: process.slot, error }, Vec::new());
+            self.agent.push(&KeeperEvent::StartFailed { slot: process.slot, error });
         }
     }
 
     fn on_agent_gone(&mut self) {
-        self.agent_gone = true;
+        self.is_leaving = true;
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.restore_terminal) {
             // The terminal may be gone too.
             let _ = terminal.restore(rustix::stdio::stdin());
         }
-        // No agent is left to receive reports.
-        let _ = self.reactor.remove(&self.socket);
-        self.outbox = Outbox::default();
+        self.agent.on_gone(&self.reactor);
         self.begin_sweep(true);
-    }
-
-    fn stop_due(&mut self) {
-        if self.stops.next_ns().is_some() {
-            for slot in self.stops.take(monotonic_ns()) {
-                self.signal(slot, SIGSTOP);
-            }
-        }
-    }
-
-    fn signal(&mut self, slot: Option<u32>, signal: i32) {
-        match slot {
-            Some(slot) => self.signal_one(slot, signal),
-            None => self.signal_all(signal),
-        }
-    }
-
-    fn signal_one(&mut self, slot: u32, signal: i32) {
-        if let Some(living) = self.living.get(&slot) {
-            living.signal(signal);
-        } else if let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.process.slot == slot) {
-            waiting.signals.push(signal);
-        }
-    }
-
-    fn signal_all(&mut self, signal: i32) {
-        if signal == SIGKILL {
-            self.cancel_queue();
-        }
-        let ranks = self.living.iter().filter(|(slot, _)| !is_server(**slot));
-        ranks.for_each(|(_, living)| living.signal(signal));
-        let waiting = self.queue.iter_mut().filter(|waiting| !is_server(waiting.process.slot));
-        waiting.for_each(|waiting| waiting.signals.push(signal));
-    }
-
-    fn cancel_queue(&mut self) {
-        for waiting in mem::take(&mut self.queue) {
-            let report = Report::StartFailed { slot: waiting.process.slot, error: waiting.cancelled() };
-            self.outbox.push(&report, Vec::new());
-        }
     }
 
     fn fill_seats(&mut self) {
         while self.can_start() {
-            let Some(waiting) = self.queue.pop_front() else { break };
-            let slot = waiting.process.slot;
-            if let Err(error) = self.start(waiting) {
-                self.outbox.push(&Report::StartFailed { slot, error }, Vec::new());
-            }
+            self.processes.start_next(self.isolated.as_ref(), &mut self.agent.outbox);
+            self.patience = PATIENCE_MIN;
         }
-        self.spawner.pause();
+        self.processes.pause();
     }
 
-    fn start(&mut self, waiting: Waiting) -> Result<(), wireup_wire::peer::SpawnError> {
-        let prepared = waiting.program.clone()?;
-        let process = &waiting.process;
-        let listening = if process.listens { self.listening.pop_front() } else { None };
-        let streams = Streams::open(process, listening).map_err(|problem| stdio_error(&problem))?;
-        let cpus = process.cpus.clone().map(bind::CpuSet::from_words);
-        let command = Command {
-            program: &prepared.program,
-            environment: &process.env,
-            stdio: streams.stdio(&self.lent),
-            extra: streams.sockets(),
-            session: session(process),
-            cpus: cpus.as_ref(),
-            umask: waiting.umask,
-            limits: &waiting.limits,
-            more_follow: !self.queue.is_empty(),
-        };
-        let slot = process.slot;
-        let spawn_ns = monotonic_ns();
-        let pid = self.spawner.start(&command, slot).map_err(|failure| prepared.error(failure))?;
-        let start = Start { spawn_ns, fds: streams.agent, program: Rc::clone(&prepared) };
-        // The number is read before the process is reaped. Without a descriptor for the question, the number in this
-        // namespace is used.
-        let shown = self.isolated.as_ref().and_then(|isolated| isolated.outer_pid(pid).ok()).unwrap_or(pid);
-        let living = Living { pid, shown, start: Some(start) };
-        waiting.signals.iter().for_each(|&signal| living.signal(signal));
-        self.slots.insert(pid, slot);
-        self.living.insert(slot, living);
-        self.patience = PATIENCE_MIN;
-        Ok(())
+    fn collect_starts(&mut self) {
+        if self.processes.collect_starts(&mut self.agent.outbox) {
+            self.patience = PATIENCE_MIN;
+        }
     }
 
-    /// Reaps ended children; reports starts before exits.
     fn reap(&mut self) {
-        let mut dead = Vec::new();
-        let left = loop {
-            match process::reap() {
-                Reaped::Child { pid, ended } => dead.push((pid, ended)),
-                Reaped::NoneEnded => break true,
-                Reaped::NoChildren => break false,
-            }
-        };
-        // The word of a reaped child is cleared, so its start is reported here at the latest.
-        self.collect_starts();
-        for (pid, ended) in dead {
-            // Unknown pids are adopted orphans of our processes.
-            let Some(slot) = self.slots.remove(&pid) else { continue };
-            self.living.remove(&slot);
-            self.outbox.push(&Report::Exited { slot, status: status(ended) }, Vec::new());
-        }
-        if !left {
+        if !self.processes.reap(&mut self.agent.outbox) {
             self.on_childless();
         }
     }
 
-    fn collect_starts(&mut self) {
-        while let Some(executed) = self.spawner.poll() {
-            self.patience = PATIENCE_MIN;
-            self.on_executed(executed);
-        }
-    }
-
-    fn on_executed(&mut self, Executed { token: slot, pid, result }: Executed) {
-        let Some(living) = self.living.get_mut(&slot) else { return };
-        let Some(start) = living.start.take() else { return };
-        let shown = living.shown;
-        if let Err(failure) = result {
-            // The slot is free again, so the exit of this process is not reported.
-            self.living.remove(&slot);
-            self.slots.remove(&pid);
-            self.outbox.push(&Report::StartFailed { slot, error: start.program.error(failure) }, Vec::new());
-            return;
-        }
-        let (present, fds) = start.fds.split();
-        let report = Report::Started { slot, pid: shown, spawn_ns: start.spawn_ns, exec_ns: monotonic_ns(), present };
-        self.outbox.push(&report, fds);
-    }
-
     fn begin_sweep(&mut self, patient: bool) {
-        self.cancel_queue();
+        self.processes.cancel_queue(&mut self.agent.outbox);
         self.sweep.get_or_insert_with(|| Sweep::begin(patient));
     }
 
     fn kill_again(&mut self) {
         if self.sweep.as_mut().is_some_and(Sweep::kill_again) {
             // Leftovers of the last job make this keeper unfit for another one.
-            self.agent_gone |= self.renewing;
+            self.is_leaving |= self.renewing;
             self.renewing = false;
             self.on_childless();
         }
@@ -506,37 +341,20 @@ impl Serve {
             return;
         }
         if self.renewing && self.staged.is_some() {
-            self.agent_gone = true;
+            self.is_leaving = true;
         } else if mem::take(&mut self.renewing) {
             self.directories.remove();
             self.restore_terminal = false;
-            self.listening.clear();
-            self.stops = Stops::default();
-            self.living.clear();
-            self.slots.clear();
-            self.outbox.push(&Report::Renewed, Vec::new());
+            self.processes.forget_all();
+            self.agent.push(&KeeperEvent::Renewed);
         } else {
-            self.outbox.push(&Report::Swept, Vec::new());
+            self.agent.push(&KeeperEvent::Swept);
         }
     }
 
-    /// Sends reports, unless more of them are expected soon.
     fn report(&mut self) -> io::Result<()> {
-        let now = monotonic_ns();
-        let more = !self.queue.is_empty() && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;
-        if self.agent_gone || self.outbox.is_empty() || more {
-            return Ok(());
-        }
-        self.flushed_ns = now;
-        let Ok(flushed) = self.outbox.flush(&self.socket) else {
+        if !self.is_leaving && !self.agent.report(self.processes.are_waiting(), &self.reactor)? {
             self.on_agent_gone();
-            return Ok(());
-        };
-        let full = flushed == Flushed::Full;
-        if full != self.watches_room {
-            let interest = if full { Interest::BOTH } else { Interest::READABLE };
-            self.reactor.modify(&self.socket, AGENT, interest)?;
-            self.watches_room = full;
         }
         Ok(())
     }
@@ -549,16 +367,6 @@ fn begin(session: KernelSession) {
     // The keeper was forked and leads no group, so only a sandbox refuses this. Then the keeper's processes share a
     // scheduler autogroup with others.
     let _ = process::new_session();
-}
-
-/// The kernel session for a process: see the module `keeper` for the reasons. A controlling terminal needs a session of
-/// its own.
-fn session(process: &Process) -> Session {
-    match (process.pty, process.shares_session) {
-        (Some(_), _) => Session::OwnWithTerminal,
-        (None, true) => Session::Shared,
-        (None, false) => Session::Own,
-    }
 }
 
 /// Signals that ranks ignore if the user's shell ignores them, as under `nohup`.

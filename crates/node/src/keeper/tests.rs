@@ -85,7 +85,7 @@ impl Bench {
 
     fn note(&mut self, event: KeeperEvent) {
         match event {
-            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
+            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds, .. } => {
                 let reported = Reported { pid, spawn_ns, exec_ns, fds, ..Reported::default() };
                 assert!(self.reported.insert(slot, reported).is_none(), "slot {slot} started twice");
             }

@@ -11,7 +11,7 @@
 //! library. Ranks that outnumber the cpus are not bound either. Cost: the files of `/sys` for the number of threads of
 //! a core and the NUMA domains; one more for each core if cores have several threads.
 
-use super::{CpuSet, allowed, cores, threads};
+use super::{CpuSet, allowed};
 use std::fs::read_to_string;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,8 @@ impl Machine {
         }
         let threads_of_core = self.threads_of_core();
         if cpus >= CORES_MIN * ranks * threads_of_core {
-            let cores = self.cores(threads_of_core);
+            // Where cores have one thread, the list of CPUs tells enough.
+            let cores = if threads_of_core == 1 { self.threads() } else { self.cores().unwrap_or_default() };
             if cores.len() >= CORES_MIN * ranks {
                 return divided(&cores, ranks);
             }
@@ -158,13 +159,6 @@ impl Machine {
         let first = self.allowed.iter().next().unwrap_or(0);
         let siblings = read(directory.join(format!("cpu{first}/topology/thread_siblings_list")));
         siblings.and_then(|list| CpuSet::parse(&list)).map_or(1, |siblings| siblings.len().max(1))
-    }
-
-    fn cores(&self, threads_of_core: usize) -> Vec<CpuSet> {
-        match threads_of_core {
-            1 => threads(&self.allowed),
-            _ => cores(&self.allowed, &self.directory.join("cpu")).unwrap_or_default(),
-        }
     }
 
     /// The allowed cpus of each NUMA domain that has any.

@@ -3,23 +3,10 @@
 //!
 //! Nothing more is needed to map and bind ranks, so no library (hwloc) is opened for it.
 
-use super::{CpuSet, Machine, cores, sockets, threads};
+use super::{CpuSet, Machine};
 use std::fs::read_to_string;
 use std::io;
 use std::path::PathBuf;
-
-/// Levels of objects in a machine, from the smallest to the largest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Level {
-    Thread,
-    Core,
-    L1,
-    L2,
-    L3,
-    Numa,
-    Socket,
-    Machine,
-}
 
 impl Machine {
     /// This machine with only these CPUs.
@@ -31,89 +18,114 @@ impl Machine {
         &self.allowed
     }
 
-    /// The allowed cpus of each object of a level, in the order of their first cpus.
-    ///
-    /// # Errors
-    /// The machine does not describe this level.
-    pub fn objects(&self, level: Level) -> io::Result<Vec<CpuSet>> {
-        let cpu_directory = self.directory.join("cpu");
-        match level {
-            Level::Thread => Ok(threads(&self.allowed)),
-            Level::Core => cores(&self.allowed, &cpu_directory),
-            Level::Socket => sockets(&self.allowed, &cpu_directory),
-            Level::Machine => Ok(vec![self.allowed.clone()]),
-            // A kernel without NUMA has one domain.
-            Level::Numa => {
-                Ok(Some(self.domains()).filter(|domains| !domains.is_empty()).unwrap_or(vec![self.allowed.clone()]))
-            }
-            Level::L1 => self.caches("1"),
-            Level::L2 => self.caches("2"),
-            Level::L3 => self.caches("3"),
-        }
+    /// One set for each allowed hardware thread, in order.
+    pub fn threads(&self) -> Vec<CpuSet> {
+        self.allowed.iter().map(|cpu| CpuSet::from_iter([cpu])).collect()
     }
 
-    /// The cpus that share a data cache of this level.
-    fn caches(&self, level: &str) -> io::Result<Vec<CpuSet>> {
-        let (mut seen, mut caches) = (CpuSet::new(), Vec::new());
+    /// The allowed CPUs of each core, in the order of their first CPUs.
+    ///
+    /// # Errors
+    /// The machine does not describe its cores.
+    pub fn cores(&self) -> io::Result<Vec<CpuSet>> {
+        self.groups(|cpu| self.siblings(cpu, "topology/thread_siblings_list"))
+    }
+
+    /// The allowed CPUs of each socket, in the order of their first CPUs.
+    ///
+    /// # Errors
+    /// The machine does not describe its sockets.
+    pub fn sockets(&self) -> io::Result<Vec<CpuSet>> {
+        self.groups(|cpu| self.siblings(cpu, "topology/core_siblings_list"))
+    }
+
+    /// The allowed CPUs of each NUMA domain. A kernel without NUMA has one domain.
+    pub fn numa_domains(&self) -> Vec<CpuSet> {
+        Some(self.domains()).filter(|domains| !domains.is_empty()).unwrap_or(vec![self.allowed.clone()])
+    }
+
+    /// The allowed CPUs that share each data cache of this level, in the order of their first CPUs.
+    ///
+    /// # Errors
+    /// The machine describes no such caches.
+    pub fn caches(&self, level: u8) -> io::Result<Vec<CpuSet>> {
+        self.groups(|cpu| self.cache_of(cpu, level))
+    }
+
+    /// The allowed CPUs of each object. `of_cpu`: all CPUs of the object of a CPU.
+    fn groups(&self, of_cpu: impl Fn(u32) -> io::Result<CpuSet>) -> io::Result<Vec<CpuSet>> {
+        let (mut seen, mut groups) = (CpuSet::new(), Vec::new());
         for cpu in self.allowed.iter() {
             if seen.contains(cpu) {
                 continue;
             }
-            let shared = self.cache_of(cpu, level)?.intersection(&self.allowed);
-            shared.iter().for_each(|cpu| seen.insert(cpu));
-            caches.push(shared);
+            let group = of_cpu(cpu)?.intersection(&self.allowed);
+            group.iter().for_each(|cpu| seen.insert(cpu));
+            groups.push(group);
         }
-        Ok(caches)
+        Ok(groups)
     }
 
-    fn cache_of(&self, cpu: u32, level: &str) -> io::Result<CpuSet> {
-        let directory = self.directory.join(format!("cpu/cpu{cpu}/cache"));
+    fn cache_of(&self, cpu: u32, level: u8) -> io::Result<CpuSet> {
         for index in 0.. {
-            let cache = directory.join(format!("index{index}"));
-            let read = |file: &str| read_to_string(cache.join(file)).map(|text| text.trim().to_owned());
+            let cache = format!("cache/index{index}");
+            let read = |file: &str| read_to_string(self.of_cpu(cpu, &cache).join(file));
             let Ok(found) = read("level") else { break };
-            if found == level && read("type").is_ok_and(|kind| kind != "Instruction") {
-                return shared(cache.join("shared_cpu_list"), cpu);
+            if found.trim() == level.to_string() && read("type").is_ok_and(|kind| kind.trim() != "Instruction") {
+                return self.siblings(cpu, &format!("{cache}/shared_cpu_list"));
             }
         }
+        let directory = self.of_cpu(cpu, "cache");
         let problem = format!("{} names no cache of level {level}; choose another object", directory.display());
         Err(io::Error::new(io::ErrorKind::NotFound, problem))
     }
-}
 
-fn shared(path: PathBuf, cpu: u32) -> io::Result<CpuSet> {
-    let list =
-        read_to_string(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    let set = CpuSet::parse(&list).filter(|set| set.contains(cpu));
-    set.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {list:?}", path.display())))
+    /// The CPUs in a list that Linux keeps for a CPU, which must be one of them.
+    fn siblings(&self, cpu: u32, file: &str) -> io::Result<CpuSet> {
+        let path = self.of_cpu(cpu, file);
+        let list = read_to_string(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        let set = CpuSet::parse(&list).filter(|set| set.contains(cpu));
+        set.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {list:?}", path.display())))
+    }
+
+    fn of_cpu(&self, cpu: u32, file: &str) -> PathBuf {
+        self.directory.join(format!("cpu/cpu{cpu}/{file}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn lists(sets: &[CpuSet]) -> Vec<String> {
+        sets.iter().map(CpuSet::to_string).collect()
+    }
+
     #[test]
     fn objects_of_each_level_are_read() {
         let machine = Machine::described("levels", 8, true, 2);
-        let lists = |level| machine.objects(level).unwrap().iter().map(CpuSet::to_string).collect::<Vec<_>>();
-        assert_eq!(lists(Level::Core), ["0,4", "1,5", "2,6", "3,7"]);
-        assert_eq!(lists(Level::L1), lists(Level::Core));
-        assert_eq!(lists(Level::L3), ["0-1,4-5", "2-3,6-7"]);
-        assert_eq!(lists(Level::Numa), ["0-1,4-5", "2-3,6-7"]);
-        assert_eq!(lists(Level::Socket), ["0-7"]);
-        assert_eq!((lists(Level::Thread).len(), lists(Level::Machine).len()), (8, 1));
-        let error = machine.objects(Level::L2).unwrap_err().to_string();
+        let halves = ["0-1,4-5", "2-3,6-7"];
+        assert_eq!(lists(&machine.cores().unwrap()), ["0,4", "1,5", "2,6", "3,7"]);
+        assert_eq!(machine.caches(1).unwrap(), machine.cores().unwrap());
+        assert_eq!(lists(&machine.caches(3).unwrap()), halves);
+        assert_eq!(lists(&machine.numa_domains()), halves);
+        assert_eq!(lists(&machine.sockets().unwrap()), ["0-7"]);
+        assert_eq!(machine.threads().len(), 8);
+        let error = machine.caches(2).unwrap_err().to_string();
         assert!(error.contains("no cache of level 2; choose another object"), "{error}");
-        let few = machine.limited(&CpuSet::parse("1-2").unwrap());
-        assert_eq!(few.objects(Level::L3).unwrap().len(), 2);
+        let few = machine.limited(&CpuSet::parse("1-6").unwrap());
+        assert_eq!(lists(&few.cores().unwrap()), ["1,5", "2,6", "3", "4"]);
+        assert_eq!(lists(&few.caches(3).unwrap()), ["1,4-5", "2-3,6"]);
+        assert!(Machine::of_cores(2).cores().is_err(), "it has no description");
     }
 
     #[test]
     fn this_machine_describes_its_cores_and_sockets() {
         let machine = Machine::this().unwrap();
-        for level in [Level::Thread, Level::Core, Level::Numa, Level::Socket] {
-            let cpus: usize = machine.objects(level).unwrap().iter().map(CpuSet::len).sum();
-            assert_eq!(cpus, machine.cpus(), "{level:?}");
+        let (cores, sockets) = (machine.cores().unwrap(), machine.sockets().unwrap());
+        for sets in [machine.threads(), cores, machine.numa_domains(), sockets] {
+            assert_eq!(sets.iter().map(CpuSet::len).sum::<usize>(), machine.cpus(), "{sets:?}");
         }
     }
 }

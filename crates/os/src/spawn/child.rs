@@ -5,7 +5,7 @@
 //! until its last step but one.
 
 use super::limits::One;
-use super::program::SHELL;
+use super::program::{Execution, SHELL};
 use super::raw::syscall;
 use super::{Session, Step};
 use crate::process::Attributes;
@@ -27,13 +27,7 @@ pub(super) struct Task {
     pub parent_cpu: c_int,
     /// Whether the parent has another child to start, now. The spawner keeps the flag alive.
     pub more_follow: *const AtomicBool,
-    pub path: *const c_char,
-    pub argv: *const *const c_char,
-    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
-    pub shell_argv: *const *const c_char,
-    pub envp: *const *const c_char,
-    /// The working directory; null: the parent's.
-    pub cwd: *const c_char,
+    pub execution: Execution,
     /// Descriptors of the child as (source, target); a negative source means none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
@@ -53,7 +47,7 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
     // 1.
     let task = unsafe { &*task.cast_const() };
     let (step, errno) = match prepare(task) {
-        Ok(()) => execute(task),
+        Ok(()) => execute(&task.execution),
         Err(failure) => failure,
     };
     task.errno.store(errno, Ordering::Relaxed);
@@ -104,8 +98,9 @@ fn prepare(task: &Task) -> Result<(), Failure> {
         call(Step::Limit, libc::SYS_prlimit64, [0, limit.resource as usize, bounds as usize, 0])?;
     }
     call(Step::Limit, libc::SYS_umask, [task.umask as usize, 0, 0, 0])?;
-    if !task.cwd.is_null() {
-        call(Step::Directory, libc::SYS_chdir, [task.cwd as usize, 0, 0, 0])?;
+    let cwd = task.execution.cwd;
+    if !cwd.is_null() {
+        call(Step::Directory, libc::SYS_chdir, [cwd as usize, 0, 0, 0])?;
     }
     let none = 0u64;
     let mask: *const u64 = &none;
@@ -121,12 +116,12 @@ fn cpu() -> c_int {
 }
 
 /// Executes the program; returns only if `exec` failed.
-fn execute(task: &Task) -> Failure {
-    let mut errno = execve(task.path, task.argv, task.envp);
-    if errno == libc::ENOEXEC && is_text(task.path) {
-        errno = execve(SHELL.as_ptr(), task.shell_argv, task.envp);
+fn execute(program: &Execution) -> Failure {
+    let mut errno = execve(program.path, program.argv, program.envp);
+    if errno == libc::ENOEXEC && is_text(program.path) {
+        errno = execve(SHELL.as_ptr(), program.shell_argv, program.envp);
     }
-    let here = [libc::AT_FDCWD as usize, task.path as usize, libc::F_OK as usize, 0];
+    let here = [libc::AT_FDCWD as usize, program.path as usize, libc::F_OK as usize, 0];
     if errno == libc::ENOENT && call(Step::Execute, libc::SYS_faccessat, here).is_ok() {
         return (Step::Interpreter, errno);
     }

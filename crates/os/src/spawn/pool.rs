@@ -45,7 +45,8 @@ pub struct Executed {
 
 struct Slot {
     stack: Stack,
-    task: Box<Task>,
+    /// The child's task, at the same address until the child has been polled. `None`: the slot is free.
+    task: Box<Option<Task>>,
     token: u32,
     pid: u32,
     /// The task points into these fields.
@@ -107,28 +108,30 @@ impl Spawner {
 
     /// The next child that no longer uses this process's memory.
     pub fn poll(&mut self) -> Option<Executed> {
-        let gone = |&index: &usize| self.slots[index].task.running.load(Ordering::Acquire) == 0;
+        let is_gone = |task: &Task| task.running.load(Ordering::Acquire) == 0;
+        let gone = |&index: &usize| (*self.slots[index].task).as_ref().is_some_and(is_gone);
         let place = self.flying.iter().position(gone)?;
         let index = self.flying.remove(place)?;
         self.free.push(index);
         let slot = &mut self.slots[index];
         slot.program = None;
-        let step = Step::from_word(slot.task.step.load(Ordering::Acquire));
-        let errno = slot.task.errno.load(Ordering::Relaxed);
+        let task = slot.task.take()?;
+        let step = Step::from_word(task.step.load(Ordering::Acquire));
+        let errno = task.errno.load(Ordering::Relaxed);
         let result = step.map_or(Ok(()), |step| Err(Failure { step, errno }));
         Some(Executed { token: slot.token, pid: slot.pid, result })
     }
 
     /// Waits at most `timeout` until the oldest child being started no longer uses this process's memory.
     pub fn wait_oldest(&self, timeout: Duration) {
-        let Some(&index) = self.flying.front() else { return };
+        let Some(task) = self.flying.front().and_then(|&index| (*self.slots[index].task).as_ref()) else { return };
         let timeout = rustix::time::Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()) as _,
         };
         // The futex must not be private: the kernel wakes this word as a shared one. Every error (the word has changed,
         // a signal, the timeout) means the same: check again.
-        let _ = futex::wait(&self.slots[index].task.running, futex::Flags::empty(), 1, Some(&timeout));
+        let _ = futex::wait(&task.running, futex::Flags::empty(), 1, Some(&timeout));
     }
 
     fn start_in(&mut self, index: usize, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
@@ -141,18 +144,14 @@ impl Spawner {
         slot.cpus.extend(command.cpus.iter().flat_map(|set| set.words()));
         slot.limits.clear();
         slot.limits.extend_from_slice(command.limits.list());
-        *slot.task = Task {
+        let task = Task {
             running: AtomicU32::new(1),
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             parent: self.own_pid,
             parent_cpu: own_cpu(),
             more_follow: &raw const *self.more_follow,
-            path: command.program.path(),
-            argv: command.program.argv(),
-            shell_argv: command.program.shell_argv(),
-            envp: slot.environment.envp(),
-            cwd: command.program.directory(),
+            execution: command.program.execution(&slot.environment),
             fds: places(command),
             session: command.session,
             attributes: attributes.map_or(std::ptr::null(), std::ptr::from_ref),
@@ -164,7 +163,7 @@ impl Spawner {
         };
         slot.program = Some(Rc::clone(command.program));
         slot.token = token;
-        slot.pid = slot.clone_child().map_err(|errno| Failure { step: Step::Clone, errno })?;
+        slot.pid = slot.clone_child(task).map_err(|errno| Failure { step: Step::Clone, errno })?;
         Ok(slot.pid)
     }
 }
@@ -198,30 +197,9 @@ fn own_cpu() -> i32 {
 
 impl Slot {
     fn new() -> io::Result<Slot> {
-        let task = Task {
-            running: AtomicU32::new(0),
-            step: AtomicU32::new(0),
-            errno: AtomicI32::new(0),
-            parent: 0,
-            parent_cpu: -1,
-            more_follow: std::ptr::null(),
-            path: std::ptr::null(),
-            argv: std::ptr::null(),
-            shell_argv: std::ptr::null(),
-            envp: std::ptr::null(),
-            cwd: std::ptr::null(),
-            fds: [(-1, -1); TARGETS],
-            session: Session::Own,
-            attributes: std::ptr::null(),
-            cpus: std::ptr::null(),
-            cpus_bytes: 0,
-            umask: 0,
-            limits: std::ptr::null(),
-            limit_count: 0,
-        };
         Ok(Slot {
             stack: Stack::new()?,
-            task: Box::new(task),
+            task: Box::default(),
             token: 0,
             pid: 0,
             program: None,
@@ -231,9 +209,9 @@ impl Slot {
         })
     }
 
-    fn clone_child(&mut self) -> Result<u32, i32> {
+    fn clone_child(&mut self, task: Task) -> Result<u32, i32> {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
-        let task: *mut Task = &mut *self.task;
+        let task: *mut Task = self.task.insert(task);
         // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task and
         // all that it points into (program, environment, CPUs, limits, in this seat; the spawner's flag and attributes)
         // is neither changed, except for atomics, nor moved or dropped before `running` is 0: a seat in use is not in
@@ -245,7 +223,7 @@ impl Slot {
             clone(flags, self.stack.top(), run, task, cleared)
         };
         if pid < 0 {
-            self.task.running.store(0, Ordering::Release);
+            *self.task = None;
             return Err(-pid as i32);
         }
         Ok(pid as u32)

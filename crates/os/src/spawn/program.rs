@@ -7,6 +7,17 @@ use std::ffi::{CStr, CString, NulError};
 /// Runs scripts without `#!`, as in `execvp`.
 pub(super) const SHELL: &CStr = c"/bin/sh";
 
+/// The program that the child executes, as C strings.
+pub(super) struct Execution {
+    pub path: *const c_char,
+    pub argv: *const *const c_char,
+    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
+    pub shell_argv: *const *const c_char,
+    pub envp: *const *const c_char,
+    /// The working directory; null: the parent's.
+    pub cwd: *const c_char,
+}
+
 /// A program with its arguments, prepared once and started any number of times.
 pub struct Program {
     path: CString,
@@ -43,20 +54,15 @@ impl Program {
         })
     }
 
-    pub(super) fn path(&self) -> *const c_char {
-        self.path.as_ptr()
-    }
-
-    pub(super) fn argv(&self) -> *const *const c_char {
-        self.arguments.pointers.as_ptr()
-    }
-
-    pub(super) fn shell_argv(&self) -> *const *const c_char {
-        self.shell_arguments.pointers.as_ptr()
-    }
-
-    pub(super) fn directory(&self) -> *const c_char {
-        self.directory.as_ref().map_or(std::ptr::null(), |directory| directory.as_ptr())
+    /// The pointers stay valid while the program is alive, and the environment is alive and unchanged.
+    pub(super) fn execution(&self, environment: &Environment) -> Execution {
+        Execution {
+            path: self.path.as_ptr(),
+            argv: self.arguments.pointers.as_ptr(),
+            shell_argv: self.shell_arguments.pointers.as_ptr(),
+            envp: environment.pointers.as_ptr(),
+            cwd: self.directory.as_ref().map_or(std::ptr::null(), |directory| directory.as_ptr()),
+        }
     }
 }
 
@@ -87,10 +93,6 @@ impl Environment {
         }
         self.pointers.push(std::ptr::null());
         Ok(())
-    }
-
-    pub fn envp(&self) -> *const *const c_char {
-        self.pointers.as_ptr()
     }
 }
 

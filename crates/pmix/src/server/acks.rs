@@ -7,6 +7,7 @@
 //! client arrive, its socket is told to acknowledge them (`TCP_QUICKACK`, which the kernel soon clears again). With
 //! many clients this costs one pass over their sockets per [`PAUSE`].
 
+use super::guard::borrow;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -87,13 +88,6 @@ impl Acks {
         // The socket may have been closed just now.
         let _ = epoll::add(&self.epoll, client, data, arrivals);
     }
-}
-
-/// A descriptor of the library, by its number.
-fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the number is used in one system call only. The kernel reports an error if it is not open, and on a
-    // socket that is not a client's the options that we set change no data.
-    unsafe { BorrowedFd::borrow_raw(number) }
 }
 
 #[cfg(test)]

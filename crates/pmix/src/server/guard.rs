@@ -356,7 +356,7 @@ impl Accepted {
 }
 
 /// A descriptor of the library, by its number.
-fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
+pub fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the number is used in single system calls. The kernel reports an error if it is not open. What is done to
     // a descriptor that may belong to something else by now is harmless: options of TCP, and a duplicate that is looked
     // at first.

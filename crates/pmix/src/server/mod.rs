@@ -13,7 +13,6 @@ mod acks;
 mod answers;
 mod clients;
 mod guard;
-mod input;
 mod job_data;
 mod late;
 mod modex;
@@ -30,6 +29,7 @@ use late::Late;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use state::Server;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
@@ -47,14 +47,29 @@ pub fn main() -> u8 {
     wireup_os::process::ignore(&SENT_TO_STEPS);
     // This process starts no other process. The call fails only on kernels before 3.5.
     let _ = rustix::thread::set_no_new_privs(true);
-    match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
-    {
+    match take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve) {
         Ok(()) => 0,
         Err(problem) => {
             eprintln!("wireup pmix-server: {problem}; this command is for agents only");
             FAILED
         }
     }
+}
+
+/// Takes the socket on standard input before any other code reads from there, puts `/dev/null` in its place, and leads
+/// all output to the agent.
+///
+/// # Errors
+/// Standard input is not a socket, or no descriptor is left.
+fn take_standard_input() -> io::Result<OwnedFd> {
+    let input = rustix::stdio::stdin();
+    rustix::net::sockopt::socket_type(input)?;
+    let socket = wireup_os::files::duplicate_from(input, 3)?;
+    rustix::stdio::dup2_stdin(wireup_os::files::null()?)?;
+    // The agent reads what is written on standard error.
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    wireup_os::files::set_nonblocking(&socket, true)?;
+    Ok(socket)
 }
 
 /// Runs from the first message to `End`, or until the agent has disconnected.

@@ -154,9 +154,8 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
 /// on this machine has.
 fn server_infos(open: &Open) -> Result<Infos, String> {
     // Clients learn the name from their variables. Nobody else can guess it.
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| format!("no random number for the server's name: {error}"))?;
+    let bytes =
+        wireup_os::random::bytes().map_err(|error| format!("no random number for the server's name: {error}"))?;
     let mut infos = Infos::new();
     infos
         .text(key::SERVER_NSPACE, &format!("wireup-server-{:032x}", u128::from_le_bytes(bytes)))

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static pmix_proc_t me, job;
@@ -250,52 +249,6 @@ static void facts(void) {
     show("directory", PMIX_RANK_WILDCARD, PMIX_NSDIR);
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
-}
-
-/* Two fences without data, one with, then the value of every rank: seconds of the last two. */
-static void timed(void) {
-    bool collect = true;
-    pmix_info_t info;
-    pmix_value_t *size = NULL, *value = NULL, own;
-    char bytes[33];
-    PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &size);
-    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    snprintf(bytes, sizeof bytes, "%032u", me.rank);
-    PMIX_VALUE_LOAD(&own, bytes, PMIX_STRING);
-    check("fence", PMIx_Fence(&job, 1, NULL, 0));
-    check("fence", PMIx_Fence(&job, 1, NULL, 0));
-    double start = now();
-    check("put", PMIx_Put(PMIX_GLOBAL, "test.key", &own));
-    check("commit", PMIx_Commit());
-    check("fence", PMIx_Fence(&job, 1, &info, 1));
-    double fenced = now();
-    /* Who is out first must not take the cpus from the others. */
-    check("fence", PMIx_Fence(&job, 1, NULL, 0));
-    double get_from = now();
-    for (pmix_rank_t rank = 0; rank < size->data.uint32; rank++) {
-        pmix_status_t code = get(rank, "test.key", &value);
-        snprintf(bytes, sizeof bytes, "%032u", rank);
-        if (code != PMIX_SUCCESS || strcmp(value->data.string, bytes) != 0)
-            printf("get of %u: %s\n", rank, word(code)), wrong++;
-        PMIX_VALUE_RELEASE(value);
-    }
-    printf("times %.6f %.6f\n", fenced - start, now() - get_from);
-}
-
-/* The first and the second get of another node's rank. */
-static void timed_get(pmix_rank_t rank) {
-    pmix_value_t *value = NULL;
-    double start = now();
-    check("get", get(rank, "test.key", &value));
-    double first = now();
-    check("get", get(rank, "test.key", &value));
-    printf("gets %.6f %.6f\n", first - start, now() - first);
-}
-
 int main(int argc, char **argv) {
     pmix_status_t code = PMIx_Init(&me, NULL, 0);
     if (code != PMIX_SUCCESS) {
@@ -336,8 +289,6 @@ int main(int argc, char **argv) {
         else if (!strcmp(what, "spawn")) spawn();
         else if (!strcmp(what, "abort")) PMIx_Abort(7, "enough", NULL, 0);
         else if (!strcmp(what, "pause")) sleep(1);
-        else if (!strcmp(what, "timed")) timed();
-        else if (!strncmp(what, "timed-get-", 10)) timed_get((pmix_rank_t) atoi(what + 10));
         else if (!strcmp(what, "die")) _exit(9);
         else printf("what is %s?\n", what), wrong++;
     }

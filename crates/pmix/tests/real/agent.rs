@@ -163,23 +163,6 @@ impl Agent {
         }
     }
 
-    /// CPU time used by its threads.
-    pub fn ran(&self) -> Duration {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
-        let ran = |path: PathBuf| -> u64 {
-            let line = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
-            line.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
-        };
-        Duration::from_nanos(threads.map(|thread| ran(thread.unwrap().path())).sum())
-    }
-
-    /// Memory of the process (KiB).
-    pub fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("Pss:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    }
-
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -14,7 +14,6 @@ macro_rules! need_headers {
 mod agent;
 mod direct;
 mod faults;
-mod times;
 
 use agent::{Agent, begin, client, headers};
 use bytes::Bytes;

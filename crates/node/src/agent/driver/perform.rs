@@ -1,13 +1,12 @@
 //! Performs the outputs of the state machine.
 
 use super::super::keepers::Keepers;
-use super::super::links::{IN_MEMORY, ListenError};
+use super::super::links::{IN_MEMORY, LinkSet, ListenError};
 use super::super::ranks::JobRanks;
-use super::super::shells::{Shells, in_words, shell_failed};
+use super::super::shells::{Shells, shell_failed};
 use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
-use crate::binding;
 use crate::keeper::forker;
 use crate::spawn_error::spawn_error;
 use blake2::{Blake2s256, Digest};
@@ -15,13 +14,10 @@ use bytes::Bytes;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process;
 use wireup_os::reactor::Reactor;
-use wireup_os::socket::NoRow;
-use wireup_proto::io::{How, Input, JobEvent, KernelSession, Output, ShellId, SpawnPlan};
-use wireup_proto::memory::ShareId;
-use wireup_wire::ids::{AgentId, Client, JobId};
-use wireup_wire::job::{PortRange, RankPorts};
+use wireup_proto::io::{How, Input, JobEvent, Output, ShellId};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::PortRange;
 use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
 use wireup_wire::rank_address;
 
@@ -29,9 +25,7 @@ impl AgentDriver {
     /// Performs all pending outputs.
     pub(super) fn perform_all(&mut self) {
         while let Some(output) = self.agent.poll() {
-            if let Some(recorder) = &mut self.recorder {
-                recorder.on_output(&output);
-            }
+            self.recorder.on_output(&output);
             self.perform(output);
         }
     }
@@ -42,7 +36,8 @@ impl AgentDriver {
         if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
             self.flush_links();
         }
-        let Self { reactor, links, jobs, further, inputs, buffer, memory, .. } = self;
+        let Self { reactor, links, local, shells, inputs, buffer, .. } = self;
+        let jobs = &mut local.jobs;
         match output {
             Output::StartAgent { shell, host, how, bootstrap, .. } => {
                 if let Err(error) = self.start_agent(shell, &host, how, bootstrap) {
@@ -54,11 +49,7 @@ impl AgentDriver {
                     self.inputs.push(shell_failed(shell, error));
                 }
             }
-            Output::StopShell { shell } => {
-                if let Some(shells) = &mut self.shells {
-                    shells.stop(shell);
-                }
-            }
+            Output::StopShell { shell } => shells.iter_mut().for_each(|shells| shells.stop(shell)),
             Output::Listen => self.listen_on_demand(),
             Output::Dial { agent, addresses, point } => {
                 links.dial_direct(agent, Offer { addresses, point, called_us: false }, reactor, inputs);
@@ -77,214 +68,87 @@ impl AgentDriver {
                 links.send(link, frame);
             }
             Output::CloseLink { link } => links.close(link),
-            Output::ReserveRankPorts { count, range } => {
-                let result = self.reserve_rank_ports(count, range);
-                self.inputs.push(Input::RankPortsReserved { result });
+            Output::ReserveRankPorts { count, range: range @ PortRange { low, high } } => {
+                let base = local.rank_ports.reserve(count, range).map_err(|error| {
+                    format!("cannot reserve {count} consecutive ports of {low}-{high} for ranks: {error}")
+                });
+                let address = |base| address_of_ranks(links, base).map_err(|error| error.to_string());
+                inputs.push(Input::RankPortsReserved { result: base.and_then(address) });
             }
             Output::RenewRankPorts { job } => {
-                if self.rank_ports.renew(job) {
-                    self.inputs.push(Input::RankPortsRenewed { job });
+                if local.rank_ports.renew(job) {
+                    inputs.push(Input::RankPortsRenewed { job });
                 }
             }
             Output::ListenForRanks { job, count, ports, base, kernel_session } => {
-                let input = self.listen_for_ranks(job, kernel_session, count, ports, base);
-                self.inputs.push(input);
+                let base = local.sockets_for_ranks(job, kernel_session, count, ports, base, reactor);
+                let event = match base.and_then(|base| Ok(address_of_ranks(links, base)?)) {
+                    Ok(address) => JobEvent::RanksListen { address },
+                    Err(error) => JobEvent::RanksListenFailed { error },
+                };
+                inputs.push(Input::Job { job, event });
             }
-            Output::Relay { job, relay, act } => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
-                    ranks.on_relay(relay, act, host_number, turn);
-                }
-            }
+            Output::Relay { job, relay, act } => jobs.with(job, |ranks| {
+                let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
+                ranks.on_relay(relay, act, host_number, turn);
+            }),
             Output::TellSecret { job } => {
-                self.inputs.push(match self.links.secret() {
-                    Ok(secret) => {
-                        Input::Job { job, event: JobEvent::SecretOfRanks { secret: secret_of_ranks(&secret, job) } }
-                    }
-                    Err(error) => Input::Job {
-                        job,
-                        event: JobEvent::RanksListenFailed { error: no_secret("the secret of the ranks", &error) },
-                    },
-                });
+                let event = match links.secret() {
+                    Ok(secret) => JobEvent::SecretOfRanks { secret: secret_of_ranks(&secret, job) },
+                    Err(error) => JobEvent::RanksListenFailed { error: no_secret("the secret of the ranks", &error) },
+                };
+                inputs.push(Input::Job { job, event });
             }
-            Output::StartPmix(plan) => {
-                let ranks = jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
-                    inputs.push(Input::Job { job: plan.job, event: JobEvent::PmixFailed { error: in_words(error) } });
-                }
-            }
+            Output::StartPmix(plan) => local.start_pmix(&plan, reactor, inputs),
             Output::PmixSend { job, bytes } => {
                 if let Some(pmix) = jobs.get_mut(&job).and_then(JobRanks::pmix) {
                     pmix.send(bytes, reactor);
                 }
             }
-            Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
+            Output::StopPmix { job } => jobs.with(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
-                if !plan.shares_machine {
-                    // The agent gets the same short time slice as its ranks, which would otherwise preempt it just when
-                    // it answers them.
-                    process::shorten_slice();
-                }
-                let by_step = self.agent.session().remote_shell.starter().by_step();
-                let ranks = jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
-                let spawned = ranks.and_then(|ranks| {
-                    let lacking =
-                        ranks.lacking().map(|what| Input::Job { job: plan.job, event: JobEvent::RanksLack { what } });
-                    inputs.extend(lacking);
-                    let picture = plan.report_bindings.then(|| binding::picture_of(&plan)).flatten();
-                    inputs.extend(
-                        picture.map(|picture| Input::Job { job: plan.job, event: JobEvent::RanksBound { picture } }),
-                    );
-                    ranks.spawn(&plan, by_step, further.name(reactor))?;
-                    Ok(ranks.next_standby())
-                });
-                match spawned {
-                    Ok(next) => {
-                        next.into_iter().for_each(|server| self.keepers.plan_standby(plan.job, server));
-                        self.lower_parent_weight(&plan);
-                    }
-                    Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::Job {
-                        job: plan.job,
-                        event: JobEvent::RankStartFailed { local: rank.local, error: error.clone() },
-                    })),
+                let own_devices = self.agent.session().remote_shell.starter().by_step();
+                local.spawn(&plan, own_devices, reactor, inputs);
+            }
+            Output::Signal { job, target, signal } => jobs.with(job, |ranks| ranks.signal(target, signal)),
+            Output::Sweep { job } => jobs.with(job, JobRanks::sweep),
+            Output::Share { job, share, content } => inputs.extend(local.memory.share(job, share, &content)),
+            Output::WriteSlot { job, share, slot, array } => {
+                inputs.extend(local.memory.write(job, share, slot, &array));
+            }
+            Output::Unshare { job, share } => local.memory.unshare(job, share),
+            Output::Reply { job, client, bytes, shares } => {
+                if let Some(shares) = local.memory.for_reply(job, &shares) {
+                    jobs.with(job, |ranks| ranks.clients.reply(client, bytes, shares, reactor));
                 }
             }
-            Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
-            Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
-            Output::Share { job, share, content } => inputs.extend(memory.share(job, share, &content)),
-            Output::WriteSlot { job, share, slot, array } => inputs.extend(memory.write(job, share, slot, &array)),
-            Output::Unshare { job, share } => memory.unshare(job, share),
-            Output::Reply { job, client, bytes, shares } => self.reply(job, client, bytes, &shares),
             Output::CloseClient { job, client } => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.close_client(client, reactor);
-                }
+                jobs.with(job, |ranks| ranks.clients.close_client(client, reactor));
             }
-            Output::Write { job, local, bytes } => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.write_stdin(local, bytes, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
-                }
-            }
-            Output::ReadStdio { job, stream, on } => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.read_stdio(stream, on, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
-                }
-            }
+            Output::Write { job, local, bytes } => jobs.with(job, |ranks| {
+                ranks.stdin.write(local, bytes, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
+            }),
+            Output::ReadStdio { job, stream, on } => jobs.with(job, |ranks| {
+                ranks.output.read_stdio(stream, on, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
+            }),
             Output::Resize { job, local, rows, columns } => {
-                self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
+                jobs.with(job, |ranks| ranks.stdin.resize(local, rows, columns));
             }
             Output::OfFamily { job, family, by } => {
-                self.keepers.join(job, family);
-                self.parent_weight.set_parent(job, by);
+                local.keepers.join(job, family);
+                local.parent_weight.set_parent(job, by);
             }
-            Output::MeetsFamily { job } => self.parent_weight.on_started(job, monotonic_ns()),
+            Output::MeetsFamily { job } => local.parent_weight.on_started(job, monotonic_ns()),
             Output::JobGone { job } => {
-                memory.forget(job);
-                self.parent_weight.on_started(job, monotonic_ns());
-                if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
-                    self.collect_orphans();
-                }
-                if let Some(mut ranks) = self.jobs.remove(&job) {
-                    if let Some((first, sockets)) = ranks.take_reserved() {
-                        self.rank_ports.close(job, first, sockets);
-                    }
-                    self.parent_weight.on_parent_over(ranks.keeper().pid(), monotonic_ns());
-                    self.keepers.give_back(job, ranks.into_keeper(), &self.reactor);
-                } else {
-                    self.keepers.leave(job, &self.reactor);
-                }
-                self.keepers.on_job_over();
+                local.on_job_gone(job, shells.as_ref().map(Shells::keeper), reactor);
             }
             Output::Exit => self.left = true,
-        }
-    }
-
-    /// The ranks that have spawned a job get less weight while it starts, if all ranks here share too few CPUs.
-    fn lower_parent_weight(&mut self, plan: &SpawnPlan) {
-        let parent = self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(JobRanks::keeper);
-        let parent = parent.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
-        let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
-        // Where nodes share a machine, each rank is a scheduling group of its own, so there is no group to lower.
-        if let Some(keeper) = parent.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
-            && ranks > self.cpus
-        {
-            self.parent_weight.lower(plan.job, keeper.pid(), monotonic_ns());
         }
     }
 
     pub(super) fn flush_links(&mut self) {
         self.unsent = false;
         self.links.flush(&self.reactor, &mut self.inputs);
-    }
-
-    fn reserve_rank_ports(&mut self, count: u16, range: PortRange) -> Result<Bytes, String> {
-        let base = self.rank_ports.reserve(count, range).map_err(|error| {
-            let PortRange { low, high } = range;
-            format!("cannot reserve {count} consecutive ports of {low}-{high} for ranks: {error}")
-        })?;
-        self.address_of_ranks(base).map_err(|error| error.to_string())
-    }
-
-    fn listen_for_ranks(
-        &mut self,
-        job: JobId,
-        session: KernelSession,
-        count: u32,
-        ports: RankPorts,
-        base: Option<u16>,
-    ) -> Input {
-        let address =
-            self.sockets_for_ranks(job, session, count, ports, base).and_then(|base| Ok(self.address_of_ranks(base)?));
-        match address {
-            Ok(address) => Input::Job { job, event: JobEvent::RanksListen { address } },
-            Err(error) => Input::Job { job, event: JobEvent::RanksListenFailed { error } },
-        }
-    }
-
-    /// Binds or takes the sockets for a job's ranks; returns the port of the first rank.
-    fn sockets_for_ranks(
-        &mut self,
-        job: JobId,
-        session: KernelSession,
-        count: u32,
-        ports: RankPorts,
-        base: Option<u16>,
-    ) -> Result<u16, SpawnError> {
-        let PortRange { low, high } = ports.range;
-        let kind = if ports.listen { "listening" } else { "bound" };
-        let failed = |what: String| move |error: io::Error| spawn_error(SpawnStep::Sockets, what, &error);
-        let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, &self.reactor)?;
-        match base {
-            None => ranks.bind(count, ports).map_err(|NoRow { port, error }| {
-                let at = port.map(|port| format!(" (port {port} is not free)")).unwrap_or_default();
-                failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}{at}"))(error)
-            }),
-            Some(base) => {
-                let sockets = self.rank_ports.take(base, count);
-                sockets
-                    .and_then(|sockets| ranks.use_reserved(base, sockets))
-                    .map_err(failed(format!("{count} listening sockets on the session's ports from {base} on")))?;
-                Ok(base)
-            }
-        }
-    }
-
-    fn address_of_ranks(&mut self, port: u16) -> Result<Bytes, ListenError> {
-        Ok(rank_address::encode(host_number(), port, &self.links.ips()?).into())
-    }
-
-    fn reply(&mut self, job: JobId, client: Client, bytes: Bytes, shares: &[ShareId]) {
-        if let Some(ranks) = self.jobs.get_mut(&job)
-            && let Some(shares) = self.memory.for_reply(job, shares)
-        {
-            ranks.reply(client, bytes, shares, &self.reactor);
-        }
-    }
-
-    fn with_ranks(&mut self, job: JobId, act: impl FnOnce(&mut JobRanks)) {
-        if let Some(ranks) = self.jobs.get_mut(&job) {
-            act(ranks);
-        }
     }
 
     fn start_agent(
@@ -297,8 +161,8 @@ impl AgentDriver {
         if let Some(bootstrap) = &mut bootstrap {
             self.complete(bootstrap)?;
         }
-        let Self { shells, keepers, reactor, agent: machine, .. } = self;
-        shells_of(shells, keepers, reactor)?.start(shell, host, how, machine.session(), bootstrap.as_deref())
+        let Self { shells, local, reactor, agent: machine, .. } = self;
+        shells_of(shells, &mut local.keepers, reactor)?.start(shell, host, how, machine.session(), bootstrap.as_deref())
     }
 
     fn start_step(
@@ -309,14 +173,14 @@ impl AgentDriver {
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
-        let Self { shells, keepers, reactor, .. } = self;
-        shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, bootstrap)
+        let Self { shells, local, reactor, .. } = self;
+        shells_of(shells, &mut local.keepers, reactor)?.start_step(shell, agents, how, bootstrap)
     }
 
     /// Fills in the session's secret and this agent's addresses in a bootstrap message.
     fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
         bootstrap.secret = self.links.secret().map_err(|error| no_secret("the run's secret", &error))?;
-        self.keepers.meet_fellows(&bootstrap.secret, &self.reactor);
+        self.local.keepers.meet_fellows(&bootstrap.secret, &self.reactor);
         let addresses = self.listen()?;
         if bootstrap.parent.is_empty() {
             bootstrap.parent = addresses;
@@ -359,6 +223,11 @@ fn shells_of<'s>(
 fn secret_of_ranks(session: &Secret, job: JobId) -> Secret {
     let digest = Blake2s256::new().chain_update(session.0).chain_update(b"ranks").chain_update(job.0.to_le_bytes());
     Secret(digest.finalize().into())
+}
+
+/// The address of the ranks whose first port this is.
+fn address_of_ranks(links: &LinkSet, port: u16) -> Result<Bytes, ListenError> {
+    Ok(rank_address::encode(host_number(), port, &links.ips()?).into())
 }
 
 /// A number of this machine's loopback interface: all agents that share it get the same number.

@@ -62,9 +62,8 @@ impl LinkSet {
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
             (Some(Hello { agent, role: Role::Rejoin(rejoin), .. }), _) => Peer::Rejoin { agent, rejoin },
             (None, Kind::Dialled { target, role, attempt, .. }) => {
-                let dial = self.dials.get(&target).filter(|_| matches!(role, Role::Child { .. }));
-                reached = dial.map(|dial| dial.parent_reached(turn.now_ns, attempt));
-                self.end_dial(target, turn.reactor);
+                reached = self.dials.on_up(target, attempt, turn.now_ns);
+                self.drop_attempts(target, turn.reactor);
                 if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
             }
             (None, Kind::Guest { .. } | Kind::Up) => panic!("a listener receives the dialler's hello"),

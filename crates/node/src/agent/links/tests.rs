@@ -144,7 +144,7 @@ fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
     addresses.extend(parent.links.listen(&parent.reactor).unwrap());
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run(&mut parent, &mut child, both_up);
-    assert_eq!((child.links.links.len(), child.links.unreachable()), (1, None));
+    assert_eq!((child.links.links.len(), child.links.dials.unreachable()), (1, None));
     let reached = child.inputs.iter().find_map(|input| match input {
         Input::ParentReached { address, failed, .. } => Some((address, failed)),
         _ => None,
@@ -168,19 +168,19 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
         addresses.extend(parent.links.listen(&parent.reactor).unwrap());
         let begun = child.links.dial(&addresses, true, &child.reactor);
         begun.expect("the second address takes connections");
-        run(&mut parent, &mut child, |_, child| child.links.unreachable().is_some());
-        let problem = child.links.unreachable().unwrap();
+        run(&mut parent, &mut child, |_, child| child.links.dials.unreachable().is_some());
+        let problem = child.links.dials.unreachable().unwrap();
         assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
         assert!(problem.contains(&format!("{}: {words}", addresses[1])), "{problem}");
         assert!(parent.inputs.is_empty() && child.inputs.is_empty());
-        assert!(child.links.was_dialled_in_vain());
+        assert!(child.links.dials.was_dialled_in_vain());
     };
     let refused_words = "closed by the other end during the handshake";
     other(config("127.0.0.1", true), PARENT, refused_words);
     other(config("127.0.0.1", false), AgentId(9), refused_words);
     let mut child = LinkEnd::of(CHILD, config("127.0.0.1", false));
     assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to connect to".into()));
-    assert!(!child.links.was_dialled_in_vain(), "no firewall is to be suspected");
+    assert!(!child.links.dials.was_dialled_in_vain(), "no firewall is to be suspected");
     assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
 }
 
@@ -423,7 +423,7 @@ fn a_failed_direct_dial_reports_every_address() {
     assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
     assert!(problem.contains(&format!("{}: closed by the other end", offered[1])), "{problem}");
     assert!(ends[2].inputs.is_empty() && ends[0].links.dials.is_empty());
-    assert_eq!(ends[0].links.unreachable(), None, "a failed direct dial must not count as an unreachable parent");
+    assert_eq!(ends[0].links.dials.unreachable(), None, "a failed direct dial must not count as an unreachable parent");
     for (bad, words) in [(vec![], "it offers no address"), (vec!["nowhere:1".to_owned()], "nowhere:1: not an address")]
     {
         ends[0].inputs.clear();

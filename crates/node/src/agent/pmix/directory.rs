@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use wireup_os::files;
+use wireup_os::{files, random};
 
 /// Longest base path: the library adds names of its own, and a socket's path is limited to 108 bytes.
 const BASE_LEN_MAX: usize = 32;
@@ -131,9 +131,7 @@ fn is_ours_to_use(directory: &Path) -> bool {
 
 /// A path that no other user can have taken before, because it is random.
 fn place(base: &Path) -> io::Result<PathBuf> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(base.join(format!("{}{:016x}", prefix(), u64::from_le_bytes(bytes))))
+    Ok(base.join(format!("{}{:016x}", prefix(), random::number()?)))
 }
 
 /// The common prefix of the names of this user's directories. No other directory of wireup's has it.

@@ -1,6 +1,6 @@
 //! The PMI sockets of ranks: reads requests, writes replies.
 
-use super::{JobRanks, RankIo};
+use crate::agent::fd_backoff::FdBackoff;
 use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
@@ -9,16 +9,20 @@ use crate::agent::turn::Turn;
 use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
+use wireup_os::files::set_nonblocking;
 use wireup_os::reactor::{Event, Interest, Reactor};
-use wireup_proto::io::{Input, JobEvent};
-use wireup_wire::ids::{Client, LocalRank};
+use wireup_os::socket;
+use wireup_proto::io::JobEvent;
+use wireup_wire::ids::{Client, JobId, LocalRank};
+use wireup_wire::limits::SECONDARY_CLIENTS_PER_RANK_MAX;
+use wireup_wire::secondary_client::{Answer, Hello};
 
 /// The agent's end of a conversation with a PMI library in a rank.
 #[derive(Default)]
-pub struct PmiSocket {
-    pub out: Outgoing,
+struct PmiSocket {
+    out: Outgoing,
     /// Whether the rank must read before more can be written.
-    pub is_blocked: bool,
+    is_blocked: bool,
 }
 
 impl PmiSocket {
@@ -26,7 +30,7 @@ impl PmiSocket {
     ///
     /// # Errors
     /// It cannot be watched.
-    pub fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
+    fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
         if let Some(fd) = &fd {
             reactor.add(fd, Token::Pmi(slot, client).pack(), Interest::READABLE)?;
         }
@@ -34,72 +38,126 @@ impl PmiSocket {
     }
 }
 
-impl RankIo {
-    fn socket(&mut self, client: Client) -> Option<&mut PmiSocket> {
-        self.pmi.get_mut(usize::from(client.number)).filter(|socket| socket.out.fd.is_some())
-    }
+/// The conversations of all PMI libraries in a job's ranks.
+pub struct PmiSockets {
+    job: JobId,
+    slot: JobSlot,
+    ranks: Vec<RankClients>,
+    /// Clients whose descriptors must wait because too many are in flight.
+    fd_backoff: FdBackoff,
 }
 
-impl JobRanks {
+#[derive(Default)]
+struct RankClients {
+    /// Sockets by the numbers of the rank's clients: the inherited socket, then those of secondary clients. Empty once
+    /// the rank has ended.
+    sockets: Vec<PmiSocket>,
+    /// Names of the secondary clients, including those that have left.
+    libraries: Vec<Vec<u8>>,
+}
+
+impl PmiSockets {
+    pub fn new(job: JobId, slot: JobSlot) -> PmiSockets {
+        PmiSockets { job, slot, ranks: Vec::new(), fd_backoff: FdBackoff::default() }
+    }
+
+    /// The job gets `count` ranks, whose inherited sockets are yet to come.
+    pub fn set_ranks(&mut self, count: usize) {
+        let rank = || RankClients { sockets: vec![PmiSocket::default()], libraries: Vec::new() };
+        self.ranks = std::iter::repeat_with(rank).take(count).collect();
+    }
+
+    /// The rank has started: takes over the socket that it has inherited.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub fn adopt(&mut self, local: LocalRank, fd: Option<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
+        // The rank runs already, so a secondary client may have connected.
+        if let Some(inherited) = self.ranks[local.index()].sockets.first_mut() {
+            *inherited = PmiSocket::watched(fd, self.slot, local.into(), reactor)?;
+        }
+        Ok(())
+    }
+
+    /// A secondary client connects: returns its end of a pair of sockets, or why it does not get one.
+    pub fn on_hello(&mut self, hello: &Hello<'_>, turn: &mut Turn<'_>) -> Result<OwnedFd, Answer> {
+        let is_there = |rank: &&mut RankClients| !rank.sockets.is_empty();
+        let rank = self.ranks.get_mut(hello.local.index()).filter(is_there).ok_or(Answer::NoRank)?;
+        if rank.libraries.iter().any(|name| name == hello.name) {
+            return Err(Answer::Taken);
+        }
+        if rank.libraries.len() == SECONDARY_CLIENTS_PER_RANK_MAX {
+            return Err(Answer::Full);
+        }
+        let (near, far) = socket::pair().map_err(|_| Answer::NoRoom)?;
+        set_nonblocking(&near, true).map_err(|_| Answer::NoRoom)?;
+        let client = Client { local: hello.local, number: rank.sockets.len() as u16 };
+        let socket = PmiSocket::watched(Some(near), self.slot, client, turn.reactor).map_err(|_| Answer::NoRoom)?;
+        rank.libraries.push(hello.name.to_vec());
+        rank.sockets.push(socket);
+        turn.push_event(self.job, JobEvent::ClientJoined { client });
+        Ok(far)
+    }
+
     fn socket(&mut self, client: Client) -> Option<&mut PmiSocket> {
-        self.ranks.get_mut(client.local.index())?.socket(client)
+        let sockets = &mut self.ranks.get_mut(client.local.index())?.sockets;
+        sockets.get_mut(usize::from(client.number)).filter(|socket| socket.out.fd.is_some())
     }
 
     /// A PMI socket is ready.
     pub fn on_pmi_event(&mut self, client: Client, event: Event, turn: &mut Turn<'_>) {
         if event.writable {
-            self.flush_pmi(client, turn.reactor);
+            self.flush(client, turn.reactor);
         }
         if event.hangup || event.readable {
-            self.on_pmi(client, turn);
+            self.receive(client, turn);
         }
     }
 
-    /// A PMI socket is readable.
-    fn on_pmi(&mut self, client: Client, turn: &mut Turn<'_>) {
+    fn receive(&mut self, client: Client, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
         let Some(fd) = &out.fd else { return };
         match read_requests(fd, turn.buffer) {
             Ok(Some(bytes)) if !bytes.is_empty() => {
-                turn.inputs.push(Input::Job { job, event: JobEvent::ClientBytes { client, bytes } })
+                turn.push_event(job, JobEvent::ClientBytes { client, bytes });
             }
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
                 let _ = turn.reactor.remove(fd);
                 out.fd = None;
-                turn.inputs.push(Input::Job { job, event: JobEvent::ClientGone { client } });
+                turn.push_event(job, JobEvent::ClientGone { client });
             }
         }
     }
 
     /// The rank has ended: reads the requests that it had sent and no more, even if another process holds the sockets.
-    pub(super) fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        for number in 0..self.ranks[local.index()].pmi.len() as u16 {
+    pub fn on_exited(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
+        for number in 0..self.ranks[local.index()].sockets.len() as u16 {
             let client = Client { local, number };
             let Some(waiting) = self.socket(client).and_then(|socket| socket.out.fd.as_ref()).map(waiting_bytes) else {
                 continue;
             };
             for _ in 0..waiting.div_ceil(READ_BYTES) {
-                self.on_pmi(client, turn);
+                self.receive(client, turn);
             }
             if let Some(fd) = self.socket(client).and_then(|socket| socket.out.fd.take()) {
                 let _ = turn.reactor.remove(&fd);
-                turn.inputs.push(Input::Job { job: self.job, event: JobEvent::ClientGone { client } });
+                turn.push_event(self.job, JobEvent::ClientGone { client });
             }
         }
-        self.ranks[local.index()].pmi.clear();
+        self.ranks[local.index()].sockets.clear();
     }
 
     /// Sends PMI bytes, and with them descriptors of shared memory. While a client does not read its replies, its
     /// requests are not read either.
     pub fn reply(&mut self, client: Client, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
         if self.socket(client).is_some_and(|socket| !socket.out.write_now(bytes, shares)) {
-            self.flush_pmi(client, reactor);
+            self.flush(client, reactor);
         }
     }
 
-    pub fn flush_pmi(&mut self, client: Client, reactor: &Reactor) {
+    fn flush(&mut self, client: Client, reactor: &Reactor) {
         let token = Token::Pmi(self.slot, client).pack();
         let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
         let (state, is_closing) = (out.flush().state, out.closing);
@@ -129,32 +187,44 @@ impl JobRanks {
         }
     }
 
+    /// Closes the conversation when everything is written.
     pub fn close_client(&mut self, client: Client, reactor: &Reactor) {
         if let Some(socket) = self.socket(client) {
             socket.out.closing = true;
-            self.flush_pmi(client, reactor);
+            self.flush(client, reactor);
         }
+    }
+
+    /// Tries again to send descriptors.
+    pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        let waiting = self.fd_backoff.take_due(turn.now_ns);
+        for client in &waiting {
+            self.flush(*client, turn.reactor);
+        }
+        self.fd_backoff.settle(!waiting.is_empty());
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.fd_backoff.due_ns()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::keepers::Keepers;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
-    use wireup_proto::io::KernelSession;
-    use wireup_wire::ids::JobId;
+    use wireup_proto::io::Input;
 
     /// One turn of the reactor; returns the inputs for the state machine.
-    fn turn(job: &mut JobRanks, reactor: &mut Reactor) -> Vec<Input> {
+    fn turn(clients: &mut PmiSockets, reactor: &mut Reactor) -> Vec<Input> {
         let events = reactor.wait(Some(Duration::ZERO)).unwrap().to_vec();
         let (mut buffer, mut inputs) = (vec![0; 64 << 10], Vec::new());
         let turn = &mut Turn { now_ns: 0, reactor, buffer: &mut buffer, inputs: &mut inputs };
         for event in events {
             if let Some(Token::Pmi(_, client)) = Token::unpack(event.token) {
-                job.on_pmi_event(client, event, turn);
+                clients.on_pmi_event(client, event, turn);
             }
         }
         inputs
@@ -164,19 +234,18 @@ mod tests {
     fn a_rank_with_unread_replies_is_not_read() {
         const REPLY_BYTES: usize = 4 << 20;
         let mut reactor = Reactor::new().unwrap();
-        let mut job =
-            JobRanks::begin(JobId(1), JobSlot(1), KernelSession::Own, &mut Keepers::default(), &reactor).unwrap();
+        let mut clients = PmiSockets::new(JobId(1), JobSlot(1));
+        clients.set_ranks(1);
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let client: Client = LocalRank(0).into();
-        let socket = PmiSocket::watched(Some(ours.into()), JobSlot(1), client, &reactor).unwrap();
-        job.ranks.push(RankIo { pmi: vec![socket], ..RankIo::default() });
+        clients.adopt(LocalRank(0), Some(ours.into()), &reactor).unwrap();
         theirs.write_all(b"cmd=get\n").unwrap();
-        job.reply(client, vec![7; REPLY_BYTES].into(), Vec::new(), &reactor);
-        assert!(job.ranks[0].pmi[0].is_blocked);
-        assert!(turn(&mut job, &mut reactor).is_empty());
+        clients.reply(client, vec![7; REPLY_BYTES].into(), Vec::new(), &reactor);
+        assert!(clients.ranks[0].sockets[0].is_blocked);
+        assert!(turn(&mut clients, &mut reactor).is_empty());
         let reader = std::thread::spawn(move || theirs.read_exact(&mut vec![0; REPLY_BYTES]).map(|()| theirs));
-        let read = (0..).map(|_| turn(&mut job, &mut reactor)).find(|inputs| !inputs.is_empty()).unwrap();
+        let read = (0..).map(|_| turn(&mut clients, &mut reactor)).find(|inputs| !inputs.is_empty()).unwrap();
         assert!(
             matches!(
                 &read[..],
@@ -185,6 +254,5 @@ mod tests {
             "{read:?}"
         );
         drop(reader.join().unwrap().unwrap());
-        let _ = job.into_keeper().into_keeper(&reactor).close();
     }
 }

@@ -6,7 +6,7 @@ use crate::agent::shells::in_words;
 use crate::agent::turn::Turn;
 use crate::keeper::{KeeperEvent, Request};
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{Input, JobEvent, PmixPlan};
+use wireup_proto::io::{JobEvent, PmixPlan};
 use wireup_wire::ids::NodeId;
 use wireup_wire::peer::SpawnError;
 use wireup_wire::signal::SIGKILL;
@@ -84,7 +84,7 @@ impl JobRanks {
         match event {
             KeeperEvent::Started { fds, .. } => pmix.adopt(fds, turn.reactor),
             KeeperEvent::StartFailed { error, .. } => {
-                turn.inputs.push(Input::Job { job, event: JobEvent::PmixFailed { error: in_words(error) } });
+                turn.push_event(job, JobEvent::PmixFailed { error: in_words(error) });
             }
             KeeperEvent::Exited { status, .. } => {
                 pmix.on_exited(status, turn);
@@ -105,6 +105,7 @@ mod tests {
     use crate::agent::pmix::tests::plan;
     use crate::agent::token::{JobSlot, Token};
     use crate::keeper::SERVER_SLOT;
+    use wireup_proto::io::Input;
     use wireup_wire::ids::JobId;
 
     const JOB: JobId = JobId(2);

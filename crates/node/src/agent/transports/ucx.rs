@@ -74,8 +74,7 @@ impl Begin for Ucx {
         let open = || -> Result<(Ucx, Point), Box<dyn std::error::Error>> {
             let worker = Worker::open()?;
             reactor.add(worker.fd(), Token::Transport(Which::Ucx).pack(), Interest::READABLE)?;
-            let mut key = [0; 32];
-            random(&mut key)?;
+            let key = wireup_os::random::bytes()?;
             let point = Point { address: worker.address().to_vec(), key };
             let shared = Shared { worker, inboxes: BTreeMap::new(), ready: BTreeSet::new() };
             Ok((Ucx { shared: Rc::new(RefCell::new(shared)), key }, point))
@@ -165,10 +164,4 @@ impl Shared {
         }
         is_free
     }
-}
-
-fn random(bytes: &mut [u8]) -> io::Result<()> {
-    let length = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
-    assert_eq!(length, bytes.len(), "the kernel gives up to 256 random bytes at once");
-    Ok(())
 }

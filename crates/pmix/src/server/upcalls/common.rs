@@ -3,7 +3,7 @@
 use crate::read::{Read, View};
 use crate::server::state::{Callback, Server};
 use crate::sys::constants::{key, status};
-use crate::sys::types::{OpCallback, PmixInfo, Status};
+use crate::sys::types::{OpCallback, Status};
 use std::ffi::c_void;
 
 /// Confirms an operation after the upcall has returned.
@@ -25,11 +25,4 @@ impl Callback<OpCallback> {
 /// The client's timeout (s). Zero means none.
 pub fn timeout_in(infos: View<'_>) -> Option<u32> {
     infos.find(key::TIMEOUT).and_then(Read::number).and_then(|seconds| u32::try_from(seconds).ok()).filter(|&s| s > 0)
-}
-
-/// # Safety
-/// The requirements of [`View::new`] hold.
-pub unsafe fn view<'a>(infos: *const PmixInfo, count: usize) -> View<'a> {
-    // SAFETY: the caller guarantees it.
-    unsafe { View::new(infos, count) }
 }

@@ -1,8 +1,8 @@
 //! Upcalls for logs and job control.
 
-use super::common::{acknowledge, view};
+use super::common::acknowledge;
 use crate::infos::Infos;
-use crate::read::{Read, slice};
+use crate::read::{Read, View, slice};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};
 use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, Status};
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn log(
     data: *mut c_void,
 ) {
     // SAFETY: the library lends us both for the call.
-    let (client, infos) = unsafe { (&*client, view(infos, count)) };
+    let (client, infos) = unsafe { (&*client, View::new(infos, count)) };
     let server = server();
     let mut code = status::NOT_SUPPORTED;
     for (name, value) in infos.iter() {
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn job_control(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let (requestor, targets, infos) = unsafe { (&*requestor, slice(targets, target_count), view(infos, count)) };
+    let (requestor, targets, infos) = unsafe { (&*requestor, slice(targets, target_count), View::new(infos, count)) };
     let server = server();
     let Some(from) = server.rank_of(requestor) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };

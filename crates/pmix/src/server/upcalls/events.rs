@@ -1,6 +1,6 @@
 //! Upcalls for events that ranks register for or raise.
 
-use super::common::{acknowledge, view};
+use super::common::acknowledge;
 use crate::outbox::DATA_LEN_MAX;
 use crate::packing::pack_infos;
 use crate::read::{Read, View};
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn raised(
     _: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us both for the call.
-    let (source, infos) = unsafe { (&*source, view(infos, count)) };
+    let (source, infos) = unsafe { (&*source, View::new(infos, count)) };
     let server = server();
     // Events of the library itself (a client is lost) are dropped: the agent detects these on its own.
     let Some(from) = server.rank_of(source) else { return status::OPERATION_SUCCEEDED };

@@ -1,6 +1,6 @@
 //! Upcalls for fences, direct modex, groups and connections.
 
-use super::common::{timeout_in, view};
+use super::common::timeout_in;
 use crate::read::{Read, View, c_str, slice, text_in};
 use crate::server::state::{Callback, Members, Server, Waiting, server};
 use crate::sys::constants::{group as operation, key, rank, status};
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn fence(
     let (procs, infos, bytes) = unsafe {
         let bytes = Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len));
         libc::free(data.cast());
-        (slice(procs, proc_count), view(infos, info_count), bytes)
+        (slice(procs, proc_count), View::new(infos, info_count), bytes)
     };
     let server = server();
     let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn direct_modex(
     callback_data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends them to us for the call.
-    let (proc, infos) = unsafe { (&*proc, view(infos, info_count)) };
+    let (proc, infos) = unsafe { (&*proc, View::new(infos, info_count)) };
     let server = server();
     let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
     if !server.begins_modex(callback_data) {
@@ -108,7 +108,8 @@ pub unsafe extern "C" fn group(
     callback_data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let (procs, infos, name) = unsafe { (slice(procs, proc_count), view(infos, info_count), c_str(name.cast_const())) };
+    let (procs, infos, name) =
+        unsafe { (slice(procs, proc_count), View::new(infos, info_count), c_str(name.cast_const())) };
     let server = server();
     match what {
         operation::CONSTRUCT => {}
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn connect(
     callback_data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us both for the call.
-    let (procs, infos) = unsafe { (slice(procs, proc_count), view(infos, info_count)) };
+    let (procs, infos) = unsafe { (slice(procs, proc_count), View::new(infos, info_count)) };
     meet((CONNECT, Purpose::Connect), procs, infos, Callback::new(callback, callback_data))
 }
 
@@ -161,7 +162,7 @@ pub unsafe extern "C" fn disconnect(
     callback_data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us both for the call.
-    let (procs, infos) = unsafe { (slice(procs, proc_count), view(infos, info_count)) };
+    let (procs, infos) = unsafe { (slice(procs, proc_count), View::new(infos, info_count)) };
     meet((DISCONNECT, Purpose::Disconnect), procs, infos, Callback::new(callback, callback_data))
 }
 

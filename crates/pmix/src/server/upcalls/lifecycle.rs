@@ -1,6 +1,5 @@
 //! Upcalls when ranks connect, finalize or abort.
 
-use super::common::view;
 use crate::read::c_str;
 use crate::server::state::server;
 use crate::sys::constants::status;
@@ -17,13 +16,13 @@ const MESSAGE_CHARS_MAX: usize = 4096;
 pub unsafe extern "C" fn connected(
     proc: *const PmixProc,
     _: *mut c_void,
-    infos: *mut PmixInfo,
-    count: usize,
+    _: *mut PmixInfo,
+    _: usize,
     _: Option<OpCallback>,
     _: *mut c_void,
 ) -> Status {
-    // SAFETY: the library lends us both for the call.
-    let (proc, _) = unsafe { (&*proc, view(infos, count)) };
+    // SAFETY: the library lends us the name for the call.
+    let proc = unsafe { &*proc };
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });

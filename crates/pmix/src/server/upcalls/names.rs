@@ -1,6 +1,6 @@
 //! Upcalls for published pairs, which the agents store and any node can look up.
 
-use super::common::{timeout_in, view};
+use super::common::timeout_in;
 use crate::packing::pack_value;
 use crate::read::{Read, View, c_strs};
 use crate::server::state::{Callback, Waiting, server};
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn publish(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us both for the call.
-    let (proc, infos) = unsafe { (&*proc, view(infos, count)) };
+    let (proc, infos) = unsafe { (&*proc, View::new(infos, count)) };
     let server = server();
     let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
@@ -96,7 +96,7 @@ impl<F> KeyRequest<'_, F> {
         data: *mut c_void,
     ) -> Option<Self> {
         // SAFETY: the caller guarantees it.
-        let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), c_strs(keys.cast_const())) };
+        let (proc, infos, keys) = unsafe { (&*proc, View::new(infos, count), c_strs(keys.cast_const())) };
         let names = keys.iter().map(|key| Bytes::copy_from_slice(key.to_bytes())).collect();
         Some(KeyRequest { from: server().rank_of(proc)?, names, infos, callback: Callback::new(callback, data)? })
     }

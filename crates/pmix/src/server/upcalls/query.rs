@@ -3,9 +3,8 @@
 //! A query is a list of keys. Those that the agent must answer are sent to it one after the other, and the answers are
 //! collected until none is left.
 
-use super::common::view;
 use crate::infos::{Infos, ProcLine};
-use crate::read::{Read, c_strs, slice};
+use crate::read::{Read, View, c_strs, slice};
 use crate::server::state::{Callback, Job, Query, Server, Waiting, server};
 use crate::sys::constants::{key, state, status};
 use crate::sys::types::{InfoCallback, PmixProc, PmixQuery, Status};
@@ -25,7 +24,7 @@ pub unsafe extern "C" fn query(
     // SAFETY: the library lends us the queries for the call.
     for one in unsafe { slice(queries.cast_const(), count) } {
         // SAFETY: as above.
-        let (keys, qualifiers) = unsafe { (c_strs(one.keys), view(one.qualifiers, one.qualifier_count)) };
+        let (keys, qualifiers) = unsafe { (c_strs(one.keys), View::new(one.qualifiers, one.qualifier_count)) };
         let nspace = qualifiers.find(key::NSPACE).and_then(Read::text);
         if nspace.is_some_and(|nspace| nspace != server.job.nspace) {
             query.missed = true;

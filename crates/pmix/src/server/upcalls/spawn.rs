@@ -3,7 +3,6 @@
 //! The launcher reads info keys by their names in MPI, so the library's keys are translated into these. Keys that it
 //! refuses keep their names; those that only give advice are left out, unless the rank requires them.
 
-use super::common::view;
 use crate::read::{Read, View, c_str, c_strs, slice};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};
@@ -27,7 +26,7 @@ pub unsafe extern "C" fn spawn(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let (client, infos, apps) = unsafe { (&*client, view(infos, info_count), slice(apps, app_count)) };
+    let (client, infos, apps) = unsafe { (&*client, View::new(infos, info_count), slice(apps, app_count)) };
     let server = server();
     let Some(from) = server.rank_of(client) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
@@ -80,8 +79,9 @@ unsafe fn is_of_open_mpi_4(infos: View<'_>, apps: &[PmixApp]) -> bool {
 /// What the program points to is valid for the call.
 unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Status> {
     // SAFETY: the caller guarantees it.
-    let (program, argv, env, cwd, own) =
-        unsafe { (c_str(app.cmd), c_strs(app.argv), c_strs(app.env), c_str(app.cwd), view(app.info, app.info_count)) };
+    let (program, argv, env, cwd, own) = unsafe {
+        (c_str(app.cmd), c_strs(app.argv), c_strs(app.env), c_str(app.cwd), View::new(app.info, app.info_count))
+    };
     let program = program.or_else(|| argv.first().copied()).ok_or(status::BAD_PARAM)?;
     let bytes = |text: &CStr| text.to_bytes().to_vec();
     let mut command = SpawnCommand {

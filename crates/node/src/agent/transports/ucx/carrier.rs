@@ -2,7 +2,7 @@
 //! without a copy.
 
 use super::inbox::Inbox;
-use super::{OPENING, Shared, opening, random};
+use super::{OPENING, Shared, opening};
 use crate::transport::carrier::{Came, Carrier};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
@@ -172,9 +172,7 @@ impl Drop for UcxCarrier {
 impl Shared {
     fn fresh_tag(&self) -> io::Result<u64> {
         loop {
-            let mut bytes = [0; 8];
-            random(&mut bytes)?;
-            let tag = u64::from_le_bytes(bytes);
+            let tag = wireup_os::random::number()?;
             if tag != OPENING && !self.inboxes.contains_key(&tag) {
                 return Ok(tag);
             }

@@ -4,11 +4,6 @@
 //! during the one before, and a scan that finds no process is the last. Nothing else waits for that: a scan is a
 //! deadline of the driver.
 
-use super::AgentDriver;
-use crate::agent::keeper_link::KeeperLink;
-use crate::agent::ranks::JobRanks;
-use crate::agent::shells::Shells;
-use crate::keeper::{forker, leaving};
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
@@ -20,7 +15,7 @@ const LOOKS_MAX: u32 = 50;
 const PAUSE_NS: u64 = 2_000_000;
 
 #[derive(Default)]
-pub(super) struct Orphans {
+pub struct Orphans {
     /// When the lost keeper was started (clock ticks): descendants started since then are orphans to be killed.
     since: Option<u64>,
     looks_left: u32,
@@ -30,7 +25,7 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// Keepers were lost, the oldest of them started at `since`; the first scan is due now.
-    fn begin(&mut self, since: u64, now_ns: u64) {
+    pub fn begin(&mut self, since: u64, now_ns: u64) {
         self.since = Some(since);
         self.looks_left = LOOKS_MAX;
         self.due_ns = Some(now_ns);
@@ -41,7 +36,7 @@ impl Orphans {
     }
 
     /// Kills orphans if a scan is due. The keepers in `living` and their descendants are not orphans.
-    fn look(&mut self, now_ns: u64, living: &[u32]) {
+    pub fn look(&mut self, now_ns: u64, living: &[u32]) {
         let (Some(since), Some(_)) = (self.since, self.due_ns.filter(|due_ns| *due_ns <= now_ns)) else { return };
         self.looks_left -= 1;
         let found = process::kill_descendants(Some(since), living).killed > 0;
@@ -59,32 +54,6 @@ impl Orphans {
             std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())));
             self.look(due_ns, &[]);
         }
-    }
-}
-
-impl AgentDriver {
-    /// A job is over; if its keeper was killed, its orphans are now descendants of this subreaper.
-    pub(super) fn collect_orphans(&mut self) {
-        if let Some(since) = self.all_keepers().filter_map(KeeperLink::lost).min() {
-            self.orphans.begin(since, monotonic_ns());
-            self.look_for_orphans(monotonic_ns());
-        }
-    }
-
-    pub(super) fn look_for_orphans(&mut self, now_ns: u64) {
-        if self.orphans.deadline_ns().is_some() {
-            // A dying keeper's socket closes before its children are reparented to this process: until then they are
-            // found below the keeper.
-            let living = self.all_keepers().filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
-            let living: Vec<u32> =
-                living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();
-            self.orphans.look(now_ns, &living);
-        }
-    }
-
-    /// The keepers of ranks and of remote shells.
-    fn all_keepers(&self) -> impl Iterator<Item = &KeeperLink> {
-        self.jobs.values().map(JobRanks::keeper).chain(self.shells.as_ref().map(Shells::keeper))
     }
 }
 

@@ -1,0 +1,193 @@
+//! The agents that are being dialled, each until there is a link: which address is tried next, and who has not
+//! answered. No sockets: `dialling` opens the connections.
+//!
+//! Transports are asked for candidates in the order of their table; the next one is asked when all candidates of the
+//! previous one have failed.
+
+use crate::agent::transports::{Candidate, Offer, Transports, Which};
+use crate::transport::attempts::{Attempt, Attempts};
+use crate::transport::link::LinkError;
+use std::collections::BTreeMap;
+use wireup_proto::io::Input;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Role;
+
+#[derive(Default)]
+pub struct Dials {
+    by_target: BTreeMap<AgentId, Dial>,
+    unreachable: Option<String>,
+    was_dialled_in_vain: bool,
+}
+
+struct Dial {
+    role: Role,
+    attempts: Attempts<Candidate>,
+    offer: Offer,
+    /// Transports that were not asked for candidates yet.
+    left: &'static [Which],
+    begun_ns: u64,
+    until_ns: u64,
+}
+
+/// An attempt that is due.
+pub(super) struct Due {
+    pub target: AgentId,
+    /// The role that this agent announces to the other one.
+    pub role: Role,
+    pub attempt: Attempt,
+    pub candidate: Candidate,
+    /// Time after which no attempt goes on (ns).
+    pub until_ns: u64,
+}
+
+impl Dials {
+    /// Begins to dial an agent, until `until_ns` at the latest. A direct link gives way to one with the parent: returns
+    /// the input that reports this.
+    pub(super) fn begin(
+        &mut self,
+        target: AgentId,
+        role: Role,
+        offer: Offer,
+        now_ns: u64,
+        until_ns: u64,
+    ) -> Option<Input> {
+        let before = self.by_target.get(&target).map(|dial| dial.role);
+        if role != Role::Direct || before.is_none_or(|before| before == Role::Direct) {
+            let attempts = Attempts::new(Vec::new());
+            let dial = Dial { role, attempts, offer, left: Which::ALL, begun_ns: now_ns, until_ns };
+            self.by_target.insert(target, dial);
+        }
+        let gives_way = before.is_some_and(|before| (before == Role::Direct) != (role == Role::Direct));
+        gives_way.then(|| Input::DialFailed { agent: target, problem: "it is to be this agent's parent".into() })
+    }
+
+    /// The next attempt that is due.
+    pub(super) fn next(&mut self, now_ns: u64, transports: &mut Transports) -> Option<Due> {
+        self.by_target.iter_mut().find_map(|(&target, dial)| {
+            let (attempt, candidate) = dial.next(now_ns, transports)?;
+            Some(Due { target, role: dial.role, attempt, candidate, until_ns: dial.until_ns })
+        })
+    }
+
+    pub(super) fn on_failure(&mut self, target: AgentId, attempt: Attempt, error: &LinkError) {
+        if let Some(dial) = self.by_target.get_mut(&target) {
+            dial.attempts.on_failure(attempt, &error.to_string());
+        }
+    }
+
+    /// Ends the dials of which all attempts have failed. Returns inputs that report them; a parent that was dialled at
+    /// the start is reported by `unreachable`.
+    pub(super) fn give_up(&mut self) -> Vec<Input> {
+        let mut failed = Vec::new();
+        self.by_target.retain(|&agent, dial| {
+            let Some(problem) = dial.attempts.over() else { return true };
+            self.was_dialled_in_vain |= dial.attempts.has_tried();
+            match dial.role {
+                Role::Direct => failed.push(Input::DialFailed { agent, problem }),
+                Role::Rejoin(_) => failed.push(Input::RejoinFailed { problem }),
+                Role::Child { .. } => self.unreachable = Some(problem),
+            }
+            false
+        });
+        failed
+    }
+
+    /// There is a link with this agent. Returns an input if it is the parent by which this agent was started.
+    pub(super) fn on_up(&mut self, target: AgentId, attempt: Attempt, now_ns: u64) -> Option<Input> {
+        let dial = self.by_target.remove(&target).filter(|dial| matches!(dial.role, Role::Child { .. }))?;
+        Some(Input::ParentReached {
+            address: dial.attempts.tried(attempt).to_owned(),
+            took_ns: now_ns.saturating_sub(dial.begun_ns),
+            failed: dial.attempts.failed(),
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_target.is_empty()
+    }
+
+    /// When the next attempt is due, if none fails before.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.by_target.values().filter_map(|dial| dial.attempts.deadline_ns()).min()
+    }
+
+    /// Why the parent cannot be reached: every address tried, with its problem.
+    pub fn unreachable(&self) -> Option<&str> {
+        self.unreachable.as_deref()
+    }
+
+    /// Whether some address did not answer as it should, which a firewall may have caused.
+    pub fn was_dialled_in_vain(&self) -> bool {
+        self.was_dialled_in_vain
+    }
+}
+
+impl Dial {
+    /// The next candidate, if one is due.
+    fn next(&mut self, now_ns: u64, transports: &mut Transports) -> Option<(Attempt, Candidate)> {
+        while self.attempts.is_over()
+            && let Some((which, left)) = self.left.split_first()
+        {
+            self.left = left;
+            match transports.get(*which).map(|transport| transport.candidates(&self.offer)) {
+                Some(Ok(candidates)) => self.attempts.extend(candidates),
+                Some(Err(problem)) => self.attempts.on_no_way(problem),
+                None => {}
+            }
+        }
+        self.attempts.next(now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::config;
+    use super::*;
+    use std::io;
+    use wireup_wire::peer::Rejoin;
+
+    const OTHER: AgentId = AgentId(3);
+    const PARENT: Role = Role::Child { incarnation: 0 };
+
+    fn offer(addresses: &[&str]) -> Offer {
+        Offer { addresses: addresses.iter().map(|text| (*text).to_owned()).collect(), ..Offer::default() }
+    }
+
+    fn refused() -> LinkError {
+        io::Error::from(io::ErrorKind::ConnectionRefused).into()
+    }
+
+    #[test]
+    fn all_addresses_are_tried_and_what_follows_depends_on_the_role() {
+        let mut transports = Transports::new(&config("127.0.0.1", false));
+        for (role, reports) in
+            [(Role::Direct, true), (Role::Rejoin(Rejoin { incarnation: 1, at: 0 }), true), (PARENT, false)]
+        {
+            let mut dials = Dials::default();
+            assert!(dials.begin(OTHER, role, offer(&["127.0.0.1:1", "127.0.0.1:2"]), 0, 9).is_none());
+            for address in ["127.0.0.1:1", "127.0.0.1:2"] {
+                let due = dials.next(0, &mut transports).expect("an address is left");
+                assert_eq!((due.target, due.role, due.until_ns), (OTHER, role, 9));
+                assert_eq!(due.candidate.to_string(), address);
+                assert!(dials.give_up().is_empty() && dials.next(0, &mut transports).is_none(), "one at a time");
+                dials.on_failure(OTHER, due.attempt, &refused());
+            }
+            assert!(dials.next(0, &mut transports).is_none());
+            assert_eq!((dials.give_up().len() == 1, dials.unreachable().is_some()), (reports, !reports));
+            assert!(dials.is_empty() && dials.was_dialled_in_vain());
+        }
+    }
+
+    #[test]
+    fn a_direct_link_gives_way_to_one_with_the_parent() {
+        let mut transports = Transports::new(&config("127.0.0.1", false));
+        let rejoin = Role::Rejoin(Rejoin { incarnation: 1, at: 0 });
+        for (before, then) in [(Role::Direct, rejoin), (rejoin, Role::Direct)] {
+            let mut dials = Dials::default();
+            assert!(dials.begin(OTHER, before, offer(&["127.0.0.1:1"]), 0, 9).is_none());
+            let failed = dials.begin(OTHER, then, offer(&["127.0.0.1:1"]), 0, 9);
+            assert!(matches!(failed, Some(Input::DialFailed { agent: OTHER, .. })));
+            assert_eq!(dials.next(0, &mut transports).expect("it is dialled").role, rejoin);
+        }
+    }
+}

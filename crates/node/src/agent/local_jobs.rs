@@ -1,0 +1,229 @@
+//! The jobs that have ranks on this node, and what they share here: where their keepers come from, memory, ports, the
+//! weight of jobs that wait for others, and what killed keepers have left.
+
+use super::further::Further;
+use super::jobs::Jobs;
+use super::keeper_link::KeeperLink;
+use super::keepers::Keepers;
+use super::memory::RankMemory;
+use super::orphans::Orphans;
+use super::parent_weight::ParentWeight;
+use super::rank_ports::ReservedPorts;
+use super::ranks::JobRanks;
+use super::shells::in_words;
+use super::token::JobSlot;
+use super::turn::Turn;
+use crate::binding;
+use crate::keeper::{Keeper, forker, leaving};
+use crate::spawn_error::spawn_error;
+use std::io;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process;
+use wireup_os::reactor::Reactor;
+use wireup_os::socket::NoRow;
+use wireup_proto::io::{Input, JobEvent, KernelSession, PmixPlan, SpawnPlan};
+use wireup_wire::ids::JobId;
+use wireup_wire::job::{PortRange, RankPorts};
+use wireup_wire::peer::{SpawnError, SpawnStep};
+
+pub struct LocalJobs {
+    /// Number of CPUs that ranks on this node may use.
+    cpus: usize,
+    pub jobs: Jobs,
+    pub further: Further,
+    /// Keepers without a job, and where keepers for new jobs come from.
+    pub keepers: Keepers,
+    /// Memory that ranks map.
+    pub memory: RankMemory,
+    /// Ports that are reserved for the ranks of later jobs.
+    pub rank_ports: ReservedPorts,
+    pub parent_weight: ParentWeight,
+    orphans: Orphans,
+}
+
+impl LocalJobs {
+    pub fn new(keepers: Keepers) -> LocalJobs {
+        LocalJobs {
+            cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
+            jobs: Jobs::default(),
+            further: Further::default(),
+            keepers,
+            memory: RankMemory::default(),
+            rank_ports: ReservedPorts::default(),
+            parent_weight: ParentWeight::default(),
+            orphans: Orphans::default(),
+        }
+    }
+
+    /// Starts the ranks of a job. `own_devices`: whether they use the GPUs that this process was given.
+    pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let job = plan.job;
+        if !plan.shares_machine {
+            // The agent gets the same short time slice as its ranks, which would otherwise preempt it just when it
+            // answers them.
+            process::shorten_slice();
+        }
+        let ranks = self.jobs.ranks_of(job, plan.kernel_session, &mut self.keepers, reactor);
+        let spawned = ranks.and_then(|ranks| {
+            let lacking = ranks.lacking().map(|what| JobEvent::RanksLack { what });
+            let picture = plan.report_bindings.then(|| binding::picture_of(plan)).flatten();
+            let bound = picture.map(|picture| JobEvent::RanksBound { picture });
+            inputs.extend(lacking.into_iter().chain(bound).map(|event| Input::Job { job, event }));
+            ranks.spawn(plan, own_devices, self.further.name(reactor))?;
+            Ok(ranks.next_standby())
+        });
+        match spawned {
+            Ok(next) => {
+                next.into_iter().for_each(|server| self.keepers.plan_standby(job, server));
+                self.lower_parent_weight(plan);
+            }
+            Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::Job {
+                job,
+                event: JobEvent::RankStartFailed { local: rank.local, error: error.clone() },
+            })),
+        }
+    }
+
+    /// The ranks that have spawned a job get less weight while it starts, if all ranks here share too few CPUs.
+    fn lower_parent_weight(&mut self, plan: &SpawnPlan) {
+        let parent = self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(JobRanks::keeper);
+        let parent = parent.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
+        let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
+        // Where nodes share a machine, each rank is a scheduling group of its own, so there is no group to lower.
+        if let Some(keeper) = parent.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
+            && ranks > self.cpus
+        {
+            self.parent_weight.lower(plan.job, keeper.pid(), monotonic_ns());
+        }
+    }
+
+    pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let ranks = self.jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
+        if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(plan, reactor)) {
+            inputs.push(Input::Job { job: plan.job, event: JobEvent::PmixFailed { error: in_words(error) } });
+        }
+    }
+
+    /// Binds or takes the sockets for a job's ranks; returns the port of the first rank. `base`: the first of the
+    /// reserved ports that the job has.
+    ///
+    /// # Errors
+    /// There is no keeper for the job, or no row of free ports.
+    pub fn sockets_for_ranks(
+        &mut self,
+        job: JobId,
+        session: KernelSession,
+        count: u32,
+        ports: RankPorts,
+        base: Option<u16>,
+        reactor: &Reactor,
+    ) -> Result<u16, SpawnError> {
+        let PortRange { low, high } = ports.range;
+        let kind = if ports.listen { "listening" } else { "bound" };
+        let failed = |what: String| move |error: io::Error| spawn_error(SpawnStep::Sockets, what, &error);
+        let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, reactor)?;
+        match base {
+            None => ranks.sockets.bind(job, count, ports).map_err(|NoRow { port, error }| {
+                let at = port.map(|port| format!(" (port {port} is not free)")).unwrap_or_default();
+                failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}{at}"))(error)
+            }),
+            Some(base) => {
+                let sockets = self.rank_ports.take(base, count);
+                sockets
+                    .and_then(|sockets| ranks.sockets.use_reserved(base, sockets))
+                    .map_err(failed(format!("{count} listening sockets on the session's ports from {base} on")))?;
+                Ok(base)
+            }
+        }
+    }
+
+    /// The job with this slot has heard from its keeper.
+    pub fn on_keeper(&mut self, slot: JobSlot, turn: &mut Turn<'_>) {
+        if let Some(ranks) = self.jobs.at(slot) {
+            ranks.on_keeper(turn);
+            if ranks.keeper().lost().is_some() {
+                self.parent_weight.on_keeper_lost(ranks.keeper().pid());
+            }
+        }
+    }
+
+    /// A job is over. `of_shells`: the keeper of the remote shells.
+    pub fn on_job_gone(&mut self, job: JobId, of_shells: Option<&KeeperLink>, reactor: &Reactor) {
+        let now_ns = monotonic_ns();
+        self.memory.forget(job);
+        self.parent_weight.on_started(job, now_ns);
+        if self.jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
+            self.collect_orphans(now_ns, of_shells);
+        }
+        if let Some(mut ranks) = self.jobs.remove(&job) {
+            if let Some((first, sockets)) = ranks.sockets.take_reserved() {
+                self.rank_ports.close(job, first, sockets);
+            }
+            self.parent_weight.on_parent_over(ranks.keeper().pid(), now_ns);
+            self.keepers.give_back(job, ranks.into_keeper(), reactor);
+        } else {
+            self.keepers.leave(job, reactor);
+        }
+        self.keepers.on_job_over();
+    }
+
+    /// A job is over; if its keeper was killed, its orphans are now descendants of this subreaper.
+    fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
+        let keepers = self.jobs.values().map(JobRanks::keeper).chain(of_shells);
+        if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
+            self.orphans.begin(since, now_ns);
+            self.look_for_orphans(now_ns, of_shells);
+        }
+    }
+
+    fn look_for_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
+        if self.orphans.deadline_ns().is_some() {
+            // A dying keeper's socket closes before its children are reparented to this process: until then they are
+            // found below the keeper.
+            let keepers = self.jobs.values().map(JobRanks::keeper).chain(of_shells);
+            let living = keepers.filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
+            let living: Vec<u32> =
+                living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();
+            self.orphans.look(now_ns, &living);
+        }
+    }
+
+    /// When `on_tick` is due.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        let own = [
+            self.keepers.deadline_ns(),
+            self.orphans.deadline_ns(),
+            self.parent_weight.deadline_ns(),
+            leaving::deadline_ns(),
+        ];
+        self.jobs.values().filter_map(JobRanks::deadline_ns).chain(own.into_iter().flatten()).min()
+    }
+
+    /// Handles deadlines that have passed.
+    pub fn on_tick(&mut self, of_shells: Option<&KeeperLink>, turn: &mut Turn<'_>) {
+        self.jobs.values_mut().for_each(|ranks| ranks.on_tick(turn));
+        self.keepers.on_tick(turn.now_ns, turn.reactor);
+        self.parent_weight.on_tick(turn.now_ns);
+        leaving::look();
+        self.look_for_orphans(turn.now_ns, of_shells);
+    }
+
+    /// Writes the queued requests to the keepers.
+    pub fn flush_keepers(&mut self, reactor: &Reactor) {
+        self.jobs.values_mut().for_each(|ranks| ranks.flush_keeper(reactor));
+    }
+
+    /// Ends all keepers, with all processes that they still hold, and waits until they are gone.
+    pub fn end(mut self, of_shells: Option<Keeper>, reactor: &Reactor) {
+        let first = self.keepers.take_first();
+        let LocalJobs { jobs, keepers, orphans, .. } = self;
+        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(reactor));
+        let keepers: Vec<Keeper> = keepers.into_keepers(jobs, reactor).chain(of_shells).collect();
+        forker::end();
+        keepers.into_iter().for_each(Keeper::leave);
+        leaving::end();
+        orphans.end();
+        // The end of the first process ends what killed keepers of its namespace have left.
+        let _ = first.map(Keeper::close);
+    }
+}

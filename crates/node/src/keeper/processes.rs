@@ -1,0 +1,362 @@
+//! The processes of a keeper: those that wait to be started, and those that have been created and not yet reaped.
+
+use super::channel::Outbox;
+use super::limits;
+use super::protocol::{Batch, KeeperEvent, Process, ProcessFds, Program, is_server};
+use super::redirected::Redirected;
+use super::stops::Stops;
+use super::streams::{Lent, Streams};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use wireup_os::bind;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{self, Ended, Isolated, Reaped};
+use wireup_os::spawn::{self, Command, EXTRA_TARGETS, Executed, Failure, Limits, Session, Spawner, Step};
+use wireup_os::spawn::{check_directory, find_program};
+use wireup_proto::io::ExitStatus;
+use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::signal::{SIGKILL, SIGSTOP};
+
+/// Number of starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
+const STARTS_PER_CPU: usize = 4;
+const STARTS_MAX: usize = 64;
+
+pub(super) struct Processes {
+    lent: Lent,
+    spawner: Spawner,
+    queue: VecDeque<Waiting>,
+    /// Listening sockets for processes in the queue, in their order.
+    listening: VecDeque<OwnedFd>,
+    /// Processes that have not been reaped, by slot.
+    living: HashMap<u32, Living>,
+    /// The slot of each of these processes, by pid.
+    slots: HashMap<u32, u32>,
+    stops: Stops,
+}
+
+/// A process that has been created and not yet reaped.
+struct Living {
+    pid: u32,
+    /// Process number as the agent sees it.
+    shown: u32,
+    /// The start of the process, until it executes its program.
+    start: Option<Start>,
+}
+
+struct Start {
+    program: Rc<Prepared>,
+    spawn_ns: u64,
+    fds: ProcessFds,
+}
+
+impl Living {
+    /// Sends a signal to the process and its process group.
+    fn signal(&self, signal: i32) {
+        match self.start {
+            // The process group may not exist yet. The signal remains blocked until the program is about to be
+            // executed.
+            Some(_) => drop(process::kill(self.pid, signal)),
+            // An error means that the group is gone: the process has ended, which will be reported.
+            None => drop(process::kill_group(self.pid, signal)),
+        }
+    }
+}
+
+impl Processes {
+    /// # Errors
+    /// No memory is left for the stacks of new processes.
+    pub fn new(lent: Lent) -> io::Result<Processes> {
+        let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
+        Ok(Processes {
+            lent,
+            spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))?,
+            queue: VecDeque::new(),
+            listening: VecDeque::new(),
+            living: HashMap::new(),
+            slots: HashMap::new(),
+            stops: Stops::default(),
+        })
+    }
+
+    /// Adds listening sockets for the next batch.
+    pub fn add_listening(&mut self, sockets: Vec<OwnedFd>) {
+        self.listening.extend(sockets);
+    }
+
+    /// Adds a batch to the queue. Each program is looked up once, not once per process.
+    pub fn enqueue(&mut self, batch: Batch, redirected: Option<&Redirected>) {
+        let programs: Vec<_> = batch.programs.iter().map(|program| prepare(program, redirected)).collect();
+        let limits = Rc::new(limits::of_children(&batch.limits));
+        self.queue.extend(batch.processes.into_iter().map(|mut process| {
+            if process.pmi {
+                process.env.push(format!("PMI_FD={}", EXTRA_TARGETS[0]).into_bytes());
+            }
+            if process.listens {
+                process.env.push(format!("WIREUP_LISTEN_FD={}", EXTRA_TARGETS[1]).into_bytes());
+            }
+            let missing = || Err(error(SpawnStep::Find, b"(no program)", EINVAL));
+            let program = programs.get(usize::from(process.program)).cloned().unwrap_or_else(missing);
+            Waiting { process, program, umask: batch.umask, limits: Rc::clone(&limits), signals: Vec::new() }
+        }));
+    }
+
+    /// Whether processes wait to be started.
+    pub fn are_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether a process can be started now.
+    pub fn can_start(&self) -> bool {
+        self.are_waiting() && self.spawner.has_room()
+    }
+
+    /// Whether starts are in progress.
+    pub fn are_starting(&self) -> bool {
+        self.spawner.under_way() > 0
+    }
+
+    /// Waits at most `patience` for the oldest start in progress.
+    pub fn wait_for_start(&self, patience: Duration) {
+        self.spawner.wait_oldest(patience);
+    }
+
+    /// Starts the first process of the queue. `isolated`: the PID namespace of this keeper.
+    pub fn start_next(&mut self, isolated: Option<&Isolated>, outbox: &mut Outbox) {
+        let Some(waiting) = self.queue.pop_front() else { return };
+        let slot = waiting.process.slot;
+        if let Err(error) = self.start(waiting, isolated) {
+            outbox.push(&KeeperEvent::StartFailed { slot, error }, Vec::new());
+        }
+    }
+
+    fn start(&mut self, waiting: Waiting, isolated: Option<&Isolated>) -> Result<(), SpawnError> {
+        let prepared = waiting.program.clone()?;
+        let process = &waiting.process;
+        let listening = if process.listens { self.listening.pop_front() } else { None };
+        let streams = Streams::open(process, listening).map_err(|problem| stdio_error(&problem))?;
+        let cpus = process.cpus.clone().map(bind::CpuSet::from_words);
+        let command = Command {
+            program: &prepared.program,
+            environment: &process.env,
+            stdio: streams.stdio(&self.lent),
+            extra: streams.sockets(),
+            session: session(process),
+            cpus: cpus.as_ref(),
+            umask: waiting.umask,
+            limits: &waiting.limits,
+            more_follow: !self.queue.is_empty(),
+        };
+        let slot = process.slot;
+        let spawn_ns = monotonic_ns();
+        let pid = self.spawner.start(&command, slot).map_err(|failure| prepared.error(failure))?;
+        let start = Start { spawn_ns, fds: streams.agent, program: Rc::clone(&prepared) };
+        // The number is read before the process is reaped. Without a descriptor for the question, the number in this
+        // namespace is used.
+        let shown = isolated.and_then(|isolated| isolated.outer_pid(pid).ok()).unwrap_or(pid);
+        let living = Living { pid, shown, start: Some(start) };
+        waiting.signals.iter().for_each(|&signal| living.signal(signal));
+        self.slots.insert(pid, slot);
+        self.living.insert(slot, living);
+        Ok(())
+    }
+
+    /// Notes that no other process is started for now: those that are starting need not yield to this one.
+    pub fn pause(&self) {
+        self.spawner.pause();
+    }
+
+    /// Reports processes that have executed their programs, or have failed to. `true`: there were some.
+    pub fn collect_starts(&mut self, outbox: &mut Outbox) -> bool {
+        let mut any = false;
+        while let Some(executed) = self.spawner.poll() {
+            any = true;
+            self.on_executed(executed, outbox);
+        }
+        any
+    }
+
+    fn on_executed(&mut self, Executed { token: slot, pid, result }: Executed, outbox: &mut Outbox) {
+        let Some(living) = self.living.get_mut(&slot) else { return };
+        let Some(Start { program, spawn_ns, fds }) = living.start.take() else { return };
+        if let Err(failure) = result {
+            // The slot is free again, so the exit of this process is not reported.
+            self.living.remove(&slot);
+            self.slots.remove(&pid);
+            return outbox.push(&KeeperEvent::StartFailed { slot, error: program.error(failure) }, Vec::new());
+        }
+        let (present, sent) = fds.split();
+        let (pid, exec_ns, fds) = (living.shown, monotonic_ns(), ProcessFds::default());
+        outbox.push(&KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, present, fds }, sent);
+    }
+
+    /// Reaps ended children; reports starts before exits. `false`: this process has no child any more.
+    pub fn reap(&mut self, outbox: &mut Outbox) -> bool {
+        let mut dead = Vec::new();
+        let are_left = loop {
+            match process::reap() {
+                Reaped::Child { pid, ended } => dead.push((pid, ended)),
+                Reaped::NoneEnded => break true,
+                Reaped::NoChildren => break false,
+            }
+        };
+        // The word of a reaped child is cleared, so its start is reported here at the latest.
+        self.collect_starts(outbox);
+        for (pid, ended) in dead {
+            // Unknown pids are adopted orphans of our processes.
+            let Some(slot) = self.slots.remove(&pid) else { continue };
+            self.living.remove(&slot);
+            outbox.push(&KeeperEvent::Exited { slot, status: status(ended) }, Vec::new());
+        }
+        are_left
+    }
+
+    /// Sends a signal to one process, or to all ranks. `SIGKILL` for all cancels what has not been started.
+    pub fn signal(&mut self, slot: Option<u32>, signal: i32, outbox: &mut Outbox) {
+        self.stops.on_signal(slot, signal, monotonic_ns());
+        if slot.is_none() && signal == SIGKILL {
+            self.cancel_queue(outbox);
+        }
+        self.send(slot, signal);
+    }
+
+    fn send(&mut self, whom: Option<u32>, signal: i32) {
+        let is_meant = |slot: u32| whom.map_or(!is_server(slot), |whom| whom == slot);
+        self.living.iter().filter(|(slot, _)| is_meant(**slot)).for_each(|(_, living)| living.signal(signal));
+        let waiting = self.queue.iter_mut().filter(|waiting| is_meant(waiting.process.slot));
+        waiting.for_each(|waiting| waiting.signals.push(signal));
+    }
+
+    /// Time of the next stop (ns).
+    pub fn next_stop_ns(&self) -> Option<u64> {
+        self.stops.next_ns()
+    }
+
+    /// Stops processes that have got a `SIGTSTP` some time ago.
+    pub fn stop_due(&mut self) {
+        if self.stops.next_ns().is_some() {
+            for slot in self.stops.take(monotonic_ns()) {
+                self.send(slot, SIGSTOP);
+            }
+        }
+    }
+
+    /// Nothing that waits in the queue will be started.
+    pub fn cancel_queue(&mut self, outbox: &mut Outbox) {
+        for waiting in mem::take(&mut self.queue) {
+            let report = KeeperEvent::StartFailed { slot: waiting.process.slot, error: waiting.cancelled() };
+            outbox.push(&report, Vec::new());
+        }
+    }
+
+    /// Forgets the processes of a job that is over, none of which is left.
+    pub fn forget_all(&mut self) {
+        self.listening.clear();
+        self.stops = Stops::default();
+        self.living.clear();
+        self.slots.clear();
+    }
+}
+
+/// A process to be started.
+struct Waiting {
+    process: Process,
+    program: Result<Rc<Prepared>, SpawnError>,
+    umask: u32,
+    limits: Rc<Limits>,
+    /// Signals to be sent as soon as the process exists.
+    signals: Vec<i32>,
+}
+
+/// A program whose file has been found.
+struct Prepared {
+    path: Vec<u8>,
+    cwd: Vec<u8>,
+    program: Rc<spawn::Program>,
+}
+
+fn prepare(program: &Program, redirected: Option<&Redirected>) -> Result<Rc<Prepared>, SpawnError> {
+    let name = program.argv.first().map_or(&b""[..], Vec::as_slice);
+    let cwd = if program.cwd.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(&program.cwd)) };
+    check_directory(cwd).map_err(|problem| error(SpawnStep::Cwd, cwd.as_os_str().as_bytes(), errno(&problem)))?;
+    let search = program.env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH="));
+    let directory = (!program.cwd.is_empty()).then_some(program.cwd.as_slice());
+    if let Some(start) = redirected.and_then(|redirected| redirected.find(program, search, cwd)) {
+        let prepared = spawn::Program::new(&start.file, &start.argv, directory, &start.env)
+            .map_err(|_| error(SpawnStep::Exec, name, EINVAL))?;
+        return Ok(Rc::new(Prepared { path: start.path, cwd: program.cwd.clone(), program: Rc::new(prepared) }));
+    }
+    let path = find_program(name, search, cwd).map_err(|problem| match problem {
+        spawn::FindError::NotFound => error(SpawnStep::Find, name, problem.errno()),
+        _ => error(SpawnStep::Exec, name, problem.errno()),
+    })?;
+    let env = redirected.and_then(|redirected| redirected.environment(program, &cwd.join(OsStr::from_bytes(&path))));
+    let prepared = spawn::Program::new(&path, &program.argv, directory, env.as_ref().unwrap_or(&program.env))
+        .map_err(|_| error(SpawnStep::Exec, name, EINVAL))?;
+    Ok(Rc::new(Prepared { path, cwd: program.cwd.clone(), program: Rc::new(prepared) }))
+}
+
+impl Prepared {
+    /// The error to report for a failed start.
+    fn error(&self, failure: Failure) -> SpawnError {
+        let (step, what): (SpawnStep, &[u8]) = match failure.step {
+            Step::Group | Step::Clone => (SpawnStep::Fork, &self.path),
+            Step::Stdio => (SpawnStep::Stdio, b"standard streams"),
+            Step::Affinity => (SpawnStep::Fork, b"binding to cpus"),
+            Step::Limit => (SpawnStep::Fork, b"resource limits"),
+            Step::Directory => (SpawnStep::Cwd, &self.cwd),
+            Step::Interpreter => (SpawnStep::Interpreter, &self.path),
+            Step::Execute if failure.errno == ENOENT => (SpawnStep::Find, &self.path),
+            Step::Execute => (SpawnStep::Exec, &self.path),
+        };
+        error(step, what, failure.errno)
+    }
+}
+
+const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
+const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
+/// The error of a process that was not started because its job ended first.
+const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+
+impl Waiting {
+    /// The error to report if the process will not be started any more.
+    fn cancelled(&self) -> SpawnError {
+        let what = self.program.as_ref().map_or(&b""[..], |prepared| &prepared.path);
+        error(SpawnStep::Fork, what, ECANCELED)
+    }
+}
+
+fn stdio_error(problem: &io::Error) -> SpawnError {
+    error(SpawnStep::Stdio, b"standard streams", errno(problem))
+}
+
+fn errno(problem: &io::Error) -> i32 {
+    problem.raw_os_error().unwrap_or(EINVAL)
+}
+
+fn error(step: SpawnStep, what: &[u8], errno: i32) -> SpawnError {
+    SpawnError { step, what: String::from_utf8_lossy(what).into_owned(), errno }
+}
+
+fn status(ended: Ended) -> ExitStatus {
+    match ended {
+        Ended::Exited(code) => ExitStatus::Exited(code),
+        Ended::Signalled { signal, core_dumped } => ExitStatus::Signalled { signal, core_dumped },
+    }
+}
+
+/// The kernel session for a process: see the module `keeper` for the reasons. A controlling terminal needs a session of
+/// its own.
+fn session(process: &Process) -> Session {
+    match (process.pty, process.shares_session) {
+        (Some(_), _) => Session::OwnWithTerminal,
+        (None, true) => Session::Shared,
+        (None, false) => Session::Own,
+    }
+}
