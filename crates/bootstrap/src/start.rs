@@ -83,7 +83,7 @@ pub fn network(
         let mut network = with_book(job, listener, Arc::new(book))?;
         // They are needed soon, and tell whether they use another transport: who differs has a neighbour that does not.
         let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
-        neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.want(rank));
+        neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
         return Ok((network, WORLD, phases(told)));
     }
     let own = [&job.rank.to_le_bytes()[..], &listener.address()].concat();
@@ -129,7 +129,7 @@ fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<
     let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
     network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&book, rank));
-    network.use_book(book);
+    network.use_endpoints(book);
     network.pump();
     Ok(network)
 }
@@ -142,7 +142,7 @@ fn watch_server(network: &Network, job: &mut Job) -> Result<(), Error> {
 fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     network.pump();
     loop {
-        if let Some(done) = network.take_done(request) {
+        if let Some(done) = network.results.take(request) {
             if done.is_err() {
                 network.abandon(ABANDON_MS_MAX);
             }

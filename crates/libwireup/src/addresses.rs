@@ -14,7 +14,7 @@ use wireup_capi::net::raw_address;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_listen_fd(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    let found = unsafe { handle(ctx) }.and_then(|ctx| ctx.with(wireup_bootstrap::Context::listening));
+    let found = unsafe { handle(ctx) }.and_then(|ctx| ctx.with(|context| context.worker.listening()));
     found.ok().flatten().unwrap_or(-1)
 }
 
@@ -30,7 +30,7 @@ unsafe fn listen_address(ctx: *mut Ctx, rank: u32, address: *mut u8, len: *mut u
     // SAFETY: guaranteed by the caller; at most `len` bytes are written.
     unsafe {
         let (ctx, len) = (handle(ctx)?, handle(len)?);
-        let found = ctx.with(|context| context.listens_at(rank))?.unwrap_or_default();
+        let found = ctx.with(|context| context.worker.listens_at(rank))?.unwrap_or_default();
         let raw = raw_address(found.first().ok_or(Status::NOT_FOUND)?);
         let room = core::mem::replace(len, raw.len() as u32) as usize;
         if address.is_null() || room < raw.len() {
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn wu_addr_set(ctx: *mut Ctx, name: *const c_char, address
     returned(unsafe {
         handle(ctx).and_then(|ctx| {
             let (name, address) = (network(name)?, bytes(address, len)?);
-            let told = ctx.with(|context| match context.set_address(name, address) {
+            let told = ctx.with(|context| match context.worker.set_address(name, address) {
                 Err(Error::Server(Code::OTHER)) => Ok(false),
                 told => told.map(|()| true),
             })?;
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn wu_addr_get(
     returned(unsafe {
         handle(ctx).and_then(|found| {
             let (name, to) = (network(name)?, room_for(address, room)?);
-            let request = found.with(|context| context.address(name, rank))?;
+            let request = found.with(|context| context.worker.address(name, rank))?;
             go_on(ctx, request, Sink::Message { to, room, len }, req)
         })
     })

@@ -25,7 +25,7 @@ pub struct Counts {
 pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int {
     // SAFETY: see the top of the file; only fields that lie within the caller's struct are written.
     returned(unsafe {
-        handle(ctx).and_then(|ctx| ctx.look(|context| context.counts())).and_then(|now| {
+        handle(ctx).and_then(|ctx| ctx.look(|context| context.worker.counts())).and_then(|now| {
             if counts.is_null() {
                 return Err(Status::ARG);
             }

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn wu_group_info(group: *mut GroupHandle, info: *mut Group
             if info.is_null() {
                 return Err(Status::ARG);
             }
-            let look = |context: &mut Context| (context.engine(group.group), context.connections());
+            let look = |context: &mut Context| (context.engine(group.group), context.worker.counts().connections);
             let (engine, connections) = handle(group.ctx)?.look(look)?;
             let engine = match engine {
                 Engine::Agents => 1,

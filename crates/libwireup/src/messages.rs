@@ -51,7 +51,7 @@ pub unsafe extern "C" fn wu_connect(ctx: *mut Ctx, rank: u32, fd: *mut c_int, re
     returned(unsafe {
         handle(ctx).and_then(|context| {
             let to = if fd.is_null() { return Err(Status::ARG) } else { fd.cast() };
-            let request = context.with(|context| context.connect(rank))?;
+            let request = context.with(|context| context.worker.connect(rank))?;
             go_on(ctx, request, Sink::Bytes { to, len: size_of::<c_int>() }, req)
         })
     })

@@ -24,7 +24,7 @@ unsafe fn short<'a>(of: *const c_char) -> Result<&'a [u8]> {
 /// As [`handle`].
 unsafe fn ask<T>(ctx: *mut Ctx, refused: Status, ask: impl FnOnce(&mut Job) -> codes::Result<T>) -> Result<T> {
     // SAFETY: guaranteed by the caller.
-    let answer = unsafe { handle(ctx) }?.with(|context| match ask(context.job()) {
+    let answer = unsafe { handle(ctx) }?.with(|context| match ask(&mut context.worker.job) {
         Err(Code::OTHER) => Ok(None),
         answer => answer.map(Some).map_err(Error::Server),
     })?;

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn wu_test(req: *mut Req, flag: *mut c_int) -> c_int {
         handle(req).and_then(|one| {
             let flag = handle(flag)?;
             let is_over = match &one.request {
-                Some(request) => handle(one.ctx)?.look(|context| context.test(request)),
+                Some(request) => handle(one.ctx)?.look(|context| context.worker.test(request)),
                 None => Ok(true),
             };
             *flag = c_int::from(is_over != Ok(false));
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn wu_free(req: *mut Req) -> c_int {
     returned(ctx.and_then(|ctx| {
         ctx.look(|context| {
             if let Some(request) = &one.request {
-                context.forget(request);
+                context.worker.forget(request);
             }
         })
     }))
@@ -76,8 +76,8 @@ pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
         handle(req).and_then(|one| {
             handle(one.ctx)?.look(|context| {
                 // What is over keeps its result.
-                if let Some(request) = one.request.take_if(|request| !context.test(request)) {
-                    context.forget(&request);
+                if let Some(request) = one.request.take_if(|request| !context.worker.test(request)) {
+                    context.worker.forget(&request);
                 }
             })
         })
@@ -111,7 +111,7 @@ unsafe fn wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_i
             Some(at) => at,
             None => {
                 let requests: Vec<&Request> = places.iter().filter_map(|at| (*reqs[*at]).request.as_ref()).collect();
-                handle(ctx)?.with(|context| context.wait_any(&requests, ms))?
+                handle(ctx)?.with(|context| context.worker.wait_any(&requests, ms))?
             }
         };
         *which = places[at];

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Error, FabricError, Failure};
-use wireup_capi::ints;
+use wireup_capi::number as decimal;
 use wireup_capi::secondary_client::{LIBRARIES_MAX, NotJoined};
 
 /// A code other than success.
@@ -95,7 +95,7 @@ pub fn words(error: Error) -> Vec<u8> {
 fn sentence(text: &str, number: Option<usize>, end: &str) -> Vec<u8> {
     let mut words = Vec::from(text);
     if let Some(number) = number {
-        ints::push(number, &mut words);
+        decimal::push(number, &mut words);
     }
     words.extend_from_slice(end.as_bytes());
     words
