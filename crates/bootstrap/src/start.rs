@@ -128,7 +128,7 @@ fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<
     let secret = of_library(&book.secret, &job.name).map_err(|_| Error::System(0))?;
     let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
-    network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&book, rank));
+    network.groups.form_whole(WORLD, (job.rank, job.size), true, &|rank| known(&book, rank));
     network.use_endpoints(book);
     network.pump();
     Ok(network)

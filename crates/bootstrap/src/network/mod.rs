@@ -182,7 +182,7 @@ impl Network {
         let Network { groups, book, me, .. } = self;
         let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };
         let find = |place: u32| book.peer(ranks.get(place as usize).copied().unwrap_or_default());
-        groups.form_part(context, (own as u32, ranks.len() as u32), &find);
+        groups.form_whole(context, (own as u32, ranks.len() as u32), false, &find);
     }
 
     /// Whether messages wait for connections.
@@ -220,7 +220,7 @@ impl Network {
     }
 
     pub fn counts(&self) -> Counts {
-        let (Network { groups, connections, .. }, done) = (self, self.groups.counts());
+        let (Network { groups, connections, .. }, done) = (self, self.groups.counts);
         let (messages, bytes) = self.sent;
         Counts {
             messages,

@@ -130,7 +130,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
         (0..2).map(|me| Network::new(me, SECRET, Listener::new(Transport::Tcp).unwrap()).unwrap()).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     for (me, one) in all.iter_mut().enumerate() {
-        one.groups.form_known(WORLD, me as u32, 2, &|rank| peers[rank as usize].clone());
+        one.groups.form_whole(WORLD, (me as u32, 2), true, &|rank| peers[rank as usize].clone());
         one.groups.send_tagged(1 - me as u32, WORLD, 7, b"hello");
         one.progress(100);
     }
