@@ -369,15 +369,15 @@ impl Network {
         match happened {
             Happened::Proved { number, peer, was_dialled: true, .. } => {
                 self.connections.on_dialled(peer, number);
-                self.on_open(peer);
+                self.send_waiting(peer);
             }
             Happened::Proved { number, peer, was_dialled: false, closed } => {
                 let Network { connections, carrier, .. } = self;
                 match connections.on_hello(self.me, (peer, closed), number, |dialled| carrier.is_begun(dialled)) {
-                    Verdict::Keep => self.on_open(peer),
+                    Verdict::Keep => self.send_waiting(peer),
                     Verdict::KeepInsteadOf(other) => {
                         self.carrier.close(other);
-                        self.on_open(peer);
+                        self.send_waiting(peer);
                     }
                     Verdict::Refuse => self.carrier.close(number),
                 }
@@ -399,13 +399,9 @@ impl Network {
         }
     }
 
-    /// There is a connection now.
-    fn on_open(&mut self, peer: u32) {
-        self.redials.remove(peer);
-        self.send_waiting(peer);
-    }
-
+    /// There is a connection, or there was one until now: sends what waits for it, or dials anew.
     fn send_waiting(&mut self, peer: u32) {
+        self.redials.remove(peer);
         for message in self.waiting.remove(&peer).unwrap_or_default() {
             self.send(peer, message);
         }
