@@ -4,7 +4,7 @@
 //! fuzz targets call this one from Rust. It joins PMI (`capi`) with the ranks' network (`group`) and with libfabric.
 //!
 //! ```text
-//!   Context ── groups ── agents' engine: the allgathers of the job's server     (whole job; goes on while ranks compute)
+//!   Context ── groups ── agents' engine: the allgathers of the job's server (whole job; goes on while ranks compute)
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
 //! ```
 //!

@@ -1,10 +1,12 @@
 //! Makes the network of ranks: an exchange of all by the server, then messages among ranks only (S2).
 //!
 //! ```text
-//!   Auto, with sockets of the server    the server's table of addresses                   ──► the world: no exchange
+//!   Auto, with sockets of the server    the server's table of addresses ──► the world: no exchange
 //!   Auto, with wireup's server          own address ──► the server; others' on request ──► the world: no exchange
-//!   Allgather, and Auto elsewhere       public key, own address; sealed keys ──► secret, left, right ──► ring ──► binomial graph ──► the world
-//!   Ring                                the same, own address by PMIX_Ring, in the server's order  ──► ring ──► binomial graph ──► split by rank
+//!   Allgather, and Auto elsewhere       public key, own address; sealed keys ──► secret, left, right
+//!                                       ──► ring ──► binomial graph ──► the world
+//!   Ring                                the same, own address by PMIX_Ring, in the server's order
+//!                                       ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
 //! Wireup's server tells a rank's address as soon as that rank has told its own server, so the first two ways wait for

@@ -3,7 +3,6 @@
 use crate::addresses::Addresses;
 use crate::algorithms::Algorithm;
 use crate::collectives::{Collectives, Over, Send};
-use crate::groups::Awaited;
 use crate::outbox::{Outbox, Output};
 use crate::request::{Context, Failure, Request};
 use crate::shape::{Peer, Shape};
@@ -36,6 +35,23 @@ pub enum Then {
     Build,
     /// The group can be used.
     Join,
+}
+
+/// Whom a process waits for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Awaited {
+    /// For their parts in collectives, in the making of groups, in searches for addresses.
+    pub parts: BTreeSet<u32>,
+    /// For messages that receives were started for.
+    pub senders: BTreeSet<u32>,
+    /// Senders whose ranks are not known: groups and places.
+    pub unknown: Vec<(Context, u32)>,
+}
+
+impl Awaited {
+    pub fn has(&self, rank: u32) -> bool {
+        self.parts.contains(&rank) || self.senders.contains(&rank)
+    }
 }
 
 impl Group {

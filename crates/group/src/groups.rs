@@ -12,7 +12,7 @@ use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wan
 use crate::collectives::{Over, Send};
 use crate::creation::{Announcement, Begun, Creation, Creations, Heard, Sender};
 use crate::early_messages::EarlyMessages;
-use crate::group::{Group, Then};
+use crate::group::{Awaited, Group, Then};
 use crate::message::{self, Kind, Malformed, Message};
 use crate::outbox::{Outbox, Output};
 use crate::request::{Context, Done, Failure, Request, derived};
@@ -33,23 +33,6 @@ pub struct Counts {
     pub rounds: u64,
     /// Questions where a member is.
     pub questions: u64,
-}
-
-/// Whom a process waits for.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Awaited {
-    /// For their parts in collectives, in the making of groups, in searches for addresses.
-    pub parts: BTreeSet<u32>,
-    /// For messages that receives were started for.
-    pub senders: BTreeSet<u32>,
-    /// Senders whose ranks are not known: groups and places.
-    pub unknown: Vec<(Context, u32)>,
-}
-
-impl Awaited {
-    pub fn has(&self, rank: u32) -> bool {
-        self.parts.contains(&rank) || self.senders.contains(&rank)
-    }
 }
 
 pub struct Groups {

@@ -15,8 +15,9 @@
 //!
 //! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` what it has in progress.
 //! `mail` keeps messages that arrive before they are wanted, `early_messages` those that arrive before their group is
-//! made; `creation` makes groups of a list of members; [`algorithms`] are what a group can do, one file each. [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`]
-//! makes an unreliable network reliable.
+//! made; `creation` makes groups of a list of members; [`algorithms`] are what a group can do, one file each.
+//! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
+//! unreliable network reliable.
 //!
 //! Messages are bytes for a rank. The driver carries them and keeps the order of those from one rank to another.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.
@@ -52,7 +53,8 @@ mod tagged;
 mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
-pub use groups::{Awaited, Counts, Groups, KEPT_BYTES_MAX};
+pub use group::Awaited;
+pub use groups::{Counts, Groups, KEPT_BYTES_MAX};
 pub use message::{Malformed, message_len};
 pub use outbox::Output;
 pub use request::{Context, Done, Failure, Request, WORLD, derived};

@@ -1,7 +1,7 @@
 //! The thread that a program may ask for: it makes progress while the program is outside the library.
 //!
 //! ```text
-//!   program ── a call ──► lock ──► context        while a call waits, the program has the lock and makes the progress itself
+//!   program ── a call ──► lock ──► context    (while a call waits, the program has the lock and makes the progress)
 //!   thread ── readable, or due ──► lock ──► context.worker.progress()
 //! ```
 //!

@@ -429,7 +429,7 @@ proptest! {
         let mut contexts = BTreeSet::new();
         for _ in 0..2 {
             let requests = create(&mut bench, list, b"some");
-            let ends: Vec<_> = requests.iter().map(|(me, request)| bench.ranks.results.remove(&(*me, *request))).collect();
+            let ends: Vec<_> = requests.into_iter().map(|request| bench.ranks.results.remove(&request)).collect();
             let context = group(ends[0].as_ref().unwrap()).unwrap();
             prop_assert!(ends.iter().all(|end| *end == Some(Ok(Done::Group(Some(context))))), "{ends:?}");
             prop_assert!(contexts.insert(context), "a group of its own each time");

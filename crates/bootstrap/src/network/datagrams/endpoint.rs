@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   dialling ── hello, to the best place first, then to all, ever more rarely ──► welcome ──► open
-//!   none ── a hello with a code that is right, and a number that is new ──► open (its welcome is repeated until the dialler is heard)
+//!   none ── a hello with a code that is right, and a number that is new ──► open
+//!                                             (its welcome is repeated until the dialler is heard)
 //! ```
 //!
 //! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might

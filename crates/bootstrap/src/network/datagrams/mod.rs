@@ -6,9 +6,9 @@
 //!       └── Wire: udp, fabric
 //! ```
 //!
-//! `endpoint`, `open`, `seals` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has arrived,
-//! and sends when that is due. While this process computes, nothing is read and nothing is repeated; a timer makes the
-//! descriptor of [`Carrier::epoll`] readable when something must be repeated.
+//! `endpoint`, `open`, `seals` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has
+//! arrived, and sends when that is due. While this process computes, nothing is read and nothing is repeated; a timer
+//! makes the descriptor of [`Carrier::epoll`] readable when something must be repeated.
 
 pub mod endpoint;
 mod fabric;
