@@ -12,8 +12,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
 use wireup_capi::job::Job;
-use wireup_capi::job_slot::JobSlot;
-use wireup_capi::job_slot::{Lock, on_forked_child};
+use wireup_capi::job_slot::{JobSlot, Lock, on_forked_child};
 use wireup_capi::secondary_client;
 use wireup_capi::start::has_launcher;
 
@@ -77,7 +76,7 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
         );
     };
     // SAFETY: see the top of the file.
-    returned(open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
+    returned(|| open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
 }
 
 /// For `wu_error`, what no [`Error`] tells.
@@ -202,7 +201,7 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
     if !is_secondary {
         IS_OPEN.store(false, Ordering::Release);
     }
-    returned(left.map_err(|_| Status::SERVER))
+    returned(|| left.map_err(|_| Status::SERVER))
 }
 
 #[unsafe(no_mangle)]
@@ -237,11 +236,11 @@ pub unsafe extern "C" fn wu_fd(ctx: *mut Ctx) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(|context| context.worker.progress())))
+    returned(|| unsafe { handle(ctx)? }.look(|context| context.worker.progress()))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_flush(ctx: *mut Ctx, ms: c_int) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.with(|context| context.worker.flush(ms))))
+    returned(|| unsafe { handle(ctx)? }.with(|context| context.worker.flush(ms)))
 }

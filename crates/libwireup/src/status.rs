@@ -27,9 +27,9 @@ impl Status {
 
 pub type Result<T = ()> = core::result::Result<T, Status>;
 
-/// The return value of a C function.
-pub fn returned(result: Result) -> c_int {
-    match result {
+/// Runs the body of a C function; returns what the function returns.
+pub fn returned(body: impl FnOnce() -> Result) -> c_int {
+    match body() {
         Ok(()) => 0,
         Err(status) => status.0,
     }
