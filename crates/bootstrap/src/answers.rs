@@ -1,46 +1,42 @@
-//! Answers of the server, until they are taken.
+//! Answers to requests, until they are taken.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-pub struct Answers<T> {
-    last: u32,
-    under_way: BTreeSet<u32>,
-    over: BTreeMap<u32, T>,
+/// `K`: the number of a request.
+pub struct Answers<K, T> {
+    over: BTreeMap<K, T>,
+    /// Requests that are not over and whose answers are not wanted.
+    forgotten: BTreeSet<K>,
 }
 
-impl<T> Default for Answers<T> {
+impl<K, T> Default for Answers<K, T> {
     fn default() -> Self {
-        Answers { last: 0, under_way: BTreeSet::new(), over: BTreeMap::new() }
+        Answers { over: BTreeMap::new(), forgotten: BTreeSet::new() }
     }
 }
 
-impl<T> Answers<T> {
-    /// The number of a new request, below 2^31.
-    pub fn begin(&mut self) -> u32 {
-        self.last = (self.last + 1) & (u32::MAX >> 1);
-        self.under_way.insert(self.last);
-        self.last
-    }
-
-    pub fn on_answer(&mut self, number: u32, answer: T) {
-        if self.under_way.remove(&number) {
-            self.over.insert(number, answer);
+impl<K: Ord, T> Answers<K, T> {
+    /// The first answer counts.
+    pub fn on_answer(&mut self, request: K, answer: T) {
+        if !self.forgotten.remove(&request) {
+            self.over.entry(request).or_insert(answer);
         }
     }
 
-    pub fn is_over(&self, number: u32) -> bool {
-        self.over.contains_key(&number)
+    pub fn is_over(&self, request: K) -> bool {
+        self.over.contains_key(&request)
     }
 
     /// An answer is taken once.
-    pub fn take(&mut self, number: u32) -> Option<T> {
-        self.over.remove(&number)
+    pub fn take(&mut self, request: K) -> Option<T> {
+        self.over.remove(&request)
     }
 
     /// The answer is not wanted.
-    pub fn forget(&mut self, number: u32) {
-        self.under_way.remove(&number);
-        self.over.remove(&number);
+    pub fn forget(&mut self, request: K) {
+        if self.over.remove(&request).is_none() {
+            self.forgotten.insert(request);
+        }
     }
 }
 
@@ -51,17 +47,13 @@ mod tests {
     #[test]
     fn answers_are_kept_until_they_are_taken_unless_they_are_not_wanted() {
         let mut answers = Answers::default();
-        let [one, two, three] = [(); 3].map(|()| answers.begin());
-        answers.forget(two);
-        for number in [three, two, one] {
-            answers.on_answer(number, number * 10);
+        answers.on_answer(4, 40);
+        [2, 4].into_iter().for_each(|request| answers.forget(request));
+        for request in [3, 2, 1, 1] {
+            answers.on_answer(request, request * 10);
         }
-        assert_eq!([one, two, three].map(|number| answers.is_over(number)), [true, false, true]);
-        assert_eq!(
-            [answers.take(one), answers.take(one), answers.take(three)],
-            [Some(one * 10), None, Some(three * 10)]
-        );
-        answers.last = u32::MAX >> 1;
-        assert_eq!(answers.begin(), 0);
+        assert_eq!([1, 2, 3, 4].map(|request| answers.is_over(request)), [true, false, true, false]);
+        assert_eq!([answers.take(1), answers.take(1), answers.take(3)], [Some(10), None, Some(30)]);
+        assert!(answers.forgotten.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 use crate::network::carrier::{Happened, Number};
 use crate::network::datagrams::endpoint::{Endpoint, Refusal};
 use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
-use crate::network::datagrams::open::{DATA, QUOTE_LEN, header};
+use crate::network::datagrams::seals::{DATA, QUOTE_LEN, header};
 use crate::network::messages::{Broken, Unframed};
 use crate::network::proof::{Next, Proof, Purpose, SEAL_LEN, Secret, builder, message};
 use crate::network::tcp::stream::{Stream, push_unit, take_unit, unit_left};

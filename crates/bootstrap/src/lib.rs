@@ -4,13 +4,14 @@
 //! fuzz targets call this one from Rust. It joins PMI (`capi`) with the ranks' network (`group`) and with libfabric.
 //!
 //! ```text
-//!   Context ── groups ── agents' engine: the allgathers of the job's server     (whole job; goes on while ranks compute)
+//!   Context ── groups ── agents' engine: the allgathers of the job's server (whole job; goes on while ranks compute)
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
 //! ```
 //!
-//! `context` is a process's place in its job; `agents` makes collectives of allgathers, `parts` has the groups for
-//! which agents do that, `answers` what the server has said; `network` carries the messages of the peers' engine.
-//! `libwireup` is the C interface to this.
+//! `context` is a process's place in its job, `worker` makes progress on what was started there; `agents` makes
+//! collectives of allgathers, `parts` has the groups for which agents do that, `answers` the answers that the program
+//! has not taken yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it when it is first
+//! needed. `libwireup` is the C interface to this.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
@@ -24,16 +25,18 @@ mod context;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod lazy_network;
 mod network;
 mod operation;
 mod pairs;
 mod parts;
 mod start;
 mod view;
+mod worker;
 
-pub use context::{Context, Counts, Engine, Group};
+pub use context::{Context, Engine, Group};
 pub use error::Error;
-pub use network::Transport;
+pub use network::{Counts, Transport};
 pub use operation::{Operation, Request};
 pub use start::{Phases, Start};
 pub use view::View;
@@ -41,3 +44,4 @@ pub use wireup_fabric::Error as FabricError;
 pub use wireup_group::algorithms::Wanted;
 pub use wireup_group::reduce::{Number, Op, Reduce};
 pub use wireup_group::{Done, Failure, Peer};
+pub use worker::Worker;

@@ -52,7 +52,8 @@ impl Parts {
     pub fn define(&mut self, job: &mut Job, context: Context, runs: Vec<Run>) -> Result<(), Error> {
         let part = Part::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
         self.defined += 1;
-        job.set_group(part.number, part.runs(), context).map_err(Error::Server)?;
+        let set = job.server().and_then(|server| server.set_group(part.number, part.runs(), context));
+        set.map_err(Error::Server)?;
         self.by_context.insert(context, part);
         Ok(())
     }
@@ -61,7 +62,7 @@ impl Parts {
     pub fn free(&mut self, job: &mut Job, context: Context) -> bool {
         self.by_context.remove(&context).is_some_and(|part| {
             // If the server is gone, the next wait says so.
-            let _ = job.free_group(part.number);
+            let _ = job.server().and_then(|server| server.free_group(part.number));
             part.is_formed
         })
     }

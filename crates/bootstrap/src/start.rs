@@ -1,10 +1,12 @@
 //! Makes the network of ranks: an exchange of all by the server, then messages among ranks only (S2).
 //!
 //! ```text
-//!   Auto, with sockets of the server    the server's table of addresses                   ──► the world: no exchange
+//!   Auto, with sockets of the server    the server's table of addresses ──► the world: no exchange
 //!   Auto, with wireup's server          own address ──► the server; others' on request ──► the world: no exchange
-//!   Allgather, and Auto elsewhere       public key, own address; sealed keys ──► secret, left, right ──► ring ──► binomial graph ──► the world
-//!   Ring                                the same, own address by PMIX_Ring, in the server's order  ──► ring ──► binomial graph ──► split by rank
+//!   Allgather, and Auto elsewhere       public key, own address; sealed keys ──► secret, left, right
+//!                                       ──► ring ──► binomial graph ──► the world
+//!   Ring                                the same, own address by PMIX_Ring, in the server's order
+//!                                       ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
 //! Wireup's server tells a rank's address as soon as that rank has told its own server, so the first two ways wait for
@@ -83,7 +85,7 @@ pub fn network(
         let mut network = with_book(job, listener, Arc::new(book))?;
         // They are needed soon, and tell whether they use another transport: who differs has a neighbour that does not.
         let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
-        neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.want(rank));
+        neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
         return Ok((network, WORLD, phases(told)));
     }
     let own = [&job.rank.to_le_bytes()[..], &listener.address()].concat();
@@ -128,8 +130,8 @@ fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<
     let secret = of_library(&book.secret, &job.name).map_err(|_| Error::System(0))?;
     let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
-    network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&book, rank));
-    network.use_book(book);
+    network.groups.form_whole(WORLD, (job.rank, job.size), true, &|rank| known(&book, rank));
+    network.use_endpoints(book);
     network.pump();
     Ok(network)
 }
@@ -142,7 +144,7 @@ fn watch_server(network: &Network, job: &mut Job) -> Result<(), Error> {
 fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     network.pump();
     loop {
-        if let Some(done) = network.take_done(request) {
+        if let Some(done) = network.results.take(request) {
             if done.is_err() {
                 network.abandon(ABANDON_MS_MAX);
             }

@@ -1,7 +1,8 @@
 //! The result of an allgather where it is: in memory that the ranks of a node share, if the agents have exchanged it.
 
 use alloc::vec::Vec;
-use wireup_capi::job::{Gather, Values};
+use wireup_capi::job::Values;
+use wireup_capi::server::Gather;
 use wireup_wire::shared::rows::Rows;
 
 pub enum View {

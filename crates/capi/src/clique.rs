@@ -3,9 +3,9 @@
 //! `(vector,(s,n,p),…)`: starting at node `s`, each of `n` nodes has `p` ranks. Blocks are applied in order; if ranks
 //! remain, again from the first block with node 0.
 
-use crate::ints;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use wireup_client::number;
 
 /// First node, nodes, ranks on each.
 type Block = [u32; 3];
@@ -80,7 +80,7 @@ fn blocks(text: &[u8]) -> Option<Vec<Block>> {
     while !rest.is_empty() {
         let inside = rest.strip_prefix(b",(")?;
         let end = inside.iter().position(|byte| *byte == b')')?;
-        let mut numbers = inside[..end].split(|byte| *byte == b',').map(ints::parse::<u32>);
+        let mut numbers = inside[..end].split(|byte| *byte == b',').map(number::parse::<u32>);
         let block = [numbers.next()??, numbers.next()??, numbers.next()??];
         if numbers.next().is_some() || block[1] == 0 || block[2] == 0 {
             return None;

@@ -9,9 +9,9 @@
 //! the memory that this server shares (`mapping`). `job` is everything that a process does in its job: put, get,
 //! collectives, names, addresses. `net` has TCP, UDP and timers for connections between ranks.
 //!
-//! `job_slot` holds the one static of a library, behind a `lock`; `fork` detects that the process was forked; `thread`
-//! starts a thread of the C library. `text` and `ints` read and write C strings and numbers, `clique` finds the ranks
-//! of this node, `codes` are return values. `scripted` is a server for tests.
+//! `job_slot` holds the one static of a library, behind a lock, and detects that the process was forked; `thread`
+//! starts a thread of the C library. `text` reads and writes C strings, `clique` finds the ranks of this node, `codes`
+//! are return values. `scripted` is a server for tests.
 //!
 //! With the feature `bare`, which the shipped libraries are built with, memory comes from the C library (`memory`), a
 //! panic aborts, and Rust's standard library is not used. Without it the crates are ordinary crates, for checks and
@@ -26,11 +26,8 @@ mod memory;
 
 pub mod clique;
 pub mod codes;
-pub mod fork;
-pub mod ints;
 pub mod job;
 pub mod job_slot;
-pub mod lock;
 pub mod mapping;
 pub mod net;
 #[cfg(any(test, feature = "scripted"))]
@@ -43,6 +40,7 @@ pub mod text;
 pub mod thread;
 
 pub use server::{Failure, Server};
+pub use wireup_client::number;
 
 /// Ends the process without running the handlers of `exit`.
 pub fn exit_now(code: core::ffi::c_int) -> ! {

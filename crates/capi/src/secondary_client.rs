@@ -6,12 +6,12 @@
 //! The answer counts only if the kernel says that a process of this user has sent it: then the agent's name has not
 //! been taken by another user.
 
-use crate::ints;
 use crate::mapping::Descriptor;
 use crate::socket::{Socket, variable};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, offset_of};
+use wireup_client::number;
 use wireup_wire::ids::LocalRank;
 pub use wireup_wire::limits::SECONDARY_CLIENTS_PER_RANK_MAX as LIBRARIES_MAX;
 pub use wireup_wire::secondary_client::is_name;
@@ -48,7 +48,7 @@ pub fn is_offered() -> bool {
 pub fn join(name: &[u8]) -> Result<Socket, NotJoined> {
     let value = variable(VARIABLE).ok_or(NotJoined::NoAgent)?;
     let (job, agent) = agent(&value).ok_or(NotJoined::NoAgent)?;
-    let local = variable(LOCAL_RANK_VARIABLE).and_then(|text| ints::parse::<u16>(&text));
+    let local = variable(LOCAL_RANK_VARIABLE).and_then(|text| number::parse::<u16>(&text));
     let hello = Hello { job, local: LocalRank(local.ok_or(NotJoined::NoAgent)?), name };
     let mailbox = Mailbox::connected_to(agent)?;
     mailbox.send(&hello.encode())?;
@@ -142,7 +142,7 @@ fn unknown_user() -> libc::uid_t {
         libc::read(file.fd(), text.as_mut_ptr().cast(), text.len())
     };
     let text = usize::try_from(got).ok().and_then(|got| text.get(..got)).unwrap_or_default();
-    ints::parse(text.trim_ascii()).unwrap_or(DEFAULT)
+    number::parse(text.trim_ascii()).unwrap_or(DEFAULT)
 }
 
 const PATH_BYTES: usize = 108;

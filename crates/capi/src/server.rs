@@ -8,9 +8,12 @@
 //! A write waits while the socket is full. Meanwhile, received data is read, since a server does not read from a client
 //! that does not read from it.
 
+mod own_requests;
+
 use crate::mapping::{Descriptor, Shared};
 use crate::socket::{Gone, Socket};
 use alloc::vec::Vec;
+pub use own_requests::{Address, Gather};
 pub use wireup_client::Failure;
 use wireup_client::Link;
 use wireup_client::pipeline::Answer;

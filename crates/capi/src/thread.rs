@@ -54,7 +54,7 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Lock;
+    use crate::job_slot::Lock;
     use alloc::sync::Arc;
 
     #[test]

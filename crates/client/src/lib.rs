@@ -27,7 +27,6 @@ pub mod local;
 pub mod memory;
 pub mod number;
 pub mod pipeline;
-mod posts;
 pub mod requests;
 pub mod segments;
 

@@ -15,7 +15,6 @@
 use crate::escape::halve;
 use crate::number;
 use crate::pipeline::{Answer, Broken, Pipeline};
-use crate::posts::Posts;
 use alloc::vec::Vec;
 use wireup_wire::pmi::{Command, Dialect, Request};
 
@@ -72,6 +71,40 @@ pub enum Gathered<M> {
     Memory(Option<M>),
 }
 
+/// Puts that nobody waits for one by one: their answers are counted, and a refusal shows at the next fence.
+#[derive(Default)]
+struct Posts {
+    sent: u64,
+    answered: u64,
+    /// The first and the last that were refused, counted from 1, since somebody last asked.
+    refused: Option<(u64, u64)>,
+}
+
+impl Posts {
+    fn unanswered(&self) -> u64 {
+        self.sent - self.answered
+    }
+
+    fn on_answered(&mut self, succeeded: bool) {
+        self.answered += 1;
+        if !succeeded {
+            let first = self.refused.map_or(self.answered, |(first, _)| first);
+            self.refused = Some((first, self.answered));
+        }
+    }
+
+    /// Whether one of the first `sent` was refused; that is then forgotten.
+    fn take_refusal(&mut self, sent: u64) -> bool {
+        match self.refused {
+            Some((first, last)) if first <= sent => {
+                self.refused = (last > sent).then_some((last, last));
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Receives the answers to the caller's own requests.
 pub type Take<'t> = &'t mut dyn FnMut(&Answer<'_>);
 
@@ -115,13 +148,13 @@ impl<M> Link<M> {
     /// Adds a put whose answer the caller does not wait for.
     pub fn post(&mut self, put: &Request<'_>) -> Result<(), Failure> {
         self.ask(put)?;
-        self.posts.on_sent();
+        self.posts.sent += 1;
         Ok(())
     }
 
     /// Puts that were posted.
     pub fn posted(&self) -> u64 {
-        self.posts.sent()
+        self.posts.sent
     }
 
     /// Posted puts that are not answered yet.
@@ -157,7 +190,7 @@ impl<M> Link<M> {
     pub fn take_fence_end(&mut self) -> Option<Result<(), Failure>> {
         let Fence::Over(result) = self.fence else { return None };
         self.fence = Fence::Idle;
-        let refused = self.posts.take_refusal(self.posts.sent());
+        let refused = self.posts.take_refusal(self.posts.sent);
         Some(if refused { result.and(Err(Failure::Refused)) } else { result })
     }
 
@@ -336,6 +369,18 @@ mod tests {
         assert_eq!((link.take_fence_end(), link.take_fence_end()), (Some(Err(Failure::Refused)), None));
         let over = link.next_completion().unwrap();
         assert_eq!((over.id, over.memory, link.next_completion().is_none()), (2, Some("array"), true));
+    }
+
+    #[test]
+    fn a_refused_post_is_reported_once_at_the_next_fence() {
+        let mut posts = Posts { sent: 4, ..Posts::default() };
+        for succeeded in [true, false, true, false] {
+            posts.on_answered(succeeded);
+        }
+        assert_eq!(posts.unanswered(), 0);
+        assert!(!posts.take_refusal(1));
+        assert!(posts.take_refusal(3) && !posts.take_refusal(3));
+        assert!(posts.take_refusal(4) && !posts.take_refusal(4));
     }
 
     #[test]

@@ -20,6 +20,11 @@ fn integer(text: &[u8]) -> Option<i64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
+/// A comma-separated list of numbers; `None` if an element is not a number.
+pub fn list<T: TryFrom<i64>>(text: &[u8]) -> Option<Vec<T>> {
+    text.split(|byte| *byte == b',').map(parse).collect()
+}
+
 /// Appends a number.
 pub fn push(number: usize, out: &mut Vec<u8>) {
     if number > 9 {
@@ -57,6 +62,7 @@ mod tests {
         for text in [&b""[..], b" ", b"-", b"1 2", b"0x1", b"9223372036854775808", b"99999999999999999999"] {
             assert_eq!(parse::<i64>(text), None, "{}", text.escape_ascii());
         }
+        assert_eq!((list(b"1, -2,3"), list::<i32>(b"1,,3")), (Some([1, -2, 3].into()), None));
         assert_eq!((parse::<u32>(b"-1"), parse::<u8>(b"256")), (None, None));
     }
 }

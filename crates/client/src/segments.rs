@@ -47,7 +47,7 @@ impl Update {
     pub fn read(fields: &ReplyFields<'_>) -> Option<Update> {
         let ends = match fields.get("ends") {
             None | Some(b"") => Vec::new(),
-            Some(text) => text.split(|byte| *byte == b',').map(number::parse).collect::<Option<_>>()?,
+            Some(text) => number::list(text)?,
         };
         Some(Update { keep: fields.get("keep").and_then(number::parse)?, ends })
     }

@@ -1,7 +1,7 @@
 //! libfabric, opened at run time: one endpoint for unreliable datagrams (`FI_EP_DGRAM`).
 //!
-//! A crate of its own, because all declarations of libfabric and the `unsafe` code that calls it are here, compared with
-//! its headers by a test; `bootstrap` above it sees endpoints only, and works where the library is missing.
+//! A crate of its own, because all declarations of libfabric and the `unsafe` code that calls it are here, compared
+//! with its headers by a test; `bootstrap` above it sees endpoints only, and works where the library is missing.
 //!
 //! ```text
 //!   Endpoint ── send ──► slots of a pool ──► provider      (a completion frees the slot)

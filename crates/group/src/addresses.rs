@@ -9,7 +9,7 @@
 //! since the steps that lead to any distance are powers of two with signs, of which no two in a row are needed.
 
 use crate::algorithms::{push_peer, take_peer};
-use crate::group::Send;
+use crate::collectives::Send;
 use crate::message::{Kind, Malformed, Message};
 use crate::request::{Context, Request};
 use crate::shape::{Peer, Shape};
@@ -68,11 +68,6 @@ impl Addresses {
     /// The members whose addresses are held, with those of the shape.
     pub fn known<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
         shape.known().map(|(_, peer)| peer).chain(self.cached.values())
-    }
-
-    /// How many addresses are held, with those of the shape.
-    pub fn count(&self, shape: &Shape) -> usize {
-        shape.known().count() + self.cached.len()
     }
 
     /// Asks for a member whose address is not known, unless that is asked already.

@@ -8,7 +8,8 @@
 //! for all of them.
 
 use crate::message::{Kind, Malformed, Message};
-use crate::request::{Context, Failure, Request};
+use crate::outbox::Outbox;
+use crate::request::{Context, Failure, Request, derived};
 use crate::shape::Peer;
 use alloc::vec::Vec;
 
@@ -35,13 +36,13 @@ pub struct Creation {
     pub request: Request,
     /// The group that its members are of.
     pub of: Context,
-    pub own: Announcement,
+    own: Announcement,
     pub me: u32,
     /// Places in the other group.
     pub members: Vec<u32>,
     /// The neighbours, when they are found.
-    pub left: Option<Peer>,
-    pub right: Option<Peer>,
+    left: Option<Peer>,
+    right: Option<Peer>,
     /// Ranks that have told the same.
     agreed: Vec<u32>,
 }
@@ -66,6 +67,15 @@ struct Building {
     members: Vec<u32>,
 }
 
+/// A group that this process has begun to make.
+pub struct Begun {
+    pub context: Context,
+    /// Their places in the other group, left and right; `None`: this process is the only member.
+    pub neighbours: Option<(u32, u32)>,
+    /// What was heard about the group already.
+    pub heard: Vec<(Sender, Heard)>,
+}
+
 /// What follows from an announcement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
@@ -81,7 +91,7 @@ pub enum Heard {
 
 impl Announcement {
     /// `from`: this member's place in the other group.
-    pub fn encode(&self, of: Context, from: u32) -> Vec<u8> {
+    fn encode(&self, of: Context, from: u32) -> Vec<u8> {
         let payload: Vec<u8> = [self.name, self.members, self.context].into_iter().flat_map(u64::to_le_bytes).collect();
         Message { context: of, kind: Kind::Creates { from }, payload: &payload }.encode()
     }
@@ -95,23 +105,13 @@ impl Announcement {
 }
 
 impl Creation {
-    pub fn new(request: Request, of: Context, own: Announcement, me: u32, members: Vec<u32>) -> Creation {
-        Creation { request, of, own, me, members, left: None, right: None, agreed: Vec::new() }
-    }
-
-    /// The neighbours' places in the other group, left and right.
-    pub fn neighbours(&self) -> (u32, u32) {
-        let (me, size) = (self.me as usize, self.members.len());
-        (self.members[(me + size - 1) % size], self.members[(me + 1) % size])
-    }
-
     /// The neighbours that are found.
     pub fn found(&self) -> impl Iterator<Item = &Peer> {
         [&self.left, &self.right].into_iter().flatten()
     }
 
     /// The neighbours that are found and have told nothing yet.
-    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+    fn awaited(&self) -> impl Iterator<Item = u32> {
         self.found().map(|peer| peer.rank).filter(|rank| !self.agreed.contains(rank))
     }
 
@@ -123,13 +123,45 @@ impl Creation {
 }
 
 impl Creations {
-    /// What this member tells the others. `derive` makes the context.
-    pub fn announce(
+    /// Begins to make a group of these members of `of`, in which this process has the place `own`.
+    ///
+    /// # Errors
+    /// This process is none of the members, or one of them is there twice.
+    pub fn begin(
         &mut self,
-        of: Context,
-        (name, members): (u64, u64),
-        derive: impl FnOnce(u32) -> Context,
-    ) -> Announcement {
+        (request, of, own): (Request, Context, u32),
+        members: &[u32],
+        name: &[u8],
+    ) -> Result<Begun, Failure> {
+        let me = members.iter().position(|member| *member == own).ok_or(Failure::NoMember)?;
+        let mut sorted = members.to_vec();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Failure::NoMember);
+        }
+        let own = self.announcement(of, name, members);
+        let context = own.context;
+        let size = members.len();
+        if size == 1 {
+            return Ok(Begun { context, neighbours: None, heard: Vec::new() });
+        }
+        let neighbours = Some((members[(me + size - 1) % size], members[(me + 1) % size]));
+        let members = members.to_vec();
+        let creation =
+            Creation { request, of, own, me: me as u32, members, left: None, right: None, agreed: Vec::new() };
+        self.in_progress.push(creation);
+        let concerns =
+            |(_, through, heard): &mut (Sender, Context, Announcement)| *through == of && heard.name == own.name;
+        let early: Vec<(Sender, Context, Announcement)> = self.early.extract_if(.., concerns).collect();
+        let heard =
+            early.into_iter().filter_map(|(from, of, heard)| Some((from, self.hear(from, of, heard).ok()?))).collect();
+        Ok(Begun { context, neighbours, heard })
+    }
+
+    /// What this member tells the others of a group that it begins to make.
+    fn announcement(&mut self, of: Context, name: &[u8], members: &[u32]) -> Announcement {
+        let members = hash(members.iter().flat_map(|member| member.to_le_bytes()));
+        let name = hash(name.iter().copied());
         let known = self.made.iter_mut().find(|known| (known.0, known.1, known.2) == (of, name, members));
         let made = known.map(|(.., made)| {
             *made += 1;
@@ -138,22 +170,11 @@ impl Creations {
         if made.is_none() {
             self.made.push((of, name, members, 0));
         }
-        Announcement { name, members, context: derive(made.unwrap_or_default()) }
+        let context = derived(derived(of, 0, u32::MAX) ^ name, made.unwrap_or_default(), u32::MAX) ^ members;
+        Announcement { name, members, context }
     }
 
-    /// Begins to make a group; what was heard about it already.
-    pub fn insert(&mut self, creation: Creation) -> Vec<(Sender, Heard)> {
-        let of = creation.of;
-        let own = creation.own;
-        self.in_progress.push(creation);
-        let concerns = |(_, through, heard): &(Sender, Context, Announcement)| *through == of && heard.name == own.name;
-        let (early, later) = core::mem::take(&mut self.early).into_iter().partition(concerns);
-        self.early = later;
-        let early: Vec<(Sender, Context, Announcement)> = early;
-        early.into_iter().filter_map(|(from, of, heard)| Some((from, self.hear(from, of, heard).ok()?))).collect()
-    }
-
-    pub fn get_mut(&mut self, context: Context) -> Option<&mut Creation> {
+    fn get_mut(&mut self, context: Context) -> Option<&mut Creation> {
         self.in_progress.iter_mut().find(|creation| creation.own.context == context)
     }
 
@@ -181,26 +202,38 @@ impl Creations {
         self.building.retain(|building| building.own.context != context);
     }
 
-    /// Gives up a group.
-    pub fn end(&mut self, context: Context, failure: Failure) -> Option<Creation> {
-        let creation = self.in_progress.swap_remove(self.position(context)?);
+    /// Gives up a group, and tells its neighbours, who tell theirs; `false`: it is not being made.
+    pub fn end(&mut self, out: &mut Outbox, context: Context, failure: Failure) -> bool {
+        let Some(at) = self.position(context) else { return false };
+        let creation = self.in_progress.swap_remove(at);
         let missing = 2 - creation.found().count();
         if missing > 0 {
             self.ended.push((context, failure, missing));
         }
-        Some(creation)
+        creation.found().for_each(|peer| out.tell_failure(context, failure, peer.rank));
+        out.done(creation.request, Err(failure));
+        true
     }
 
-    /// A neighbour is found: why the group was given up, if it was.
-    pub fn take_ended(&mut self, context: Context) -> Option<Failure> {
-        let at = self.ended.iter().position(|(ended, ..)| *ended == context)?;
-        let (_, failure, missing) = &mut self.ended[at];
-        let failure = *failure;
-        *missing -= 1;
-        if *missing == 0 {
-            self.ended.swap_remove(at);
+    /// A neighbour in a group that is being made is found: it is told what this member makes; or why the group was
+    /// given up, if it was.
+    pub fn on_neighbour(&mut self, out: &mut Outbox, context: Context, peer: &Peer, is_left: bool) {
+        if let Some(at) = self.ended.iter().position(|(ended, ..)| *ended == context) {
+            let (_, failure, missing) = &mut self.ended[at];
+            out.tell_failure(context, *failure, peer.rank);
+            *missing -= 1;
+            if *missing == 0 {
+                self.ended.swap_remove(at);
+            }
+            return;
         }
-        Some(failure)
+        let Some(creation) = self.get_mut(context) else { return };
+        let other = if is_left { &mut creation.left } else { &mut creation.right };
+        *other = Some(peer.clone());
+        // In a group of two both neighbours are the same.
+        if creation.left.as_ref().map(|left| left.rank) != creation.right.as_ref().map(|right| right.rank) {
+            out.send(peer.rank, creation.own.encode(creation.of, creation.members[creation.me as usize]));
+        }
     }
 
     /// Groups that are being made of members of which this is true.
@@ -234,6 +267,6 @@ impl Creations {
 }
 
 /// A number for these bytes (FNV-1a).
-pub fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
+fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,167 +1,167 @@
-//! One group: its collectives in progress, and the messages that arrived for them early.
+//! One group of a process: its collectives, the addresses of its members, and the messages between two of them.
 
-use crate::algorithms::{Algorithm, Outcome, Step};
-use crate::mail::{Key, Mail};
-use crate::message::{Kind, Malformed, Message};
-use crate::shape::{Link, Shape, Side};
+use crate::addresses::Addresses;
+use crate::algorithms::Algorithm;
+use crate::collectives::{Collectives, Over, Send};
+use crate::outbox::{Outbox, Output};
+use crate::request::{Context, Failure, Request};
+use crate::shape::{Peer, Shape};
+use crate::tagged::Tagged;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
-use alloc::vec;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// A message for a rank.
-pub type Send = (u32, Vec<u8>);
-
 pub struct Group {
-    context: u64,
-    pub shape: Shape,
-    next_epoch: u32,
-    running: BTreeMap<u32, Running>,
-    mail: Mail,
-    /// Steps of collectives that wait for messages, since they were taken.
-    rounds: u64,
+    pub collectives: Collectives,
+    pub addresses: Addresses,
+    pub tagged: Tagged,
+    /// What the callers wait for, by epoch.
+    pub requests: BTreeMap<u32, (Request, Then)>,
+    pub failed: Option<Failure>,
+    /// The group that this one is being made from: some members may have failed in it, and never join this one.
+    pub made_from: Option<Context>,
+    /// Each place is that rank, and the driver finds its address.
+    pub is_known: bool,
+    /// Peers of the shape that were reported, and how many links it had then.
+    learnt: BTreeSet<u32>,
+    learnt_links: usize,
 }
 
-/// A collective in progress.
-struct Running {
-    algorithm: Box<dyn Algorithm>,
-    /// Links on which the current step waits.
-    receives: Vec<Link>,
-    /// Messages so far, by link.
-    sent: Vec<u32>,
-    received: Vec<u32>,
+/// What follows when a collective is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    Tell,
+    /// Build the graph of the new group.
+    Build,
+    /// The group can be used.
+    Join,
 }
 
-/// A collective that is over.
-pub struct Over {
-    pub epoch: u32,
-    pub result: Result<Outcome, Malformed>,
+/// Whom a process waits for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Awaited {
+    /// For their parts in collectives, in the making of groups, in searches for addresses.
+    pub parts: BTreeSet<u32>,
+    /// For messages that receives were started for.
+    pub senders: BTreeSet<u32>,
+    /// Senders whose ranks are not known: groups and places.
+    pub unknown: Vec<(Context, u32)>,
+}
+
+impl Awaited {
+    pub fn has(&self, rank: u32) -> bool {
+        self.parts.contains(&rank) || self.senders.contains(&rank)
+    }
 }
 
 impl Group {
-    pub fn new(context: u64, shape: Shape) -> Group {
-        Group { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default(), rounds: 0 }
+    pub fn new(context: Context, shape: Shape) -> Group {
+        Group {
+            collectives: Collectives::new(context, shape),
+            addresses: Addresses::default(),
+            tagged: Tagged::default(),
+            requests: BTreeMap::new(),
+            failed: None,
+            made_from: None,
+            is_known: false,
+            learnt: BTreeSet::new(),
+            learnt_links: 0,
+        }
     }
 
-    /// Steps of collectives that wait for messages, since the last time.
-    pub fn take_rounds(&mut self) -> u64 {
-        core::mem::take(&mut self.rounds)
+    pub fn shape(&self) -> &Shape {
+        &self.collectives.shape
     }
 
-    /// Messages that wait for their collectives.
-    pub fn mail(&self) -> &Mail {
-        &self.mail
-    }
-
-    /// Takes the number of the next collective. All members take the same numbers in the same order.
-    pub fn next_epoch(&mut self) -> u32 {
-        self.next_epoch += 1;
-        self.next_epoch - 1
-    }
-
-    pub fn start(&mut self, algorithm: Box<dyn Algorithm>, out: &mut Vec<Send>) -> (u32, Option<Over>) {
-        let epoch = self.next_epoch();
-        let counts = vec![0; 2 * self.shape.powers()];
-        let running = Running { algorithm, receives: Vec::new(), sent: counts.clone(), received: counts };
-        self.running.insert(epoch, running);
-        (epoch, self.advance(epoch, out))
-    }
-
-    /// A step's message. It is kept until its collective waits for it.
-    ///
-    /// # Errors
-    /// It is there already.
-    pub fn on_step(
+    /// Starts a collective, for a request of the caller.
+    pub fn start(
         &mut self,
-        from: u32,
-        (epoch, step): (u32, u32),
-        payload: &[u8],
-        out: &mut Vec<Send>,
-    ) -> Result<Option<Over>, Malformed> {
-        let toward = if step & 1 == 0 { Side::Left } else { Side::Right };
-        let is_over = epoch < self.next_epoch && !self.running.contains_key(&epoch);
-        if is_over || !self.mail.put(Key { epoch, step: step >> 1, toward, from }, payload.to_vec()) {
-            return Err(Malformed);
+        (request, then): (Request, Then),
+        algorithm: Box<dyn Algorithm>,
+    ) -> (Vec<Send>, Option<Over>) {
+        let mut sends = Vec::new();
+        let (epoch, over) = self.collectives.start(algorithm, &mut sends);
+        self.requests.insert(epoch, (request, then));
+        (sends, over)
+    }
+
+    /// Whether a rank is known to be a member.
+    pub fn has(&self, rank: u32) -> bool {
+        let is_place = self.is_known && rank < self.shape().size;
+        is_place || self.addresses.known(self.shape()).any(|peer| peer.rank == rank)
+    }
+
+    /// Reports the peers that the shape has and that were not reported; returns one of them that is lost, unless the
+    /// group has failed.
+    pub fn learn(&mut self, out: &mut Outbox) -> Option<u32> {
+        let Group { collectives: Collectives { shape, .. }, learnt, learnt_links, failed, .. } = self;
+        if core::mem::replace(learnt_links, shape.links()) == shape.links() {
+            return None;
         }
-        Ok(self.advance(epoch, out))
+        let new: Vec<&Peer> =
+            shape.known().filter(|(_, peer)| learnt.insert(peer.rank)).map(|(_, peer)| peer).collect();
+        let others = new.iter().filter(|peer| peer.rank != out.own.rank);
+        out.queue.extend(others.map(|peer| Output::Learnt((*peer).clone())));
+        let lost = new.iter().find(|peer| out.lost.contains(&peer.rank));
+        lost.filter(|_| failed.is_none()).map(|peer| peer.rank)
     }
 
-    /// The ranks whose messages the current steps wait for.
-    pub fn awaited(&self) -> impl Iterator<Item = u32> {
-        self.running.iter().flat_map(|(epoch, running)| {
-            let keys = running.receives.iter().map(|link| running.key(*epoch, *link, &self.shape));
-            keys.filter(|key| !self.mail.has(key)).map(|key| key.from)
-        })
-    }
-
-    /// Gives up what is in progress.
-    pub fn stop(&mut self) {
-        self.running.clear();
-        self.mail = Mail::default();
-    }
-
-    fn advance(&mut self, epoch: u32, out: &mut Vec<Send>) -> Option<Over> {
-        let running = self.running.get_mut(&epoch)?;
-        let result = loop {
-            match running.step(epoch, &mut self.shape, &mut self.mail) {
-                Ok(Progress::Waits) => return None,
-                Ok(Progress::Over) => break None,
-                Ok(Progress::Sends(sends)) => {
-                    self.rounds += u64::from(!running.receives.is_empty());
-                    for (link, payload) in sends {
-                        let nth = running.count(link, false);
-                        let step = nth << 1 | u32::from(link.side == Side::Right);
-                        let message =
-                            Message { context: self.context, kind: Kind::Step { epoch, step }, payload: &payload };
-                        out.push((self.shape.peer(link).rank, message.encode()));
-                    }
-                }
-                Err(malformed) => break Some(malformed),
+    /// Adds those whom this process waits for in this group.
+    pub fn add_awaited(&self, context: Context, awaited: &mut Awaited) {
+        let shape = self.shape();
+        awaited.parts.extend(self.collectives.awaited());
+        awaited.parts.extend(self.addresses.asked(shape).map(|peer| peer.rank));
+        for place in self.tagged.awaited().filter(|place| *place != shape.me) {
+            match self.addresses.get(shape, place) {
+                Some(peer) => drop(awaited.senders.insert(peer.rank)),
+                None if self.is_known => drop(awaited.senders.insert(place)),
+                None => awaited.unknown.push((context, place)),
             }
-        };
-        let running = self.running.remove(&epoch)?;
-        let result = result.map_or_else(|| Ok(running.algorithm.outcome()), Err);
-        Some(Over { epoch, result })
-    }
-}
-
-enum Progress {
-    Waits,
-    Sends(Vec<(Link, Vec<u8>)>),
-    Over,
-}
-
-impl Running {
-    /// Goes on to the next step if all messages of the current one are there.
-    fn step(&mut self, epoch: u32, shape: &mut Shape, mail: &mut Mail) -> Result<Progress, Malformed> {
-        let keys: Vec<Key> = self.receives.iter().map(|link| self.key(epoch, *link, shape)).collect();
-        if !keys.iter().all(|key| mail.has(key)) {
-            return Ok(Progress::Waits);
         }
-        for (link, key) in core::mem::take(&mut self.receives).into_iter().zip(keys) {
-            self.count(link, true);
-            let payload = mail.take(&key).unwrap_or_default();
-            self.algorithm.on_message(shape, link, &payload)?;
-        }
-        let Some(Step { sends, receives }) = self.algorithm.next(shape)? else { return Ok(Progress::Over) };
-        self.receives = receives;
-        Ok(Progress::Sends(sends))
     }
 
-    /// What identifies the next message on a link.
-    fn key(&self, epoch: u32, link: Link, shape: &Shape) -> Key {
-        let from = shape.peer(link).rank;
-        Key { epoch, step: self.received[index(link)], toward: link.side.opposite(), from }
+    /// Bytes of messages that wait for a collective or a receive.
+    pub fn kept_bytes(&self) -> usize {
+        self.collectives.mail().bytes() + self.tagged.bytes()
     }
 
-    /// Counts a message on a link; returns how many there were before.
-    fn count(&mut self, link: Link, is_received: bool) -> u32 {
-        let counts = if is_received { &mut self.received } else { &mut self.sent };
-        counts[index(link)] += 1;
-        counts[index(link)] - 1
+    /// Bytes of messages of a rank that wait for a collective or a receive.
+    pub fn kept_bytes_of(&self, rank: u32) -> usize {
+        self.collectives.mail().bytes_of(rank) + self.tagged.bytes_of(rank)
+    }
+
+    /// Gives up what is in progress; returns its requests.
+    pub fn stop(&mut self) -> Vec<Request> {
+        self.collectives.stop();
+        let collectives = core::mem::take(&mut self.requests).into_values().map(|(request, _)| request);
+        collectives.chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
     }
 }
 
-fn index(link: Link) -> usize {
-    2 * link.power + usize::from(link.side == Side::Right)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::WORLD;
+    use std::vec;
+
+    #[test]
+    fn a_group_reports_each_peer_once_and_knows_who_is_lost_or_awaited() {
+        let peer = |rank| Peer { rank, address: vec![rank as u8] };
+        let mut out = Outbox::new(peer(4));
+        out.lost.insert(3);
+        let mut group = Group::new(WORLD, Shape::new(4, 9, peer(3), peer(5)));
+        assert_eq!(group.learn(&mut out), Some(3));
+        assert_eq!((out.poll(), out.poll()), (Some(Output::Learnt(peer(5))), Some(Output::Learnt(peer(3)))));
+        assert_eq!((group.learn(&mut out), out.poll()), (None, None));
+        assert_eq!([3, 4, 6].map(|rank| group.has(rank)), [true, false, false]);
+        for (request, from) in [(1, 3), (2, 4), (3, 6)] {
+            group.tagged.receive((from, 0), request);
+        }
+        let mut awaited = Awaited::default();
+        group.add_awaited(WORLD, &mut awaited);
+        assert_eq!(awaited, Awaited { parts: [].into(), senders: [3].into(), unknown: vec![(WORLD, 6)] });
+        group.is_known = true;
+        assert!(group.has(6) && !group.has(9));
+        assert_eq!(group.stop(), [1, 2, 3]);
+    }
 }

@@ -13,10 +13,11 @@
 //! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring.
 //! Nothing else grows with P, except the results that a caller asks for.
 //!
-//! [`Groups`] holds a process's groups and only routes; `group` is one of them, `mail` keeps messages that arrive
-//! before they are wanted, `creation` makes groups of a list of members; [`algorithms`] are what a group can do, one
-//! file each. [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`]
-//! makes an unreliable network reliable.
+//! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` what it has in progress.
+//! `mail` keeps messages that arrive before they are wanted, `early_messages` those that arrive before their group is
+//! made; `creation` makes groups of a list of members; [`algorithms`] are what a group can do, one file each.
+//! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
+//! unreliable network reliable.
 //!
 //! Messages are bytes for a rank. The driver carries them and keeps the order of those from one rank to another.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.
@@ -30,9 +31,11 @@ extern crate std;
 
 mod addresses;
 pub mod algorithms;
+mod collectives;
 pub mod connections;
 mod creation;
 pub mod datagrams;
+mod early_messages;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
@@ -40,6 +43,7 @@ mod groups;
 pub mod in_memory;
 mod mail;
 mod message;
+mod outbox;
 pub mod reduce;
 mod request;
 mod rows;
@@ -49,7 +53,9 @@ mod tagged;
 mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
-pub use groups::{Awaited, Counts, Groups, KEPT_BYTES_MAX, Output};
+pub use group::Awaited;
+pub use groups::{Counts, Groups, KEPT_BYTES_MAX};
 pub use message::{Malformed, message_len};
+pub use outbox::Output;
 pub use request::{Context, Done, Failure, Request, WORLD, derived};
 pub use shape::{Link, Peer, Shape, Side};

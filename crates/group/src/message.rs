@@ -1,13 +1,17 @@
 //! The messages between the members of a group.
 //!
 //! ```text
-//! +------+---------+----------+----------+---------+   kind 0: a step of a collective: a its epoch, b the step and the side
-//! | kind | context | a        | b        | payload |        1: the group has failed: a is the rank that was lost
-//! | u8   | u64 LE  | u32 LE   | u32 LE   |         |        2: where is member a? b: number of the question
-//! +------+---------+----------+----------+---------+        3: the answer to question b: the peer of member a
-//!                                                           4: for a receive: a the place of the sender, b the tag
-//!                                                           5: the group's members disagree: a is the rank that has another list
-//!                                                           6: member a makes a group of others: its name, list, context (u64)
+//! +------+---------+----------+----------+---------+
+//! | kind | context | a        | b        | payload |
+//! | u8   | u64 LE  | u32 LE   | u32 LE   |         |
+//! +------+---------+----------+----------+---------+
+//! kind 0: a step of a collective: a its epoch, b the step and the side
+//!      1: the group has failed: a is the rank that was lost
+//!      2: where is member a? b: number of the question
+//!      3: the answer to question b: the peer of member a
+//!      4: for a receive: a the place of the sender, b the tag
+//!      5: the group's members disagree: a is the rank that has another list
+//!      6: member a makes a group of others: its name, list, context (u64)
 //! ```
 //!
 //! A stream carries them with their length in front; a datagram carries one.
@@ -98,7 +102,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoded_messages_encode_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0u8..8) {
+        fn decoded_messages_encode_to_the_same_bytes(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..40),
+            kind in 0u8..8,
+        ) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }

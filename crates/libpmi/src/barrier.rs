@@ -4,7 +4,8 @@ use crate::codes::{Code, Result, returned};
 use crate::state::{Barrier, Job, With, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
-use wireup_capi::{ints, text};
+use wireup_capi::text;
+use wireup_client::number;
 
 /// `PMI_GROUP_SELF` and `PMI_GROUP_NODE`: addresses that no array can have. A null pointer is `PMI_GROUP_WORLD`.
 const GROUP_SELF: usize = 1;
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, st
         };
         name.push(b':');
         // SAFETY: a C string or null.
-        ints::push(unsafe { text::bytes(stringtag) }.map_or(0, tag), &mut name);
+        number::push(unsafe { text::bytes(stringtag) }.map_or(0, tag), &mut name);
         let server = job.server()?;
         server.send_fence(Some(&name))?;
         Ok(server.end_fence()?)
@@ -102,7 +103,7 @@ fn list(ranks: &[c_int]) -> Result<Vec<u8>> {
         if !text.is_empty() {
             text.push(b',');
         }
-        ints::push(usize::try_from(rank).map_err(|_| Code::INVALID_ARG)?, &mut text);
+        number::push(usize::try_from(rank).map_err(|_| Code::INVALID_ARG)?, &mut text);
     }
     if text.is_empty() { Err(Code::INVALID_LENGTH) } else { Ok(text) }
 }

@@ -5,7 +5,8 @@ use crate::codes::{Code, Result, returned};
 use crate::state::{self, Job, With, answer, given, with_job, write_whole};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
-use wireup_capi::{ints, text};
+use wireup_capi::text;
+use wireup_client::number;
 use wireup_wire::pmi::{Dialect, Request, encode_request};
 
 #[unsafe(no_mangle)]
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn PMI_Get_rank(rank: *mut c_int) -> c_int {
 fn ask(job: &mut Job, request: &Request<'_>, field: &str, alone: c_int) -> Result<c_int> {
     match &mut job.with {
         With::Singleton(_) => Ok(alone),
-        With::Server(server) => server.question(request, field)?.as_deref().and_then(ints::parse).ok_or(Code::FAIL),
+        With::Server(server) => server.question(request, field)?.as_deref().and_then(number::parse).ok_or(Code::FAIL),
     }
 }
 

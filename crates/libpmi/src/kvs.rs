@@ -5,7 +5,7 @@ use crate::codes::{Code, Result, returned};
 use crate::state::{Barrier, Job, With, answer, given, with_job, word, write_whole};
 use core::ffi::{c_char, c_int};
 use wireup_capi::Failure;
-use wireup_capi::ints;
+use wireup_client::number;
 use wireup_wire::pmi::Request;
 
 #[unsafe(no_mangle)]
@@ -167,7 +167,7 @@ unsafe fn next_pair(
             server.settle(&mut |answer| {
                 let fields = &answer.fields;
                 end = fields.get("reason") == Some(b"no_more_keyvals");
-                pair = match (fields.get("nextidx").and_then(ints::parse), fields.get("key"), fields.get("val")) {
+                pair = match (fields.get("nextidx").and_then(number::parse), fields.get("key"), fields.get("val")) {
                     (Some(next), Some(key), Some(value)) if fields.succeeded() => {
                         Some((next, key.to_vec(), value.to_vec()))
                     }

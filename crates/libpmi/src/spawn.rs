@@ -4,7 +4,8 @@ use crate::codes::{Code, Result, returned};
 use crate::state::with_job;
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
-use wireup_capi::{ints, text};
+use wireup_capi::text;
+use wireup_client::number;
 use wireup_wire::pmi::{Request, SpawnCommand, SpawnRequest};
 
 /// `PMI_keyval_t`.
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn PMI_Spawn_multiple(
         }
         let mut codes = Vec::new();
         job.server()?.call(&Request::Spawn(request), &mut |fields| {
-            codes = fields.get("errcodes").and_then(ints::list).unwrap_or_default();
+            codes = fields.get("errcodes").and_then(number::list).unwrap_or_default();
         })?;
         if !errors.is_null() {
             for process in 0..processes {

@@ -6,8 +6,9 @@ use crate::state::{Job, With, given, key, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
-use wireup_capi::{ints, text};
+use wireup_capi::text;
 use wireup_client::escape::double;
+use wireup_client::number;
 use wireup_wire::pmi::Request;
 
 /// Whether it is an attribute of the node or of the job.
@@ -74,7 +75,7 @@ unsafe fn ints_attr(
         // SAFETY: guaranteed by the caller.
         unsafe { text::set(found, c_int::from(got.is_some())) };
         let Some(got) = got else { return Ok(()) };
-        let numbers = ints::list(&got).ok_or(Code::OTHER)?;
+        let numbers = number::list(&got).ok_or(Code::OTHER)?;
         let fits = numbers.len().min(usize::try_from(room).unwrap_or(0));
         // SAFETY: guaranteed by the caller; `fits` is at most `room`.
         unsafe {

@@ -4,8 +4,9 @@ use crate::state::{required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
-use wireup_capi::{ints, text};
+use wireup_capi::text;
 use wireup_client::escape::double;
+use wireup_client::number;
 use wireup_wire::pmi::{Request, SpawnCommand, SpawnRequest};
 
 /// `struct MPID_Info` of Slurm's `pmi2.h`.
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
         let (mut name, mut codes) = (None, Vec::new());
         job.server()?.call(&Request::Spawn(request), &mut |fields| {
             name = fields.get("jobid").map(<[u8]>::to_vec);
-            codes = fields.get("errcodes").and_then(ints::list).unwrap_or_default();
+            codes = fields.get("errcodes").and_then(number::list).unwrap_or_default();
         })?;
         if !errors.is_null() {
             for process in 0..processes {

@@ -14,31 +14,24 @@ use wireup_capi::net::raw_address;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_listen_fd(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    let found = unsafe { handle(ctx) }.and_then(|ctx| ctx.with(wireup_bootstrap::Context::listening));
+    let found = unsafe { handle(ctx) }.and_then(|ctx| ctx.with(|context| context.worker.listening()));
     found.ok().flatten().unwrap_or(-1)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_listen_address(ctx: *mut Ctx, rank: u32, address: *mut u8, len: *mut u32) -> c_int {
-    // SAFETY: see the top of the file.
-    returned(unsafe { listen_address(ctx, rank, address, len) })
-}
-
-/// # Safety
-/// As for every function here.
-unsafe fn listen_address(ctx: *mut Ctx, rank: u32, address: *mut u8, len: *mut u32) -> Result {
-    // SAFETY: guaranteed by the caller; at most `len` bytes are written.
-    unsafe {
+    // SAFETY: see the top of the file; at most `len` bytes are written.
+    returned(|| unsafe {
         let (ctx, len) = (handle(ctx)?, handle(len)?);
-        let found = ctx.with(|context| context.listens_at(rank))?.unwrap_or_default();
+        let found = ctx.with(|context| context.worker.listens_at(rank))?.unwrap_or_default();
         let raw = raw_address(found.first().ok_or(Status::NOT_FOUND)?);
         let room = core::mem::replace(len, raw.len() as u32) as usize;
         if address.is_null() || room < raw.len() {
             return Err(Status::TRUNCATED);
         }
         address.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The name of a network: letters, digits, `-`, `_` and `.`.
@@ -55,15 +48,13 @@ unsafe fn network<'a>(of: *const c_char) -> Result<&'a [u8]> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_addr_set(ctx: *mut Ctx, name: *const c_char, address: *const u8, len: usize) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(ctx).and_then(|ctx| {
-            let (name, address) = (network(name)?, bytes(address, len)?);
-            let told = ctx.with(|context| match context.set_address(name, address) {
-                Err(Error::Server(Code::OTHER)) => Ok(false),
-                told => told.map(|()| true),
-            })?;
-            if told { Ok(()) } else { Err(Status::EXISTS) }
-        })
+    returned(|| unsafe {
+        let (name, address) = (network(name)?, bytes(address, len)?);
+        let told = handle(ctx)?.with(|context| match context.worker.set_address(name, address) {
+            Err(Error::Server(Code::OTHER)) => Ok(false),
+            told => told.map(|()| true),
+        })?;
+        if told { Ok(()) } else { Err(Status::EXISTS) }
     })
 }
 
@@ -78,11 +69,9 @@ pub unsafe extern "C" fn wu_addr_get(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(ctx).and_then(|found| {
-            let (name, to) = (network(name)?, room_for(address, room)?);
-            let request = found.with(|context| context.address(name, rank))?;
-            go_on(ctx, request, Sink::Message { to, room, len }, req)
-        })
+    returned(|| unsafe {
+        let (name, to) = (network(name)?, room_for(address, room)?);
+        let request = handle(ctx)?.with(|context| context.worker.address(name, rank))?;
+        go_on(ctx, request, Sink::Message { to, room, len }, req)
     })
 }

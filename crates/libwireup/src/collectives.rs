@@ -28,7 +28,7 @@ unsafe fn start(group: *mut GroupHandle, operation: Operation, sink: Sink, req: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_barrier(group: *mut GroupHandle, req: *mut *mut Req) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { start(group, Operation::Barrier, Sink::Nothing, req) })
+    returned(|| unsafe { start(group, Operation::Barrier, Sink::Nothing, req) })
 }
 
 #[unsafe(no_mangle)]
@@ -40,12 +40,18 @@ pub unsafe extern "C" fn wu_bcast(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        bytes(buffer, len).and_then(|own| {
-            let operation = Operation::Broadcast { root, bytes: own.to_vec() };
-            start(group, operation, Sink::Bytes { to: buffer, len }, req)
-        })
+    returned(|| unsafe {
+        let operation = Operation::Broadcast { root, bytes: bytes(buffer, len)?.to_vec() };
+        start(group, operation, Sink::Bytes { to: buffer, len }, req)
     })
+}
+
+/// # Safety
+/// As [`bytes`].
+unsafe fn allgather((value, len): (*const u8, usize), len_max: usize, in_memory: bool) -> Result<Operation> {
+    // SAFETY: guaranteed by the caller.
+    let bytes = unsafe { bytes(value, len)? }.to_vec();
+    Ok(Operation::Allgather { bytes, len_max, in_memory })
 }
 
 #[unsafe(no_mangle)]
@@ -57,11 +63,9 @@ pub unsafe extern "C" fn wu_allgather(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        bytes(value, len).and_then(|own| {
-            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: len, in_memory: false };
-            start(group, operation, Sink::Rows { to: room(rows, len)?, len }, req)
-        })
+    returned(|| unsafe {
+        let operation = allgather((value, len), len, false)?;
+        start(group, operation, Sink::Rows { to: room(rows, len)?, len }, req)
     })
 }
 
@@ -75,12 +79,10 @@ pub unsafe extern "C" fn wu_allgather_view(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        bytes(value, len).and_then(|own| {
-            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: len, in_memory: true };
-            let len = total(len, handle(group)?.group.size)?;
-            start(group, operation, Sink::View { rows: handle(rows)?, view: handle(view)?, len }, req)
-        })
+    returned(|| unsafe {
+        let operation = allgather((value, len), len, true)?;
+        let len = total(len, handle(group)?.group.size)?;
+        start(group, operation, Sink::View { rows: handle(rows)?, view: handle(view)?, len }, req)
     })
 }
 
@@ -101,11 +103,9 @@ pub unsafe extern "C" fn wu_allgatherv(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        bytes(value, len).and_then(|own| {
-            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: VALUE_LEN_MAX, in_memory: false };
-            start(group, operation, Sink::NewRows(handle(rows)?), req)
-        })
+    returned(|| unsafe {
+        let operation = allgather((value, len), VALUE_LEN_MAX, false)?;
+        start(group, operation, Sink::NewRows(handle(rows)?), req)
     })
 }
 
@@ -118,13 +118,11 @@ pub unsafe extern "C" fn wu_alltoall(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(group).and_then(|one| {
-            let size = one.group.size;
-            let all = bytes(from, total(len, size)?)?;
-            let rows: Vec<Vec<u8>> = (0..size as usize).map(|at| all[at * len..][..len].to_vec()).collect();
-            start(group, Operation::Alltoall(rows), Sink::Rows { to: room(to, len)?, len }, req)
-        })
+    returned(|| unsafe {
+        let size = handle(group)?.group.size;
+        let all = bytes(from, total(len, size)?)?;
+        let rows: Vec<Vec<u8>> = (0..size as usize).map(|at| all[at * len..][..len].to_vec()).collect();
+        start(group, Operation::Alltoall(rows), Sink::Rows { to: room(to, len)?, len }, req)
     })
 }
 
@@ -137,9 +135,9 @@ pub unsafe extern "C" fn wu_shift(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        bytes(from, len)
-            .and_then(|own| start(group, Operation::Shift(own.to_vec()), Sink::Bytes { to: room(to, len)?, len }, req))
+    returned(|| unsafe {
+        let operation = Operation::Shift(bytes(from, len)?.to_vec());
+        start(group, operation, Sink::Bytes { to: room(to, len)?, len }, req)
     })
 }
 
@@ -172,11 +170,10 @@ pub unsafe extern "C" fn wu_allreduce(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        reduction(number, op).and_then(|reduce| {
-            let (bytes, len) = numbers(from, to, count)?;
-            start(group, Operation::Allreduce { reduce, bytes }, Sink::Bytes { to, len }, req)
-        })
+    returned(|| unsafe {
+        let reduce = reduction(number, op)?;
+        let (bytes, len) = numbers(from, to, count)?;
+        start(group, Operation::Allreduce { reduce, bytes }, Sink::Bytes { to, len }, req)
     })
 }
 
@@ -191,7 +188,7 @@ pub unsafe extern "C" fn wu_scan(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { prefix(group, (from, to, count), (number, op), false, req) })
+    returned(|| unsafe { prefix(group, (from, to, count), (number, op), false, req) })
 }
 
 #[unsafe(no_mangle)]
@@ -205,7 +202,7 @@ pub unsafe extern "C" fn wu_exscan(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { prefix(group, (from, to, count), (number, op), true, req) })
+    returned(|| unsafe { prefix(group, (from, to, count), (number, op), true, req) })
 }
 
 /// # Safety

@@ -24,27 +24,26 @@ pub struct Counts {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int {
     // SAFETY: see the top of the file; only fields that lie within the caller's struct are written.
-    returned(unsafe {
-        handle(ctx).and_then(|ctx| ctx.look(|context| context.counts())).and_then(|now| {
-            if counts.is_null() {
-                return Err(Status::ARG);
-            }
-            let size = (*counts).struct_size;
-            let fields: [(usize, u64); 9] = [
-                (offset_of!(Counts, messages), now.messages),
-                (offset_of!(Counts, bytes), now.bytes),
-                (offset_of!(Counts, rounds), now.rounds),
-                (offset_of!(Counts, questions), now.questions),
-                (offset_of!(Counts, connections), now.connections as u64),
-                (offset_of!(Counts, addresses), now.addresses as u64),
-                (offset_of!(Counts, address_len), now.address_len as u64),
-                (offset_of!(Counts, closing), now.closing as u64),
-                (offset_of!(Counts, closed), now.closed),
-            ];
-            for (at, value) in fields.into_iter().filter(|(at, _)| at + size_of::<u64>() <= size) {
-                counts.cast::<u8>().add(at).cast::<u64>().write(value);
-            }
-            Ok(())
-        })
+    returned(|| unsafe {
+        let now = handle(ctx)?.look(|context| context.worker.counts())?;
+        if counts.is_null() {
+            return Err(Status::ARG);
+        }
+        let size = (*counts).struct_size;
+        let fields: [(usize, u64); 9] = [
+            (offset_of!(Counts, messages), now.messages),
+            (offset_of!(Counts, bytes), now.bytes),
+            (offset_of!(Counts, rounds), now.rounds),
+            (offset_of!(Counts, questions), now.questions),
+            (offset_of!(Counts, connections), now.connections as u64),
+            (offset_of!(Counts, addresses), now.addresses as u64),
+            (offset_of!(Counts, address_len), now.address_len as u64),
+            (offset_of!(Counts, closing), now.closing as u64),
+            (offset_of!(Counts, closed), now.closed),
+        ];
+        for (at, value) in fields.into_iter().filter(|(at, _)| at + size_of::<u64>() <= size) {
+            counts.cast::<u8>().add(at).cast::<u64>().write(value);
+        }
+        Ok(())
     })
 }

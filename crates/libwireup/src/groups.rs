@@ -17,25 +17,28 @@ const COLOUR_LEN_MAX: usize = 255;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_group_world(ctx: *mut Ctx, group: *mut *mut GroupHandle) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { made(ctx, group, |context| Ok(context.world())) })
+    returned(|| unsafe { made(ctx, group, |context| Ok(context.world())) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_group_node(ctx: *mut Ctx, group: *mut *mut GroupHandle) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { made(ctx, group, Context::node) })
+    returned(|| unsafe { made(ctx, group, Context::node) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_group_leaders(ctx: *mut Ctx, group: *mut *mut GroupHandle) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { made(ctx, group, Context::leaders) })
+    returned(|| unsafe { made(ctx, group, Context::leaders) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_group_dup(of: *mut GroupHandle, group: *mut *mut GroupHandle) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(of).and_then(|of| made(of.ctx, group, |context| context.duplicate(of.group))) })
+    returned(|| unsafe {
+        let of = handle(of)?;
+        made(of.ctx, group, |context| context.duplicate(of.group))
+    })
 }
 
 /// # Safety
@@ -64,7 +67,7 @@ pub unsafe extern "C" fn wu_group_split(
 ) -> c_int {
     let colour = (colour >= 0).then(|| colour.to_be_bytes().to_vec());
     // SAFETY: see the top of the file.
-    returned(unsafe { split(of, Wanted { colour, key }, group, req) })
+    returned(|| unsafe { split(of, Wanted { colour, key }, group, req) })
 }
 
 #[unsafe(no_mangle)]
@@ -80,8 +83,9 @@ pub unsafe extern "C" fn wu_group_split_str(
         return Status::ARG.0;
     }
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        bytes(colour, len).and_then(|colour| split(of, Wanted { colour: Some(Vec::from(colour)), key }, group, req))
+    returned(|| unsafe {
+        let colour = Some(Vec::from(bytes(colour, len)?));
+        split(of, Wanted { colour, key }, group, req)
     })
 }
 
@@ -106,16 +110,14 @@ pub unsafe extern "C" fn wu_group_create(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        required(name).and_then(|name| {
-            let (of, group) = (handle(of)?, handle(group)?);
-            if members.is_null() || count > of.group.size {
-                return Err(Status::ARG);
-            }
-            let members = core::slice::from_raw_parts(members, count as usize);
-            let request = handle(of.ctx)?.with(|context| context.create(of.group, members, name))?;
-            go_on(of.ctx, request, Sink::Group(group), req)
-        })
+    returned(|| unsafe {
+        let (name, of, group) = (required(name)?, handle(of)?, handle(group)?);
+        if members.is_null() || count > of.group.size {
+            return Err(Status::ARG);
+        }
+        let members = core::slice::from_raw_parts(members, count as usize);
+        let request = handle(of.ctx)?.with(|context| context.create(of.group, members, name))?;
+        go_on(of.ctx, request, Sink::Group(group), req)
     })
 }
 
@@ -131,29 +133,28 @@ pub struct GroupInfo {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_group_info(group: *mut GroupHandle, info: *mut GroupInfo) -> c_int {
     // SAFETY: see the top of the file; only fields that lie within the caller's struct are written.
-    returned(unsafe {
-        handle(group).and_then(|group| {
-            if info.is_null() {
-                return Err(Status::ARG);
-            }
-            let look = |context: &mut Context| (context.engine(group.group), context.connections());
-            let (engine, connections) = handle(group.ctx)?.look(look)?;
-            let engine = match engine {
-                Engine::Agents => 1,
-                Engine::Peers => 2,
-            };
-            let size = (*info).struct_size;
-            let fields: [(usize, u32); 4] = [
-                (offset_of!(GroupInfo, rank), group.group.rank),
-                (offset_of!(GroupInfo, size), group.group.size),
-                (offset_of!(GroupInfo, engine), engine),
-                (offset_of!(GroupInfo, connections), connections as u32),
-            ];
-            for (at, value) in fields.into_iter().filter(|(at, _)| at + 4 <= size) {
-                info.cast::<u8>().add(at).cast::<u32>().write(value);
-            }
-            Ok(())
-        })
+    returned(|| unsafe {
+        let group = handle(group)?;
+        if info.is_null() {
+            return Err(Status::ARG);
+        }
+        let look = |context: &mut Context| (context.engine(group.group), context.worker.counts().connections);
+        let (engine, connections) = handle(group.ctx)?.look(look)?;
+        let engine = match engine {
+            Engine::Agents => 1,
+            Engine::Peers => 2,
+        };
+        let size = (*info).struct_size;
+        let fields: [(usize, u32); 4] = [
+            (offset_of!(GroupInfo, rank), group.group.rank),
+            (offset_of!(GroupInfo, size), group.group.size),
+            (offset_of!(GroupInfo, engine), engine),
+            (offset_of!(GroupInfo, connections), connections as u32),
+        ];
+        for (at, value) in fields.into_iter().filter(|(at, _)| at + 4 <= size) {
+            info.cast::<u8>().add(at).cast::<u32>().write(value);
+        }
+        Ok(())
     })
 }
 
@@ -165,5 +166,5 @@ pub unsafe extern "C" fn wu_group_free(group: *mut GroupHandle) -> c_int {
     // SAFETY: it came from this library, and the program does not use it afterwards.
     let GroupHandle { ctx, group } = *unsafe { Box::from_raw(group) };
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(|context| context.free(group))))
+    returned(|| unsafe { handle(ctx)? }.look(|context| context.free(group)))
 }

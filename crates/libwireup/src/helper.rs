@@ -1,8 +1,8 @@
 //! The thread that a program may ask for: it makes progress while the program is outside the library.
 //!
 //! ```text
-//!   program ── a call ──► lock ──► context        while a call waits, the program has the lock and makes the progress itself
-//!   thread ── readable, or due ──► lock ──► context.progress()
+//!   program ── a call ──► lock ──► context    (while a call waits, the program has the lock and makes the progress)
+//!   thread ── readable, or due ──► lock ──► context.worker.progress()
 //! ```
 //!
 //! The thread waits without the lock. It ends in `wu_close`.
@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::Context;
-use wireup_capi::lock::Lock;
+use wireup_capi::job_slot::Lock;
 use wireup_capi::net::{Epoll, Errno, Timer};
 use wireup_capi::thread::Thread;
 
@@ -55,7 +55,7 @@ impl Helper {
     pub fn with<T>(&self, work: impl FnOnce(&mut Context) -> T) -> T {
         self.shared.with(|shared| {
             let result = work(&mut shared.context);
-            if shared.watched.is_none() && shared.context.watched().is_some() {
+            if shared.watched.is_none() && shared.context.worker.watched().is_some() {
                 shared.wake.set(Some(0));
             }
             result
@@ -87,14 +87,14 @@ impl Shared {
         if self.is_over {
             return None;
         }
-        let Some((fd, _)) = self.context.watched() else { return Some(-1) };
+        let Some((fd, _)) = self.context.worker.watched() else { return Some(-1) };
         // If the kernel has no memory for that, the thread looks again soon.
         if self.watched.is_none() && epoll.watch(fd, NETWORK, false, true).is_err() {
             return Some(RETRY_MS);
         }
         self.watched = Some(fd);
-        self.context.progress();
-        self.context.watched().map(|(_, limit)| limit)
+        self.context.worker.progress();
+        self.context.worker.watched().map(|(_, limit)| limit)
     }
 }
 

@@ -3,7 +3,7 @@
 // checked.
 
 use crate::handles::{Ctx, GroupHandle, Req, Sink, bytes, go_on, handle, room as room_for};
-use crate::status::{Status, returned};
+use crate::status::returned;
 use core::ffi::c_int;
 
 #[unsafe(no_mangle)]
@@ -16,12 +16,10 @@ pub unsafe extern "C" fn wu_send(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(group).and_then(|group| {
-            let message = bytes(message, len)?;
-            let request = handle(group.ctx)?.with(|context| context.send(group.group, to, tag, message))?;
-            go_on(group.ctx, request, Sink::Nothing, req)
-        })
+    returned(|| unsafe {
+        let (group, message) = (handle(group)?, bytes(message, len)?);
+        let request = handle(group.ctx)?.with(|context| context.send(group.group, to, tag, message))?;
+        go_on(group.ctx, request, Sink::Nothing, req)
     })
 }
 
@@ -36,23 +34,20 @@ pub unsafe extern "C" fn wu_recv(
     req: *mut *mut Req,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(group).and_then(|group| {
-            let to = room_for(buffer, room)?;
-            let request = handle(group.ctx)?.with(|context| context.receive(group.group, from, tag))?;
-            go_on(group.ctx, request, Sink::Message { to, room, len }, req)
-        })
+    returned(|| unsafe {
+        let (group, to) = (handle(group)?, room_for(buffer, room)?);
+        let request = handle(group.ctx)?.with(|context| context.receive(group.group, from, tag))?;
+        go_on(group.ctx, request, Sink::Message { to, room, len }, req)
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_connect(ctx: *mut Ctx, rank: u32, fd: *mut c_int, req: *mut *mut Req) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(ctx).and_then(|context| {
-            let to = if fd.is_null() { return Err(Status::ARG) } else { fd.cast() };
-            let request = context.with(|context| context.connect(rank))?;
-            go_on(ctx, request, Sink::Bytes { to, len: size_of::<c_int>() }, req)
-        })
+    returned(|| unsafe {
+        let (opened, len) = (handle(ctx)?, size_of::<c_int>());
+        let to = room_for(fd.cast(), len)?;
+        let request = opened.with(|context| context.worker.connect(rank))?;
+        go_on(ctx, request, Sink::Bytes { to, len }, req)
     })
 }

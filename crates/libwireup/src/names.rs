@@ -24,7 +24,7 @@ unsafe fn short<'a>(of: *const c_char) -> Result<&'a [u8]> {
 /// As [`handle`].
 unsafe fn ask<T>(ctx: *mut Ctx, refused: Status, ask: impl FnOnce(&mut Job) -> codes::Result<T>) -> Result<T> {
     // SAFETY: guaranteed by the caller.
-    let answer = unsafe { handle(ctx) }?.with(|context| match ask(context.job()) {
+    let answer = unsafe { handle(ctx) }?.with(|context| match ask(&mut context.worker.job) {
         Err(Code::OTHER) => Ok(None),
         answer => answer.map(Some).map_err(Error::Server),
     })?;
@@ -34,14 +34,12 @@ unsafe fn ask<T>(ctx: *mut Ctx, refused: Status, ask: impl FnOnce(&mut Job) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_publish(ctx: *mut Ctx, name: *const c_char, value: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        short(name).and_then(|name| {
-            let value = short(value)?;
-            ask(ctx, Status::EXISTS, |job| match job.name(name, Wish::Publish(value)) {
-                // Servers do not tell why they refuse.
-                Err(Code::OTHER) if job.name(name, Wish::LookUp).is_err() => Err(Code::FAIL),
-                answer => answer.map(drop),
-            })
+    returned(|| unsafe {
+        let (name, value) = (short(name)?, short(value)?);
+        ask(ctx, Status::EXISTS, |job| match job.name(name, Wish::Publish(value)) {
+            // Servers do not tell why they refuse.
+            Err(Code::OTHER) if job.name(name, Wish::LookUp).is_err() => Err(Code::FAIL),
+            answer => answer.map(drop),
         })
     })
 }
@@ -49,19 +47,18 @@ pub unsafe extern "C" fn wu_publish(ctx: *mut Ctx, name: *const c_char, value: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_lookup(ctx: *mut Ctx, name: *const c_char, value: *mut c_char, room: usize) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        short(name).and_then(|name| {
-            let room = room_at(value, room)?;
-            let found = ask(ctx, Status::NOT_FOUND, |job| job.name(name, Wish::LookUp))?;
-            if text::write(&found, value, room) { Ok(()) } else { Err(Status::TRUNCATED) }
-        })
+    returned(|| unsafe {
+        let (name, room) = (short(name)?, room_at(value, room)?);
+        let found = ask(ctx, Status::NOT_FOUND, |job| job.name(name, Wish::LookUp))?;
+        if text::write(&found, value, room) { Ok(()) } else { Err(Status::TRUNCATED) }
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_unpublish(ctx: *mut Ctx, name: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        short(name).and_then(|name| ask(ctx, Status::NOT_FOUND, |job| job.name(name, Wish::Unpublish).map(drop)))
+    returned(|| unsafe {
+        let name = short(name)?;
+        ask(ctx, Status::NOT_FOUND, |job| job.name(name, Wish::Unpublish).map(drop))
     })
 }

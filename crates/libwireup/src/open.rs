@@ -11,10 +11,8 @@ use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
-use wireup_capi::fork;
 use wireup_capi::job::Job;
-use wireup_capi::job_slot::JobSlot;
-use wireup_capi::lock::Lock;
+use wireup_capi::job_slot::{JobSlot, Lock, on_forked_child};
 use wireup_capi::secondary_client;
 use wireup_capi::start::has_launcher;
 
@@ -73,11 +71,12 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
     let Ok(choices) = (unsafe { choices(params) }) else {
         return refused(
             Status::ARG,
-            "a parameter makes no sense: an unknown number, or a name with other characters than letters, digits, - _ .",
+            "a parameter makes no sense: an unknown number, \
+             or a name with other characters than letters, digits, - _ .",
         );
     };
     // SAFETY: see the top of the file.
-    returned(open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
+    returned(|| open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
 }
 
 /// For `wu_error`, what no [`Error`] tells.
@@ -155,7 +154,7 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
         return Err(Status::STATE);
     }
     if !HEARS_OF_FORKS.swap(true, Ordering::AcqRel) {
-        fork::on_child(on_fork);
+        on_forked_child(on_fork);
     }
     let job = match has_inherited {
         true => Job::join(&SLOT).map_err(Error::Server),
@@ -165,7 +164,7 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
     let context = job.and_then(|job| Context::new(job, engine, start, transport));
     let ctx = context.map_err(unopened).and_then(|mut context| {
         if connections_max > 0 {
-            context.bound_connections(connections_max as usize);
+            context.worker.lazy_network.bound_connections(connections_max as usize);
         }
         Ctx::new(context, has_thread).map_err(|error| status(Error::System(error.0)))
     });
@@ -197,12 +196,12 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
         return Status::STATE.0;
     }
     let Some(context) = ctx.into_context() else { return Status::STATE.0 };
-    let is_secondary = context.is_secondary();
-    let left = SLOT.leave(context.leave().with);
+    let is_secondary = context.worker.is_secondary();
+    let left = SLOT.leave(context.worker.leave().with);
     if !is_secondary {
         IS_OPEN.store(false, Ordering::Release);
     }
-    returned(left.map_err(|_| Status::SERVER))
+    returned(|| left.map_err(|_| Status::SERVER))
 }
 
 #[unsafe(no_mangle)]
@@ -231,17 +230,17 @@ pub unsafe extern "C" fn wu_lost_rank(ctx: *mut Ctx) -> i64 {
 pub unsafe extern "C" fn wu_fd(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
     let ctx = unsafe { handle(ctx) }.ok().filter(|ctx| !ctx.has_thread());
-    ctx.and_then(|ctx| ctx.look(Context::fd).ok()).flatten().unwrap_or(-1)
+    ctx.and_then(|ctx| ctx.look(|context| context.worker.fd()).ok()).flatten().unwrap_or(-1)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(Context::progress)))
+    returned(|| unsafe { handle(ctx)? }.look(|context| context.worker.progress()))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_flush(ctx: *mut Ctx, ms: c_int) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.with(|context| context.flush(ms))))
+    returned(|| unsafe { handle(ctx)? }.with(|context| context.worker.flush(ms)))
 }

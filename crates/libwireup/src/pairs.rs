@@ -24,39 +24,34 @@ pub fn room_at(to: *const c_char, room: usize) -> Result<c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_put(ctx: *mut Ctx, key: *const c_char, value: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(ctx).and_then(|ctx| {
-            let (key, value) = (required(key)?, required(value)?);
-            ctx.with(|context| context.put(key, value))
-        })
+    returned(|| unsafe {
+        let (key, value) = (required(key)?, required(value)?);
+        handle(ctx)?.with(|context| context.put(key, value))
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_fence(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.with(wireup_bootstrap::Context::fence)))
+    returned(|| unsafe { handle(ctx)? }.with(wireup_bootstrap::Context::fence))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_get(ctx: *mut Ctx, key: *const c_char, value: *mut c_char, room: usize) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(ctx).and_then(|ctx| {
-            let key = required(key)?;
-            let room = room_at(value, room)?;
-            let mut is_whole = true;
-            let take = &mut |found: &[u8]| is_whole = text::write(found, value, room);
-            let found = ctx.with(|context| match context.get(key, take) {
-                // Some servers refuse a get of a key that does not exist.
-                Err(Error::Server(Code::OTHER)) => Ok(false),
-                found => found,
-            })?;
-            match (found, is_whole) {
-                (false, _) => Err(Status::NOT_FOUND),
-                (true, false) => Err(Status::TRUNCATED),
-                (true, true) => Ok(()),
-            }
-        })
+    returned(|| unsafe {
+        let (key, room) = (required(key)?, room_at(value, room)?);
+        let mut is_whole = true;
+        let take = &mut |found: &[u8]| is_whole = text::write(found, value, room);
+        let found = handle(ctx)?.with(|context| match context.get(key, take) {
+            // Some servers refuse a get of a key that does not exist.
+            Err(Error::Server(Code::OTHER)) => Ok(false),
+            found => found,
+        })?;
+        match (found, is_whole) {
+            (false, _) => Err(Status::NOT_FOUND),
+            (true, false) => Err(Status::TRUNCATED),
+            (true, true) => Ok(()),
+        }
     })
 }

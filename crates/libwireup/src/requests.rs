@@ -12,7 +12,7 @@ use wireup_bootstrap::Request;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_wait(req: *mut Req, ms: c_int) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { wait(req, ms) })
+    returned(|| unsafe { wait(req, ms) })
 }
 
 /// # Safety
@@ -31,23 +31,21 @@ unsafe fn wait(req: *mut Req, ms: c_int) -> Result {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_test(req: *mut Req, flag: *mut c_int) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(req).and_then(|one| {
-            let flag = handle(flag)?;
-            let is_over = match &one.request {
-                Some(request) => handle(one.ctx)?.look(|context| context.test(request)),
-                None => Ok(true),
-            };
-            *flag = c_int::from(is_over != Ok(false));
-            match is_over {
-                Ok(false) => Ok(()),
-                Ok(true) => wait(req, -1),
-                Err(status) => {
-                    drop(Box::from_raw(req));
-                    Err(status)
-                }
+    returned(|| unsafe {
+        let (one, flag) = (handle(req)?, handle(flag)?);
+        let is_over = match &one.request {
+            Some(request) => handle(one.ctx)?.look(|context| context.worker.test(request)),
+            None => Ok(true),
+        };
+        *flag = c_int::from(is_over != Ok(false));
+        match is_over {
+            Ok(false) => Ok(()),
+            Ok(true) => wait(req, -1),
+            Err(status) => {
+                drop(Box::from_raw(req));
+                Err(status)
             }
-        })
+        }
     })
 }
 
@@ -56,45 +54,31 @@ pub unsafe extern "C" fn wu_free(req: *mut Req) -> c_int {
     if req.is_null() {
         return Status::ARG.0;
     }
-    // SAFETY: it came from this library, and the program does not use it afterwards.
-    let one = *unsafe { Box::from_raw(req) };
-    // SAFETY: see the top of the file.
-    let ctx = unsafe { handle(one.ctx) };
-    returned(ctx.and_then(|ctx| {
-        ctx.look(|context| {
-            if let Some(request) = &one.request {
-                context.forget(request);
-            }
-        })
-    }))
+    // SAFETY: see the top of the file; it came from this library, and the program does not use it afterwards.
+    returned(|| unsafe {
+        let one = *Box::from_raw(req);
+        handle(one.ctx)?.look(|context| one.request.iter().for_each(|request| context.worker.forget(request)))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(req).and_then(|one| {
-            handle(one.ctx)?.look(|context| {
-                // What is over keeps its result.
-                if let Some(request) = one.request.take_if(|request| !context.test(request)) {
-                    context.forget(&request);
-                }
-            })
+    returned(|| unsafe {
+        let one = handle(req)?;
+        handle(one.ctx)?.look(|context| {
+            // What is over keeps its result.
+            if let Some(request) = one.request.take_if(|request| !context.worker.test(request)) {
+                context.worker.forget(&request);
+            }
         })
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_int) -> c_int {
-    // SAFETY: see the top of the file.
-    returned(unsafe { wait_any(reqs, count, which, ms) })
-}
-
-/// # Safety
-/// As for every function here.
-unsafe fn wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_int) -> Result {
-    // SAFETY: guaranteed by the caller; handles that are over are freed once and become null.
-    unsafe {
+    // SAFETY: see the top of the file; handles that are over are freed once and become null.
+    returned(|| unsafe {
         let which = handle(which)?;
         if reqs.is_null() {
             return Err(Status::ARG);
@@ -111,10 +95,10 @@ unsafe fn wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_i
             Some(at) => at,
             None => {
                 let requests: Vec<&Request> = places.iter().filter_map(|at| (*reqs[*at]).request.as_ref()).collect();
-                handle(ctx)?.with(|context| context.wait_any(&requests, ms))?
+                handle(ctx)?.with(|context| context.worker.wait_any(&requests, ms))?
             }
         };
         *which = places[at];
         wait(core::mem::replace(&mut reqs[places[at]], core::ptr::null_mut()), -1)
-    }
+    })
 }

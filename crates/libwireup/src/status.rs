@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Error, FabricError, Failure};
-use wireup_capi::ints;
+use wireup_capi::number as decimal;
 use wireup_capi::secondary_client::{LIBRARIES_MAX, NotJoined};
 
 /// A code other than success.
@@ -27,9 +27,9 @@ impl Status {
 
 pub type Result<T = ()> = core::result::Result<T, Status>;
 
-/// The return value of a C function.
-pub fn returned(result: Result) -> c_int {
-    match result {
+/// Runs the body of a C function; returns what the function returns.
+pub fn returned(body: impl FnOnce() -> Result) -> c_int {
+    match body() {
         Ok(()) => 0,
         Err(status) => status.0,
     }
@@ -51,76 +51,58 @@ pub fn status(error: Error) -> Status {
 
 /// A description of a failure. No formatting: the standard library's needs an unwinder, which this library has not.
 pub fn words(error: Error) -> Vec<u8> {
-    let (text, number, end): (&str, Option<usize>, &str) = match error {
-        Error::Server(_) => (
-            "the job's server is gone, has refused, or serves another library of this process: see what the launcher has printed",
-            None,
-            "",
-        ),
-        Error::System(errno) => ("a system call failed with error ", usize::try_from(errno).ok(), " (see man 3 errno)"),
-        Error::Group(Failure::Lost { rank }) => ("rank ", Some(rank as usize), " of the job is gone"),
-        Error::Group(Failure::Cancelled) => ("the group was freed while this was in progress", None, ""),
-        Error::Group(Failure::NoGroup) => ("there is no such group: it was freed", None, ""),
-        Error::Group(Failure::NoMember) => ("the group has no such member", None, ""),
+    let text = match error {
+        Error::Server(_) => {
+            "the job's server is gone, has refused, or serves another library of this process: \
+             see what the launcher has printed"
+        }
+        Error::System(errno) => return sentence("a system call failed with error ", errno, " (see man 3 errno)"),
+        Error::Group(Failure::Lost { rank }) => return sentence("rank ", rank, " of the job is gone"),
+        Error::Group(Failure::Cancelled) => "the group was freed while this was in progress",
+        Error::Group(Failure::NoGroup) => "there is no such group: it was freed",
+        Error::Group(Failure::NoMember) => "the group has no such member",
         Error::Group(Failure::Disagrees { rank }) => {
-            ("rank ", Some(rank as usize), " of the job makes this group of other members, or in another order")
+            return sentence("rank ", rank, " of the job makes this group of other members, or in another order");
         }
         Error::Group(Failure::Malformed) | Error::Mismatch => {
-            ("the ranks do not call the same functions of a group in the same order with matching lengths", None, "")
+            "the ranks do not call the same functions of a group in the same order with matching lengths"
         }
-        Error::Join(NotJoined::Taken) => ("a library in this process has, or has had, this name", None, ""),
+        Error::Join(NotJoined::Taken) => "a library in this process has, or has had, this name",
         Error::Join(NotJoined::Full) => {
-            ("this process has joined under ", Some(LIBRARIES_MAX), " names: no more are allowed")
+            return sentence("this process has joined under ", LIBRARIES_MAX, " names: no more are allowed");
         }
-        Error::Join(NotJoined::NoRoom) => ("no descriptors are left, here or in wireup's agent (ulimit -n)", None, ""),
-        Error::Join(NotJoined::NoAgent) => (
-            "wireup's agent does not answer: this process is not a rank of this host, or is in another network namespace",
-            None,
-            "",
-        ),
-        Error::Join(NotJoined::Foreign) => (
-            "another user's process answers in place of wireup's agent: open the context inside wireup run, in the user and network \
-             namespaces of its agent",
-            None,
-            "",
-        ),
-        Error::TimedOut => ("not over in time; it goes on", None, ""),
-        Error::NotFound => ("the rank has not told such an address", None, ""),
-        Error::Fabric(error) => return fabric_words(error),
-        Error::Argument => ("an argument makes no sense for this group", None, ""),
-    };
-    sentence(text, number, end)
-}
-
-fn sentence(text: &str, number: Option<usize>, end: &str) -> Vec<u8> {
-    let mut words = Vec::from(text);
-    if let Some(number) = number {
-        ints::push(number, &mut words);
-    }
-    words.extend_from_slice(end.as_bytes());
-    words
-}
-
-fn fabric_words(error: FabricError) -> Vec<u8> {
-    let mut words = Vec::from("libfabric");
-    let (text, number, end): (&str, Option<usize>, &str) = match error {
-        FabricError::Missing => {
-            (".so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH", None, "")
+        Error::Join(NotJoined::NoRoom) => "no descriptors are left, here or in wireup's agent (ulimit -n)",
+        Error::Join(NotJoined::NoAgent) => {
+            "wireup's agent does not answer: this process is not a rank of this host, \
+             or is in another network namespace"
         }
-        FabricError::NoProvider => (
-            " has no provider of FI_EP_DGRAM here: compare FI_PROVIDER with the list of fi_info -t FI_EP_DGRAM",
-            None,
-            "",
-        ),
-        FabricError::Memory => (": out of memory", None, ""),
-        FabricError::Call { what, number } => {
-            words.extend_from_slice(b": ");
-            words.extend_from_slice(what.as_bytes());
+        Error::Join(NotJoined::Foreign) => {
+            "another user's process answers in place of wireup's agent: \
+             open the context inside wireup run, in the user and network namespaces of its agent"
+        }
+        Error::TimedOut => "not over in time; it goes on",
+        Error::NotFound => "the rank has not told such an address",
+        Error::Fabric(FabricError::Missing) => {
+            "libfabric.so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH"
+        }
+        Error::Fabric(FabricError::NoProvider) => {
+            "libfabric has no provider of FI_EP_DGRAM here: compare FI_PROVIDER with the list of fi_info -t FI_EP_DGRAM"
+        }
+        Error::Fabric(FabricError::Memory) => "libfabric: out of memory",
+        Error::Fabric(FabricError::Call { what, number }) => {
             let end = " (see man 3 fi_errno); FI_LOG_LEVEL=warn tells more, FI_PROVIDER chooses another provider";
-            (" failed with error ", usize::try_from(number).ok(), end)
+            return sentence(&["libfabric: ", what, " failed with error "].concat(), number, end);
         }
+        Error::Argument => "an argument makes no sense for this group",
     };
-    words.extend(sentence(text, number, end));
+    text.into()
+}
+
+/// A text with a number in it, which is not negative.
+fn sentence(text: &str, number: impl TryInto<usize>, end: &str) -> Vec<u8> {
+    let mut words = Vec::from(text);
+    decimal::push(number.try_into().unwrap_or_default(), &mut words);
+    words.extend_from_slice(end.as_bytes());
     words
 }
 

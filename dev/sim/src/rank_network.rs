@@ -253,7 +253,7 @@ impl RankNetwork {
     fn take_costs(&mut self) -> Vec<Cost> {
         let both = self.ranks.members.iter().zip(&self.ranks.traffic);
         let now = both.map(|(member, traffic)| {
-            let Counts { rounds, questions } = member.counts();
+            let Counts { rounds, questions } = member.counts;
             Cost { messages: traffic.messages, bytes: traffic.bytes, rounds, questions }
         });
         let now: Vec<Cost> = now.collect();

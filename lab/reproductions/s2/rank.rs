@@ -141,7 +141,7 @@ fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
 fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, Job), String> {
     let (rank, size) = (job.rank, job.size);
     let mut context = Context::new(job, Some(Engine::Peers), start, Transport::Tcp).map_err(shown)?;
-    let (made, world) = (context.phases(), context.world());
+    let (made, world) = (context.worker.lazy_network.phases, context.world());
     let begin = now_ns();
     let (known, end, connected) = match on_demand {
         None => {
@@ -163,7 +163,7 @@ fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, J
     context.wait(&request, WAIT_MS_MAX).map_err(shown)?;
     let addresses = known.map(|known| known - begin);
     let phases = [Some(made.ring_ns), Some(made.group_ns), addresses, Some(end - known.unwrap_or(begin))];
-    Ok((Timed { phases, end, connected }, context.leave()))
+    Ok((Timed { phases, end, connected }, context.worker.leave()))
 }
 
 /// A message to and from each partner.

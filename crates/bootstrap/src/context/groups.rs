@@ -23,7 +23,7 @@ impl Context {
             GroupKind::Part(context) => self.parts.get(context)?.unformed(),
             GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => None,
         };
-        let (network, world) = self.network()?;
+        let (network, world) = self.worker.network()?;
         let context = match group.kind {
             GroupKind::Job | GroupKind::World => *world,
             GroupKind::Peers(context) | GroupKind::Part(context) => context,
@@ -36,7 +36,9 @@ impl Context {
 
     /// Whether the agents exchange for groups too.
     fn has_parts(&self) -> bool {
-        self.engine == Engine::Agents && self.start == Start::Auto && self.job.answers_questions()
+        self.engine == Engine::Agents
+            && self.worker.lazy_network.start == Start::Auto
+            && self.worker.job.answers_questions()
     }
 
     /// Makes a group of these ranks, which all of them do; none if there are none.
@@ -48,21 +50,17 @@ impl Context {
         let Some(first) = ranks.first() else { return Ok(None) };
         let context = parts::context(of, child, *first);
         if let Some(runs) = parts::runs(ranks) {
-            self.parts.define(&mut self.job, context, runs)?;
+            self.parts.define(&mut self.worker.job, context, runs)?;
         } else {
-            self.network()?.0.part(context, ranks);
-            self.pump();
+            self.worker.network()?.0.part(context, ranks);
+            self.worker.pump();
         }
         Ok(Some(context))
     }
 
     fn gather(&mut self, context: wireup_group::Context, value: &[u8], then: Then) -> Result<Request, Error> {
         let part = self.parts.get(context)?;
-        let (number, place) = (part.number, (part.me, part.size()));
-        let id = self.gathers.begin();
-        self.job.start_gather(id, number, value).map_err(Error::Server)?;
-        self.gathering += 1;
-        Ok(Request::Gather { id, context, place, then: Box::new(then) })
+        self.worker.gather((context, part.number, (part.me, part.size())), value, then)
     }
 
     /// Starts a collective.
@@ -71,7 +69,7 @@ impl Context {
             return Err(Error::Argument);
         }
         if group.kind == GroupKind::Job
-            && let Some(id) = agents::start(&mut self.job, &operation)
+            && let Some(id) = agents::start(&mut self.worker.job, &operation)
         {
             return Ok(Request::Server { id, then: Box::new(Then::Finish(operation)) });
         }
@@ -93,7 +91,7 @@ impl Context {
             Operation::Shift(bytes) => Box::new(Shift::new(bytes)),
         };
         let request = network.groups.start(context, algorithm);
-        self.pump();
+        self.worker.pump();
         Ok(Request::Peers(request))
     }
 
@@ -106,12 +104,12 @@ impl Context {
         if group.kind == GroupKind::Job && self.has_parts() {
             // One exchange by the server tells every rank who is in its group.
             let of = self.parts.origin(group.part())?;
-            let id = agents::start_split(&mut self.job, &wanted);
+            let id = agents::start_split(&mut self.worker.job, &wanted);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
         let (network, context) = self.peers(group)?;
         let request = network.groups.split(context, wanted);
-        self.pump();
+        self.worker.pump();
         Ok(Request::Peers(request))
     }
 
@@ -140,8 +138,8 @@ impl Context {
 
     /// A group of ranks that every member finds by itself, from who is on which node; `None`: it cannot.
     fn placed(&mut self, choose: fn(&[u8], u32, u32) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
-        let (rank, size) = (self.job.rank, self.job.size);
-        if !self.has_parts() && !self.network()?.0.has_book() {
+        let (rank, size) = (self.worker.job.rank, self.worker.job.size);
+        if !self.has_parts() && !self.worker.network()?.0.book.has_all() {
             return Ok(None);
         }
         let Some(ranks) = self.mapping()?.and_then(|mapping| choose(&mapping, rank, size)) else { return Ok(None) };
@@ -149,11 +147,11 @@ impl Context {
             let of = self.parts.origin(self.whole())?;
             self.make(of, &ranks)?
         } else {
-            let (network, world) = self.network()?;
+            let (network, world) = self.worker.network()?;
             let number = network.groups.reserve(*world).map_err(Error::Group)?;
             let context = parts::context(*world, number, ranks.first().copied().unwrap_or_default());
             network.part(context, &ranks);
-            self.pump();
+            self.worker.pump();
             Some(context)
         };
         self.group(&Done::Group(context)).ok_or(Error::Mismatch).map(Some)
@@ -161,7 +159,7 @@ impl Context {
 
     /// `PMI_process_mapping`; `None` if the server has none.
     fn mapping(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        match self.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
+        match self.worker.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
             Ok(mapping) => Ok(mapping),
             // A server without job attributes, or a singleton.
             Err(Code::OTHER | Code::FAIL) => Ok(None),
@@ -171,7 +169,7 @@ impl Context {
 
     /// A name for this rank's node, equal on all ranks of the node and on no others.
     fn node_name(&mut self) -> Result<Vec<u8>, Error> {
-        let rank = self.job.rank;
+        let rank = self.worker.job.rank;
         let mapping = self.mapping()?;
         let node = mapping.and_then(|mapping| node(&mapping, rank)).map(|node| node.to_be_bytes().to_vec());
         Ok(node.unwrap_or_else(|| host_number().to_be_bytes().to_vec()))
@@ -192,7 +190,7 @@ impl Context {
             };
             let (of, child) = self.parts.origin(group.part())?;
             let context = parts::context(of, child, u32::MAX);
-            self.parts.define(&mut self.job, context, runs)?;
+            self.parts.define(&mut self.worker.job, context, runs)?;
             return Ok(Group { kind: GroupKind::Part(context), ..group });
         }
         let (network, context) = self.peers(group)?;
@@ -205,7 +203,7 @@ impl Context {
     pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(of)?;
         let request = network.groups.create(context, members, name);
-        self.pump();
+        self.worker.pump();
         Ok(Request::Peers(request))
     }
 
@@ -213,28 +211,28 @@ impl Context {
         let is_formed = match group.kind {
             GroupKind::Peers(_) => true,
             GroupKind::Part(context) if Some(context) == self.whole() => false,
-            GroupKind::Part(context) => self.parts.free(&mut self.job, context),
+            GroupKind::Part(context) => self.parts.free(&mut self.worker.job, context),
             GroupKind::Job | GroupKind::World => false,
         };
-        if let (true, GroupKind::Peers(context) | GroupKind::Part(context), Some((network, _))) =
-            (is_formed, group.kind, &mut self.network)
+        if let (true, GroupKind::Peers(context) | GroupKind::Part(context), Some(network)) =
+            (is_formed, group.kind, self.worker.lazy_network.made_mut())
         {
             network.groups.free(context);
-            self.pump();
+            self.worker.pump();
         }
     }
 
     pub fn send(&mut self, group: Group, to: u32, tag: u32, bytes: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(group)?;
         let request = network.groups.send_tagged(to, context, tag, bytes);
-        self.pump();
+        self.worker.pump();
         Ok(Request::Peers(request))
     }
 
     pub fn receive(&mut self, group: Group, from: u32, tag: u32) -> Result<Request, Error> {
         let (network, context) = self.peers(group)?;
         let request = network.groups.receive_tagged(from, context, tag);
-        self.pump();
+        self.worker.pump();
         Ok(Request::Peers(request))
     }
 
@@ -244,8 +242,7 @@ impl Context {
         if let Ok(part) = self.parts.get(*context) {
             return Some(Group { kind: GroupKind::Part(*context), rank: part.me, size: part.size() });
         }
-        let (network, _) = self.network.as_ref()?;
-        let shape = network.groups.shape(*context)?;
+        let shape = self.worker.lazy_network.made()?.groups.shape(*context)?;
         Some(Group { kind: GroupKind::Peers(*context), rank: shape.me, size: shape.size })
     }
 }

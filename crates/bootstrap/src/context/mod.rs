@@ -1,23 +1,23 @@
-//! A process's place in its job, its groups, and what it has started.
+//! A process's place in its job: its groups, its pairs, and the results of what it has started.
 
-mod addresses;
 mod groups;
-mod pairs;
-mod waiting;
 
 use crate::agents;
-use crate::answers::Answers;
 use crate::error::Error;
-use crate::network::{Network, Transport};
+use crate::lazy_network::LazyNetwork;
+use crate::network::Transport;
+use crate::operation::{Operation, Request, Then};
 use crate::pairs::Pairs;
 use crate::parts::{self, Parts};
-use crate::start::{self, Phases, Start};
-use alloc::sync::Arc;
+use crate::start::Start;
+use crate::view::View;
+use crate::worker::Worker;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use wireup_capi::codes::Code;
-use wireup_capi::job::{Endpoints, Gather, Job};
-use wireup_capi::net::{self, Errno};
+use wireup_capi::job::{Gathered, Job, MAX_LEN};
+use wireup_group::Done;
+use wireup_group::algorithms::Barrier;
 
 /// Who exchanges the data of a group's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,51 +53,11 @@ enum GroupKind {
     Part(wireup_group::Context),
 }
 
-/// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes
-/// and proves connections is not counted.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    pub messages: u64,
-    /// Before encryption.
-    pub bytes: u64,
-    /// Waits for messages of others, one behind the other in each collective and in each search for an address.
-    pub rounds: u64,
-    /// Messages that asked for an address.
-    pub questions: u64,
-    pub connections: usize,
-    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were
-    /// too many.
-    pub closing: usize,
-    pub closed: u64,
-    pub addresses: usize,
-    /// Bytes of this process's own address.
-    pub address_len: usize,
-}
-
+/// Requests are started and taken here; `worker` makes progress on them.
 pub struct Context {
-    job: Job,
+    pub worker: Worker,
     engine: Engine,
-    start: Start,
-    /// Where all ranks listen, if the server knows; asked once.
-    book: Option<Option<Arc<Endpoints>>>,
-    /// Whether the server's sockets listen, rather than only keep their ports.
-    they_listen: bool,
-    transport: Transport,
-    connections_max: Option<usize>,
-    /// The connections between ranks, and the group of all.
-    network: Option<(Network, wireup_group::Context)>,
-    /// A second group of all ranks, for barriers during fences, if the server answers a fence before all ranks have
-    /// started theirs.
-    fences: Option<wireup_group::Context>,
-    phases: Phases,
-    /// Answers to the program's questions for addresses.
-    addresses: Answers<Option<Vec<u8>>>,
     parts: Parts,
-    gathers: Answers<Result<Gather, Code>>,
-    /// Collectives of groups that the server has not answered.
-    gathering: usize,
-    /// After the loss of a rank: the time (ms) until which failing calls still pass the news on to other ranks.
-    tells_until: Option<u64>,
     /// Key-value pairs of a further library in this process, which are not kept by the job's server.
     pairs: Pairs,
 }
@@ -114,44 +74,15 @@ impl Context {
         }
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
-        let mut context = Context {
-            engine,
-            start,
-            transport,
-            connections_max: None,
-            job,
-            book: None,
-            they_listen: false,
-            network: None,
-            fences: None,
-            phases: Phases::default(),
-            addresses: Answers::default(),
-            parts: Parts::default(),
-            gathers: Answers::default(),
-            gathering: 0,
-            tells_until: None,
-            pairs: Pairs::default(),
-        };
+        let worker = Worker::new(job, LazyNetwork::new(start, transport));
+        let mut context = Context { worker, engine, parts: Parts::default(), pairs: Pairs::default() };
         if context.engine == Engine::Peers {
-            context.network()?;
+            context.worker.network()?;
         } else if let Some(whole) = context.whole() {
-            let all = (0, context.job.size - 1);
-            context.parts.define(&mut context.job, whole, [all].into())?;
+            let all = (0, context.worker.job.size - 1);
+            context.parts.define(&mut context.worker.job, whole, [all].into())?;
         }
         Ok(context)
-    }
-
-    /// From now on connections are closed when more than so many are open, the least recently used first, but not while
-    /// somebody waits for a message over them. Of no effect where a connection costs no descriptor.
-    pub fn bound_connections(&mut self, open_max: usize) {
-        self.connections_max = Some(open_max);
-        if let Some((network, _)) = &mut self.network {
-            network.bound_connections(open_max);
-        }
-    }
-
-    pub fn job(&mut self) -> &mut Job {
-        &mut self.job
     }
 
     /// The group of all ranks.
@@ -161,18 +92,14 @@ impl Context {
             (Engine::Agents, Some(whole)) => GroupKind::Part(whole),
             (Engine::Agents, None) => GroupKind::Job,
         };
-        Group { kind, rank: self.job.rank, size: self.job.size }
-    }
-
-    /// Whether this is a further library in its process, beside the one that has joined by the inherited socket.
-    pub fn is_secondary(&self) -> bool {
-        !self.job.name.is_empty()
+        Group { kind, rank: self.worker.job.rank, size: self.worker.job.size }
     }
 
     /// The group of all ranks, if it is one of those that the server knows as groups.
     fn whole(&self) -> Option<wireup_group::Context> {
-        (self.is_secondary() && self.engine == Engine::Agents && self.job.answers_questions())
-            .then(|| parts::named(&self.job.name))
+        let job = &self.worker.job;
+        let is_part = self.worker.is_secondary() && self.engine == Engine::Agents && job.answers_questions();
+        is_part.then(|| parts::named(&job.name))
     }
 
     pub fn engine(&self, group: Group) -> Engine {
@@ -182,82 +109,109 @@ impl Context {
         }
     }
 
-    /// Open connections to other ranks.
-    pub fn connections(&self) -> usize {
-        self.network.as_ref().map_or(0, |(network, _)| network.connections())
-    }
-
-    pub fn counts(&self) -> Counts {
-        let Some((network, _)) = &self.network else { return Counts::default() };
-        let (sent, done) = (network.sent(), network.groups.counts());
-        let (closing, closed) = network.closed();
-        Counts {
-            messages: sent.messages,
-            bytes: sent.bytes,
-            rounds: done.rounds,
-            questions: done.questions,
-            connections: network.connections(),
-            closing,
-            closed,
-            addresses: network.addresses(),
-            address_len: network.own_address().len(),
+    /// Adds a pair, which the next fence publishes.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        if self.worker.is_secondary() {
+            return self.pairs.put(key, value);
         }
+        self.worker.job.put(key, value).map_err(Error::Server)
     }
 
-    /// How long the network of ranks took to make; 0 without one.
-    pub fn phases(&self) -> Phases {
-        self.phases
-    }
-
-    /// A descriptor that is readable when [`Context::progress`] has something to do; none without a server. The first
-    /// group that is split off changes it.
-    pub fn fd(&mut self) -> Option<c_int> {
-        match &self.network {
-            Some((network, _)) => Some(network.fd()),
-            None => self.job.server().ok().map(|server| server.socket().fd()),
+    /// Passes the value of a published key to `take`; `false`: there is none.
+    pub fn get(&mut self, key: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<bool, Error> {
+        if self.worker.is_secondary() {
+            let found = self.pairs.get(key);
+            found.into_iter().for_each(&mut *take);
+            return Ok(found.is_some());
         }
+        self.worker.job.get(&[], -1, key, take).map_err(Error::Server)
     }
 
-    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in
-    /// any case (ms; negative: without limit). `None`: there is no network yet.
-    pub fn watched(&self) -> Option<(c_int, c_int)> {
-        self.network.as_ref().map(|(network, _)| (network.fd(), network.limit(-1)))
+    /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its
+    /// own fence, for something that this one must send again.
+    ///
+    /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks
+    /// wait here.
+    pub fn fence(&mut self) -> Result<(), Error> {
+        if self.worker.is_secondary() {
+            return self.exchange_pairs();
+        }
+        let id = self.worker.job.start_fence();
+        let lazy_network = &mut self.worker.lazy_network;
+        if let (Some(fences), Some(network)) = (lazy_network.fences, lazy_network.made_mut()) {
+            let barrier = Request::Peers(network.groups.start(fences, Box::new(Barrier::default())));
+            self.wait(&barrier, -1)?;
+        }
+        let request = Request::Server { id, then: Box::new(Then::Finish(Operation::Barrier)) };
+        self.wait(&request, -1).map(drop)
     }
 
-    /// The network of ranks. Where the server does not answer questions for addresses, the first call waits for all
-    /// ranks.
-    fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
-        if self.network.is_none() {
-            let book = if self.wants_sockets() { self.book()?.filter(|_| self.they_listen) } else { None };
-            let (mut network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
-            if let Some(open_max) = self.connections_max {
-                network.bound_connections(open_max);
+    /// Every rank learns what all have put since the last time.
+    fn exchange_pairs(&mut self) -> Result<(), Error> {
+        let bytes = self.pairs.take_put();
+        let operation = Operation::Allgather { bytes, len_max: MAX_LEN, in_memory: false };
+        let request = self.start(self.world(), operation)?;
+        let Done::Rows(rows) = self.wait(&request, -1)? else { return Err(Error::Mismatch) };
+        rows.iter().try_for_each(|put| self.pairs.learn(put))
+    }
+
+    /// Waits for at most `ms` milliseconds (negative: without limit), and takes the result.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]: the request goes on. Otherwise it is over.
+    pub fn wait(&mut self, request: &Request, ms: c_int) -> Result<Done, Error> {
+        // Nothing else is to be done meanwhile: the server's answer is read where it is taken.
+        let is_alone = self.worker.lazy_network.made().is_none() && ms < 0;
+        if !(is_alone && matches!(request, Request::Server { .. })) {
+            self.worker.wait_any(&[request], ms)?;
+        }
+        self.take(request)
+    }
+
+    fn take(&mut self, request: &Request) -> Result<Done, Error> {
+        let Context { worker, parts, .. } = self;
+        match request {
+            Request::Server { id, then } => match &**then {
+                Then::Finish(operation) => agents::finish(&mut worker.job, *id, operation),
+                Then::Divide { wanted, of } => {
+                    let members = agents::finish_split(&mut worker.job, *id, wanted)?;
+                    self.make(*of, &members).map(Done::Group)
+                }
+            },
+            Request::Gather { id, context, place, then } => {
+                let gathered = worker.take_gather(*id)?;
+                match &**then {
+                    Then::Finish(operation) => agents::finish_gather(&gathered, operation, *place),
+                    Then::Divide { wanted, of } => {
+                        let members =
+                            agents::members(&agents::gathered(&gathered, place.1)?, wanted).ok_or(Error::Mismatch)?;
+                        let ranks = parts.get(*context)?.ranks();
+                        let ranks: Vec<u32> = members.into_iter().map(|member| ranks[member as usize]).collect();
+                        self.make(*of, &ranks).map(Done::Group)
+                    }
+                }
             }
-            if !agents::fence_waits(&mut self.job) {
-                self.fences = Some(network.groups.duplicate(world).map_err(Error::Group)?);
+            Request::Peers(request) => worker.take_done(*request),
+            Request::Address(id) => worker.take_address(*id),
+            Request::Connection(key) => worker.take_connection(*key),
+        }
+    }
+
+    /// Waits for an allgather of values of one length, and takes the rows where they are. Fails as [`Context::wait`]
+    /// does.
+    pub fn view(&mut self, request: &Request, ms: c_int) -> Result<View, Error> {
+        self.worker.wait_any(&[request], ms)?;
+        match request {
+            Request::Server { id, .. } if self.worker.job.answers_questions() => match self.worker.job.collect(*id) {
+                Ok(Gathered::Array(values)) => Ok(View::Job(values)),
+                Ok(Gathered::Pairs { .. }) => Err(Error::Mismatch),
+                Err(code) => Err(Error::Server(code)),
+            },
+            Request::Gather { id, .. } => self.worker.take_gather(*id).map(View::Group),
+            Request::Server { .. } | Request::Peers(_) | Request::Address(_) | Request::Connection(_) => {
+                let Done::Rows(rows) = self.take(request)? else { return Err(Error::Mismatch) };
+                Ok(View::Own(rows.concat()))
             }
-            (self.network, self.phases) = (Some((network, world)), phases);
         }
-        self.network.as_mut().ok_or(Error::Mismatch)
-    }
-
-    /// Whether the network uses the server's sockets, which are those of TCP, if they listen.
-    fn wants_sockets(&self) -> bool {
-        self.start == Start::Auto && self.transport == Transport::Tcp
-    }
-
-    /// The ports of all ranks, if the server has given them sockets; waits until those of all nodes are bound.
-    fn book(&mut self) -> Result<Option<Arc<Endpoints>>, Error> {
-        if let Some(book) = &self.book {
-            return Ok(book.clone());
-        }
-        if self.is_secondary() {
-            return Ok(self.book.insert(None).clone());
-        }
-        let book = self.job.bound_endpoints().map_err(Error::Server)?.map(Arc::new);
-        if let Some(socket) = book.as_ref().and_then(|book| book.listening()) {
-            self.they_listen = net::listens(socket).map_err(|Errno(number)| Error::System(number))?;
-        }
-        Ok(self.book.insert(book).clone())
     }
 }

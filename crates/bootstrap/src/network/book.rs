@@ -1,11 +1,123 @@
-//! Where all ranks listen, as the job's server says.
+//! Where ranks are reached: what groups have learnt, what the job's server has told of all ranks, and for which ranks
+//! the server is to be asked.
 
 use super::carrier::Transport;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use wireup_capi::job::Endpoints;
 use wireup_group::Peer;
 
-/// A rank in the book; without an address if that must be asked for. The server's sockets are those of TCP.
-pub fn known(book: &Endpoints, rank: u32) -> Peer {
-    let address = book.address(rank).map(|address| Transport::Tcp.address(&address));
+pub struct AddressBook {
+    pub transport: Transport,
+    learnt: BTreeMap<u32, Vec<u8>>,
+    /// What the server knows of all ranks. Where they listen is in it, or asked of the server.
+    endpoints: Option<Arc<Endpoints>>,
+    /// Ranks whose address is being asked for, and those of them for which that has yet to be done.
+    sought: BTreeSet<u32>,
+    wanted: Vec<u32>,
+    /// Ranks that use another transport.
+    misfits: BTreeSet<u32>,
+}
+
+impl AddressBook {
+    pub fn new(transport: Transport) -> AddressBook {
+        AddressBook {
+            transport,
+            learnt: BTreeMap::new(),
+            endpoints: None,
+            sought: BTreeSet::new(),
+            wanted: Vec::new(),
+            misfits: BTreeSet::new(),
+        }
+    }
+
+    /// From now on every rank's address is known, or can be asked for.
+    pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
+        self.endpoints = Some(endpoints);
+    }
+
+    /// Whether every rank's address is known or can be asked for.
+    pub fn has_all(&self) -> bool {
+        self.endpoints.is_some()
+    }
+
+    /// Where a rank is reached; empty if that is not known.
+    pub fn address(&self, rank: u32) -> Vec<u8> {
+        let told = || self.endpoints.as_ref().map(|endpoints| known(endpoints, rank).address);
+        self.learnt.get(&rank).cloned().or_else(told).unwrap_or_default()
+    }
+
+    /// A rank as its server knows it; without an address if that must be asked for, or if there is no server.
+    pub fn peer(&self, rank: u32) -> Peer {
+        match &self.endpoints {
+            Some(endpoints) => known(endpoints, rank),
+            None => Peer { rank, address: Vec::new() },
+        }
+    }
+
+    pub fn learn(&mut self, rank: u32, address: Vec<u8>) {
+        self.learnt.insert(rank, address);
+    }
+
+    /// Number of ranks whose address was learnt.
+    pub fn learnt(&self) -> usize {
+        self.learnt.len()
+    }
+
+    /// Asks for a rank's address, unless it is known.
+    pub fn want(&mut self, rank: u32) {
+        if self.address(rank).is_empty() && self.sought.insert(rank) {
+            self.wanted.push(rank);
+        }
+    }
+
+    /// Ranks whose addresses are to be asked for.
+    pub fn take_wanted(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.wanted)
+    }
+
+    /// What was asked for has been answered.
+    pub fn on_answer(&mut self, rank: u32) {
+        self.sought.remove(&rank);
+    }
+
+    /// Ranks whose address nobody will tell.
+    pub fn take_sought(&mut self) -> BTreeSet<u32> {
+        core::mem::take(&mut self.sought)
+    }
+
+    pub fn on_misfit(&mut self, rank: u32) {
+        self.misfits.insert(rank);
+    }
+
+    /// Whether this rank is known to use another transport.
+    pub fn is_misfit(&self, rank: u32) -> bool {
+        self.misfits.contains(&rank)
+    }
+}
+
+/// A rank as the server knows it; without an address if that must be asked for. The server's sockets are those of TCP.
+pub fn known(endpoints: &Endpoints, rank: u32) -> Peer {
+    let address = endpoints.address(rank).map(|address| Transport::Tcp.address(&address));
     Peer { rank, address: address.unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_asked_for_once_at_a_time_until_its_address_is_known() {
+        let mut book = AddressBook::new(Transport::Udp);
+        [7, 8, 7].into_iter().for_each(|rank| book.want(rank));
+        assert_eq!((&book.take_wanted()[..], &book.take_wanted()[..]), (&[7, 8][..], &[][..]));
+        book.on_answer(7);
+        book.want(7);
+        book.on_answer(8);
+        book.learn(8, [2, 9].into());
+        book.want(8);
+        assert_eq!((book.take_wanted(), book.take_sought()), ([7].into(), [7].into()));
+        assert_eq!((book.address(8), book.address(7), book.learnt()), ([2, 9].into(), [].into(), 1));
+    }
 }

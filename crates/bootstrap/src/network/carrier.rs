@@ -3,7 +3,6 @@
 //!
 //! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
 
-use super::plain::Key;
 use alloc::vec::Vec;
 use wireup_capi::net::{Epoll, Event, Owned};
 pub use wireup_group::connections::{Number, Word};
@@ -38,6 +37,9 @@ impl Transport {
         address
     }
 }
+
+/// A plain connection of the program's own: the rank at the other end, and which of the connections to it this is.
+pub type Key = (u32, u32);
 
 /// The token of the server's descriptor in a carrier's [`Epoll`]; all others are the carrier's.
 pub const SERVER: u64 = 1;

@@ -17,24 +17,27 @@ mod dialling;
 pub mod messages;
 mod plain;
 pub mod proof;
-mod surplus;
+mod redials;
 pub mod tcp;
 mod upkeep;
 mod waits;
 
+use crate::answers::Answers;
 use crate::error::Error;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use book::AddressBook;
 pub use book::known;
-pub use carrier::Transport;
 use carrier::{Carrier, Happened, SERVER, Unsent, Word};
+pub use carrier::{Key, Transport};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Fabric, Udp, Wire};
 use messages::said;
-pub use plain::{Key, Plain};
+use plain::Plain;
 use proof::Secret;
+use redials::Redials;
 use tcp::Tcp;
 use upkeep::Upkeep;
 use waits::Waits;
@@ -47,40 +50,44 @@ use wireup_wire::rank_address;
 pub struct Network {
     pub groups: Groups,
     me: u32,
-    transport: Transport,
     carrier: Box<dyn Carrier>,
     connections: Connections,
-    /// By rank: where it listens.
-    addresses: BTreeMap<u32, Vec<u8>>,
-    /// What the server knows of all ranks. Where they listen is in it, or asked of the server.
-    book: Option<Arc<Endpoints>>,
-    /// Ranks whose address is being asked for, and those of them for which that has yet to be done.
-    sought: BTreeSet<u32>,
-    wanted: Vec<u32>,
+    pub book: AddressBook,
     /// Dials that are not answered, of these ranks.
     unanswered: Vec<(Number, u32)>,
-    /// Ranks that use another transport.
-    misfits: BTreeSet<u32>,
     /// Messages until there is a connection.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Ranks from which no messages are read, because too many of theirs wait here; with the connection of each.
     paused: BTreeMap<u32, Number>,
-    /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
-    again: BTreeMap<u32, (u32, Option<u64>)>,
-    done: BTreeMap<Request, Result<Done, Failure>>,
-    forgotten: BTreeSet<Request>,
-    plain: Plain,
-    sent: Sent,
+    redials: Redials,
+    pub results: Answers<Request, Result<Done, Failure>>,
+    pub plain: Plain,
+    /// Messages of groups that were given to connections, and their bytes before encryption.
+    sent: (u64, u64),
     events: Vec<Event>,
     waits: Waits,
     upkeep: Upkeep,
 }
 
-/// Messages of groups that were given to connections, and their bytes before encryption.
-#[derive(Clone, Copy, Default)]
-pub struct Sent {
+/// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes
+/// and proves connections is not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
     pub messages: u64,
+    /// Before encryption.
     pub bytes: u64,
+    /// Waits for messages of others, one behind the other in each collective and in each search for an address.
+    pub rounds: u64,
+    /// Messages that asked for an address.
+    pub questions: u64,
+    pub connections: usize,
+    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were
+    /// too many.
+    pub closing: usize,
+    pub closed: u64,
+    pub addresses: usize,
+    /// Bytes of this process's own address.
+    pub address_len: usize,
 }
 
 /// A socket at which others reach this rank. It is not used before the secret is known.
@@ -145,22 +152,16 @@ impl Network {
         Ok(Network {
             groups: Groups::new(Peer { rank: me, address }),
             me,
-            transport,
             carrier,
             connections: Connections::default(),
-            addresses: BTreeMap::new(),
-            book: None,
-            sought: BTreeSet::new(),
-            wanted: Vec::new(),
+            book: AddressBook::new(transport),
             unanswered: Vec::new(),
-            misfits: BTreeSet::new(),
             waiting: BTreeMap::new(),
             paused: BTreeMap::new(),
-            again: BTreeMap::new(),
-            done: BTreeMap::new(),
-            forgotten: BTreeSet::new(),
+            redials: Redials::default(),
+            results: Answers::default(),
             plain: Plain::default(),
-            sent: Sent::default(),
+            sent: (0, 0),
             events: Vec::new(),
             waits: Waits::default(),
             upkeep: Upkeep::new(),
@@ -168,37 +169,20 @@ impl Network {
     }
 
     /// From now on every rank's address is known, or can be asked for, and the server's agents carry connections.
-    pub fn use_book(&mut self, book: Arc<Endpoints>) {
-        if self.transport != Transport::Fabric {
+    pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
+        if self.book.transport != Transport::Fabric {
             self.carrier.has_relays();
         }
-        self.book = Some(book);
+        self.book.use_endpoints(endpoints);
     }
 
-    /// Whether every rank's address is known or can be asked for.
-    pub fn has_book(&self) -> bool {
-        self.book.is_some()
-    }
-
-    /// A group of these ranks of the whole job, in this order. Needs a book; this rank is among them. No message is
-    /// sent.
+    /// A group of these ranks of the whole job, in this order. Needs the server's endpoints; this rank is among them.
+    /// No message is sent.
     pub fn part(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
-        let (Some(book), Some(own)) = (book, ranks.iter().position(|rank| rank == me)) else { return };
-        let find = |place: u32| {
-            let rank = ranks.get(place as usize).copied().unwrap_or_default();
-            known(book, rank)
-        };
-        groups.form_part(context, (own as u32, ranks.len() as u32), &find);
-    }
-
-    /// Whether this rank is known to use another transport.
-    pub fn is_misfit(&self, rank: u32) -> bool {
-        self.misfits.contains(&rank)
-    }
-
-    pub fn plain(&mut self) -> &mut Plain {
-        &mut self.plain
+        let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };
+        let find = |place: u32| book.peer(ranks.get(place as usize).copied().unwrap_or_default());
+        groups.form_whole(context, (own as u32, ranks.len() as u32), false, &find);
     }
 
     /// Whether messages wait for connections.
@@ -211,14 +195,9 @@ impl Network {
         self.has_waiting() || self.carrier.unsent() != Unsent::Nothing
     }
 
-    /// This rank's address, for others.
-    pub fn own_address(&self) -> &[u8] {
-        &self.groups.own().address
-    }
-
     /// Whether a rank with this address uses the same transport.
     pub fn can_reach(&self, address: &[u8]) -> bool {
-        let of_carrier = address.strip_prefix(&[self.transport.tag()]);
+        let of_carrier = address.strip_prefix(&[self.book.transport.tag()]);
         of_carrier.is_some_and(|address| self.carrier.understands(address))
     }
 
@@ -240,42 +219,27 @@ impl Network {
         self.carrier.epoll().forget(fd);
     }
 
-    /// Number of open connections.
-    pub fn connections(&self) -> usize {
-        self.connections.open()
-    }
-
-    /// Number of connections that are being closed by agreement, and number of those that were closed so.
-    pub fn closed(&self) -> (usize, u64) {
-        (self.connections.closing(), self.connections.closed_by_agreement())
-    }
-
-    pub fn sent(&self) -> Sent {
-        self.sent
-    }
-
-    /// Number of ranks whose address is known.
-    pub fn addresses(&self) -> usize {
-        self.addresses.len()
-    }
-
-    /// The result of a request that is over. It is returned once.
-    pub fn take_done(&mut self, request: Request) -> Option<Result<Done, Failure>> {
-        self.done.remove(&request)
+    pub fn counts(&self) -> Counts {
+        let (Network { groups, connections, .. }, done) = (self, self.groups.counts);
+        let (messages, bytes) = self.sent;
+        Counts {
+            messages,
+            bytes,
+            rounds: done.rounds,
+            questions: done.questions,
+            connections: connections.open(),
+            closing: connections.closing(),
+            closed: connections.closed_by_agreement(),
+            addresses: self.book.learnt(),
+            address_len: groups.own().address.len(),
+        }
     }
 
     /// The result of a request is not wanted.
     pub fn forget(&mut self, request: Request) {
-        if self.groups.cancel_receive(request) {
-            return;
+        if !self.groups.cancel_receive(request) {
+            self.results.forget(request);
         }
-        if self.done.remove(&request).is_none() {
-            self.forgotten.insert(request);
-        }
-    }
-
-    pub fn is_done(&self, request: Request) -> bool {
-        self.done.contains_key(&request)
     }
 
     /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing
@@ -311,8 +275,12 @@ impl Network {
     pub fn pump(&mut self) {
         loop {
             self.pump_groups();
-            self.resume();
-            self.dial_plain();
+            let Network { groups, carrier, book, paused, plain, .. } = self;
+            // Ranks of which fewer messages wait now, or one of which is waited for.
+            for (_, number) in paused.extract_if(.., |rank, _| !groups.is_behind(*rank)) {
+                carrier.resume(number);
+            }
+            plain.dial(book, &mut **carrier);
             let happened = self.carrier.poll().or_else(|| {
                 self.carrier.flush();
                 self.carrier.poll()
@@ -325,32 +293,17 @@ impl Network {
         }
     }
 
-    /// Takes messages again of ranks of which fewer wait now, or one of which is waited for.
-    fn resume(&mut self) {
-        let Network { paused, groups, carrier, .. } = self;
-        for (_, number) in paused.extract_if(.., |rank, _| !groups.is_behind(*rank)) {
-            carrier.resume(number);
-        }
-    }
-
     fn pump_groups(&mut self) {
         while let Some(output) = self.groups.poll() {
             match output {
                 // Without an address: one that is in the book.
                 Output::Learnt(Peer { address, .. }) if address.is_empty() => {}
-                Output::Learnt(Peer { rank, address }) => {
-                    self.addresses.insert(rank, address);
-                }
+                Output::Learnt(Peer { rank, address }) => self.book.learn(rank, address),
                 Output::Send { to, message } => {
-                    self.sent.messages += 1;
-                    self.sent.bytes += message.len() as u64;
+                    self.sent = (self.sent.0 + 1, self.sent.1 + message.len() as u64);
                     self.send(to, message);
                 }
-                Output::Done { request, result } => {
-                    if !self.forgotten.remove(&request) {
-                        self.done.insert(request, result);
-                    }
-                }
+                Output::Done { request, result } => self.results.on_answer(request, result),
             }
         }
     }
@@ -391,7 +344,7 @@ impl Network {
     /// A rank is gone, as the job's server says.
     pub fn on_lost(&mut self, rank: u32) {
         self.waiting.remove(&rank);
-        self.again.remove(&rank);
+        self.redials.remove(rank);
         self.plain.on_lost(rank);
         self.groups.on_lost(rank);
     }
@@ -405,7 +358,7 @@ impl Network {
             Route::Nowhere => self.on_lost(to),
             route => {
                 self.waiting.entry(to).or_default().push(message);
-                if route == Route::Dial && !self.again.contains_key(&to) {
+                if route == Route::Dial && !self.redials.has(to) {
                     self.dial(to);
                 }
             }
@@ -416,15 +369,15 @@ impl Network {
         match happened {
             Happened::Proved { number, peer, was_dialled: true, .. } => {
                 self.connections.on_dialled(peer, number);
-                self.on_open(peer);
+                self.send_waiting(peer);
             }
             Happened::Proved { number, peer, was_dialled: false, closed } => {
                 let Network { connections, carrier, .. } = self;
                 match connections.on_hello(self.me, (peer, closed), number, |dialled| carrier.is_begun(dialled)) {
-                    Verdict::Keep => self.on_open(peer),
+                    Verdict::Keep => self.send_waiting(peer),
                     Verdict::KeepInsteadOf(other) => {
                         self.carrier.close(other);
-                        self.on_open(peer);
+                        self.send_waiting(peer);
                     }
                     Verdict::Refuse => self.carrier.close(number),
                 }
@@ -446,13 +399,9 @@ impl Network {
         }
     }
 
-    /// There is a connection now.
-    fn on_open(&mut self, peer: u32) {
-        self.again.remove(&peer);
-        self.send_waiting(peer);
-    }
-
+    /// There is a connection, or there was one until now: sends what waits for it, or dials anew.
     fn send_waiting(&mut self, peer: u32) {
+        self.redials.remove(peer);
         for message in self.waiting.remove(&peer).unwrap_or_default() {
             self.send(peer, message);
         }
@@ -501,7 +450,58 @@ impl Network {
         if is_lost && !was_dialling {
             self.on_lost(peer);
         } else if is_lost || self.waiting.contains_key(&peer) {
-            self.on_refused(peer);
+            self.redials.on_refused(net::now_ms(), peer);
+        }
+    }
+
+    /// From now on at most so many connections stay open, but for those over which somebody waits for a message; if
+    /// they cost descriptors.
+    pub fn bound_connections(&mut self, open_max: usize) {
+        if self.carrier.can_finish() {
+            self.upkeep.open_max = Some(open_max);
+            self.pump();
+        }
+    }
+
+    /// Begins to close what is more than the bound; whether there is something to send now.
+    fn close_surplus(&mut self) -> bool {
+        let Some(open_max) = self.upkeep.open_max.filter(|open_max| self.connections.open() > *open_max) else {
+            return false;
+        };
+        let awaited = self.groups.awaited();
+        let mut has_asked = false;
+        while let Some(number) = self.connections.close_one(open_max, |peer| awaited.has(peer)) {
+            self.carrier.send(number, said(Word::Close));
+            has_asked = true;
+        }
+        has_asked
+    }
+
+    /// Connects to ranks that this process has waited for since the last time.
+    ///
+    /// A rank whose part in a collective is missing has not left. The sender that a receive waits for may have left in
+    /// order, which this process knows by its goodbye, if there was a connection. With a bound it may have been closed,
+    /// and the end of a sender would go unnoticed; so senders are connected to with a bound only.
+    fn watch(&mut self, now: u64) {
+        if now < self.upkeep.due {
+            return;
+        }
+        // First take what has arrived: its senders are not waited for.
+        self.pump();
+        let awaited = self.groups.awaited();
+        let mut ranks = awaited.parts;
+        if self.upkeep.open_max.is_some() {
+            ranks.extend(awaited.senders);
+            for (context, member) in awaited.unknown {
+                let request = self.groups.locate(context, member);
+                self.results.forget(request);
+            }
+        }
+        for rank in self.upkeep.still_awaited(now, ranks) {
+            let is_dialled = self.connections.route(rank) != Route::Dial || self.redials.has(rank);
+            if !is_dialled && self.can_reach(&self.book.address(rank)) {
+                self.dial(rank);
+            }
         }
     }
 }

@@ -8,12 +8,12 @@
 //! The lower rank always dials, so two requests never cross; the first request of one rank belongs to the first of the
 //! other, the second to the second.
 
+use super::book::AddressBook;
+use super::carrier::{Carrier, Key};
+use crate::answers::Answers;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use wireup_capi::net::Owned;
-
-/// The rank at the other end, and which of the connections to it this is.
-pub type Key = (u32, u32);
 
 /// Connections of one rank that wait for the program. Chosen: more than a program has use for; what comes beyond is
 /// closed.
@@ -29,9 +29,7 @@ pub struct Plain {
     asked: BTreeMap<u32, u32>,
     /// To be dialled as soon as the rank's address is known.
     undialled: Vec<Key>,
-    over: BTreeMap<Key, Result<Owned, Unreachable>>,
-    /// The program has asked for them, and has given up.
-    forgotten: BTreeSet<Key>,
+    made: Answers<Key, Result<Owned, Unreachable>>,
 }
 
 impl Plain {
@@ -46,24 +44,42 @@ impl Plain {
         key
     }
 
-    /// Ranks that are to be dialled.
-    pub fn undialled(&self) -> impl Iterator<Item = u32> {
-        self.undialled.iter().map(|(peer, _)| *peer)
+    /// Whether a connection to this rank is to be dialled.
+    pub fn is_undialled(&self, rank: u32) -> bool {
+        self.undialled.iter().any(|(peer, _)| *peer == rank)
     }
 
     /// The connections to a rank that can be dialled now.
-    pub fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
+    fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
         self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
     }
 
-    /// A connection is made, or could not be.
-    pub fn on_over(&mut self, (peer, number): Key, result: Result<Owned, Unreachable>) {
-        let asked = self.asked.get(&peer).copied().unwrap_or_default();
-        let is_early = number >= asked;
-        if self.forgotten.remove(&(peer, number)) || (is_early && number - asked >= KEPT_MAX) {
-            return;
+    /// Dials the ranks whose addresses are known, asks for those of others, and takes what has been made.
+    pub fn dial(&mut self, book: &mut AddressBook, carrier: &mut dyn Carrier) {
+        let peers: BTreeSet<u32> = self.undialled.iter().map(|(peer, _)| *peer).collect();
+        for peer in peers {
+            let address = book.address(peer);
+            if address.is_empty() {
+                if book.has_all() {
+                    book.want(peer);
+                }
+                continue;
+            }
+            for (to, number) in self.take_undialled(peer) {
+                carrier.dial_plain(to, &address[1..], number);
+            }
         }
-        self.over.entry((peer, number)).or_insert(result);
+        while let Some((key, socket)) = carrier.poll_plain() {
+            self.on_over(key, socket.ok_or(Unreachable));
+        }
+    }
+
+    /// A connection is made, or could not be.
+    fn on_over(&mut self, (peer, number): Key, result: Result<Owned, Unreachable>) {
+        let asked = self.asked.get(&peer).copied().unwrap_or_default();
+        if number < asked || number - asked < KEPT_MAX {
+            self.made.on_answer((peer, number), result);
+        }
     }
 
     /// A rank is lost.
@@ -74,19 +90,17 @@ impl Plain {
     }
 
     pub fn is_over(&self, key: Key) -> bool {
-        self.over.contains_key(&key)
+        self.made.is_over(key)
     }
 
     pub fn take(&mut self, key: Key) -> Option<Result<Owned, Unreachable>> {
-        self.over.remove(&key)
+        self.made.take(key)
     }
 
     /// The program does not want this connection any more.
     pub fn forget(&mut self, key: Key) {
         self.undialled.retain(|one| *one != key);
-        if self.over.remove(&key).is_none() {
-            self.forgotten.insert(key);
-        }
+        self.made.forget(key);
     }
 }
 
@@ -104,7 +118,7 @@ mod tests {
     fn connections_meet_the_requests_of_the_same_number() {
         let mut high = Plain::default();
         assert_eq!(high.ask(9, 4), (4, 0));
-        assert_eq!(high.undialled().count(), 0, "the lower rank dials");
+        assert!(!high.is_undialled(4), "the lower rank dials");
         high.on_over((4, 1), Ok(socket()));
         assert!(!high.is_over((4, 0)));
         assert_eq!(high.ask(9, 4), (4, 1));
@@ -114,7 +128,7 @@ mod tests {
         let mut low = Plain::default();
         let keys = vec![low.ask(1, 4), low.ask(1, 4)];
         low.ask(1, 5);
-        assert_eq!((low.take_undialled(4), low.undialled().collect()), (keys, vec![5]));
+        assert_eq!((low.take_undialled(4), &low.undialled[..]), (keys, &[(5, 0)][..]));
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn run(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure
         for one in all.iter_mut() {
             one.progress(0);
         }
-        if let Some(done) = all[me].take_done(request) {
+        if let Some(done) = all[me].results.take(request) {
             return done;
         }
         assert!(net::now_ms() < until, "rank {me} waits for ever");
@@ -78,7 +78,7 @@ fn ranks_exchange_long_values_over_few_connections() {
     for transport in transports() {
         let mut all = networks(9, transport);
         gather(&mut all, WORLD, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        assert!(all.iter().all(|one| one.connections() <= 8));
+        assert!(all.iter().all(|one| one.counts().connections <= 8));
         let requests: Vec<Request> = all
             .iter_mut()
             .map(|one| one.groups.split(WORLD, Wanted { colour: Some(vec![one.me as u8 % 2]), key: 0 }))
@@ -105,7 +105,7 @@ fn two_ranks_that_dial_each_other_keep_one_connection() {
             for (me, request) in requests.into_iter().enumerate() {
                 assert_eq!(run(&mut all, me, request), Ok(Done::Nothing));
             }
-            assert_eq!([all[0].connections(), all[1].connections()], [1, 1]);
+            assert_eq!([all[0].counts().connections, all[1].counts().connections], [1, 1]);
         }
     }
 }
@@ -130,7 +130,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
         (0..2).map(|me| Network::new(me, SECRET, Listener::new(Transport::Tcp).unwrap()).unwrap()).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     for (me, one) in all.iter_mut().enumerate() {
-        one.groups.form_known(WORLD, me as u32, 2, &|rank| peers[rank as usize].clone());
+        one.groups.form_whole(WORLD, (me as u32, 2), true, &|rank| peers[rank as usize].clone());
         one.groups.send_tagged(1 - me as u32, WORLD, 7, b"hello");
         one.progress(100);
     }
@@ -152,7 +152,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
     }
     let next = all[0].groups.receive_tagged(1, WORLD, 8);
     all[0].pump();
-    assert_eq!(all[0].take_done(next), None);
+    assert_eq!(all[0].results.take(next), None);
 }
 
 #[test]
@@ -203,8 +203,10 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
         while net::now_ms() < until {
             all[0].progress(10);
         }
-        assert_eq!(all[0].connections(), 0);
-        assert!(all[0].done.is_empty());
+        assert_eq!(all[0].counts().connections, 0);
+        let receive = all[0].groups.receive_tagged(1, WORLD, 0);
+        all[0].pump();
+        assert!(!all[0].results.is_over(receive));
     }
 }
 
@@ -222,7 +224,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
         // Also while connections are being closed.
         for one in all.iter_mut() {
             one.progress(0);
-            assert!(one.connections() <= BOUND, "round {round}: {} are open", one.connections());
+            assert!(one.counts().connections <= BOUND, "round {round}: {} are open", one.counts().connections);
         }
     }
     for me in 0..9 {
@@ -233,14 +235,14 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
             }
         }
     }
-    settle(&mut all, |all| all.iter().all(|one| one.connections() <= BOUND));
-    assert!(all.iter().map(|one| one.closed().1).sum::<u64>() > 50);
+    settle(&mut all, |all| all.iter().all(|one| one.counts().connections <= BOUND));
+    assert!(all.iter().map(|one| one.counts().closed).sum::<u64>() > 50);
 }
 
 /// Lets all go on until no connection is being closed, and this is so.
 fn settle(all: &mut [Network], is_so: impl Fn(&[Network]) -> bool) {
     let until = net::now_ms() + 30_000;
-    while !is_so(all) || all.iter().any(|one| one.closed().0 > 0) {
+    while !is_so(all) || all.iter().any(|one| one.counts().closing > 0) {
         for one in all.iter_mut() {
             one.progress(0);
         }
@@ -254,8 +256,8 @@ fn a_connection_over_which_an_end_waits_is_not_closed() {
     gather(&mut all, WORLD, &[0, 1, 2, 3]);
     let receive = all[0].groups.receive_tagged(3, WORLD, 1);
     all.iter_mut().for_each(|one| one.bound_connections(0));
-    settle(&mut all, |all| all[1].connections() + all[2].connections() == 0);
-    assert_eq!([all[0].connections(), all[3].connections()], [1, 1]);
+    settle(&mut all, |all| all[1].counts().connections + all[2].counts().connections == 0);
+    assert_eq!([all[0].counts().connections, all[3].counts().connections], [1, 1]);
     drop(all.pop());
     assert_eq!(run(&mut all, 0, receive), Err(Failure::Lost { rank: 3 }));
 }
@@ -264,7 +266,7 @@ fn a_connection_over_which_an_end_waits_is_not_closed() {
 fn a_rank_is_missed_by_one_that_waits_without_a_connection() {
     let mut all = networks(9, Transport::Tcp);
     all.iter_mut().for_each(|one| one.bound_connections(0));
-    settle(&mut all, |all| all.iter().all(|one| one.connections() == 0));
+    settle(&mut all, |all| all.iter().all(|one| one.counts().connections == 0));
     // Of one of them the address has to be found first.
     let receives = [8, 5].map(|me| all[me].groups.receive_tagged(2, WORLD, 1));
     drop(all.remove(2));
@@ -277,7 +279,7 @@ fn a_rank_is_missed_by_one_that_waits_without_a_connection() {
 #[test]
 fn strangers_do_not_disturb_ranks() {
     let mut all = networks(2, Transport::Tcp);
-    let own = all[0].own_address()[1..].to_vec();
+    let own = all[0].groups.own().address[1..].to_vec();
     let address = rank_address::candidates(&own, net::host_number())[0];
     let mut strangers = Vec::new();
     for at in 0..2 * UNPROVED_MAX {
@@ -297,7 +299,7 @@ fn strangers_do_not_disturb_ranks() {
 /// got the answer.
 fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose) -> Owned {
     let (_, first) = proof::Proof::dial(&SECRET, from, to, purpose).unwrap();
-    let address = rank_address::candidates(&all[to as usize].own_address()[1..], net::host_number())[0];
+    let address = rank_address::candidates(&all[to as usize].groups.own().address[1..], net::host_number())[0];
     let stranger = net::connect(&address, None).unwrap();
     let unit = [&(first.len() as u16).to_le_bytes()[..], &first].concat();
     let (mut is_sent, until) = (false, net::now_ms() + 30_000);
@@ -339,16 +341,16 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
     let mut all = networks(2, Transport::Tcp);
     let high = all[1].connect(WORLD, 0).unwrap();
     let stranger = replayed(&mut all, (0, 1), proof::Purpose::Plain { number: 0 });
-    assert!(!all[1].plain().is_over(high), "the program has a stranger's connection");
+    assert!(!all[1].plain.is_over(high), "the program has a stranger's connection");
     let low = all[0].connect(WORLD, 1).unwrap();
     let until = net::now_ms() + 30_000;
-    while !(all[0].plain().is_over(low) && all[1].plain().is_over(high)) {
+    while !(all[0].plain.is_over(low) && all[1].plain.is_over(high)) {
         for one in all.iter_mut() {
             one.progress(0);
         }
         assert!(net::now_ms() < until, "the ranks are not connected");
     }
-    let (low, high) = (all[0].plain().take(low).unwrap().unwrap(), all[1].plain().take(high).unwrap().unwrap());
+    let (low, high) = (all[0].plain.take(low).unwrap().unwrap(), all[1].plain.take(high).unwrap().unwrap());
     // The program's bytes, and nothing before them.
     for (from, to) in [(&low, &high), (&high, &low)] {
         assert_eq!(net::write(from, b"hello"), Ok(5));
@@ -403,11 +405,12 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
 #[test]
 fn a_rank_that_is_dialled_again_does_not_make_others_wait() {
     let mut all = networks(2, Transport::Tcp);
-    for at in [None, Some(0), Some(u64::MAX)] {
-        all[0].again.insert(7, (1, at));
-        assert!((0..=5).contains(&all[0].limit(5)), "{at:?}");
-        assert!(at.is_none() || all[0].limit(-1) >= 0);
+    for now in [0, net::now_ms() + 100_000] {
+        all[0].redials.on_refused(now, 7);
+        assert!((0..=5).contains(&all[0].limit(5)) && all[0].limit(-1) >= 0, "{now}");
     }
+    all[0].redials.take_due(u64::MAX);
+    assert!((0..=5).contains(&all[0].limit(5)), "it is being dialled");
 }
 
 #[test]
@@ -415,7 +418,7 @@ fn a_flood_of_strangers_datagrams_does_not_keep_ranks_from_their_work() {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     let mut all = networks(3, Transport::Udp);
     let places: Vec<_> =
-        all.iter().map(|one| rank_address::candidates(&one.own_address()[1..], net::host_number())[0]).collect();
+        all.iter().map(|one| rank_address::candidates(&one.groups.own().address[1..], net::host_number())[0]).collect();
     let (is_over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -452,7 +455,7 @@ fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
         let mut all = [(0, one), (1, other)]
             .map(|(me, transport)| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap());
         let peer = all[1].groups.own().clone();
-        assert!(all[0].can_reach(all[0].own_address()) && !all[0].can_reach(&peer.address));
+        assert!(all[0].can_reach(&all[0].groups.own().address) && !all[0].can_reach(&peer.address));
         assert!(!all[0].can_reach(&[]));
         // Two ranks know each other from the beginning.
         let formed = all[0].groups.form(WORLD, 0, 2, peer.clone(), peer);

@@ -1,18 +1,23 @@
-//! What the upkeep of connections has to remember: how many may be open, and whom this process waits for.
+//! Which connections there should be without a message to carry: none that were not used for the longest time, if there
+//! are more than a bound, and one to each rank that is waited for.
+//!
+//! A connection is how the end of its other end's process is noticed. So one over which an end waits is not closed, and
+//! a rank that has waited for another for a while makes one.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use wireup_capi::net;
 
 /// A rank that is waited for is connected to after so long (ms). Chosen: a message that arrives meanwhile brings a
 /// connection with it, and nobody waits much longer for the news that a rank is gone.
-pub const WATCH_MS: u64 = 1_000;
+const WATCH_MS: u64 = 1_000;
 
 pub struct Upkeep {
     /// Connections that may be open.
     pub open_max: Option<usize>,
     /// When to look next whom this process waits for; whom it has waited for at the last look.
     pub due: u64,
-    pub awaited: BTreeSet<u32>,
+    awaited: BTreeSet<u32>,
 }
 
 impl Upkeep {
@@ -20,7 +25,22 @@ impl Upkeep {
         Upkeep { open_max: None, due: net::now_ms() + WATCH_MS, awaited: BTreeSet::new() }
     }
 
-    pub fn due(&self) -> u64 {
-        self.due
+    /// A look at the ranks that this process waits for now; returns those that it has waited for at the last look too.
+    pub fn still_awaited(&mut self, now: u64, ranks: BTreeSet<u32>) -> Vec<u32> {
+        self.due = now + WATCH_MS;
+        let before = core::mem::replace(&mut self.awaited, ranks);
+        before.intersection(&self.awaited).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_still_awaited_at_the_second_look() {
+        let mut upkeep = Upkeep::new();
+        assert!(upkeep.still_awaited(5, [1, 2].into()).is_empty());
+        assert_eq!((upkeep.still_awaited(9, [2, 3].into()), upkeep.due), ([2].into(), 9 + WATCH_MS));
     }
 }

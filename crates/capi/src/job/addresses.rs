@@ -18,9 +18,6 @@ pub const ADDRESS_NAME_LEN_MAX: usize = 32;
 /// Before an address that is a pair: MPICH's servers do not accept empty values.
 const MARK: &[u8] = b"x";
 
-/// An answer to a question, by its number; `None`: the rank has left without telling.
-pub type Address = (u32, Option<Vec<u8>>);
-
 impl Job {
     /// Whether the server answers questions for addresses. Otherwise they are pairs, which a fence publishes.
     pub fn answers_questions(&self) -> bool {
@@ -40,22 +37,6 @@ impl Job {
             return Ok(self.server()?.tell(&Request::AddressSet { name, value: &value })?);
         }
         self.put(&key(name, self.rank), &[MARK, &value].concat())
-    }
-
-    /// Asks where a rank is reached; see [`Job::take_addresses`]. `id` is not that of another question under way.
-    ///
-    /// # Errors
-    /// The server is gone, or is not ours.
-    pub fn ask_address(&mut self, id: u32, name: &[u8], rank: u32) -> Result {
-        Ok(self.server()?.link.ask(&Request::AddressGet { id, rank, name })?)
-    }
-
-    /// The answers that have been read, also those that came with others.
-    pub fn take_addresses(&mut self) -> Vec<Address> {
-        self.read_unawaited();
-        let Ok(server) = self.server() else { return Vec::new() };
-        let answers = server.link.take_addresses().into_iter();
-        answers.map(|(id, value)| (id, value.and_then(|value| hex::decode(&value)))).collect()
     }
 
     /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for

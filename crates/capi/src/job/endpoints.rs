@@ -4,12 +4,12 @@
 use super::{Job, value};
 use crate::clique::place;
 use crate::codes::{Code, Result};
-use crate::ints;
 use crate::mapping::Part;
 use crate::socket::variable;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_client::memory::Memory;
+use wireup_client::number;
 use wireup_client::pipeline::Answer;
 use wireup_wire::hex;
 use wireup_wire::pmi::{Command, Request};
@@ -39,7 +39,9 @@ impl Job {
     /// # Errors
     /// The server is gone, or breaks the rules.
     pub fn bound_endpoints(&mut self) -> Result<Option<Endpoints>> {
-        let Some(listening) = variable("WIREUP_LISTEN_FD").and_then(|text| ints::parse(&text)) else { return Ok(None) };
+        let Some(listening) = variable("WIREUP_LISTEN_FD").and_then(|text| number::parse(&text)) else {
+            return Ok(None);
+        };
         if !self.answers_questions() {
             return Ok(None);
         }
@@ -52,8 +54,8 @@ impl Job {
         Ok(Some(endpoints))
     }
 
-    /// Tells the server where this rank is reached, so that others may ask for it ([`Job::ask_address`]). Waits for the
-    /// server only.
+    /// Tells the server where this rank is reached, so that others may ask for it
+    /// ([`ask_address`](crate::Server::ask_address)). Waits for the server only.
     ///
     /// # Errors
     /// The server is gone, is not ours, or has been told another address of this name.

@@ -1,21 +1,18 @@
 //! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
 //!
-//! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start; `gathers` are
-//! collectives of groups, `exchange` drives fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring`
-//! the exchange with both neighbours.
+//! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start; `exchange` drives
+//! fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring` the exchange with both neighbours.
 
 mod addresses;
 mod endpoints;
 mod exchange;
-mod gathers;
 mod kvs;
 mod names;
 mod ring;
 
-pub use addresses::{ADDRESS_LEN_MAX, ADDRESS_NAME_LEN_MAX, Address};
+pub use addresses::{ADDRESS_LEN_MAX, ADDRESS_NAME_LEN_MAX};
 pub use endpoints::Endpoints;
 pub use exchange::{Gathered, MAX_LEN};
-pub use gathers::Gather;
 pub use names::{NAME_LEN_MAX, Wish};
 pub use ring::Ring;
 
@@ -117,14 +114,6 @@ impl Job {
     /// The server; an error without one.
     pub fn server(&mut self) -> Result<&mut Server> {
         self.with.server()
-    }
-
-    /// Takes answers that came together with the answer to a call. If the server is gone, that is noticed when it is
-    /// read next.
-    fn read_unawaited(&mut self) {
-        if let Ok(server) = self.server() {
-            while server.take_unawaited() == Ok(true) {}
-        }
     }
 
     /// Makes a request whose answer may be that there is no value.

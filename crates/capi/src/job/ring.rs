@@ -6,9 +6,9 @@
 
 use super::{Job, is_refusal};
 use crate::codes::{Code, Result};
-use crate::ints;
 use alloc::vec::Vec;
 use wireup_client::escape::{double, halve};
+use wireup_client::number;
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::pmi::Request;
 
@@ -47,7 +47,7 @@ impl Job {
         let asked = self.server()?.call(&Request::Ring { count: 1, left: &sent, right: &sent }, &mut |fields| {
             let mut side = |name| fields.get(name).map(|text| halve(text, &mut plain).to_vec());
             if let (Some(left), Some(right), Some(position)) =
-                (side("ring-left"), side("ring-right"), fields.get("ring-count").and_then(ints::parse))
+                (side("ring-left"), side("ring-right"), fields.get("ring-count").and_then(number::parse))
             {
                 ring = Some(Ring { position, left, right });
             }

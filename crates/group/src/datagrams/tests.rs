@@ -118,7 +118,9 @@ proptest! {
     }
 
     #[test]
-    fn no_acknowledgement_makes_a_sender_lose_bytes(acks in proptest::collection::vec((0u64..40, any::<u128>()), 1..20)) {
+    fn no_acknowledgement_makes_a_sender_lose_bytes(
+        acks in proptest::collection::vec((0u64..40, any::<u128>()), 1..20),
+    ) {
         let mut sender = Sender::new(SEGMENT_LEN);
         sender.push(vec![7; 200]);
         for (now, (next, seen)) in (0..).zip(acks) {

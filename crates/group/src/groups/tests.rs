@@ -269,7 +269,8 @@ fn any_address_is_found_in_half_as_many_questions_as_the_size_has_bits() {
             let again = bench.member(0).locate(fresh, target);
             bench.collect(0);
             assert!(!bench.is_busy() && bench.ranks.results.contains_key(&(0, again)), "it is cached");
-            assert!(bench.member(0).addresses(fresh) <= 2 * powers(size) + most);
+            let group = &bench.member(0).groups[&fresh];
+            assert!(group.addresses.known(group.shape()).count() <= 2 * powers(size) + most);
         }
     }
 }
@@ -388,16 +389,16 @@ fn rounds_are_waits_one_behind_the_other() {
         bench.collective(WORLD, |_| Box::new(Barrier::default()));
         let rounds = (powers(size).saturating_sub(1) + powers(size)) as u64;
         for rank in 0..size {
-            assert_eq!(bench.member(rank).counts(), Counts { rounds, questions: 0 }, "{size}");
+            assert_eq!(bench.member(rank).counts, Counts { rounds, questions: 0 }, "{size}");
         }
     }
     // 85 = 64 + 16 + 4 + 1: rank 0 knows 64, which knows 80, which knows 84, which knows 85.
     let mut bench = Bench::new(256, 5);
-    let before = bench.member(0).counts();
+    let before = bench.member(0).counts;
     let request = bench.member(0).locate(WORLD, 85);
     bench.run();
     assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Ok(Done::Peer(peer(85)))));
-    let after = bench.member(0).counts();
+    let after = bench.member(0).counts;
     assert_eq!((after.questions, after.rounds - before.rounds), (3, 3));
 }
 
@@ -428,7 +429,7 @@ proptest! {
         let mut contexts = BTreeSet::new();
         for _ in 0..2 {
             let requests = create(&mut bench, list, b"some");
-            let ends: Vec<_> = requests.iter().map(|(me, request)| bench.ranks.results.remove(&(*me, *request))).collect();
+            let ends: Vec<_> = requests.into_iter().map(|request| bench.ranks.results.remove(&request)).collect();
             let context = group(ends[0].as_ref().unwrap()).unwrap();
             prop_assert!(ends.iter().all(|end| *end == Some(Ok(Done::Group(Some(context))))), "{ends:?}");
             prop_assert!(contexts.insert(context), "a group of its own each time");

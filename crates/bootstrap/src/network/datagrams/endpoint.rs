@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   dialling ── hello, to the best place first, then to all, ever more rarely ──► welcome ──► open
-//!   none ── a hello with a code that is right, and a number that is new ──► open (its welcome is repeated until the dialler is heard)
+//!   none ── a hello with a code that is right, and a number that is new ──► open
+//!                                             (its welcome is repeated until the dialler is heard)
 //! ```
 //!
 //! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might
@@ -10,7 +11,8 @@
 //! number for each rank that has ever dialled this one; none for strangers.
 
 use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
-use super::open::{DATA, Open, QUOTE_LEN, header};
+use super::open::Open;
+use super::seals::{DATA, QUOTE_LEN, Seals, header};
 use crate::network::carrier::{Happened, Number, Unsent, Word};
 use crate::network::messages::word;
 use crate::network::proof::{Proof, Purpose, Secret, Unproved};
@@ -315,13 +317,14 @@ impl Endpoint {
         let Ok(accepted) = accepted else { return };
         let (peer, reply) = (accepted.proved.peer, accepted.reply.unwrap_or_default());
         let Purpose::Messages { closed } = accepted.proved.purpose else { return };
-        let Some(seals) = accepted.proved.in_any_order().ok().filter(|_| peer == hello.from) else { return };
+        let Some(state) = accepted.proved.in_any_order().ok().filter(|_| peer == hello.from) else { return };
         self.last += 1;
         let number = self.last;
         self.heard.insert(peer, (hello.number, number));
         let welcome = Welcome { to: hello.number, number, proof: &reply }.encode(&mut self.codes);
         self.outbox.push_back((number, place.to_vec(), welcome.clone()));
-        let open = Open::new(now, peer, hello.number, (place.to_vec(), true), seals, self.datagram_len);
+        let seals = Seals::new(hello.number, state);
+        let open = Open::new(now, peer, (place.to_vec(), true), seals, self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
         self.connections.insert(number, Connection { stage, timer: None });
         self.happened.push_back(Happened::Proved { number, peer, was_dialled: false, closed });
@@ -336,12 +339,12 @@ impl Endpoint {
         let Dialling { to: peer, mut places, proof, .. } = *dialling;
         let at = places.iter().position(|place| place == from).unwrap_or(0);
         let place = places.swap_remove(at);
-        let seals = proof.on_message(welcome.proof).and_then(|next| next.proved.in_any_order());
-        let Ok(seals) = seals else {
+        let state = proof.on_message(welcome.proof).and_then(|next| next.proved.in_any_order());
+        let Ok(state) = state else {
             self.happened.push_back(Happened::Over { number, peer, is_lost: false });
             return;
         };
-        let open = Open::new(now, peer, welcome.number, (place, false), seals, self.datagram_len);
+        let open = Open::new(now, peer, (place, false), Seals::new(welcome.number, state), self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: None };
         self.connections.insert(number, Connection { stage, timer: None });
         self.happened.push_back(Happened::Proved { number, peer, was_dialled: true, closed: 0 });

@@ -1,11 +1,11 @@
 //! The first two datagrams of a connection: the proof of `proof.rs`, with a code in each that is cheap to check.
 //!
 //! ```text
-//! hello   | 1 | from u32 | to u32 | number u64 | place: u8 and so many bytes | proof | code 16 |    number: of the dialler's
-//! welcome | 2 | to u64   | number u64          | proof | code 16 |              to: the number of the hello
+//! hello   | 1 | from u32 | to u32 | number u64 | place: u8 and so many bytes | proof | code 16 |
+//! welcome | 2 | to u64   | number u64          | proof | code 16 |
 //! ```
 //!
-//! All numbers are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's
+//! `number` is that by which the sender names the connection; a welcome's `to` is the number of the hello. All numbers are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's
 //! datagram costs one check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that
 //! is repeated by a stranger is known by its number: a rank's numbers grow.
 

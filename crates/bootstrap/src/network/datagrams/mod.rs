@@ -1,21 +1,22 @@
 //! Connections over datagrams: one socket or endpoint for all, with a reliability of our own.
 //!
 //! ```text
-//!   Datagrams ── bytes ──► Endpoint: connections by number ──► Open: seals ──► sender, receiver (wireup-group)
+//!   Datagrams ── bytes ──► Endpoint: connections by number ──► Open: Seals ──► sender, receiver (wireup-group)
 //!       │                      └── hellos, welcomes ◄── handshake: codes, proof
 //!       └── Wire: udp, fabric
 //! ```
 //!
-//! `endpoint`, `open` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has arrived,
-//! and sends when that is due. While this process computes, nothing is read and nothing is repeated; a timer makes the
-//! descriptor of [`Carrier::epoll`] readable when something must be repeated.
+//! `endpoint`, `open`, `seals` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has
+//! arrived, and sends when that is due. While this process computes, nothing is read and nothing is repeated; a timer
+//! makes the descriptor of [`Carrier::epoll`] readable when something must be repeated.
 
 pub mod endpoint;
 mod fabric;
 pub mod handshake;
 #[cfg(test)]
 mod lossy;
-pub mod open;
+mod open;
+pub mod seals;
 #[cfg(test)]
 mod tests;
 mod udp;

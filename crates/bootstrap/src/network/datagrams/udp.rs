@@ -2,7 +2,7 @@
 
 use super::Wire;
 use super::endpoint::WireAddress;
-use super::open::QUOTE_LEN;
+use super::seals::QUOTE_LEN;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};

@@ -1,8 +1,10 @@
 //! One connection: its socket, what it has received and what it has to send.
 //!
 //! ```text
-//!   dialler:   Connecting ── hello ──► Proving ── reply arrives: sends the confirmation ──► Confirming ── acceptance arrives ──► Open
-//!   acceptor:  Proving ── hello arrives: sends the reply ──► Confirming ── confirmation arrives: sends the acceptance ──► Open
+//!   dialler:   Connecting ── hello ──► Proving ── reply arrives: sends the confirmation ──► Confirming
+//!              ── acceptance arrives ──► Open
+//!   acceptor:  Proving ── hello arrives: sends the reply ──► Confirming
+//!              ── confirmation arrives: sends the acceptance ──► Open
 //! ```
 //!
 //! Confirmation and acceptance are empty units under the new key. The network hears of a connection when it is `Open`,

@@ -7,8 +7,7 @@ mod link;
 pub mod stream;
 
 use super::SERVER;
-use super::carrier::{Carrier, Happened, Number, Unsent};
-use super::plain::Key;
+use super::carrier::{Carrier, Happened, Key, Number, Unsent};
 use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;

@@ -1,14 +1,16 @@
-//! Collectives of groups of ranks by our own server: every member gets the values of all.
+//! What only our own server answers, later and in any order: collectives of groups of ranks, where every member gets
+//! the values of all, and questions for the addresses of ranks.
 
-use super::Job;
+use super::Server;
 use crate::codes::{Code, Result};
-use crate::ints;
 use crate::mapping::{Part, Shared};
 use alloc::vec::Vec;
 use core::ops::Deref;
 use wireup_client::escape::doubled;
 use wireup_client::link;
 use wireup_client::memory::Memory;
+use wireup_client::number;
+use wireup_wire::hex;
 use wireup_wire::pmi::{Raw, Request};
 
 /// The array of the values (see `wireup_wire::shared::rows`).
@@ -32,51 +34,72 @@ impl Deref for Gather {
     }
 }
 
-impl Job {
-    /// Tells our own server of a group: ranks in ascending order as first and last of each run, this one among them.
+/// An answer to a question, by its number; `None`: the rank has left without telling.
+pub type Address = (u32, Option<Vec<u8>>);
+
+impl Server {
+    /// Tells the server of a group: ranks in ascending order as first and last of each run, this one among them.
     /// `tag` distinguishes it from other groups of the same ranks.
     ///
     /// # Errors
-    /// The server is gone, is not ours, or has too many groups of this rank.
+    /// The server is gone, or has too many groups of this rank.
     pub fn set_group(&mut self, group: u32, runs: &[(u32, u32)], tag: u64) -> Result {
         let mut members = Vec::new();
         for (first, last) in runs {
             if !members.is_empty() {
                 members.push(b',');
             }
-            ints::push(*first as usize, &mut members);
+            number::push(*first as usize, &mut members);
             members.push(b'-');
-            ints::push(*last as usize, &mut members);
+            number::push(*last as usize, &mut members);
         }
         // The same on all members, and not negative.
-        let mut number = Vec::new();
-        ints::push((tag >> 1) as usize, &mut number);
-        Ok(self.server()?.tell(&Request::GroupSet { group, members: &members, tag: &number })?)
+        let mut text = Vec::new();
+        number::push((tag >> 1) as usize, &mut text);
+        Ok(self.tell(&Request::GroupSet { group, members: &members, tag: &text })?)
     }
 
     /// # Errors
     /// The server is gone.
     pub fn free_group(&mut self, group: u32) -> Result {
-        Ok(self.server()?.tell(&Request::GroupFree { group })?)
+        Ok(self.tell(&Request::GroupFree { group })?)
     }
 
-    /// Starts a collective of a group; see [`Job::take_gathers`]. `id` is not that of another one under way.
+    /// Starts a collective of a group; see [`Server::take_gathers`]. `id` is not that of another one under way.
     ///
     /// # Errors
     /// The server is gone.
     pub fn start_gather(&mut self, id: u32, group: u32, value: &[u8]) -> Result {
         let mut room = Vec::new();
-        let server = self.server()?;
-        server.link.ask(&Request::Gather { id, group, value: Raw(doubled(value, &mut room)) })?;
-        Ok(server.flush()?)
+        self.link.ask(&Request::Gather { id, group, value: Raw(doubled(value, &mut room)) })?;
+        Ok(self.flush()?)
     }
 
     /// The results that have been read, by number.
     pub fn take_gathers(&mut self) -> Vec<(u32, Result<Gather>)> {
         self.read_unawaited();
-        let Ok(server) = self.server() else { return Vec::new() };
-        let taken = server.link.take_gathers().into_iter();
-        taken.map(|(id, gathered)| (id, whole(gathered))).collect()
+        self.link.take_gathers().into_iter().map(|(id, gathered)| (id, whole(gathered))).collect()
+    }
+
+    /// Asks where a rank is reached; see [`Server::take_addresses`]. `id` is not that of another question under way.
+    ///
+    /// # Errors
+    /// The server is gone, or is not ours.
+    pub fn ask_address(&mut self, id: u32, name: &[u8], rank: u32) -> Result {
+        Ok(self.link.ask(&Request::AddressGet { id, rank, name })?)
+    }
+
+    /// The answers that have been read, also those that came with others.
+    pub fn take_addresses(&mut self) -> Vec<Address> {
+        self.read_unawaited();
+        let answers = self.link.take_addresses().into_iter();
+        answers.map(|(id, value)| (id, value.and_then(|value| hex::decode(&value)))).collect()
+    }
+
+    /// Takes answers that came together with the answer to a call. If the server is gone, that is noticed when it is
+    /// read next.
+    fn read_unawaited(&mut self) {
+        while self.take_unawaited() == Ok(true) {}
     }
 }
 
@@ -93,20 +116,20 @@ fn whole(gathered: link::Gathered<Shared>) -> Result<Gather> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Job;
     use crate::job_slot::With;
     use crate::scripted::pair;
     use std::vec;
 
     #[test]
     fn results_that_come_with_other_answers_are_found() {
-        let (server, mut peer) = pair();
-        let mut job = Job::new(With::Server(server), 0, 2, true);
-        job.start_gather(1, 0, b"v").unwrap();
+        let (mut server, mut peer) = pair();
+        server.start_gather(1, 0, b"v").unwrap();
         peer.say("cmd=wireup-gather-response;rc=0;id=1;value=both;");
         peer.say("cmd=wireup-group-free-response;rc=0;");
-        job.free_group(0).unwrap();
+        server.free_group(0).unwrap();
         let all: Vec<(u32, Vec<u8>)> =
-            job.take_gathers().into_iter().map(|(id, gather)| (id, gather.unwrap().to_vec())).collect();
+            server.take_gathers().into_iter().map(|(id, gather)| (id, gather.unwrap().to_vec())).collect();
         assert_eq!(all, vec![(1, b"both".to_vec())]);
     }
 
@@ -114,9 +137,9 @@ mod tests {
     fn after_a_refusal_nothing_is_waited_for() {
         let (server, mut peer) = pair();
         let mut job = Job::new(With::Server(server), 0, 2, true);
-        job.start_gather(1, 0, b"v").unwrap();
+        job.server().unwrap().start_gather(1, 0, b"v").unwrap();
         peer.say("cmd=wireup-gather-response;rc=-1;errmsg=no;");
         assert!(!job.take_answers() && !job.take_answers());
-        assert_eq!(job.start_gather(2, 0, b"v"), Err(Code::FAIL));
+        assert_eq!(job.server().unwrap().start_gather(2, 0, b"v"), Err(Code::FAIL));
     }
 }

@@ -1,0 +1,67 @@
+//! Ranks that have refused a connection, and when they are dialled again: they dial this rank at the same time, or they
+//! have ended. In a pause, the rank's own connection, or news of its end, may arrive.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive;
+/// or it has given up because of another rank that is lost, and that news is on its way.
+const DIALS_MAX: u32 = 8;
+const PAUSE_MS: u64 = 50;
+
+#[derive(Default)]
+pub struct Redials {
+    /// How often the rank has refused, and when to dial it next (ms); `None`: it is being dialled.
+    refused: BTreeMap<u32, (u32, Option<u64>)>,
+}
+
+impl Redials {
+    pub fn on_refused(&mut self, now: u64, rank: u32) {
+        let (count, at) = self.refused.entry(rank).or_default();
+        (*count, *at) = (*count + 1, Some(now + PAUSE_MS));
+    }
+
+    /// Whether a rank has refused, and has neither been connected to nor lost since.
+    pub fn has(&self, rank: u32) -> bool {
+        self.refused.contains_key(&rank)
+    }
+
+    pub fn remove(&mut self, rank: u32) {
+        self.refused.remove(&rank);
+    }
+
+    /// When to dial next (ms).
+    pub fn deadline(&self) -> Option<u64> {
+        self.refused.values().filter_map(|(_, at)| *at).min()
+    }
+
+    /// The ranks to dial now, and whether each has refused often enough to be lost.
+    pub fn take_due(&mut self, now: u64) -> Vec<(u32, bool)> {
+        let due = self.refused.iter_mut().filter_map(|(rank, (count, at))| {
+            at.take_if(|at| *at <= now)?;
+            Some((*rank, *count > DIALS_MAX))
+        });
+        due.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_refuses_is_dialled_after_a_pause_and_not_for_ever() {
+        let mut redials = Redials::default();
+        let mut now = 0;
+        for _ in 0..DIALS_MAX {
+            redials.on_refused(now, 7);
+            assert_eq!((redials.take_due(now), redials.deadline()), ([].into(), Some(now + PAUSE_MS)));
+            now += PAUSE_MS;
+            assert_eq!((redials.take_due(now), redials.deadline(), redials.has(7)), ([(7, false)].into(), None, true));
+        }
+        redials.on_refused(now, 7);
+        assert_eq!(redials.take_due(now + PAUSE_MS), [(7, true)]);
+        redials.remove(7);
+        assert!(!redials.has(7));
+    }
+}

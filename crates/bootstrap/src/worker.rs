@@ -1,0 +1,369 @@
+//! What this process has started, and the progress on it: over the conversation with the server, and over the network
+//! of ranks.
+
+use crate::answers::Answers;
+use crate::error::Error;
+use crate::lazy_network::LazyNetwork;
+use crate::network::{Counts, Key, Network};
+use crate::operation::{Request, Then};
+use crate::start::address_name;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::net::SocketAddr;
+use wireup_capi::codes::Code;
+use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Job};
+use wireup_capi::net::now_ms;
+use wireup_capi::server::Gather;
+use wireup_group::{Context, Done, Failure};
+
+/// How long the first call that fails because of a lost rank may take longer for others (ms), which may compute and not
+/// answer. Chosen: a hundred round trips of a slow network.
+const TELL_MS_MAX: u64 = 250;
+
+/// Added to the number of a question of the program; those of the network are ranks, which are lower.
+const OWN_QUESTIONS: u32 = 1 << 31;
+
+pub struct Worker {
+    pub job: Job,
+    pub lazy_network: LazyNetwork,
+    /// Answers to the program's questions for addresses.
+    addresses: Answers<u32, Option<Vec<u8>>>,
+    gathers: Answers<u32, Result<Gather, Code>>,
+    /// The number of the latest question or collective of a group.
+    last: u32,
+    /// Collectives of groups that the server has not answered.
+    gathering: usize,
+    /// After the loss of a rank: the time (ms) until which failing calls still pass the news on to other ranks.
+    tells_until: Option<u64>,
+}
+
+impl Worker {
+    pub fn new(job: Job, lazy_network: LazyNetwork) -> Worker {
+        let (addresses, gathers) = (Answers::default(), Answers::default());
+        Worker { job, lazy_network, addresses, gathers, last: 0, gathering: 0, tells_until: None }
+    }
+
+    /// Whether this is a further library in its process, beside the one that has joined by the inherited socket.
+    pub fn is_secondary(&self) -> bool {
+        !self.job.name.is_empty()
+    }
+
+    /// The network of ranks and the group of all; see [`LazyNetwork::make`].
+    pub fn network(&mut self) -> Result<&mut (Network, Context), Error> {
+        self.lazy_network.make(&mut self.job)
+    }
+
+    /// The network of ranks, if it was made.
+    fn made(&mut self) -> Option<&mut Network> {
+        self.lazy_network.made_mut()
+    }
+
+    /// See [`LazyNetwork::listening`].
+    pub fn listening(&mut self) -> Result<Option<c_int>, Error> {
+        self.lazy_network.listening(&mut self.job)
+    }
+
+    /// See [`LazyNetwork::listens_at`].
+    pub fn listens_at(&mut self, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
+        self.lazy_network.listens_at(&mut self.job, rank)
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.lazy_network.made().map(Network::counts).unwrap_or_default()
+    }
+
+    /// A descriptor that is readable when [`Worker::progress`] has something to do; none without a server. The first
+    /// group that is split off changes it.
+    pub fn fd(&mut self) -> Option<c_int> {
+        match self.lazy_network.made() {
+            Some(network) => Some(network.fd()),
+            None => self.job.server().ok().map(|server| server.socket().fd()),
+        }
+    }
+
+    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in
+    /// any case (ms; negative: without limit). `None`: there is no network yet.
+    pub fn watched(&self) -> Option<(c_int, c_int)> {
+        self.lazy_network.made().map(|network| (network.fd(), network.limit(-1)))
+    }
+
+    /// Tells where this rank is reached in a network of the program's own, once under each name.
+    pub fn set_address(&mut self, network: &[u8], address: &[u8]) -> Result<(), Error> {
+        self.job.set_address(&self.in_programs(network), address).map_err(|code| match code {
+            Code::INVALID_ARG => Error::Argument,
+            code => Error::Server(code),
+        })
+    }
+
+    /// The number of a new request of the server, below [`OWN_QUESTIONS`].
+    fn number(&mut self) -> u32 {
+        self.last = (self.last + 1) % OWN_QUESTIONS;
+        self.last
+    }
+
+    /// Asks where a rank is reached in a network of the program's own.
+    pub fn address(&mut self, network: &[u8], rank: u32) -> Result<Request, Error> {
+        if rank >= self.job.size || network.len() > ADDRESS_NAME_LEN_MAX {
+            return Err(Error::Argument);
+        }
+        let name = self.in_programs(network);
+        let id = self.number();
+        if self.job.answers_questions() {
+            let server = self.job.server().map_err(Error::Server)?;
+            let asked = server.ask_address(OWN_QUESTIONS | id, &name, rank);
+            asked.and_then(|()| Ok(server.flush()?)).map_err(Error::Server)?;
+        } else {
+            let found = self.job.look_up_address(&name, rank).map_err(Error::Server)?;
+            self.addresses.on_answer(id, found);
+        }
+        Ok(Request::Address(id))
+    }
+
+    /// The name of a network of the program's own: never that of this library, nor one of a further library's program.
+    fn in_programs(&self, network: &[u8]) -> Vec<u8> {
+        let prefix = if self.is_secondary() { [&self.job.name[..], b"/"].concat() } else { b".".into() };
+        [&prefix, network].concat()
+    }
+
+    /// Starts to make a plain TCP connection to another rank, which does the same. The result is the descriptor's
+    /// bytes.
+    pub fn connect(&mut self, rank: u32) -> Result<Request, Error> {
+        if rank >= self.job.size || rank == self.job.rank {
+            return Err(Error::Argument);
+        }
+        let (network, world) = self.network()?;
+        let key = network.connect(*world, rank).ok_or(Error::Argument)?;
+        self.pump();
+        Ok(Request::Connection(key))
+    }
+
+    /// Starts an exchange of values among the members of a group, by the server. `number` is the server's for the
+    /// group, `place` this member's place and how many members there are.
+    pub fn gather(
+        &mut self,
+        (context, number, place): (Context, u32, (u32, u32)),
+        value: &[u8],
+        then: Then,
+    ) -> Result<Request, Error> {
+        let id = self.number();
+        self.job.server().and_then(|server| server.start_gather(id, number, value)).map_err(Error::Server)?;
+        self.gathering += 1;
+        Ok(Request::Gather { id, context, place, then: Box::new(then) })
+    }
+
+    /// The values of a group's members.
+    pub fn take_gather(&mut self, id: u32) -> Result<Gather, Error> {
+        self.gathers.take(id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)
+    }
+
+    pub fn take_address(&mut self, id: u32) -> Result<Done, Error> {
+        match self.addresses.take(id) {
+            Some(address) => address.map(Done::Bytes).ok_or(Error::NotFound),
+            None => Err(Error::Server(Code::FAIL)),
+        }
+    }
+
+    pub fn take_connection(&mut self, key: Key) -> Result<Done, Error> {
+        let made = self.made().and_then(|network| network.plain.take(key));
+        let socket = made.ok_or(Error::Argument)?.map_err(|_| self.failure(Failure::Lost { rank: key.0 }))?;
+        let fd = socket.into_blocking().map_err(|error| Error::System(error.0))?;
+        Ok(Done::Bytes(fd.to_ne_bytes().into()))
+    }
+
+    /// The result of a request of the network of ranks.
+    pub fn take_done(&mut self, request: wireup_group::Request) -> Result<Done, Error> {
+        let done = self.made().and_then(|network| network.results.take(request)).ok_or(Error::Argument)?;
+        if matches!(done, Err(Failure::Lost { .. })) {
+            self.tell_others();
+        }
+        done.map_err(|failure| self.failure(failure))
+    }
+
+    /// Why an operation of a group has failed.
+    fn failure(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Lost { rank } if self.lazy_network.made().is_some_and(|network| network.book.is_misfit(rank)) => {
+                Error::Mismatch
+            }
+            failure => Error::Group(failure),
+        }
+    }
+
+    /// A rank is lost. Others may hear that from this rank only, and the program may not call again: what is to be said
+    /// is said before.
+    fn tell_others(&mut self) {
+        let until = *self.tells_until.get_or_insert_with(|| now_ms() + TELL_MS_MAX);
+        while now_ms() < until && self.has_waiting() {
+            self.progress_for(10);
+        }
+    }
+
+    /// Whether messages wait for connections to other ranks.
+    fn has_waiting(&self) -> bool {
+        self.lazy_network.made().is_some_and(Network::has_waiting)
+    }
+
+    /// Carries out what the groups want, without waiting. Returns whether the server has answered something.
+    pub fn pump(&mut self) -> bool {
+        let is_answered = self.take_answers();
+        let Worker { job, lazy_network, .. } = self;
+        let Some(network) = lazy_network.made_mut() else { return is_answered };
+        network.pump();
+        let wanted = network.book.take_wanted();
+        if !wanted.is_empty() {
+            let name = address_name(job);
+            let asked = job.server().and_then(|server| {
+                // A rank is asked for once at a time: its number serves as the question's.
+                wanted.into_iter().try_for_each(|rank| server.ask_address(rank, &name, rank))?;
+                Ok(server.flush()?)
+            });
+            if asked.is_err() {
+                network.on_unanswered();
+                network.pump();
+            }
+        }
+        network.relay(&mut |rank, datagrams| job.relay(&address_name(job), rank, datagrams));
+        is_answered
+    }
+
+    /// Hands the server's answers to those who wait for them: addresses, and results of collectives of groups. Returns
+    /// whether there were any.
+    fn take_answers(&mut self) -> bool {
+        let Ok(server) = self.job.server() else { return false };
+        let (addresses, gathers) = (server.take_addresses(), server.take_gathers());
+        let is_answered = !addresses.is_empty() || !gathers.is_empty();
+        for (id, address) in addresses {
+            match self.lazy_network.made_mut() {
+                Some(network) if id < OWN_QUESTIONS => network.on_address(id, address),
+                _ => self.addresses.on_answer(id & !OWN_QUESTIONS, address),
+            }
+        }
+        for (id, gathered) in gathers {
+            self.gathering -= 1;
+            self.gathers.on_answer(id, gathered);
+        }
+        is_answered
+    }
+
+    /// Does what is possible without waiting.
+    pub fn progress(&mut self) {
+        self.progress_for(0);
+    }
+
+    /// Does what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The
+    /// server's answers are taken in any case: otherwise its descriptor would stay readable, and waits would not wait.
+    fn progress_for(&mut self, ms: c_int) {
+        let ms = if self.pump() { 0 } else { ms };
+        let Worker { job, lazy_network, .. } = self;
+        let Some(network) = lazy_network.made_mut() else {
+            if let (Ok(server), true) = (job.server(), ms != 0) {
+                server.socket().await_input(ms);
+            }
+            job.take_answers();
+            self.take_answers();
+            return;
+        };
+        if network.receive(ms)
+            && !job.take_answers()
+            && let Ok(server) = job.server()
+        {
+            network.forget_server(server.socket().fd());
+            network.on_unanswered();
+        }
+        self.pump();
+    }
+
+    /// Whether a request is over.
+    pub fn test(&mut self, request: &Request) -> bool {
+        self.progress();
+        self.is_over(request)
+    }
+
+    /// Whether a request is over, successfully or not, without receiving anything before.
+    fn is_over(&mut self, request: &Request) -> bool {
+        match request {
+            Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
+            Request::Peers(request) => self.lazy_network.made().is_none_or(|network| network.results.is_over(*request)),
+            Request::Gather { id, .. } => self.gathers.is_over(*id) || self.is_unserved(),
+            Request::Address(id) => self.addresses.is_over(*id) || self.is_unserved(),
+            Request::Connection(key) => self.lazy_network.made().is_none_or(|network| network.plain.is_over(*key)),
+        }
+    }
+
+    /// Whether the server answers no more.
+    fn is_unserved(&mut self) -> bool {
+        self.job.server().is_ok_and(|server| server.link.is_broken())
+    }
+
+    /// Waits until one of these requests is over, and returns its position in `requests`. Fails as
+    /// [`Context::wait`](crate::Context::wait) does.
+    pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
+        self.progress_until(ms, |worker| requests.iter().position(|request| worker.is_over(request)))
+    }
+
+    /// Waits for at most `ms` milliseconds (negative: without limit) until all that this process has sent will arrive
+    /// without further calls.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]: some of it will not.
+    pub fn flush(&mut self, ms: c_int) -> Result<(), Error> {
+        // What can be sent at once needs no wait.
+        self.progress();
+        self.progress_until(ms, |worker| {
+            let has_unsent = worker.lazy_network.made().is_some_and(Network::has_unsent);
+            (!has_unsent).then_some(())
+        })
+    }
+
+    fn progress_until<T>(&mut self, ms: c_int, mut look: impl FnMut(&mut Worker) -> Option<T>) -> Result<T, Error> {
+        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
+        // Every call does what is possible, also one that need not wait.
+        let mut limit = if look(self).is_some() { 0 } else { ms };
+        loop {
+            self.progress_for(limit);
+            if let Some(found) = look(self) {
+                return Ok(found);
+            }
+            let left = until.map(|until| until.saturating_sub(now_ms()));
+            if left == Some(0) {
+                return Err(Error::TimedOut);
+            }
+            limit = left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX));
+        }
+    }
+
+    /// The result is not wanted.
+    pub fn forget(&mut self, request: &Request) {
+        match request {
+            // The other ranks wait for this one's part in any case.
+            Request::Server { .. } => {}
+            Request::Gather { id, .. } => self.gathers.forget(*id),
+            Request::Address(id) => self.addresses.forget(*id),
+            Request::Connection(key) => self.made().into_iter().for_each(|network| network.plain.forget(*key)),
+            Request::Peers(request) => self.made().into_iter().for_each(|network| network.forget(*request)),
+        }
+    }
+
+    /// Leaves the job; returns it, for the goodbye to its server.
+    pub fn leave(mut self) -> Job {
+        /// How long the goodbyes to other ranks may take (ms).
+        const GOODBYE_MS_MAX: u64 = 1_000;
+        self.pump();
+        while self.gathering > 0 && !self.is_unserved() {
+            self.progress_for(-1);
+        }
+        while self.has_waiting() {
+            self.progress_for(-1);
+        }
+        if let Some(network) = self.lazy_network.made_mut() {
+            // What the server says is read below; until then its descriptor would stay readable.
+            if let Ok(server) = self.job.server() {
+                network.forget_server(server.socket().fd());
+            }
+            network.leave(GOODBYE_MS_MAX);
+        }
+        self.job.finish_all();
+        self.job
+    }
+}

@@ -1,0 +1,167 @@
+//! The collectives of one group: those in progress, and the messages that arrived for them early.
+
+use crate::algorithms::{Algorithm, Outcome, Step};
+use crate::mail::{Key, Mail};
+use crate::message::{Kind, Malformed, Message};
+use crate::shape::{Link, Shape, Side};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A message for a rank.
+pub type Send = (u32, Vec<u8>);
+
+pub struct Collectives {
+    context: u64,
+    pub shape: Shape,
+    next_epoch: u32,
+    running: BTreeMap<u32, Running>,
+    mail: Mail,
+    /// Steps of collectives that wait for messages, since they were taken.
+    rounds: u64,
+}
+
+/// A collective in progress.
+struct Running {
+    algorithm: Box<dyn Algorithm>,
+    /// Links on which the current step waits.
+    receives: Vec<Link>,
+    /// Messages so far, by link.
+    sent: Vec<u32>,
+    received: Vec<u32>,
+}
+
+/// A collective that is over.
+pub struct Over {
+    pub epoch: u32,
+    pub result: Result<Outcome, Malformed>,
+}
+
+impl Collectives {
+    pub fn new(context: u64, shape: Shape) -> Collectives {
+        Collectives { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default(), rounds: 0 }
+    }
+
+    /// Steps of collectives that wait for messages, since the last time.
+    pub fn take_rounds(&mut self) -> u64 {
+        core::mem::take(&mut self.rounds)
+    }
+
+    /// Messages that wait for their collectives.
+    pub fn mail(&self) -> &Mail {
+        &self.mail
+    }
+
+    /// Takes the number of the next collective. All members take the same numbers in the same order.
+    pub fn next_epoch(&mut self) -> u32 {
+        self.next_epoch += 1;
+        self.next_epoch - 1
+    }
+
+    pub fn start(&mut self, algorithm: Box<dyn Algorithm>, out: &mut Vec<Send>) -> (u32, Option<Over>) {
+        let epoch = self.next_epoch();
+        let counts = vec![0; 2 * self.shape.powers()];
+        let running = Running { algorithm, receives: Vec::new(), sent: counts.clone(), received: counts };
+        self.running.insert(epoch, running);
+        (epoch, self.advance(epoch, out))
+    }
+
+    /// A step's message. It is kept until its collective waits for it.
+    ///
+    /// # Errors
+    /// It is there already.
+    pub fn on_step(
+        &mut self,
+        from: u32,
+        (epoch, step): (u32, u32),
+        payload: &[u8],
+        out: &mut Vec<Send>,
+    ) -> Result<Option<Over>, Malformed> {
+        let toward = if step & 1 == 0 { Side::Left } else { Side::Right };
+        let is_over = epoch < self.next_epoch && !self.running.contains_key(&epoch);
+        if is_over || !self.mail.put(Key { epoch, step: step >> 1, toward, from }, payload.to_vec()) {
+            return Err(Malformed);
+        }
+        Ok(self.advance(epoch, out))
+    }
+
+    /// The ranks whose messages the current steps wait for.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().flat_map(|(epoch, running)| {
+            let keys = running.receives.iter().map(|link| running.key(*epoch, *link, &self.shape));
+            keys.filter(|key| !self.mail.has(key)).map(|key| key.from)
+        })
+    }
+
+    /// Gives up what is in progress.
+    pub fn stop(&mut self) {
+        self.running.clear();
+        self.mail = Mail::default();
+    }
+
+    fn advance(&mut self, epoch: u32, out: &mut Vec<Send>) -> Option<Over> {
+        let running = self.running.get_mut(&epoch)?;
+        let result = loop {
+            match running.step(epoch, &mut self.shape, &mut self.mail) {
+                Ok(Progress::Waits) => return None,
+                Ok(Progress::Over) => break None,
+                Ok(Progress::Sends(sends)) => {
+                    self.rounds += u64::from(!running.receives.is_empty());
+                    for (link, payload) in sends {
+                        let nth = running.count(link, false);
+                        let step = nth << 1 | u32::from(link.side == Side::Right);
+                        let message =
+                            Message { context: self.context, kind: Kind::Step { epoch, step }, payload: &payload };
+                        out.push((self.shape.peer(link).rank, message.encode()));
+                    }
+                }
+                Err(malformed) => break Some(malformed),
+            }
+        };
+        let running = self.running.remove(&epoch)?;
+        let result = result.map_or_else(|| Ok(running.algorithm.outcome()), Err);
+        Some(Over { epoch, result })
+    }
+}
+
+enum Progress {
+    Waits,
+    Sends(Vec<(Link, Vec<u8>)>),
+    Over,
+}
+
+impl Running {
+    /// Goes on to the next step if all messages of the current one are there.
+    fn step(&mut self, epoch: u32, shape: &mut Shape, mail: &mut Mail) -> Result<Progress, Malformed> {
+        let keys: Vec<Key> = self.receives.iter().map(|link| self.key(epoch, *link, shape)).collect();
+        if !keys.iter().all(|key| mail.has(key)) {
+            return Ok(Progress::Waits);
+        }
+        for (link, key) in core::mem::take(&mut self.receives).into_iter().zip(keys) {
+            self.count(link, true);
+            let payload = mail.take(&key).unwrap_or_default();
+            self.algorithm.on_message(shape, link, &payload)?;
+        }
+        let Some(Step { sends, receives }) = self.algorithm.next(shape)? else { return Ok(Progress::Over) };
+        self.receives = receives;
+        Ok(Progress::Sends(sends))
+    }
+
+    /// What identifies the next message on a link.
+    fn key(&self, epoch: u32, link: Link, shape: &Shape) -> Key {
+        let from = shape.peer(link).rank;
+        Key { epoch, step: self.received[index(link)], toward: link.side.opposite(), from }
+    }
+
+    /// Counts a message on a link; returns how many there were before.
+    fn count(&mut self, link: Link, is_received: bool) -> u32 {
+        let counts = if is_received { &mut self.received } else { &mut self.sent };
+        counts[index(link)] += 1;
+        counts[index(link)] - 1
+    }
+}
+
+fn index(link: Link) -> usize {
+    2 * link.power + usize::from(link.side == Side::Right)
+}

@@ -1,0 +1,71 @@
+//! Messages of groups that do not exist here yet, which are kept, and of groups that were given up, which are dropped.
+
+use crate::message;
+use crate::request::Context;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Contexts of groups that were given up, whose late messages are dropped.
+const GONE_MAX: usize = 1024;
+
+#[derive(Default)]
+pub struct EarlyMessages {
+    /// With the ranks that have sent them.
+    kept: Vec<(u32, Vec<u8>)>,
+    bytes: usize,
+    gone: VecDeque<Context>,
+}
+
+impl EarlyMessages {
+    /// A message of a group that does not exist here.
+    pub fn keep(&mut self, from: u32, context: Context, bytes: &[u8]) {
+        if !self.gone.contains(&context) {
+            self.bytes += bytes.len();
+            self.kept.push((from, bytes.to_vec()));
+        }
+    }
+
+    /// Takes the messages of a group, which exists now.
+    pub fn take(&mut self, context: Context) -> Vec<(u32, Vec<u8>)> {
+        let is_of_group =
+            |(_, bytes): &mut (u32, Vec<u8>)| message::decode(bytes).is_ok_and(|message| message.context == context);
+        let taken: Vec<(u32, Vec<u8>)> = self.kept.extract_if(.., is_of_group).collect();
+        self.bytes -= taken.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        taken
+    }
+
+    /// Late messages of this group are dropped.
+    pub fn forget(&mut self, context: Context) {
+        self.gone.push_back(context);
+        if self.gone.len() > GONE_MAX {
+            self.gone.pop_front();
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn bytes_of(&self, rank: u32) -> usize {
+        self.kept.iter().filter(|(from, _)| *from == rank).map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Kind, Message};
+
+    #[test]
+    fn messages_wait_for_their_group_unless_it_was_given_up() {
+        let of = |context| Message { context, kind: Kind::Failed { rank: 9 }, payload: b"" }.encode();
+        let mut early = EarlyMessages::default();
+        early.forget(3);
+        for (from, context) in [(1, 7), (2, 8), (1, 7), (1, 3)] {
+            early.keep(from, context, &of(context));
+        }
+        assert_eq!(early.bytes(), early.bytes_of(1) + early.bytes_of(2));
+        assert_eq!((early.take(7), early.take(7)), ([(1, of(7)), (1, of(7))].into(), [].into()));
+        assert_eq!((early.bytes(), early.bytes_of(1)), (of(8).len(), 0));
+    }
+}

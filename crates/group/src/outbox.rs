@@ -1,0 +1,86 @@
+//! What a process's groups have for their driver: messages, addresses of ranks, and the ends of requests.
+
+use crate::message::{Kind, Message};
+use crate::request::{Context, Done, Failure, Request};
+use crate::shape::Peer;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    Send {
+        to: u32,
+        message: Vec<u8>,
+    },
+    /// The address of a rank to which messages may follow.
+    Learnt(Peer),
+    Done {
+        request: Request,
+        result: Result<Done, Failure>,
+    },
+}
+
+pub struct Outbox {
+    /// This process.
+    pub own: Peer,
+    pub lost: BTreeSet<u32>,
+    last_request: Request,
+    pub queue: VecDeque<Output>,
+}
+
+impl Outbox {
+    pub fn new(own: Peer) -> Outbox {
+        Outbox { own, lost: BTreeSet::new(), last_request: 0, queue: VecDeque::new() }
+    }
+
+    pub fn poll(&mut self) -> Option<Output> {
+        self.queue.pop_front()
+    }
+
+    /// The number of a new request.
+    pub fn request(&mut self) -> Request {
+        self.last_request += 1;
+        self.last_request
+    }
+
+    pub fn send(&mut self, to: u32, message: Vec<u8>) {
+        self.queue.push_back(Output::Send { to, message });
+    }
+
+    pub fn done(&mut self, request: Request, result: Result<Done, Failure>) {
+        self.queue.push_back(Output::Done { request, result });
+    }
+
+    /// Tells a member that a group has failed, unless the member is lost or the failure itself says that it knows.
+    pub fn tell_failure(&mut self, context: Context, failure: Failure, to: u32) {
+        let (kind, rank) = match failure {
+            Failure::Lost { rank } => (Kind::Failed { rank }, rank),
+            Failure::Disagrees { rank } => (Kind::Disagrees { rank }, rank),
+            _ => return,
+        };
+        if to != rank && to != self.own.rank && !self.lost.contains(&to) {
+            self.send(to, Message { context, kind, payload: &[] }.encode());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_to_those_who_live_and_do_not_know_it() {
+        let mut out = Outbox::new(Peer { rank: 1, address: Vec::new() });
+        out.lost.insert(2);
+        for to in 0..5 {
+            out.tell_failure(7, Failure::Lost { rank: 2 }, to);
+            out.tell_failure(7, Failure::Disagrees { rank: 3 }, to);
+            out.tell_failure(7, Failure::Cancelled, to);
+        }
+        let told = core::iter::from_fn(|| out.poll()).map(|output| match output {
+            Output::Send { to, message } => (to, message[0]),
+            output => panic!("{output:?}"),
+        });
+        assert_eq!(told.collect::<Vec<(u32, u8)>>(), [(0, 1), (0, 5), (3, 1), (4, 1), (4, 5)]);
+    }
+}
