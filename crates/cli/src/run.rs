@@ -164,7 +164,7 @@ fn in_session(
                 phases.push(phase);
             }
         }
-        resolved.job.options.staged = Some(stage.staged(&plan.set));
+        resolved.job.options.process.staged = Some(stage.staged(&plan.set));
     }
     let reach = Reach::Session(Box::new(session));
     if !detach {

@@ -45,7 +45,7 @@ impl Setting {
         Setting {
             job_size: job.job_size(),
             node_count: job.nodes.len() as u32,
-            label: job.options.label,
+            label: job.options.stdio.label,
             ..Setting::of_session(session)
         }
     }

@@ -98,7 +98,7 @@ impl<'w> LauncherDriver<'w> {
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
-        let style = LineStyle { label: config.job.options.label, alone: config.job.job_size() == 1 };
+        let style = LineStyle { label: config.job.options.stdio.label, alone: config.job.job_size() == 1 };
         let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
         let decoration = Decoration::of(&config.output, &places).map(Arc::new);
         let writer = |stream| {
@@ -114,7 +114,7 @@ impl<'w> LauncherDriver<'w> {
         }
         let terminal = prepare_terminal(&mut config.job);
         let options = &config.job.options;
-        let relay_stdin = options.stdin != StdinTarget::None && !options.stdin_inherit;
+        let relay_stdin = options.stdio.stdin != StdinTarget::None && !options.stdio.stdin_inherit;
         stamps.begun_ns = monotonic_ns();
         let launcher = Launcher::new(
             LauncherConfig {
@@ -394,7 +394,7 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
 /// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal, if there are
 /// both.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
-    let pty = job.options.pty.as_mut()?;
+    let pty = job.options.stdio.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();
     if let Ok((rows, columns)) = wireup_os::pty::size(stdin) {
         (pty.rows, pty.columns) = (rows, columns);

@@ -13,7 +13,7 @@ pub fn described(spec: &JobSpec) -> OtherJob {
         nodes: spec.nodes.iter().map(|node| (node.agent, node.name.clone())).collect(),
         blocks: spec.blocks.clone(),
         apps: spec.apps.iter().map(app).collect(),
-        universe: spec.options.universe_size,
+        universe: spec.options.pmi.universe_size,
         parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
     }
 }
