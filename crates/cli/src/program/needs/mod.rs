@@ -16,9 +16,12 @@
 mod collector;
 mod environment;
 mod folder;
+mod found;
 mod links;
 mod python;
+mod ranks;
 mod script;
+mod system;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +30,7 @@ use super::ld_cache::LdCache;
 use super::{path, variable};
 use crate::stage::{cache_file, digests};
 use collector::Collector;
+use ranks::Ranks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -47,6 +51,12 @@ pub enum LeftOut {
     Rights(&'static str),
     #[error("{0}")]
     Other(String),
+}
+
+impl From<&str> for LeftOut {
+    fn from(why: &str) -> LeftOut {
+        LeftOut::Other(why.to_owned())
+    }
 }
 
 /// Something that the user may want to know.
@@ -147,7 +157,7 @@ fn needs_on(
     let cache = LdCache::read();
     let program = path(app, env);
     let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
-    let mut collector = Collector::new(app, env, search, digests, &is_network);
+    let mut collector = Collector::new(Ranks::new(app, env), search, digests, &is_network);
     match &program {
         Some(program) if program.is_dir() => collector.leave_out(program, "the program is a folder"),
         Some(program) => collector.add_program(program, "the program", &app.argv[1..], 0)?,
