@@ -4,9 +4,10 @@ use super::super::closure::{Closure, Search, closure, closure_of_library, rpath}
 use super::super::elf::{Content, Dynamic};
 use super::found::Found;
 use super::links::Links;
+use super::need::{Error, Kind, LeftOut, Needs};
 use super::ranks::Ranks;
 use super::system::System;
-use super::{Error, Kind, LeftOut, Needs, folder, python, script};
+use super::{folder, python, script};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;

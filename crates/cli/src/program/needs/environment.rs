@@ -1,8 +1,9 @@
 //! Collects what a Python reads, and what the files in a folder need that is staged as a whole.
 
 use super::collector::{Collector, name_of};
+use super::folder;
+use super::need::Error;
 use super::python::{self, Python};
-use super::{Error, folder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! What was found so far, and the sorted lists that are made of it at the end.
 
-use super::{Kind, LeftOut, Need, Needs, Remark};
+use super::need::{Kind, LeftOut, Need, Needs, Remark};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wireup_stage::set::Listings;

@@ -1,7 +1,7 @@
 //! The ranks whose files are collected: their program, variables and working directory.
 
 use super::super::{path, variable};
-use super::Error;
+use super::need::Error;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
