@@ -389,7 +389,7 @@ pub struct Program {
 }
 
 /// Flags that say how agents are started and linked, which a standing session has already decided.
-const DECIDED_BY_SESSION: &[Flag] = &[
+pub const DECIDED_BY_SESSION: &[Flag] = &[
     START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, EARLY_START, START_TIMEOUT, NODE_TIMEOUT, CONTAIN,
     AGENT_TRANSPORT, RECORD,
 ];
@@ -422,11 +422,6 @@ impl Parsed {
     pub fn rank_ports(&self) -> Option<RankPorts> {
         let is_wanted = self.port_range.is_some() || self.reserve_ports || self.instant_on;
         is_wanted.then(|| RankPorts { range: self.port_range.unwrap_or(PORTS), listen: !self.reserve_ports })
-    }
-
-    /// The first given flag that a standing session has already decided.
-    pub fn decided_by_session(&self) -> Option<Flag> {
-        self.first_given(DECIDED_BY_SESSION)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::flags::parsed::Parsed;
 use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
+use crate::flags::table::DECIDED_BY_SESSION;
 use crate::out;
 use crate::surroundings::Surroundings;
 use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError, unended};
@@ -20,7 +21,7 @@ pub fn find(parsed: &Parsed) -> Result<Found, String> {
         let twice = "--session and --no-session contradict each other; leave one of them out";
         return if parsed.session.is_some() { Err(twice.to_owned()) } else { Ok(Found::None) };
     }
-    if let Some(flag) = parsed.decided_by_session().map(|flag| flag.name()) {
+    if let Some(flag) = parsed.first_given(DECIDED_BY_SESSION).map(|flag| flag.name()) {
         return if parsed.session.is_some() {
             Err(format!(
                 "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or \

@@ -19,6 +19,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::SignalFd;
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
+use wireup_proto::exit_code::READER_GONE;
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, Origin};
@@ -41,9 +42,6 @@ const FILES_BESIDES: u64 = 64;
 
 /// Longest time that the last messages wait for a stopped terminal after an interrupt.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
-
-/// The exit code of a program killed by `SIGPIPE`.
-const READER_GONE: u8 = 128 + 13;
 
 pub struct LauncherDriver<'w> {
     root: Root,

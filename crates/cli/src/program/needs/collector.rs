@@ -37,7 +37,7 @@ pub struct Collector<'a> {
     pub(super) digests: &'a Digests,
     pub(super) system: System<'a>,
     pub(super) links: Links,
-    pub(super) found: Found,
+    pub found: Found,
     /// Paths that were followed, and their ends.
     added: HashMap<PathBuf, Option<PathBuf>>,
     /// The contents of folders that were looked through.
@@ -64,10 +64,6 @@ impl<'a> Collector<'a> {
             listings: Listings::new(),
             examined: HashMap::new(),
         }
-    }
-
-    pub fn leave_out(&mut self, path: &Path, why: &str) {
-        self.found.leave_out(path, why);
     }
 
     /// A program, with all that it needs. `depth`: the scripts that led to it.

@@ -80,11 +80,11 @@ fn needs_on(
     let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
     let mut collector = Collector::new(Ranks::new(app, env), search, digests, &is_network);
     match &program {
-        Some(program) if program.is_dir() => collector.leave_out(program, "the program is a folder"),
+        Some(program) if program.is_dir() => collector.found.leave_out(program, "the program is a folder"),
         Some(program) => collector.add_program(program, "the program", &app.argv[1..], 0)?,
         None => {
             let name = app.argv.first().map(Vec::as_slice).unwrap_or_default();
-            collector.leave_out(Path::new(OsStr::from_bytes(name)), "not found");
+            collector.found.leave_out(Path::new(OsStr::from_bytes(name)), "not found");
         }
     }
     for pattern in also {
