@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Stdin, Variable, export, memory_kinds, pattern, port_range, some_time,
-    stage, stage_out, stdin, trace_file,
+    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, some_time, stage,
+    stage_out, stdin, trace_file,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use wireup_flags::{Command, Flag, Takes, Value, Words, flag_table};
 use wireup_node::launcher::Output;
 use wireup_stage::gather::Rule;
 use wireup_wire::job::{
-    EarlyWireup, JobOptions, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout,
+    EarlyWireup, JobOptions, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout, StdinTarget,
 };
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
@@ -283,7 +283,7 @@ flag_table! {
     [INPUT_AND_OUTPUT: "Standard input and output"]
 
     STDIN = Flag::value(&["--stdin"], "WHO", "Who reads standard input: a rank, all, none (default: 0).")
-        => stdin: Option<Stdin> = stdin;
+        => stdin: Option<StdinTarget> = stdin;
     LABEL = Flag::switch(&["--label", "-l", "--prepend-rank", "--tag-output"],
         "Begin each line of output with its rank: [3] text.")
         => options.stdio.label = on;

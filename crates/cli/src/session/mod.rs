@@ -12,7 +12,7 @@ pub mod own_session;
 pub mod status;
 pub mod up;
 
-pub use find::{Found, find, session_nodes};
+pub use find::{find, session_nodes};
 
 use crate::flags::table;
 use crate::out;

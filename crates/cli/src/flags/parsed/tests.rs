@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
 use wireup_flags::Takes;
 use wireup_node::launcher::Output;
-use wireup_wire::job::{BindTo, JobOptions, Object, PmiFlavour, PortRange, ProcessOptions, RankPorts, StdioOptions};
+use wireup_wire::ids::Rank;
+use wireup_wire::job::{
+    BindTo, JobOptions, Object, PmiFlavour, PortRange, ProcessOptions, RankPorts, StdinTarget, StdioOptions,
+};
 use wireup_wire::session::SeatOrder;
 
 fn try_parse(line: &str) -> Result<Option<Parsed>, String> {
@@ -97,7 +100,7 @@ fn every_global_flag_sets_its_field() {
         output: Output { directory: Some("out".into()), overwrite: true, ..Output::default() },
         pmi: Some(PmiFlavour::None),
         bind: Bind { to: Some(BindTo::To { object: Object::Core, count: 1 }), overload: false },
-        stdin: Some(Stdin::All),
+        stdin: Some(StdinTarget::All),
         place: Some(SeatOrder::Pack),
         pty: Some(0),
         timeout_ns: Some(1_500_000_000),
@@ -125,7 +128,7 @@ fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--instant-on ./a").rank_ports(), rank_ports(usual, true));
     assert_eq!(parsed("--reserve-ports ./a").rank_ports(), rank_ports(usual, false));
     assert_eq!(parsed("--rank-ports 1-2 --reserve-ports ./a").rank_ports(), rank_ports(few, false));
-    assert_eq!(parsed("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
+    assert_eq!(parsed("--stdin 2 ./a").stdin, Some(StdinTarget::One(Rank(2))));
     assert_eq!(parsed("-x PATH ./a").programs[0].flags.env, [Variable::Export("PATH".into())]);
 }
 
