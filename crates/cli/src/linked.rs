@@ -14,7 +14,7 @@ use wireup_wire::peer::{Done, Ended};
 
 /// A hint, if the ranks of a finished job should have used PMI and did not.
 pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
-    let (offered, done) = (job.options.pmi, &ended.done);
+    let (offered, done) = (job.options.pmi.flavour, &ended.done);
     if !may_have_run_alone(offered, ended) {
         return None;
     }

@@ -3,10 +3,7 @@
 use rustix::io::Errno;
 use std::io::{self, Write};
 use std::sync::OnceLock;
-use wireup_proto::exit_code::OURS;
-
-/// The exit code of a program killed by `SIGPIPE`.
-const READER_GONE: u8 = 128 + 13;
+use wireup_proto::exit_code::{OURS, READER_GONE};
 
 /// The first failed write to standard output.
 static UNWRITTEN: OnceLock<Errno> = OnceLock::new();

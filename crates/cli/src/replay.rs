@@ -96,7 +96,7 @@ mod tests {
     use wireup_proto::io::Input;
     use wireup_proto::{Born, Instant};
     use wireup_wire::ids::AgentId;
-    use wireup_wire::peer::{AgentSpec, SessionSpec};
+    use wireup_wire::peer::{AgentSpec, LinkOptions, SessionSpec};
 
     #[test]
     fn replaying_a_recording_twice_gives_the_same_result() {
@@ -108,7 +108,7 @@ mod tests {
             shells_max: 1,
             program: "wireup".into(),
             start_timeout_ns: 1,
-            node_timeout_ns: 1,
+            links: LinkOptions { node_timeout_ns: 1, ..LinkOptions::default() },
             ..SessionSpec::default()
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));

@@ -1,7 +1,7 @@
 //! `wireup run`: from the typed words to the exit code.
 
 use crate::flags::chosen::look_around;
-use crate::flags::parsed::{self, Parsed, Stage, Stdin};
+use crate::flags::parsed::{self, Parsed, Stage};
 use crate::flags::placement::cannot_place;
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
@@ -9,8 +9,8 @@ use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
+use crate::session;
 use crate::session::detach::{self, Background, Side};
-use crate::session::{self, Found};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
@@ -31,7 +31,7 @@ use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
-use wireup_wire::job::{BindTo, JobSpec, Object};
+use wireup_wire::job::{BindTo, JobSpec, Object, StdinTarget};
 use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
@@ -60,7 +60,7 @@ pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
 fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
-    if let Found::Session(calling) = session::find(&parsed)? {
+    if let Some(calling) = session::find(&parsed)? {
         let surroundings = look_around(&parsed)?;
         let session = calling.finish(out::tell).map_err(|error| error.to_string())?;
         match session::session_nodes(&parsed, &surroundings, &session)? {
@@ -126,7 +126,7 @@ fn in_session(
         refuse_detached(&parsed)?;
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
-    let parsed = if detach { Parsed { stdin: Some(Stdin::None), ..parsed } } else { parsed };
+    let parsed = if detach { Parsed { stdin: Some(StdinTarget::None), ..parsed } } else { parsed };
     let session_nodes = match session_placement::request(&parsed, &surroundings, &session_nodes)? {
         Some(request) => {
             let by = request.by;
@@ -164,7 +164,7 @@ fn in_session(
                 phases.push(phase);
             }
         }
-        resolved.job.options.staged = Some(stage.staged(&plan.set));
+        resolved.job.options.process.staged = Some(stage.staged(&plan.set));
     }
     let reach = Reach::Session(Box::new(session));
     if !detach {
@@ -190,7 +190,7 @@ fn chosen(stage: Stage, job: &JobSpec, verbose: bool) -> Result<Option<Stage>, S
 fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
     let refused = match () {
         () if parsed.pty.is_some() => "--pty",
-        () if !matches!(parsed.stdin, None | Some(Stdin::None)) => "--stdin",
+        () if !matches!(parsed.stdin, None | Some(StdinTarget::None)) => "--stdin",
         () if parsed.profile.is_some() => "--profile",
         () => return Ok(()),
     };

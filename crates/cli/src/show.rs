@@ -93,13 +93,13 @@ fn even(machine: &Machine, ranks: u32) -> String {
 /// The choices and their reasons on one line.
 pub fn choices(resolved: &Resolved, mapping: &Mapping) -> String {
     let job = &resolved.job;
-    let pmi = match job.options.pmi {
+    let pmi = match job.options.pmi.flavour {
         PmiFlavour::Simple => "1 or 2, over an inherited socket",
         PmiFlavour::Pmix => "PMIx, by a server process on each node",
         PmiFlavour::Both => "1, 2 or PMIx, by a socket and a server process on each node",
         PmiFlavour::None => "none",
     };
-    let library = job.options.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
+    let library = job.options.pmi.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
     let pmi = format!("pmi: {pmi}{library} ({})", resolved.pmi_why);
     let first = job.nodes.first();
     let shared = first.is_some_and(|node| node.shared);
@@ -193,12 +193,12 @@ fn tree(resolved: &Resolved, agents: u32) -> String {
 fn links(resolved: &Resolved) -> String {
     let session = &resolved.session;
     // The links of a standing session are set up already.
-    if resolved.in_session || (!is_remote(resolved) && session.interface.is_none() && session.encrypt) {
+    if resolved.in_session || (!is_remote(resolved) && session.links.interface.is_none() && session.links.encrypt) {
         return String::new();
     }
     let interface =
-        session.interface.as_deref().map_or("any interface".to_owned(), |which| format!("interface {which}"));
-    let cipher = if session.encrypt { "encrypted" } else { "authenticated, not encrypted" };
+        session.links.interface.as_deref().map_or("any interface".to_owned(), |which| format!("interface {which}"));
+    let cipher = if session.links.encrypt { "encrypted" } else { "authenticated, not encrypted" };
     format!("links: {interface}, {cipher}; ")
 }
 

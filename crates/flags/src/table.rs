@@ -103,6 +103,13 @@ macro_rules! flag_table {
                 let fields = [$($($($(($NAME, self.$field != <$type>::default()),)?)?)*)*];
                 among.iter().find(|flag| fields.iter().any(|(known, given)| *given && known == *flag)).copied()
             }
+
+            /// Takes these flags back: their fields become those of an empty line.
+            pub fn take_back(&mut self, flags: &[$crate::Flag]) {
+                $($($($(if flags.contains(&$NAME) {
+                    self.$field = <$type>::default();
+                })?)?)*)*
+            }
         }
     };
 }
@@ -148,8 +155,10 @@ mod tests {
 
     #[test]
     fn given_flags_are_known_by_their_fields() {
-        let values = values("--loud --host a").expect("valid");
+        let mut values = values("--loud --host a").expect("valid");
         assert_eq!(values.first_given(&[NAME, LOUD, HOST]), Some(LOUD));
         assert_eq!(values.first_given(&[NAME, SECOND]), None);
+        values.take_back(&[NAME, LOUD]);
+        assert_eq!(values.first_given(&[NAME, LOUD, HOST]), Some(HOST));
     }
 }

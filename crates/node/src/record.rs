@@ -182,13 +182,14 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, lchown};
+    use wireup_wire::peer::LinkOptions;
 
     fn header() -> Header {
         let session = SessionSpec {
             name: "s".into(),
             fanout: 2,
             shells_max: 1,
-            node_timeout_ns: 1,
+            links: LinkOptions { node_timeout_ns: 1, ..LinkOptions::default() },
             start_timeout_ns: 1,
             ..SessionSpec::default()
         };

@@ -6,6 +6,8 @@ use wireup_wire::peer::{Cause, Failure, SpawnStep};
 pub const OURS: u8 = 125;
 /// Exit code for a job that exceeded its time limit; `timeout(1)` uses the same code.
 pub const TIMED_OUT: u8 = 124;
+/// Exit code of a program that `SIGPIPE` ends.
+pub const READER_GONE: u8 = 128 + 13;
 
 /// Error numbers that mean "the file exists, but is no executable program": `EACCES`, `ENOEXEC`, `EISDIR`, and
 /// `ENODATA`, with which an empty file is reported.

@@ -149,7 +149,7 @@ impl Job {
     /// Whether agents may still store something of the job after its end, or keep ports for it.
     pub fn leaves_traces(&self) -> bool {
         let spec = &self.facts.spec;
-        self.parts.ends.is_torn() || spec.options.pmi.has_pmix() || !spec.endpoints.is_empty()
+        self.parts.ends.is_torn() || spec.options.pmi.flavour.has_pmix() || !spec.endpoints.is_empty()
     }
 
     /// The data that the local ranks have left behind.
@@ -341,7 +341,7 @@ impl JobParts {
             if self.service.pmix.is_some() {
                 self.lifecycle.wait_for(Wait::Server);
             }
-            if let Some(ports) = facts.spec.options.rank_ports {
+            if let Some(ports) = facts.spec.options.process.rank_ports {
                 self.lifecycle.wait_for(Wait::Sockets);
                 let (job, count) = (facts.id(), facts.local_size());
                 let base = facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));

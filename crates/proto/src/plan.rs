@@ -20,7 +20,7 @@ pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
 /// The kernel session of a node's processes. A PMIx server is in one kernel session with its ranks and its agent. Where
 /// nodes share a machine, each process has its own session.
 pub fn kernel_session(spec: &JobSpec, node: NodeId) -> KernelSession {
-    match spec.options.pmi.has_pmix() && !spec.nodes[node.index()].shared {
+    match spec.options.pmi.flavour.has_pmix() && !spec.nodes[node.index()].shared {
         true => KernelSession::Agents,
         false => KernelSession::Own,
     }
@@ -36,7 +36,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         .enumerate()
         .map(|(index, rank)| {
             let local = LocalRank(index as u16);
-            let pty = options.pty.filter(|pty| pty.rank == rank).map(|pty| (pty.rows, pty.columns));
+            let pty = options.stdio.pty.filter(|pty| pty.rank == rank).map(|pty| (pty.rows, pty.columns));
             RankPlan {
                 rank,
                 local,
@@ -54,15 +54,15 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         report_bindings: options.report_bindings,
         shares_machine,
         kernel_session: kernel_session(spec, node),
-        stdin: options.stdin,
-        stdout: options.stdout,
-        stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
-        pmi_socket: options.pmi.has_simple(),
-        listens: options.rank_ports.is_some(),
-        gpus_per_rank: options.gpus_per_rank,
-        umask: options.umask,
-        limits: options.limits.clone(),
-        staged: options.staged.clone(),
+        stdin: options.stdio.stdin,
+        stdout: options.stdio.stdout,
+        stdin_inherit: options.stdio.stdin_inherit && matches!(options.stdio.stdin, StdinTarget::One(_)),
+        pmi_socket: options.pmi.flavour.has_simple(),
+        listens: options.process.rank_ports.is_some(),
+        gpus_per_rank: options.process.gpus_per_rank,
+        umask: options.process.umask,
+        limits: options.process.limits.clone(),
+        staged: options.process.staged.clone(),
     }
 }
 
@@ -86,7 +86,7 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
         format!("MPI_LOCALRANKID={local}"),
         format!("MPI_LOCALNRANKS={local_size}"),
     ];
-    if spec.options.pmi.has_simple() {
+    if spec.options.pmi.flavour.has_simple() {
         env.push(format!("PMI_RANK={rank}"));
         env.push(format!("PMI_SIZE={size}"));
         env.push(format!("PMI_JOBID={}", spec.nspace));
@@ -96,13 +96,13 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
             env.push(format!("PMI_HOSTNAME={}", name.rsplit_once('@').map_or(name.as_str(), |(_, host)| host)));
         }
     }
-    if spec.options.rank_env {
+    if spec.options.process.rank_env {
         env.push(format!("RANK={rank}"));
         env.push(format!("WORLD_SIZE={size}"));
         env.push(format!("LOCAL_RANK={local}"));
         env.push(format!("LOCAL_WORLD_SIZE={local_size}"));
     }
-    if spec.options.launcher_env {
+    if spec.options.process.launcher_env {
         env.extend(launcher_env(spec, rank, local, local_size));
     }
     env.into_iter().map(String::into_bytes).collect()
@@ -141,7 +141,7 @@ mod tests {
     fn a_job_with_a_pmix_server_is_in_its_agents_session_unless_nodes_share_the_machine() {
         let of = |pmi, shared| {
             let mut spec = job_on(1, [0, 1], 1);
-            spec.options.pmi = pmi;
+            spec.options.pmi.flavour = pmi;
             spec.nodes[1].shared = shared;
             kernel_session(&spec, NodeId(1))
         };

@@ -11,6 +11,7 @@
 //! All numbers are little-endian. The check is XXH3 of all that follows it: a damaged file counts as empty.
 
 use rustix::fs::Stat;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -27,11 +28,11 @@ const KEPT_LEN_MAX: u64 = 256 << 20;
 const UNUSED_MAX: usize = 4096;
 
 const HEAD_LEN: usize = 16;
-pub(crate) const IDENTITY_LEN: usize = 56;
+const IDENTITY_LEN: usize = 56;
 const RECORD_LEN: usize = IDENTITY_LEN + 8;
 
 /// What a file has had as long as it has not changed: device, number, length, seconds and nanoseconds of its two times.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Identity([u64; IDENTITY_LEN / 8]);
 
 impl Identity {
@@ -59,12 +60,12 @@ impl Identity {
         now_s - (self.0[3] as i64).max(self.0[5] as i64)
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         self.0.iter().for_each(|number| out.extend(number.to_le_bytes()));
     }
 
     /// What is at the beginning of these bytes.
-    pub(crate) fn decode(bytes: &[u8]) -> Identity {
+    fn decode(bytes: &[u8]) -> Identity {
         Identity(std::array::from_fn(|at| number(bytes, 8 * at)))
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::answer::Answer;
 use crate::set::{Problem, Set};
-use crate::stream::{Part, Sender};
+use crate::stream::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
@@ -82,9 +82,9 @@ impl<'a> Sending<'a> {
             let (part, at) = &mut self.part;
             if *at == part.len() {
                 match self.sender.next_part()? {
-                    Part::Bytes(next) => self.part = (next, 0),
-                    Part::Waits if out.is_empty() => return Ok(Next::Waits),
-                    Part::Waits => break,
+                    Some(next) => self.part = (next, 0),
+                    None if out.is_empty() => return Ok(Next::Waits),
+                    None => break,
                 }
                 continue;
             }

@@ -3,7 +3,7 @@
 use crate::image::mounted::may_mount;
 use crate::set::{Entry, Set};
 use crate::store::{Form, InUse, Result, Store};
-use crate::stream::{Part, Piece, Receiver, Sender};
+use crate::stream::{Piece, Receiver, Sender};
 use std::path::Path;
 use std::thread;
 
@@ -33,7 +33,7 @@ pub(crate) fn forms() -> Vec<Form> {
 
 /// Takes what a sender has until it waits.
 pub(crate) fn pull(sender: &mut Sender, mut take: impl FnMut(Vec<u8>)) {
-    while let Part::Bytes(part) = sender.next_part().unwrap() {
+    while let Some(part) = sender.next_part().unwrap() {
         take(part);
     }
 }

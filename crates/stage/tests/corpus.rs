@@ -6,7 +6,7 @@ mod decoders;
 use std::fs;
 use std::path::Path;
 use wireup_stage::Set;
-use wireup_stage::stream::{Part, Sender};
+use wireup_stage::stream::Sender;
 
 /// The stream of a folder with a few files, in parts of `part` bytes.
 fn stream(part: u8) -> Vec<u8> {
@@ -19,7 +19,7 @@ fn stream(part: u8) -> Vec<u8> {
     sender.want_set();
     sender.want(&(0..2).collect());
     let mut bytes = vec![part];
-    while let Part::Bytes(next) = sender.next_part().expect("files that do not change") {
+    while let Some(next) = sender.next_part().expect("files that do not change") {
         bytes.extend(next);
     }
     bytes

@@ -238,56 +238,79 @@ pub enum RankStdout {
 /// The user's options, as given by the flags. The defaults: no input, no grace period, no report.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobOptions {
-    pub pmi: PmiFlavour,
+    pub pmi: PmiOptions,
+    pub exchange: ExchangeOptions,
+    pub stdio: StdioOptions,
+    pub process: ProcessOptions,
     pub binding: Binding,
     /// Nodes report how they have bound their ranks.
     pub report_bindings: bool,
+    /// Collect time stamps of all phases.
+    pub profile: bool,
+    /// Time between the graceful and the forced termination of ranks (ns).
+    pub kill_grace_ns: u64,
+    /// If a fence takes longer than this (ns), report the ranks that have not entered; 0: only on request.
+    pub stall_report_ns: u64,
+}
+
+/// What ranks are offered through PMI and PMIx.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PmiOptions {
+    pub flavour: PmiFlavour,
+    pub fence: PmiFence,
+    pub version: PmiVersion,
+    pub modex: Modex,
+    /// The PMIx library to open on each node; tried before the usual locations.
+    pub pmix_library: Option<String>,
+    /// How many ranks could run at once, those of this job included, if there is a limit.
+    pub universe_size: Option<u32>,
+    /// Kinds of memory that the user requests of the MPI library (MPI-4.1, 12.4.3); MPICH asks for them.
+    pub memory_alloc_kinds: Option<String>,
+}
+
+/// How nodes exchange the data of fences and allgathers.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ExchangeOptions {
+    pub scheme: ExchangeScheme,
+    pub early_wireup: EarlyWireup,
+    /// A node's part of an exchange is compressed from this size on, if that makes it smaller (bytes); 0: never.
+    pub compress_bytes_min: u32,
+}
+
+/// The ranks' standard input, output and error.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StdioOptions {
     pub stdin: StdinTarget,
+    /// The rank that reads standard input may inherit the launcher's descriptor, if it runs on the root's node.
+    pub stdin_inherit: bool,
     pub stdout: RankStdout,
+    /// The rank that gets a pseudo-terminal, and the terminal's size (rows, columns).
+    pub pty: Option<PtySpec>,
     /// Prefix each line with `[rank] `.
     pub label: bool,
     /// Show only complete lines.
     pub line_buffered: bool,
     /// Keep the output of different ranks separate in transit (`--output-dir`).
     pub split_output: bool,
-    /// The rank that gets a pseudo-terminal, and the terminal's size (rows, columns).
-    pub pty: Option<PtySpec>,
+}
+
+/// What the process of each rank starts with.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ProcessOptions {
     /// Set the variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` in the environment of each rank.
     pub rank_env: bool,
     /// Set the variables of Open MPI's and MVAPICH2's launchers in the environment of each rank, for scripts that read
     /// them: `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK` and so on.
     pub launcher_env: bool,
-    /// Collect time stamps of all phases.
-    pub profile: bool,
     pub umask: u32,
     /// Soft resource limits of the ranks, taken from the launcher; a node applies them as far as its hard limits allow.
     pub limits: Vec<Limit>,
-    /// Time between the graceful and the forced termination of ranks (ns).
-    pub kill_grace_ns: u64,
-    /// If a fence takes longer than this (ns), report the ranks that have not entered; 0: only on request.
-    pub stall_report_ns: u64,
-    /// How nodes exchange the data of fences and allgathers.
-    pub exchange: ExchangeScheme,
-    pub early_wireup: EarlyWireup,
-    /// A node's part of an exchange is compressed from this size on, if that makes it smaller (bytes); 0: never.
-    pub exchange_compress: u32,
-    pub pmi_fence: PmiFence,
-    pub pmi_version: PmiVersion,
-    pub modex: Modex,
-    /// The PMIx library to open on each node; tried before the usual locations.
-    pub pmix_library: Option<String>,
-    /// The rank that reads standard input may inherit the launcher's descriptor, if it runs on the root's node.
-    pub stdin_inherit: bool,
     /// Each rank gets a socket on a port of its own before it starts; all ranks know the ports of the others.
     pub rank_ports: Option<RankPorts>,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
     /// Files that the ranks see in place of others.
     pub staged: Option<Staged>,
-    /// How many ranks could run at once, those of this job included, if there is a limit.
-    pub universe_size: Option<u32>,
-    /// Kinds of memory that the user requests of the MPI library (MPI-4.1, 12.4.3); MPICH asks for them.
-    pub memory_alloc_kinds: Option<String>,
 }
 
 /// A set of files that is on each node already, and that its ranks see in place of the originals.

@@ -12,22 +12,11 @@
 //! shrink.
 
 use crate::limits::FRAME_PAYLOAD_MAX;
-use crate::varint::{self, Cut};
+use crate::varint;
+pub use crate::varint::Truncated;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use thiserror::Error;
-
-/// The bytes end inside a block, its header has numbers out of range, or what is marked as compressed is not.
-#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-#[error("the blocks of an exchange are cut short")]
-pub struct Truncated;
-
-impl From<Cut> for Truncated {
-    fn from(_: Cut) -> Self {
-        Truncated
-    }
-}
 
 /// The largest expansion of one compressed byte.
 const GROWTH_MAX: u64 = 255;

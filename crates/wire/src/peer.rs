@@ -32,7 +32,7 @@ use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `talk`, `peer`, `job`, `session`,
 /// `modex`, `names`, or of the stream of gathered files.
-pub const PROTOCOL_VERSION: u16 = 32;
+pub const PROTOCOL_VERSION: u16 = 33;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.
@@ -74,12 +74,7 @@ pub struct SessionSpec {
     pub program: String,
     /// An agent that has not linked by then is lost (ns). In a bootstrap message: the time left.
     pub start_timeout_ns: u64,
-    /// A link that is silent for this long is lost (ns).
-    pub node_timeout_ns: u64,
-    /// Keep Noise's transport phase (encryption) on the links after the handshake.
-    pub encrypt: bool,
-    /// Links use addresses of this interface only: a name, an address or a network as `10.1.0.0/16`.
-    pub interface: Option<String>,
+    pub links: LinkOptions,
     /// Agents report which address their children dialled, and how they reached their parents.
     pub verbose: bool,
     /// This program is not sent to hosts that lack it: no agent starts there.
@@ -92,11 +87,22 @@ pub struct SessionSpec {
     pub containment: Containment,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
-    /// How agents that are not neighbours in the tree reach each other.
-    pub transport: AgentTransport,
     /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one launcher, with the jobs
     /// of its family.
     pub standing: Option<Standing>,
+}
+
+/// The links between agents.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LinkOptions {
+    /// A link that is silent for this long is lost (ns).
+    pub node_timeout_ns: u64,
+    /// Keep Noise's transport phase (encryption) on the links after the handshake.
+    pub encrypt: bool,
+    /// Links use addresses of this interface only: a name, an address or a network as `10.1.0.0/16`.
+    pub interface: Option<String>,
+    /// How agents that are not neighbours in the tree reach each other.
+    pub transport: AgentTransport,
 }
 
 /// The PID namespaces of ranks. `by_user`: in a user namespace where that is necessary.

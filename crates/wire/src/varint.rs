@@ -2,13 +2,15 @@
 //! (LEB128).
 
 use alloc::vec::Vec;
+use thiserror::Error;
 
 /// Longest varint (bytes): 33 bits for node and flag, 32 bits for a length.
 const VARINT_LEN_MAX: usize = 5;
 
-/// The bytes end inside a number, or it is longer than allowed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Cut;
+/// The bytes end inside a block, its header has numbers out of range, or what is marked as compressed is not.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("the blocks of an exchange are cut short")]
+pub struct Truncated;
 
 pub(crate) const fn len(number: u64) -> usize {
     let bits = u64::BITS - number.leading_zeros();
@@ -24,7 +26,7 @@ pub(crate) fn push(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// The number at the start of `bytes`, and its length.
-pub(crate) fn read(bytes: &[u8]) -> Result<(u64, usize), Cut> {
+pub(crate) fn read(bytes: &[u8]) -> Result<(u64, usize), Truncated> {
     let mut number = 0;
     for (place, byte) in bytes.iter().take(VARINT_LEN_MAX).enumerate() {
         number |= u64::from(byte & 0x7f) << (7 * place);
@@ -32,5 +34,5 @@ pub(crate) fn read(bytes: &[u8]) -> Result<(u64, usize), Cut> {
             return Ok((number, place + 1));
         }
     }
-    Err(Cut)
+    Err(Truncated)
 }

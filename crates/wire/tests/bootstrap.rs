@@ -1,8 +1,8 @@
 //! A bootstrap message survives compression and a round trip.
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{
-    AgentSpec, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, BootstrapLengths, PeerError, RemoteShell, Secret,
-    SessionSpec, bootstrap_message, encode,
+    AgentSpec, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, BootstrapLengths, LinkOptions, PeerError,
+    RemoteShell, Secret, SessionSpec, bootstrap_message, encode,
 };
 
 fn bootstrap(agents: u32) -> Bootstrap {
@@ -14,7 +14,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         shells_max: 16,
         program: "/opt/wireup/bin/wireup".into(),
         start_timeout_ns: 1,
-        node_timeout_ns: 2,
+        links: LinkOptions { node_timeout_ns: 2, ..LinkOptions::default() },
         ..SessionSpec::default()
     };
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));

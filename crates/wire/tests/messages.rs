@@ -10,15 +10,15 @@ use std::path::Path;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    AppSpec, BindTo, Binding, Block, JobOptions, JobSpec, Limit, NodeSpec, Object, Over, PortRange, PtySpec, RankPorts,
-    Resource, StdinTarget,
+    AppSpec, BareFolder, BindTo, Binding, Block, JobOptions, JobSpec, Limit, NodeSpec, Object, Over, PmiOptions,
+    PortRange, ProcessOptions, PtySpec, RankPorts, Resource, Staged, StdinTarget, StdioOptions,
 };
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     self, AgentSpec, Bootstrap, Cause, Containment, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
-    GroupStall, Hello, InitStall, Lacking, MissingAgent, Note, Opened, PROTOCOL_VERSION, PmixFault, RankTrace, Rejoin,
-    RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, bootstrap_message,
-    encode, probe,
+    GroupStall, Hello, InitStall, Lacking, LinkOptions, MissingAgent, Note, Opened, PROTOCOL_VERSION, PmixFault,
+    RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic,
+    bootstrap_message, encode, probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
@@ -50,33 +50,37 @@ fn job() -> JobSpec {
                 cpus: Some("0-7".into()),
                 slots: vec!["0:1".into()],
             },
-            stdin: StdinTarget::One(Rank(1)),
-            label: true,
-            split_output: true,
-            pty: Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }),
-            launcher_env: true,
-            rank_env: true,
+            pmi: PmiOptions {
+                universe_size: Some(8),
+                memory_alloc_kinds: Some("mpi:alloc_mem".into()),
+                ..PmiOptions::default()
+            },
+            stdio: StdioOptions {
+                stdin: StdinTarget::One(Rank(1)),
+                stdin_inherit: true,
+                pty: Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }),
+                label: true,
+                split_output: true,
+                ..StdioOptions::default()
+            },
+            process: ProcessOptions {
+                rank_env: true,
+                launcher_env: true,
+                umask: 0o27,
+                limits: vec![Limit { resource: Resource::Memlock, soft: u64::MAX }],
+                rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),
+                gpus_per_rank: 2,
+                staged: Some(Staged {
+                    set: [7; 32],
+                    store: b"/dev/shm/s".to_vec(),
+                    required: true,
+                    by_library: true,
+                    bare: vec![BareFolder { path: b"/nfs".to_vec(), name: b"nfs4".to_vec(), mode: 0o755 }],
+                }),
+            },
             profile: true,
-            umask: 0o27,
-            limits: vec![Limit { resource: Resource::Memlock, soft: u64::MAX }],
             kill_grace_ns: 300,
             stall_report_ns: 400,
-            stdin_inherit: true,
-            gpus_per_rank: 2,
-            staged: Some(wireup_wire::job::Staged {
-                set: [7; 32],
-                store: b"/dev/shm/s".to_vec(),
-                required: true,
-                by_library: true,
-                bare: vec![wireup_wire::job::BareFolder {
-                    path: b"/nfs".to_vec(),
-                    name: b"nfs4".to_vec(),
-                    mode: 0o755,
-                }],
-            }),
-            universe_size: Some(8),
-            memory_alloc_kinds: Some("mpi:alloc_mem".into()),
-            rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),
             ..JobOptions::default()
         },
     }
@@ -91,9 +95,12 @@ fn session() -> SessionSpec {
         shells_max: 64,
         program: "/bin/wireup".into(),
         start_timeout_ns: 60,
-        node_timeout_ns: 30,
-        encrypt: true,
-        interface: Some("10.1.0.0/16".into()),
+        links: LinkOptions {
+            node_timeout_ns: 30,
+            encrypt: true,
+            interface: Some("10.1.0.0/16".into()),
+            ..LinkOptions::default()
+        },
         verbose: true,
         containment: Containment::Machine { process: 7, by_user: false },
         record_dir: Some("/rec".into()),

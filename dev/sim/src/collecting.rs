@@ -198,7 +198,7 @@ impl World {
 
     /// The answer to a blocking fence, which is complete unless it is lazy.
     pub(crate) fn on_fence_answer(&mut self, id: u32) -> Result<(), String> {
-        let is_lazy = self.plan_of(id).options.pmi_fence == PmiFence::Lazy;
+        let is_lazy = self.plan_of(id).options.pmi.fence == PmiFence::Lazy;
         let collecting = &mut self.procs[id as usize].collecting;
         let epoch = collecting.blocking.take().ok_or("leaves a fence that it never entered")?;
         if std::mem::take(&mut collecting.has_put) && is_lazy {

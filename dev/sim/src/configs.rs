@@ -7,7 +7,9 @@ use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Growth, LauncherConfig};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{JobSpec, StdinTarget};
-use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, BootstrapLengths, RemoteShell, SessionSpec};
+use wireup_wire::peer::{
+    AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, BootstrapLengths, LinkOptions, RemoteShell, SessionSpec,
+};
 use wireup_wire::session::Standing;
 
 /// The architecture of all hosts except those with `Program::OtherArch`.
@@ -39,7 +41,7 @@ pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<Arc<JobSpe
 
 /// The configuration of the launcher of a job.
 pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> LauncherConfig {
-    let relay_stdin = job.options.stdin != StdinTarget::None;
+    let relay_stdin = job.options.stdio.stdin != StdinTarget::None;
     LauncherConfig {
         job,
         timeout_ns,
@@ -76,12 +78,15 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         remote_shell: spec.remote.as_ref().map_or(RemoteShell::Local, |remote| remote.shell.clone()),
         shells_max: spec.remote.as_ref().map_or(64, |remote| remote.shells_max),
         program: "wireup".into(),
-        node_timeout_ns: spec.node_timeout_ns,
+        links: LinkOptions {
+            node_timeout_ns: spec.node_timeout_ns,
+            transport: spec.transport,
+            ..LinkOptions::default()
+        },
         // The program does the same for hosts that may be missing.
         start_together: matches!(&spec.remote, Some(remote) if !spec.is_standing && !remote.shell.starter().by_step()),
         verbose: spec.jobs.iter().any(|job| job.options.profile),
         start_timeout_ns: spec.start_timeout_ns,
-        transport: spec.transport,
         standing: spec.is_standing.then(|| Standing { rank_ports: Some(RANK_PORTS), ..Standing::default() }),
         ..SessionSpec::default()
     }

@@ -47,13 +47,13 @@ pub fn world(seed: u64) -> WorldSpec {
     let mut job = JobPlan { blocks, apps, ..JobPlan::even(0..nodes, 1, Script::default()) };
     job.stdin_bytes = if rng.chance(500) { rng.below(1000) } else { rng.below(2 << 20) };
     let options = &mut job.options;
-    options.stdin = stdin;
-    options.label = rng.chance(300);
-    options.split_output = rng.chance(200);
+    options.stdio.stdin = stdin;
+    options.stdio.label = rng.chance(300);
+    options.stdio.split_output = rng.chance(200);
     options.profile = rng.chance(300);
     options.stall_report_ns = if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
-    options.exchange = draw_exchange(seed);
-    options.early_wireup = draw_early_wireup(seed);
+    options.exchange.scheme = draw_exchange(seed);
+    options.exchange.early_wireup = draw_early_wireup(seed);
     let (timing, transport) = (draw_timing(rng), draw_transport(seed));
     one_job(
         WorldSpec { fanout, timing, transport, ..WorldSpec::even(seed, nodes, 1, Script::default()) },
@@ -149,7 +149,7 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
     }
     // A random stream of its own is used, so that the other faults of a seed do not change.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
-    let scheme = stormy.jobs[0].options.exchange;
+    let scheme = stormy.jobs[0].options.exchange.scheme;
     if matches!(scheme, ExchangeScheme::Direct(_)) && beside.chance(300) {
         stormy.faults.push(Fault::draw_direct(beside, stormy.agents, horizon_ns));
     }

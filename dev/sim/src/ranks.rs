@@ -148,7 +148,7 @@ impl World {
         if rank >= job.size() {
             return self.checks.problem(format!("agent {host} spawns rank {rank}, which the job does not have"));
         }
-        let (id, size, has_pmix) = (job.first_proc + rank, job.size(), job.plan.options.pmi.has_pmix());
+        let (id, size, has_pmix) = (job.first_proc + rank, job.size(), job.plan.options.pmi.flavour.has_pmix());
         let proc = &mut self.procs[id as usize];
         if (proc.node, proc.local) != (node, rank_plan.local) || proc.phase != Phase::Absent {
             return self.checks.problem(format!("rank {rank} is spawned twice or on the wrong node, by agent {host}"));

@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::workload::{Script, Step};
 use std::rc::Rc;
 use wireup_wire::ids::AgentId;
-use wireup_wire::job::{Block, JobOptions, StdinTarget};
+use wireup_wire::job::{Block, JobOptions, StdinTarget, StdioOptions};
 use wireup_wire::peer::AgentTransport;
 
 /// Everything that a run depends on.
@@ -182,7 +182,11 @@ impl JobPlan {
             nodes,
             blocks: vec![Block { first_node: 0, nodes: count, ppn }],
             apps: vec![(count * ppn, Rc::new(script))],
-            options: JobOptions { line_buffered: true, kill_grace_ns: 500_000_000, ..JobOptions::default() },
+            options: JobOptions {
+                stdio: StdioOptions { line_buffered: true, ..StdioOptions::default() },
+                kill_grace_ns: 500_000_000,
+                ..JobOptions::default()
+            },
             stdin_bytes: 0,
             timeout_ns: None,
             at_ns: 0,
@@ -212,7 +216,7 @@ impl JobPlan {
         }
         plan.apps.retain(|(ranks, _)| *ranks > 0);
         let size = plan.size();
-        if let StdinTarget::One(rank) = &mut plan.options.stdin {
+        if let StdinTarget::One(rank) = &mut plan.options.stdio.stdin {
             rank.0 %= size.max(1);
         }
         (size > 0).then_some(plan)

@@ -22,7 +22,7 @@ fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     steps.push(Step::Finalize);
     let script = Script::new(Dialect::Pmi2, &steps);
     let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 2, script) };
-    world.options(|options| options.exchange = exchange)
+    world.options(|options| options.exchange.scheme = exchange)
 }
 
 fn notes(report: &Report) -> Vec<(u32, u32, String)> {
@@ -39,8 +39,8 @@ fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
         // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all 21 pairs.
         for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::RING, 6), (ExchangeScheme::BRUCK, 15)] {
             for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
-                let report =
-                    run(world(seed, exchange).options(|options| options.early_wireup = early_wireup)).expect_good();
+                let report = run(world(seed, exchange).options(|options| options.exchange.early_wireup = early_wireup))
+                    .expect_good();
                 assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
                 assert_eq!(report.direct_links, links, "seed {seed}, {exchange:?}");
                 assert_eq!(notes(&report), []);
@@ -89,7 +89,8 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         let timing = Timing { spawn: Delay::of(50 * MS, 60 * MS), ..Timing::default() };
         let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::BRUCK) };
         let routed = |early_wireup| {
-            let report = run(spec.clone().options(|options| options.early_wireup = early_wireup)).expect_good();
+            let report =
+                run(spec.clone().options(|options| options.exchange.early_wireup = early_wireup)).expect_good();
             assert_eq!((report.code, report.direct_links), (Some(0), 15));
             report.routed_frames
         };
@@ -98,8 +99,8 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         // With the exchange scheme `auto` the tree may suffice, so no link is made in advance unless requested.
         for (early_wireup, links) in [(EarlyWireup::Auto, 0), (EarlyWireup::Yes, 15), (EarlyWireup::No, 0)] {
             let auto = spec.clone().options(|options| {
-                options.early_wireup = early_wireup;
-                options.exchange = ExchangeScheme::Auto;
+                options.exchange.early_wireup = early_wireup;
+                options.exchange.scheme = ExchangeScheme::Auto;
             });
             assert_eq!(run(auto).expect_good().direct_links, links);
         }
@@ -184,7 +185,7 @@ fn slow(seed: u64) -> WorldSpec {
     ];
     let script = Script::new(Dialect::Pmi1, &steps);
     let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 2, script) };
-    world.options(|options| options.exchange = ExchangeScheme::RING)
+    world.options(|options| options.exchange.scheme = ExchangeScheme::RING)
 }
 
 /// A time in a slow world when its ranks compute.

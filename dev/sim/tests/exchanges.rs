@@ -21,7 +21,7 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
 /// 7 nodes with 3 ranks each in a binary tree.
 fn world(seed: u64, exchange: ExchangeScheme, script: Script) -> WorldSpec {
     let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, script) };
-    world.options(|options| options.exchange = exchange)
+    world.options(|options| options.exchange.scheme = exchange)
 }
 
 fn own(steps: &[Step]) -> Script {
@@ -129,7 +129,7 @@ fn a_node_that_is_missing_is_told_by_the_tree() {
 
 fn lazy(seed: u64, exchange: ExchangeScheme, steps: &[Step]) -> WorldSpec {
     let script = Script::new(Dialect::Pmi1, &[&[Step::Init], steps, &[Step::Finalize]].concat());
-    world(seed, exchange, script).options(|options| options.pmi_fence = PmiFence::Lazy)
+    world(seed, exchange, script).options(|options| options.pmi.fence = PmiFence::Lazy)
 }
 
 /// The checkers verify that a get returns what the rank's fence has published, and that no get is answered before that.

@@ -53,7 +53,7 @@ fn a_member_that_left_is_named() {
     let steps: Vec<Step> = steps.into_iter().chain(rest).collect();
     let script = Script::new(Dialect::Pmi1, &steps);
     let spec = WorldSpec { fanout: 4, ..WorldSpec::even(1, 64, 4, script) };
-    let spec = spec.options(|options| options.pmi_version = PmiVersion::Groups);
+    let spec = spec.options(|options| options.pmi.version = PmiVersion::Groups);
     let report = run(spec).expect_good();
     let failure = report.failure().expect("the job fails");
     assert!(is_left(failure), "{failure:?}");

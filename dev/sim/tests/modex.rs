@@ -60,7 +60,8 @@ fn a_rank_is_asked_for_once_by_each_node() {
     for seed in 0..20 {
         for turns in [1, 3] {
             let world = WorldSpec::even(seed, NODES as u32, PPN as u32, script(turns));
-            let world = world.options(|options| (options.pmi, options.modex) = (PmiFlavour::Pmix, Modex::Direct));
+            let world =
+                world.options(|options| (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct));
             let report = run(world).expect_good();
             let ranks = NODES * PPN;
             assert!(report.gets >= turns as u64 * ranks * (ranks - 1), "seed {seed}: {} gets", report.gets);

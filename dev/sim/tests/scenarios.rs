@@ -206,12 +206,12 @@ fn standard_input_reaches_who_reads_it() {
                 _ => vec![Step::ReadStdin],
             };
             let apps = vec![(21, Rc::new(Script::plain(&only)))];
-            let spec = exchange(seed).options(|options| options.stdin = stdin);
+            let spec = exchange(seed).options(|options| options.stdio.stdin = stdin);
             let report = run(spec.job(|job| (job.apps, job.stdin_bytes) = (apps, stdin_bytes))).expect_good();
             assert_eq!(report.code, Some(0), "seed {seed}");
         }
         // The rank does not read: nothing waits for that.
-        let spec = exchange(seed).options(|options| options.stdin = StdinTarget::One(Rank(5)));
+        let spec = exchange(seed).options(|options| options.stdio.stdin = StdinTarget::One(Rank(5)));
         let report = run(spec.job(|job| job.stdin_bytes = 8 << 20));
         assert_eq!(report.expect_good().code, Some(0), "seed {seed}");
     }

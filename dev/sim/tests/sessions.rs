@@ -395,7 +395,7 @@ fn two_agents_never_have_two_links() {
     let plan = JobPlan::even([14, 11, 9, 3, 0], 3, Script::own(&[]));
     let times = JobPlan { at_ns: 807_520_739, wait_ns: 497_681_975, launcher_dies_ns: Some(199_222_268), ..plan };
     let mut job = JobPlan { stdin_bytes: 519, ..times };
-    (job.options.stdin, job.options.early_wireup) = (StdinTarget::All, EarlyWireup::Yes);
+    (job.options.stdio.stdin, job.options.exchange.early_wireup) = (StdinTarget::All, EarlyWireup::Yes);
     let spec = WorldSpec { jobs: vec![job], faults, remote: Some(Remote::prompt(15, ssh())), ..empty(5288, 15, 1) };
     run(spec).expect_good();
 }

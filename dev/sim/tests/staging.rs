@@ -17,7 +17,7 @@ const SECOND: u64 = 1_000 * MS;
 fn staging(nodes: u32, bytes: u64) -> JobPlan {
     let line = Step::Write { stream: 1, lines: 1, line_bytes: 40 };
     let mut job = JobPlan::even(0..nodes, 1, Script::plain(&[line, Step::ReadStdin, line]));
-    (job.options.stdin, job.options.split_output, job.stdin_bytes) = (StdinTarget::All, true, bytes);
+    (job.options.stdio.stdin, job.options.stdio.split_output, job.stdin_bytes) = (StdinTarget::All, true, bytes);
     job
 }
 

@@ -25,7 +25,7 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
     // With the tree, all agents of the simulator share one buffer of the result.
     let exchange = ExchangeScheme::Tree;
     let even = WorldSpec::even(1, 1000, ppn, Script::plain(&[]));
-    let even = even.job(|job| job.apps = apps).options(|options| options.exchange = exchange);
+    let even = even.job(|job| job.apps = apps).options(|options| options.exchange.scheme = exchange);
     measure(WorldSpec { faults, ..even })
 }
 
@@ -90,7 +90,8 @@ fn all_schemes_beside_the_tree() {
         Step::Finalize,
     ];
     for (exchange, messages) in [(ExchangeScheme::RING, 127), (ExchangeScheme::BRUCK, 7)] {
-        let spec = WorldSpec::even(2, 128, 16, Script::own(&steps)).options(|options| options.exchange = exchange);
+        let spec =
+            WorldSpec::even(2, 128, 16, Script::own(&steps)).options(|options| options.exchange.scheme = exchange);
         let report = measure(spec);
         assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
         // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and

@@ -24,7 +24,7 @@ const FANOUT: u32 = 2;
 fn record(case: &str, exchange: ExchangeScheme, script: Script) -> String {
     let spec = WorldSpec { fanout: FANOUT, ..WorldSpec::even(1, NODES, PPN, Script::default()) };
     let spec = spec.job(|job| job.apps = vec![(RANKS, Rc::new(script))]);
-    let spec = spec.options(|options| (options.profile, options.exchange) = (true, exchange));
+    let spec = spec.options(|options| (options.profile, options.exchange.scheme) = (true, exchange));
     let report = wireup_sim::run(spec).expect_good();
     let traces = report.notices.iter().filter_map(|notice| match notice {
         Notice::Trace(trace) => Some(trace),

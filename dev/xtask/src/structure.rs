@@ -32,9 +32,9 @@ struct Finding {
 
 /// Rules that the code does not keep everywhere yet, and how often each is broken. The numbers only fall.
 const NOT_YET: [(&str, usize); 3] = [
-    ("lines end at 120 columns", 113),
+    ("lines end at 120 columns", 112),
     ("a doc comment is understood alone", 1),
-    ("a type has at most 35 methods and 15 fields", 13),
+    ("a type has at most 35 methods and 15 fields", 2),
 ];
 
 /// Checks all rules, and reports where each broken one is broken.

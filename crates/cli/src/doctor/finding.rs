@@ -12,6 +12,20 @@ pub enum Level {
     Note,
 }
 
+impl Level {
+    /// The word for a column, with blanks behind it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Problem => "problem",
+            Level::Remark => "remark ",
+            Level::Note => "note   ",
+        }
+    }
+}
+
+/// In place of a level where nothing was found.
+pub const OK: &str = "ok     ";
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub level: Level,

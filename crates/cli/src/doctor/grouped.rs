@@ -1,6 +1,6 @@
 //! Hosts with the same finding are reported together.
 
-use super::finding::{Finding, Level};
+use super::finding::Finding;
 use crate::hosts::collapse_short;
 use crate::words::one_line;
 
@@ -36,14 +36,9 @@ impl Group {
     /// The finding's line, followed by the line with its cure.
     pub fn lines(&self, names: &[&str]) -> String {
         let hosts = collapse_short(self.hosts.iter().map(|&host| names[host]));
-        let level = match self.finding.level {
-            Level::Problem => "problem",
-            Level::Remark => "remark ",
-            Level::Note => "note   ",
-        };
         // Parts of it come from the host.
         let text = one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text));
         let cure = self.finding.cure.iter().map(|cure| format!("         fix: {}\n", one_line(cure)));
-        format!("{level}  {hosts}: {text}\n{}", cure.collect::<String>())
+        format!("{}  {hosts}: {text}\n{}", self.finding.level.word(), cure.collect::<String>())
     }
 }

@@ -1,6 +1,6 @@
 //! The report on hosts: a line for each that answered, the findings with their cures, a summary.
 
-use super::finding::{Finding, Level};
+use super::finding::{Finding, Level, OK};
 use super::grouped::group;
 use super::judge::{self, Case, Setting};
 use crate::hosts::collapse_short;
@@ -25,9 +25,9 @@ pub fn report(cases: &[Case], local: &Facts, setting: &Setting) -> (String, bool
     let (problems, mut remarks) = (having(Level::Problem), having(Level::Remark));
     remarks.retain(|host| !problems.contains(host));
     let verdict = |host: usize| match () {
-        () if problems.contains(&host) => "problem",
-        () if remarks.contains(&host) => "remark ",
-        () => "ok     ",
+        () if problems.contains(&host) => Level::Problem.word(),
+        () if remarks.contains(&host) => Level::Remark.word(),
+        () => OK,
     };
     let mut text = host_lines(cases, &verdict);
     let groups = group(findings);
@@ -108,14 +108,10 @@ fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
         })
         .collect();
     let setting = words::Setting {
-        job_size: 0,
         node_count: cases.len() as u32,
-        label: false,
-        verbose: false,
-        local: false,
         shell: setting.shell.clone(),
         agents: cases.iter().map(|case| case.host.to_owned()).collect(),
-        added: Default::default(),
+        ..words::Setting::default()
     };
     let told = missing_lines(&missing, &setting).into_iter().flat_map(|told| {
         let finding = Finding { cure: told.cure, ..Finding::problem(told.problem, "") };

@@ -1,6 +1,6 @@
 //! The report on this machine alone: a line for each subject, with ok or the cure.
 
-use super::finding::{Bytes, bytes, limit, plain};
+use super::finding::{Bytes, Level, OK, bytes, limit, plain};
 use super::judge::{MEMORY_MIN, OPEN_FILES_MIN, SHM_MIN, least};
 use crate::surroundings::Surroundings;
 use std::ffi::OsStr;
@@ -37,13 +37,7 @@ fn raise(name: &str, unit: &str) -> String {
 struct Line {
     subject: &'static str,
     said: String,
-    cure: Option<Cure>,
-}
-
-enum Cure {
-    /// A run fails without it.
-    Needed(String),
-    Wise(String),
+    cure: Option<(Level, String)>,
 }
 
 /// The text, and whether there is a problem.
@@ -73,18 +67,14 @@ pub fn lines(facts: &Facts, remote_shell: &str, surroundings: &Surroundings) -> 
     let all: Vec<Line> = all.into_iter().chain(interfaces(facts)).chain(rest).collect();
     let mut text = String::new();
     for Line { subject, said, cure } in &all {
-        let (verdict, cure) = match cure {
-            None => ("ok     ", None),
-            Some(Cure::Wise(cure)) => ("remark ", Some(cure)),
-            Some(Cure::Needed(cure)) => ("problem", Some(cure)),
-        };
+        let verdict = cure.as_ref().map_or(OK, |(level, _)| level.word());
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{subject:<14}  {verdict}  {said}");
-        if let Some(cure) = cure {
+        if let Some((_, cure)) = cure {
             let _ = writeln!(text, "{:25}fix: {cure}", "");
         }
     }
-    let problem = all.iter().any(|line| matches!(line.cure, Some(Cure::Needed(_))));
+    let problem = all.iter().any(|line| matches!(line.cure, Some((Level::Problem, _))));
     (text, problem)
 }
 
@@ -93,12 +83,13 @@ fn line(subject: &'static str, said: String) -> Line {
 }
 
 impl Line {
+    /// A run fails without it.
     fn needed(self, cure: impl Into<String>) -> Line {
-        Line { cure: Some(Cure::Needed(cure.into())), ..self }
+        Line { cure: Some((Level::Problem, cure.into())), ..self }
     }
 
     fn wise(self, cure: impl Into<String>) -> Line {
-        Line { cure: Some(Cure::Wise(cure.into())), ..self }
+        Line { cure: Some((Level::Remark, cure.into())), ..self }
     }
 
     fn wise_if(self, is_bad: bool, cure: &str) -> Line {

@@ -5,7 +5,7 @@
 
 use super::table::{HOST_FILE, RUN};
 pub use super::table::{Parsed, Program};
-pub use super::values::{EnvList, Stage, Start, Stdin, Variable};
+pub use super::values::{EnvList, Stage, Start, Variable};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use wireup_flags::Line;

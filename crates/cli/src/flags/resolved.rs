@@ -16,7 +16,9 @@ use wireup_coll::mapping::Mapping;
 use wireup_os::bind::Machine;
 use wireup_proto::{Growth, Place};
 use wireup_wire::ids::{JobId, NodeId};
-use wireup_wire::job::{Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PortRange, RankStdout};
+use wireup_wire::job::{
+    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, ProcessOptions, RankStdout, StdioOptions,
+};
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::SeatOrder;
 
@@ -151,24 +153,33 @@ fn resolve_on(
     let pmi = programs::pmi(flags.pmi, &apps, &context)?;
     let typed = std::mem::take(&mut flags.options);
     let options = JobOptions {
-        pmi: pmi.flavour,
-        pmix_library: library.or(pmi.library),
-        stdin,
-        stdin_inherit: !in_session
-            && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
-        pty,
-        stdout: flags.stdout.unwrap_or(match pmi.flavour {
-            PmiFlavour::Pmix => RankStdout::Pty,
-            PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
-        }),
+        pmi: PmiOptions {
+            flavour: pmi.flavour,
+            pmix_library: library.or(pmi.library),
+            universe_size: typed.pmi.universe_size.or_else(|| stated_slots(&places)),
+            ..typed.pmi
+        },
+        stdio: StdioOptions {
+            stdin,
+            stdin_inherit: !in_session
+                && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
+            pty,
+            stdout: flags.stdout.unwrap_or(match pmi.flavour {
+                PmiFlavour::Pmix => RankStdout::Pty,
+                PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
+            }),
+            label: typed.stdio.label || flags.output.label.is_some(),
+            split_output: flags.output.directory.is_some() || flags.output.files.iter().any(Option::is_some),
+            ..typed.stdio
+        },
+        process: ProcessOptions {
+            umask: surroundings.umask,
+            limits: surroundings.limits,
+            rank_ports: flags.rank_ports(),
+            ..typed.process
+        },
         binding,
-        label: typed.label || flags.output.label.is_some(),
-        split_output: flags.output.directory.is_some() || flags.output.files.iter().any(Option::is_some),
         profile: flags.profile.is_some(),
-        umask: surroundings.umask,
-        limits: surroundings.limits,
-        rank_ports: flags.rank_ports(),
-        universe_size: typed.universe_size.or_else(|| stated_slots(&places)),
         ..typed
     };
     Ok(Resolved {

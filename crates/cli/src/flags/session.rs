@@ -6,7 +6,7 @@ use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
 use super::session_nodes::StatedSlots;
 use crate::surroundings::Surroundings;
-use wireup_wire::peer::{Containment, RemoteShell, SessionSpec};
+use wireup_wire::peer::{Containment, LinkOptions, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
 
 /// An agent that has not linked back by then is lost. Chosen: a slow log-in takes seconds, not a minute.
@@ -33,15 +33,17 @@ pub fn of_job(
         shells_max: layout::shells_max(start),
         program: surroundings.program.clone(),
         start_timeout_ns: parsed.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
-        node_timeout_ns: parsed.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
-        encrypt: !parsed.plain_links,
-        interface: parsed.interface.clone(),
+        links: LinkOptions {
+            node_timeout_ns: parsed.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
+            encrypt: !parsed.plain_links,
+            interface: parsed.interface.clone(),
+            transport: parsed.transport.unwrap_or_default(),
+        },
         verbose: parsed.verbose,
         installed_only: false,
         hold_ranks: false,
         start_together: reach.is_uncertain() && !parsed.early_start,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
-        transport: parsed.transport.unwrap_or_default(),
         standing: None,
     })
 }

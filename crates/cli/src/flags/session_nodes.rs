@@ -10,7 +10,7 @@ use crate::hosts::{Host, Hosts, Names};
 use crate::surroundings::Surroundings;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::NodeSpec;
-use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
+use wireup_wire::peer::{AgentSpec, LinkOptions, RemoteShell, SessionSpec};
 use wireup_wire::session::{NodeState, Presence, SeatOrder, Welcome};
 
 /// Where a job of a session runs.
@@ -173,7 +173,7 @@ fn spec(welcome: &Welcome) -> SessionSpec {
         agents: welcome.nodes.iter().map(|node| AgentSpec { host: node.host.clone() }).collect(),
         // Which remote shell it is matters only to the session; a job in it starts no agents.
         remote_shell: RemoteShell::like(welcome.shared, welcome.by_step),
-        transport: welcome.transport,
+        links: LinkOptions { transport: welcome.transport, ..LinkOptions::default() },
         ..SessionSpec::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Which ranks have standard input and a terminal, and where their output goes.
 
 use super::layout::Layout;
-use super::parsed::{Parsed, Stdin};
+use super::parsed::Parsed;
 use wireup_coll::mapping::Mapping;
 use wireup_node::launcher::Output;
 use wireup_wire::ids::{AgentId, Rank};
@@ -16,11 +16,10 @@ pub fn stdin_and_pty(
     job_size: u32,
     size: Option<(u16, u16)>,
 ) -> Result<(StdinTarget, Option<PtySpec>), String> {
-    let stdin = match flags.stdin.unwrap_or(Stdin::Rank(0)) {
-        Stdin::None => StdinTarget::None,
-        Stdin::All => StdinTarget::All,
-        Stdin::Rank(rank) => StdinTarget::One(check_rank("--stdin", rank, job_size)?),
-    };
+    let stdin = flags.stdin.unwrap_or(StdinTarget::One(Rank(0)));
+    if let StdinTarget::One(Rank(rank)) = stdin {
+        check_rank("--stdin", rank, job_size)?;
+    }
     let (rows, columns) = size.unwrap_or(TERMINAL_SIZE);
     let pty = flags.pty.map(|rank| check_rank("--pty", rank, job_size)).transpose()?;
     Ok((stdin, pty.map(|rank| PtySpec { rank, rows, columns })))

@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Stdin, Variable, export, memory_kinds, pattern, port_range, some_time,
-    stage, stage_out, stdin, trace_file,
+    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, some_time, stage,
+    stage_out, stdin, trace_file,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use wireup_flags::{Command, Flag, Takes, Value, Words, flag_table};
 use wireup_node::launcher::Output;
 use wireup_stage::gather::Rule;
 use wireup_wire::job::{
-    EarlyWireup, JobOptions, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout,
+    EarlyWireup, JobOptions, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout, StdinTarget,
 };
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
@@ -114,7 +114,7 @@ flag_table! {
         => oversubscribe: bool = on;
     USIZE = Flag::value(&["--usize"], "N",
         "Tell MPI that N ranks could run at once (MPI_UNIVERSE_SIZE; default: the slots, if any are stated).")
-        => options.universe_size = Value::at_least_one;
+        => options.pmi.universe_size = Value::at_least_one;
     NO_OVERSUBSCRIBE = Flag::switch(&["--nooversubscribe"],
         "Refuse more ranks than there are slots; without stated slots, than cpus of this machine.")
         => no_oversubscribe: bool = on;
@@ -131,7 +131,7 @@ flag_table! {
     GPUS_PER_RANK = Flag::value(&["--gpus-per-rank"], "N", "Each rank sees N GPUs of its node: CUDA_VISIBLE_DEVICES, \
         ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK, divided where they are set, else of those that \
         are there.")
-        => options.gpus_per_rank = Value::at_least_one;
+        => options.process.gpus_per_rank = Value::at_least_one;
     INSTANT_ON = Flag::switch(&["--instant-on"],
         "Give each rank a listening socket before it starts, and tell all ranks where the others listen (libwireup).")
         => instant_on: bool = on;
@@ -221,43 +221,43 @@ flag_table! {
         "Per program: of this environment its ranks get only these variables, written as for --genvlist.")
         => env_list: Option<EnvList> = EnvList::read;
     RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE.")
-        => options.rank_env = on;
+        => options.process.rank_env = on;
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
         mpiexec).")
-        => options.launcher_env = on;
+        => options.process.launcher_env = on;
     PMI = Flag::value(&["--pmi"], "WHICH", "auto: as the program's libraries tell; scripts, shells and interpreters \
         get both (default); simple: PMI-1 and PMI-2; pmix: a PMIx server on each node (Open MPI); both; none: offer \
         nothing.")
         => pmi: Option<PmiFlavour> = |value| value.choice(PMIS);
     MODEX = Flag::value(&["--modex"], "WHEN", "When data committed by PMIx programs is sent to other nodes: full: with \
         the fence that collects it; direct: when a rank first asks for it; auto: full while it is small (default).")
-        => options.modex = |value| value.choice(MODEXES);
+        => options.pmi.modex = |value| value.choice(MODEXES);
     PMIX_LIBRARY = Flag::value(&["--pmix-library"], "PATH",
         "Open this libpmix on the nodes for the PMIx server (default: the program's own, else the system's).")
         => pmix_library: Option<PathBuf> = Value::path;
     EXCHANGE = Flag::value(&["--exchange"], "SCHEME", "How nodes exchange what fences and allgathers bring: tree, \
         ring, log, or auto (default): as suits nodes and bytes.")
-        => options.exchange = |value| value.choice(&wireup_coll::allgather::schemes().collect::<Vec<_>>());
+        => options.exchange.scheme = |value| value.choice(&wireup_coll::allgather::schemes().collect::<Vec<_>>());
     EARLY_WIREUP = Flag::value(&["--early-wireup"], "WHEN", "Links that the first exchange needs are made while ranks \
         start: yes, no, or auto (default): with --exchange ring or log.")
-        => options.early_wireup = |value| value.choice(EARLY_WIREUPS);
+        => options.exchange.early_wireup = |value| value.choice(EARLY_WIREUPS);
     AGENT_TRANSPORT = Flag::value(&["--agent-transport"], "HOW", "How agents that are not neighbours in the tree reach \
         each other: tree (hop by hop), tcp, ucx, or auto (default): tcp.")
         => transport: Option<AgentTransport> = |value| value.choice(&AgentTransport::named().collect::<Vec<_>>());
     EXCHANGE_COMPRESS = Flag::value(&["--exchange-compress"], "BYTES", "Compress what a node gives to an exchange from \
         that many bytes on, if it shrinks, as business cards on slow links do; 0: never (default); see \
         docs/reference/pmi.md.")
-        => options.exchange_compress = Value::number;
+        => options.exchange.compress_bytes_min = Value::number;
     PMI_FENCE = Flag::value(&["--pmi-fence"], "WHEN", "strict: a fence ends when all ranks have entered it (default); \
         lazy: it ends at once after puts, and gets wait instead; unsafe if a fence orders anything else than pairs.")
-        => options.pmi_fence = |value| value.choice(PMI_FENCES);
+        => options.pmi.fence = |value| value.choice(PMI_FENCES);
     PMI_VERSION = Flag::value(&["--pmi-version"], "VERSION", "The PMI-1 version offered to programs: 1.1, or 1.2 with \
         barriers of groups (default: the version that they ask for).")
-        => options.pmi_version = |value| value.choice(PMI_VERSIONS);
+        => options.pmi.version = |value| value.choice(PMI_VERSIONS);
     MEMORY_ALLOC_KINDS = Flag::value(&["--memory-alloc-kinds"], "KINDS", "Request these kinds of memory of the MPI \
         library, such as mpi:alloc_mem,system; MPICH 5 asks for them (default: none).")
-        => options.memory_alloc_kinds = memory_kinds;
+        => options.pmi.memory_alloc_kinds = memory_kinds;
 
     [FILES: "Files"]
 
@@ -283,10 +283,10 @@ flag_table! {
     [INPUT_AND_OUTPUT: "Standard input and output"]
 
     STDIN = Flag::value(&["--stdin"], "WHO", "Who reads standard input: a rank, all, none (default: 0).")
-        => stdin: Option<Stdin> = stdin;
+        => stdin: Option<StdinTarget> = stdin;
     LABEL = Flag::switch(&["--label", "-l", "--prepend-rank", "--tag-output"],
         "Begin each line of output with its rank: [3] text.")
-        => options.label = on;
+        => options.stdio.label = on;
     LABEL_PATTERN = Flag::value(&["--label-pattern"], "PATTERN",
         "Begin each line with this text, in which %r, %h, %n, %s mean the same as in --output-files.")
         => output.label = pattern;
@@ -310,7 +310,7 @@ flag_table! {
     TEE = Flag::switch(&["--tee"], "Show output that is written to files, too.") => output.tee = on;
     LINE_BUFFERED = Flag::switch(&["--line-buffered"], "Never show a part of a line before its end is there (default: \
         short ones after 0.2 s, as prompts, of the rank that reads standard input).")
-        => options.line_buffered = on;
+        => options.stdio.line_buffered = on;
     STDOUT = Flag::value(&["--stdout"], "KIND", "Connect each rank's standard output to a pipe or to a pseudo-terminal \
         (pty), to which C programs write line by line (default: auto, a pty for programs that use only PMIx, such as \
         those built with Open MPI).")
@@ -389,7 +389,7 @@ pub struct Program {
 }
 
 /// Flags that say how agents are started and linked, which a standing session has already decided.
-const DECIDED_BY_SESSION: &[Flag] = &[
+pub const DECIDED_BY_SESSION: &[Flag] = &[
     START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, EARLY_START, START_TIMEOUT, NODE_TIMEOUT, CONTAIN,
     AGENT_TRANSPORT, RECORD,
 ];
@@ -422,11 +422,6 @@ impl Parsed {
     pub fn rank_ports(&self) -> Option<RankPorts> {
         let is_wanted = self.port_range.is_some() || self.reserve_ports || self.instant_on;
         is_wanted.then(|| RankPorts { range: self.port_range.unwrap_or(PORTS), listen: !self.reserve_ports })
-    }
-
-    /// The first given flag that a standing session has already decided.
-    pub fn decided_by_session(&self) -> Option<Flag> {
-        self.first_given(DECIDED_BY_SESSION)
     }
 }
 

@@ -7,7 +7,8 @@ use wireup_flags::table::Slot;
 use wireup_flags::{Error, Value};
 use wireup_node::launcher::Pattern;
 use wireup_stage::gather::Rule;
-use wireup_wire::job::PortRange;
+use wireup_wire::ids::Rank;
+use wireup_wire::job::{PortRange, StdinTarget};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
 /// Files that travel to the nodes before ranks start.
@@ -104,13 +105,6 @@ impl Contain {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stdin {
-    None,
-    All,
-    Rank(u32),
-}
-
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Variable {
     /// `NAME=VALUE`.
@@ -197,9 +191,10 @@ pub fn port_range(value: &Value) -> Result<PortRange, Error> {
         .ok_or_else(|| value.refused("give two port numbers, such as 20000-20999"))
 }
 
-pub fn stdin(value: &Value) -> Result<Stdin, Error> {
+/// Whether there is such a rank is not checked.
+pub fn stdin(value: &Value) -> Result<StdinTarget, Error> {
     if value.word.as_bytes().first().is_some_and(u8::is_ascii_digit) {
-        return value.number().map(Stdin::Rank);
+        return value.number().map(|rank| StdinTarget::One(Rank(rank)));
     }
-    value.choice_or(&[("all", Stdin::All), ("none", Stdin::None)], "give a rank, all or none")
+    value.choice_or(&[("all", StdinTarget::All), ("none", StdinTarget::None)], "give a rank, all or none")
 }

@@ -64,12 +64,12 @@ pub fn list(text: &str) -> Result<Vec<Entry>, HostProblem> {
     Ok(entries)
 }
 
-/// Adds all hosts of a pattern.
 /// The hosts of `--hosts`, which may be repeated.
 pub fn list_of_flags(flags: &[String]) -> Result<Vec<Entry>, String> {
     list(&flags.join(",")).map_err(|problem| format!("--hosts {problem}"))
 }
 
+/// Adds all hosts of a pattern.
 fn expand(
     entries: &mut Vec<Entry>,
     pattern: &Pattern,

@@ -4,7 +4,7 @@
 //! that the ranks do not all ask for the same key at once. The measurements go through the kvs too, in a last fence;
 //! rank 0 prints the slowest rank's times as the mean over all rounds.
 
-use super::flags::{Flags, Gets, number};
+use super::flags::{Flags, number};
 use super::session::{Outcome, Session};
 use super::{milliseconds, say, text_of};
 use std::fmt::Write;
@@ -107,10 +107,7 @@ impl<'s> Exchange<'s> {
         let in_ns = monotonic_ns();
         self.session.fence()?;
         let out_ns = monotonic_ns();
-        let gets = match self.flags.gets {
-            Gets::All => self.size,
-            Gets::Some(gets) => gets.min(self.size),
-        };
+        let gets = self.flags.gets.min(self.size);
         for step in 1..=gets {
             let of = (self.rank + step) % self.size;
             self.get_and_compare(&key(round, of), of, &self.value(round, of))?;
@@ -185,10 +182,7 @@ impl<'s> Exchange<'s> {
             number(self.session.dialect()),
             self.flags.value_len
         );
-        let gets = match self.flags.gets {
-            Gets::All => self.size,
-            Gets::Some(gets) => gets.min(self.size),
-        };
+        let gets = self.flags.gets.min(self.size);
         for (name, ns) in [
             ("init_ms", sum.slowest.init_ns),
             ("put_ms", sum.slowest.put_ns),

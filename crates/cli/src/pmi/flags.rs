@@ -53,20 +53,14 @@ pub enum Action {
     Leave,
 }
 
-/// How many other ranks' keys each rank gets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gets {
-    All,
-    Some(u32),
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flags {
     pub action: Action,
     pub dialect: Dialect,
     pub value_len: usize,
     pub rounds: u32,
-    pub gets: Gets,
+    /// How many ranks' keys each rank gets; if there are fewer ranks, it gets all keys.
+    pub gets: u32,
     pub check: bool,
 }
 
@@ -95,11 +89,8 @@ fn action(line: &Line) -> Result<Action, Error> {
     }
 }
 
-fn gets(value: &Value) -> Result<Gets, Error> {
-    match value.number() {
-        Ok(ranks) => Ok(Gets::Some(ranks)),
-        Err(_) => value.choice_or(&[("all", Gets::All), ("none", Gets::Some(0))], "give all, none or a number"),
-    }
+fn gets(value: &Value) -> Result<u32, Error> {
+    value.number().or_else(|_| value.choice_or(&[("all", u32::MAX), ("none", 0)], "give all, none or a number"))
 }
 
 /// The dialect's number on the command line.
@@ -123,14 +114,8 @@ mod tests {
     #[test]
     fn flags_and_words_may_come_in_any_order() {
         let flags = parsed("--dialect 2 exchange --value-len=100 --get 5 --check --rounds 3").unwrap();
-        let expected = Flags {
-            action: Action::Exchange,
-            dialect: Dialect::Pmi2,
-            value_len: 100,
-            rounds: 3,
-            gets: Gets::Some(5),
-            check: true,
-        };
+        let expected =
+            Flags { action: Action::Exchange, dialect: Dialect::Pmi2, value_len: 100, rounds: 3, gets: 5, check: true };
         assert_eq!(flags, expected);
         assert_eq!(parsed("abort 7").unwrap().action, Action::Abort { code: 7 });
     }

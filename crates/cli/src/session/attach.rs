@@ -11,7 +11,7 @@ use wireup_flags::{Command, Line, Section, Words};
 use wireup_node::session::spool::{Piece, Reader};
 use wireup_os::process::SignalFd;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::exit_code::OURS;
+use wireup_proto::exit_code::{OURS, READER_GONE};
 use wireup_wire::ids::JobId;
 use wireup_wire::signal::SIGINT;
 
@@ -32,8 +32,6 @@ Exit code: that of the job.
 ",
 };
 
-/// The exit code of a program that `SIGPIPE` ends.
-const READER_GONE: u8 = 128 + 13;
 const SIGNALS: u64 = 0;
 const CHANGES: u64 = 1;
 

@@ -1,6 +1,6 @@
 //! `wireup down`: ends a session.
 
-use super::{SESSION, name_of, nobody};
+use super::{LOOK, SESSION, happens_within, name_of, nobody};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
@@ -33,8 +33,6 @@ const AGENTS_MAX: Duration = Duration::from_secs(30);
 const PROCESS_MAX: Duration = Duration::from_secs(10);
 /// The time for the processes of a session to end by themselves when their root was killed.
 const ALONE_MAX: Duration = Duration::from_secs(3);
-/// Pause between two checks whether the process has exited.
-const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let name = name_of(line)?;
@@ -89,7 +87,7 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
         Err(CallError::Silent { .. }) => return Err(not_ended(name, pid, AGENTS_MAX)),
         result => result.map_err(|error| error.to_string())?,
     }
-    if place.is_some_and(|place| !is_gone(&place)) {
+    if place.is_some_and(|place| !happens_within(PROCESS_MAX, || place.is_free())) {
         return Err(not_ended(name, pid, PROCESS_MAX));
     }
     Ok(Some(jobs))
@@ -121,7 +119,7 @@ fn force(name: &str, pid: u32, place: Option<&Place>) -> Result<usize, String> {
         }
         std::thread::sleep(LOOK);
     }
-    if place.is_some_and(|place| !is_gone(place)) {
+    if place.is_some_and(|place| !happens_within(PROCESS_MAX, || place.is_free())) {
         return Err(not_ended(name, pid, PROCESS_MAX));
     }
     // The keeper that does it otherwise may have been stopped.
@@ -140,18 +138,6 @@ fn still_there(name: &str, jobs: usize) -> String {
 fn not_ended(name: &str, pid: u32, waited: Duration) -> String {
     let kill = if pid == 0 { String::new() } else { format!("; to kill its process: kill -KILL {pid}") };
     format!("session {name} did not end within {} s; see wireup status for what remains{kill}", waited.as_secs())
-}
-
-/// Waits until nothing of the session is left on this machine.
-fn is_gone(place: &Place) -> bool {
-    let until = Instant::now() + PROCESS_MAX;
-    while !place.is_free() {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-    true
 }
 
 /// There is no session; removes what a killed one may have left behind.

@@ -2,37 +2,30 @@
 
 use crate::flags::parsed::Parsed;
 use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
+use crate::flags::table::DECIDED_BY_SESSION;
 use crate::out;
 use crate::surroundings::Surroundings;
 use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, PlaceError, unended};
 
-/// The result of the search.
-pub enum Found {
-    /// The run does not use a session.
-    None,
-    /// A session has been contacted.
-    Session(Box<Calling>),
-}
-
-/// Looks for the session that a run is meant for.
-pub fn find(parsed: &Parsed) -> Result<Found, String> {
+/// Contacts the session that a run is meant for; `None`: the run does not use a session.
+pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
     if parsed.no_session {
         let twice = "--session and --no-session contradict each other; leave one of them out";
-        return if parsed.session.is_some() { Err(twice.to_owned()) } else { Ok(Found::None) };
+        return if parsed.session.is_some() { Err(twice.to_owned()) } else { Ok(None) };
     }
-    if let Some(flag) = parsed.decided_by_session().map(|flag| flag.name()) {
+    if let Some(flag) = parsed.first_given(DECIDED_BY_SESSION).map(|flag| flag.name()) {
         return if parsed.session.is_some() {
             Err(format!(
                 "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or \
                  run with --no-session"
             ))
         } else {
-            Ok(Found::None)
+            Ok(None)
         };
     }
     let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
     match Calling::begin(name) {
-        Ok(Some(calling)) => Ok(Found::Session(Box::new(calling))),
+        Ok(Some(calling)) => Ok(Some(calling)),
         Ok(None) if parsed.session.is_some() => {
             Err(format!("{}; --no-session runs this job without one", super::nobody(name)))
         }
@@ -42,11 +35,11 @@ pub fn find(parsed: &Parsed) -> Result<Found, String> {
                     "{story}; this job runs without it; wireup up starts it again, wireup down forgets it"
                 ));
             }
-            Ok(Found::None)
+            Ok(None)
         }
         Err(error) if parsed.session.is_none() && is_as_good_as_none(&error) => {
             out::tell(&format!("{error}; running this job without a session"));
-            Ok(Found::None)
+            Ok(None)
         }
         Err(error) => Err(error.to_string()),
     }

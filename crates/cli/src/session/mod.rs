@@ -12,10 +12,11 @@ pub mod own_session;
 pub mod status;
 pub mod up;
 
-pub use find::{Found, find, session_nodes};
+pub use find::{find, session_nodes};
 
 use crate::flags::table;
 use crate::out;
+use std::time::{Duration, Instant};
 use wireup_flags::{Error, Flag, Line, Value};
 use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
@@ -36,6 +37,21 @@ pub fn attach_to(name: &str) -> Result<Attached, String> {
 /// The session that a command is about: the one that the flag names, else the variable, else the default.
 pub fn name_of(line: &Line) -> Result<String, Error> {
     Ok(line.last(SESSION, Value::text)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned()))
+}
+
+/// Pause between two looks whether something has happened.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Waits until it has happened; `false`: it took longer.
+fn happens_within(limit: Duration, mut has_happened: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while !has_happened() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
 }
 
 /// The session that the environment names.

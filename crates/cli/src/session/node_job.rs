@@ -8,7 +8,10 @@ use wireup_node::session::Attached;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::Growth;
 use wireup_proto::launcher_io::Notice;
-use wireup_wire::job::{AppSpec, Binding, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{
+    AppSpec, Binding, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, ProcessOptions, StdinTarget,
+    StdioOptions,
+};
 use wireup_wire::peer::SessionSpec;
 
 /// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
@@ -68,11 +71,10 @@ impl NodeJob<'_> {
             endpoints: Vec::new(),
             spawned: None,
             options: JobOptions {
-                pmi: PmiFlavour::None,
+                pmi: PmiOptions { flavour: PmiFlavour::None, ..PmiOptions::default() },
+                stdio: StdioOptions { stdin: self.stdin, split_output: true, ..StdioOptions::default() },
+                process: ProcessOptions { umask: 0o077, ..ProcessOptions::default() },
                 binding: Binding::NONE,
-                stdin: self.stdin,
-                split_output: true,
-                umask: 0o077,
                 kill_grace_ns: GRACE_NS,
                 ..JobOptions::default()
             },

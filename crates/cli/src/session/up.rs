@@ -1,6 +1,6 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
-use super::attach_to;
+use super::{attach_to, happens_within};
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
@@ -9,7 +9,7 @@ use crate::flags::table as flag;
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{self, Setting, count};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
 use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words, unended,
@@ -88,7 +88,6 @@ const TELLING: Duration = Duration::from_secs(30);
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
 /// The time for such a process to end.
 const ENDING_MAX: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let name = line.last(NAME, Value::text)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
@@ -181,10 +180,7 @@ fn end_process(name: &str, process: u32) {
     unended::remove(name);
     // It may have ended by itself.
     let _ = wireup_os::process::kill(process, SIGTERM);
-    let until = Instant::now() + ENDING_MAX;
-    while Place::find(name).ok().flatten().is_some_and(|place| !place.is_free()) && Instant::now() < until {
-        std::thread::sleep(LOOK);
-    }
+    happens_within(ENDING_MAX, || Place::find(name).ok().flatten().is_none_or(|place| place.is_free()));
 }
 
 /// Waits until all nodes of such a session have started.
@@ -255,12 +251,9 @@ fn allocation(spec: &SessionSpec) -> Option<String> {
 
 /// Attaches to a session that somebody else may be starting.
 fn attach_when_begun(name: &str) -> Result<Attached, String> {
-    let until = Instant::now() + BEGINNING_MAX;
     // The socket of a previous session may still exist.
     let is_on_its_way = |called| matches!(called, Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }));
-    while is_on_its_way(Calling::begin(name)) && Instant::now() < until {
-        std::thread::sleep(LOOK);
-    }
+    happens_within(BEGINNING_MAX, || !is_on_its_way(Calling::begin(name)));
     attach_to(name)
 }
 

@@ -13,7 +13,7 @@
 //! nodes have already is not known yet, so staging is taken to be the first time.
 
 use super::bytes;
-use crate::program::needs::{Kind, Need};
+use crate::program::needs::need::{Kind, Need};
 use std::fs;
 use std::path::Path;
 use wireup_stage::file_system::FileSystem;

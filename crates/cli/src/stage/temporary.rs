@@ -1,7 +1,7 @@
 //! A session for one run that stages files and finds no session: first the staging job runs in it, then the run's own.
 
 use crate::flags::parsed::Parsed;
-use crate::flags::session;
+use crate::flags::{session, table as flag};
 use crate::session::own_session::OwnSession;
 use crate::session::up;
 use crate::surroundings::Surroundings;
@@ -31,25 +31,9 @@ impl Temporary {
     }
 
     /// The flags of the run for its job in this session, which has already decided about the nodes.
-    pub fn flags(&self, parsed: Parsed) -> Parsed {
-        Parsed {
-            session: Some(self.session.name.clone()),
-            no_session: false,
-            hosts: Vec::new(),
-            host_files: Vec::new(),
-            virtual_nodes: None,
-            start: None,
-            fanout: None,
-            remote_shell: None,
-            interface: None,
-            plain_links: false,
-            early_start: false,
-            start_timeout_ns: None,
-            node_timeout_ns: None,
-            contain: None,
-            transport: None,
-            record: None,
-            ..parsed
-        }
+    pub fn flags(&self, mut parsed: Parsed) -> Parsed {
+        parsed.take_back(flag::DECIDED_BY_SESSION);
+        parsed.take_back(&[flag::NO_SESSION, flag::HOSTS, flag::HOST_FILE, flag::VIRTUAL_NODES]);
+        Parsed { session: Some(self.session.name.clone()), ..parsed }
     }
 }

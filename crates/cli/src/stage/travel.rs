@@ -12,14 +12,13 @@ use std::collections::BTreeMap;
 use wireup_node::launcher::{Next, Program, RunOutcome};
 use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
+use wireup_proto::exit_code::TIMED_OUT;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{NodeSpec, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 
-/// The exit code after `--timeout`.
-const TIMED_OUT: u8 = 124;
 /// Problems that are shown.
 const SHOWN: usize = 3;
 

@@ -23,7 +23,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Cause, Failure, RemoteShell, SessionSpec};
 
 /// What the texts depend on besides the notice itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
     pub job_size: u32,
     /// 0: not of a job that the user has launched.
@@ -45,7 +45,7 @@ impl Setting {
         Setting {
             job_size: job.job_size(),
             node_count: job.nodes.len() as u32,
-            label: job.options.label,
+            label: job.options.stdio.label,
             ..Setting::of_session(session)
         }
     }
@@ -53,14 +53,12 @@ impl Setting {
     /// The setting if there is no job.
     pub fn of_session(session: &SessionSpec) -> Setting {
         Setting {
-            job_size: 0,
             node_count: session.agents.len() as u32,
-            label: false,
             verbose: session.verbose,
             local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
             shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
-            added: BTreeMap::new(),
+            ..Setting::default()
         }
     }
 
@@ -200,11 +198,10 @@ impl Setting {
             job_size: 4,
             node_count: 2,
             label: true,
-            verbose: false,
             local: true,
             shell: "sh -c".into(),
             agents: vec!["node0".into(), "node1".into()],
-            added: BTreeMap::new(),
+            ..Setting::default()
         }
     }
 }

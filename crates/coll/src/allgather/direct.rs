@@ -5,8 +5,8 @@ use super::rounds::Direct;
 use super::{bruck, ring};
 use wireup_wire::collective::{Algorithm, Collective, ExchangeScheme, RoundTag};
 
-/// The algorithms over direct links. To add one, add a file with a [`Rounds`](super::Rounds) and a line here: its name for
-/// `--exchange` and a unique number.
+/// The algorithms over direct links. To add one, add a file with a [`Rounds`](super::Rounds) and a line here: its name
+/// for `--exchange` and a unique number.
 pub const DIRECT: &[Direct] = &[
     // A number of `Algorithm::COUNT_MAX` or more does not compile.
     Direct::of::<ring::Ring>("ring", Algorithm::RING),

@@ -39,9 +39,9 @@ impl LinkConfig {
             parent: parent.unwrap_or_default(),
             incarnation: 0,
             start_timeout_ns: session.start_timeout_ns,
-            node_timeout_ns: session.node_timeout_ns,
-            encrypt: session.encrypt,
-            interface: session.interface.clone(),
+            node_timeout_ns: session.links.node_timeout_ns,
+            encrypt: session.links.encrypt,
+            interface: session.links.interface.clone(),
             ssh: parent
                 .and(ssh_connection)
                 .filter(|_| starter.caller != Caller::Unknown)
@@ -76,7 +76,7 @@ impl LinkConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::peer::{AgentSpec, RemoteShell};
+    use wireup_wire::peer::{AgentSpec, LinkOptions, RemoteShell};
 
     fn config(shell: RemoteShell, me: u32) -> LinkConfig {
         let session = SessionSpec {
@@ -85,7 +85,7 @@ mod tests {
             remote_shell: shell,
             shells_max: 1,
             start_timeout_ns: 1,
-            node_timeout_ns: 1,
+            links: LinkOptions { node_timeout_ns: 1, ..LinkOptions::default() },
             agents: vec![AgentSpec { host: "h".into() }; 6].into(),
             ..SessionSpec::default()
         };

@@ -113,7 +113,7 @@ impl Shells {
             None => {}
             Some(NotSealed::NoMunge(problem)) => inputs.push(Input::StepNotSealed { problem: problem.clone() }),
             // The user has said that links need not be encrypted.
-            Some(NotSealed::Failed(problem)) if !step.session.encrypt => {
+            Some(NotSealed::Failed(problem)) if !step.session.links.encrypt => {
                 inputs.push(Input::StepNotSealed { problem: problem.clone() });
             }
             Some(NotSealed::Failed(problem)) => {

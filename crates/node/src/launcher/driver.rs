@@ -19,6 +19,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::SignalFd;
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
+use wireup_proto::exit_code::READER_GONE;
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, Origin};
@@ -41,9 +42,6 @@ const FILES_BESIDES: u64 = 64;
 
 /// Longest time that the last messages wait for a stopped terminal after an interrupt.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
-
-/// The exit code of a program killed by `SIGPIPE`.
-const READER_GONE: u8 = 128 + 13;
 
 pub struct LauncherDriver<'w> {
     root: Root,
@@ -98,7 +96,7 @@ impl<'w> LauncherDriver<'w> {
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
-        let style = LineStyle { label: config.job.options.label, alone: config.job.job_size() == 1 };
+        let style = LineStyle { label: config.job.options.stdio.label, alone: config.job.job_size() == 1 };
         let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
         let decoration = Decoration::of(&config.output, &places).map(Arc::new);
         let writer = |stream| {
@@ -114,7 +112,7 @@ impl<'w> LauncherDriver<'w> {
         }
         let terminal = prepare_terminal(&mut config.job);
         let options = &config.job.options;
-        let relay_stdin = options.stdin != StdinTarget::None && !options.stdin_inherit;
+        let relay_stdin = options.stdio.stdin != StdinTarget::None && !options.stdio.stdin_inherit;
         stamps.begun_ns = monotonic_ns();
         let launcher = Launcher::new(
             LauncherConfig {
@@ -394,7 +392,7 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
 /// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal, if there are
 /// both.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
-    let pty = job.options.pty.as_mut()?;
+    let pty = job.options.stdio.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();
     if let Ok((rows, columns)) = wireup_os::pty::size(stdin) {
         (pty.rows, pty.columns) = (rows, columns);

@@ -11,8 +11,8 @@ pub trait Program {
     fn input(&mut self, bytes_max: usize) -> Next;
     /// What a rank has written to its standard output.
     fn output(&mut self, rank: Rank, bytes: &[u8]);
-    /// What a rank has written to its standard error. Returns whether the program takes the bytes; what it does not take
-    /// is written to the standard error of this process.
+    /// What a rank has written to its standard error. Returns whether the program takes the bytes; what it does not
+    /// take is written to the standard error of this process.
     fn errors(&mut self, _rank: Rank, _bytes: &[u8]) -> bool {
         false
     }

@@ -77,8 +77,8 @@ pub fn config(facts: &Facts) -> CollectiveConfig {
         root: facts.root,
         local_size: facts.local_size(),
         children: facts.below.len(),
-        scheme: spec.options.exchange,
-        compress_min: spec.options.exchange_compress,
+        scheme: spec.options.exchange.scheme,
+        compress_min: spec.options.exchange.compress_bytes_min,
         peers,
         place,
         collect_max: None,
@@ -132,7 +132,7 @@ impl Collectives {
     /// The links that the first exchange needs, to be made while ranks are still starting (S3: early wireup).
     pub fn first_links(&self, facts: &Facts) -> Option<Vec<wireup_wire::ids::AgentId>> {
         let options = &facts.spec.options;
-        let algorithm = match (options.early_wireup, options.exchange) {
+        let algorithm = match (options.exchange.early_wireup, options.exchange.scheme) {
             (EarlyWireup::Auto | EarlyWireup::Yes, ExchangeScheme::Direct(algorithm)) => algorithm,
             (EarlyWireup::Yes, ExchangeScheme::Auto) => Algorithm::BRUCK,
             (EarlyWireup::No | EarlyWireup::Auto, _) | (EarlyWireup::Yes, ExchangeScheme::Tree) => return None,

@@ -169,7 +169,7 @@ impl Lifecycle {
 
     /// Sets the size of the terminal of the rank that has one.
     pub fn resize(&mut self, cx: &mut Cx<'_>, rows: u16, columns: u16) {
-        let Some(pty) = cx.facts.spec.options.pty else { return };
+        let Some(pty) = cx.facts.spec.options.stdio.pty else { return };
         if let Some(local) = cx.facts.local_of(pty.rank) {
             self.for_ranks(cx, Output::Resize { job: cx.facts.id(), local, rows, columns });
         }

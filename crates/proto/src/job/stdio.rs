@@ -26,14 +26,14 @@ impl Stdio {
     pub fn new(facts: &Facts) -> Self {
         let options = &facts.spec.options;
         let style = Style {
-            label: options.label,
+            label: options.stdio.label,
             job: facts.spec.shown_number(),
-            split: options.split_output,
-            whole_lines_only: options.line_buffered,
+            split: options.stdio.split_output,
+            whole_lines_only: options.stdio.line_buffered,
         };
         let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
         // With input for all ranks, all other nodes read the same input, so this one must not hold it up.
-        let drains = !facts.root && options.stdin.is_all();
+        let drains = !facts.root && options.stdio.stdin.is_all();
         let input = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
         Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
     }
@@ -43,6 +43,7 @@ impl Stdio {
         let Some(Process { rank, .. }) = cx.common.ranks.get(local.index()) else { return };
         let (rank, options) = (*rank, &cx.facts.spec.options);
         // A rank that reads the terminal may show a prompt; the lines of other ranks are shown whole.
+        let options = &options.stdio;
         let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
         self.stream(stream).on_bytes(cx.now(), local, rank, bytes, prompt);
     }
@@ -159,9 +160,9 @@ fn grant_input(cx: &mut Cx<'_>, bytes: u32) {
 /// The receivers of standard input on this agent.
 fn sinks(facts: &Facts) -> Vec<Sink> {
     let options = &facts.spec.options;
-    match options.stdin {
+    match options.stdio.stdin {
         StdinTarget::None => Vec::new(),
-        StdinTarget::One(_) if options.stdin_inherit => Vec::new(),
+        StdinTarget::One(_) if options.stdio.stdin_inherit => Vec::new(),
         StdinTarget::All | StdinTarget::AllByMemory => {
             let locals = (0..facts.local_size()).map(|local| Sink::Local(LocalRank(local as u16)));
             locals.chain((0..facts.below.len()).map(Sink::Child)).collect()

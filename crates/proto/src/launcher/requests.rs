@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::mapping::{Mapping, MappingError};
 use wireup_wire::ids::{AgentId, JobId, Rank};
-use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, Staged, StdinTarget};
+use wireup_wire::job::{AppSpec, JobOptions, JobSpec, Spawned, StdinTarget, StdioOptions};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest, Unfit};
 
@@ -160,21 +160,21 @@ impl Requests {
                 rank: *from,
                 preput,
             }),
-            options: JobOptions {
-                stdin: StdinTarget::None,
-                stdin_inherit: false,
-                pty: None,
-                profile: false,
-                // A rankfile is about the ranks of the launched job.
-                binding: Binding { slots: Vec::new(), ..parent.options.binding.clone() },
-                // The folders may have changed since the launcher read them at the start of the run.
-                staged: parent.options.staged.clone().map(|staged| Staged { bare: Vec::new(), ..staged }),
-                ..parent.options.clone()
-            },
+            options: options(&parent.options),
         };
         Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32)?;
         Ok(spec)
     }
+}
+
+fn options(parent: &JobOptions) -> JobOptions {
+    let mut options = JobOptions { profile: false, ..parent.clone() };
+    options.stdio = StdioOptions { stdin: StdinTarget::None, stdin_inherit: false, pty: None, ..options.stdio };
+    // A rankfile is about the ranks of the launched job.
+    options.binding.slots.clear();
+    // The folders may have changed since the launcher read them at the start of the run.
+    options.process.staged.iter_mut().for_each(|staged| staged.bare.clear());
+    options
 }
 
 /// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before the request
@@ -260,7 +260,7 @@ mod tests {
         parent.apps[0].env = env;
         parent.apps[0].cwd = b"/w".to_vec();
         parent.env = vec![b"PATH=/bin".to_vec()];
-        parent.options.stdin = StdinTarget::All;
+        parent.options.stdio.stdin = StdinTarget::All;
         let places = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
         let places: Vec<Place> = places.collect();
         let names = (JobId(5), "child".to_owned());
@@ -300,7 +300,7 @@ mod tests {
         let [first, second] = &spec.apps[..] else { panic!("two programs") };
         assert_eq!((first.argv.clone(), &first.cwd[..]), (vec![b"./a".to_vec(), b"x".to_vec()], &b"/w"[..]));
         assert_eq!((&second.cwd[..], second.env.last()), (&b"/w/sub"[..], Some(&b"PATH=/p:/bin".to_vec())));
-        assert_eq!(spec.options.stdin, StdinTarget::None);
+        assert_eq!(spec.options.stdio.stdin, StdinTarget::None);
         let spawned = spec.spawned.expect("it was asked for");
         assert_eq!((spawned.family, spawned.by, spawned.rank), (JobId(1), JobId(1), Rank(1)));
         assert_eq!(spawned.preput.len(), 1);

@@ -94,7 +94,7 @@ impl PmiLink {
 impl PmiLink {
     pub(super) fn on_fence(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Asked {
         let has_put = std::mem::take(&mut self.has_put);
-        if has_put && cx.facts.spec.options.pmi_fence == PmiFence::Lazy {
+        if has_put && cx.facts.spec.options.pmi.fence == PmiFence::Lazy {
             self.state = State::Ready;
             self.lazy += 1;
             self.client.answer(t, envelope, &barrier_out(self.subversion));
@@ -241,7 +241,7 @@ impl PmiClient {
 
     /// Answers where the ranks listen, at once or when it is known.
     pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
-        if cx.facts.spec.options.rank_ports.is_none() {
+        if cx.facts.spec.options.process.rank_ports.is_none() {
             return self.refuse(t, envelope, "the_ranks_of_this_job_have_no_sockets");
         }
         if let Some(table) = t.endpoints.ask(self.id, envelope.thread) {

@@ -218,7 +218,7 @@ impl PmiLink {
             Request::GetNodeAttr { key, wait } => self.client.on_get_attr(t, envelope, key, *wait),
             Request::GetMaxes => self.client.answer(t, envelope, &MAXES),
             Request::GetUniverseSize => {
-                let size = cx.facts.spec.options.universe_size;
+                let size = cx.facts.spec.options.pmi.universe_size;
                 let size = size.map_or(-1, |size| i32::try_from(size).unwrap_or(i32::MAX));
                 self.client.answer(t, envelope, &Reply::UniverseSize(size));
             }
@@ -262,7 +262,7 @@ impl PmiLink {
             self.client.answer(t, envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
             return None;
         }
-        self.subversion = match cx.facts.spec.options.pmi_version {
+        self.subversion = match cx.facts.spec.options.pmi.version {
             PmiVersion::Asked if subversion >= 2 || own => 2,
             PmiVersion::Asked | PmiVersion::Plain => 1,
             PmiVersion::Groups => 2,
@@ -430,12 +430,12 @@ impl PmiClient {
     fn on_job_attr(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
         let options = &cx.facts.spec.options;
         // The universe has the job's size by default, as under Slurm, whose clients rely on it.
-        let size = options.universe_size.unwrap_or(cx.facts.job_size).to_string();
+        let size = options.pmi.universe_size.unwrap_or(cx.facts.job_size).to_string();
         let is_mapping = key == b"PMI_process_mapping";
         let Tables { process_mapping, reply, .. } = t;
         let value = match key {
             _ if is_mapping => process_mapping.as_deref(),
-            b"PMI_mpi_memory_alloc_kinds" => options.memory_alloc_kinds.as_deref().map(str::as_bytes),
+            b"PMI_mpi_memory_alloc_kinds" => options.pmi.memory_alloc_kinds.as_deref().map(str::as_bytes),
             b"universeSize" => Some(size.as_bytes()),
             b"hasNameServ" => Some(&b"TRUE"[..]),
             _ => None,

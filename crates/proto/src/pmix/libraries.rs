@@ -26,7 +26,8 @@ impl Libraries {
         if series(&known.version) == series(&other.version) {
             return Ok(());
         }
-        if facts.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty()) {
+        if facts.spec.options.pmi.flavour == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty())
+        {
             // A rank that needs PMIx on a node without it will report an error; all other ranks run without PMIx.
             if known.version.is_empty() {
                 self.0 = Some(other);

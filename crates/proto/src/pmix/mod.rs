@@ -90,11 +90,11 @@ impl Pmix {
     /// The PMIx service if the job offers PMIx, else `None`.
     pub fn new(facts: &Facts, site: &CollectiveConfig) -> Option<Box<Pmix>> {
         let options = &facts.spec.options;
-        options.pmi.has_pmix().then(|| {
+        options.pmi.flavour.has_pmix().then(|| {
             Box::new(Pmix {
                 asked: Vec::new(),
                 server: ServerProcess::default(),
-                fences: Fences::new(site_of_servers(site, options.modex), facts.below.len()),
+                fences: Fences::new(site_of_servers(site, options.pmi.modex), facts.below.len()),
                 modex: Modex::default(),
                 queries: Queries::default(),
                 events: Events::default(),

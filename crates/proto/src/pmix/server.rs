@@ -129,7 +129,7 @@ impl ServerProcess {
     /// The process cannot serve this node.
     pub fn cannot_serve(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>, steps: &mut Steps) {
         let problem = problem.into();
-        let may_do_without = cx.facts.spec.options.pmi == PmiFlavour::Both && !cx.is_ending;
+        let may_do_without = cx.facts.spec.options.pmi.flavour == PmiFlavour::Both && !cx.is_ending;
         if !self.phase.is_starting() || !may_do_without {
             return self.fail(cx, problem, steps);
         }
@@ -362,12 +362,12 @@ fn plan(cx: &Cx<'_>) -> PmixPlan {
         apps: spec.apps.iter().map(app).collect(),
         cpus: vec![None; cx.common.ranks.len()],
         dir: String::new(),
-        library: spec.options.pmix_library.clone(),
+        library: spec.options.pmi.pmix_library.clone(),
         shared,
         oversubscribed: false,
-        has_endpoints: spec.options.rank_ports.is_some(),
+        has_endpoints: spec.options.process.rank_ports.is_some(),
         agent: cx.facts.me,
-        universe: spec.options.universe_size,
+        universe: spec.options.pmi.universe_size,
         parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
     };
     let binding = match shared {

@@ -52,7 +52,7 @@ impl Agreement {
     /// Asks these children and this agent whether they have the transport, if one was requested and they were not asked
     /// before.
     pub fn ask(&mut self, cx: &mut Cx, children: Vec<AgentId>) {
-        if cx.session.transport.is_agreed_on() && matches!(self.state, State::NotRequested) {
+        if cx.session.links.transport.is_agreed_on() && matches!(self.state, State::NotRequested) {
             self.state = State::Checking { own: true, children: children.into_iter().collect() };
             cx.output(Output::OpenTransport);
         }
@@ -123,7 +123,8 @@ mod tests {
 
     /// Agent `me`, which has asked its children.
     fn asked(me: u32) -> (Cx, Agreement) {
-        let session = wireup_wire::peer::SessionSpec { transport: AgentTransport::Ucx, ..session(15) };
+        let mut session = session(15);
+        session.links.transport = AgentTransport::Ucx;
         let (mut cx, mut agreement) =
             (agent_of(me, session, &SessionSnapshot::default()).linked(), Agreement::default());
         cx.outputs();

@@ -79,7 +79,7 @@ impl Cx {
             me,
             tree: Tree::new(session.agents.len() as u32, session.fanout),
             policy,
-            links: Links::new(me, session.transport, policy, routes),
+            links: Links::new(me, session.links.transport, policy, routes),
             jobs: Jobs::default(),
             out: Outbox::default(),
             start_by: now + session.start_timeout_ns,

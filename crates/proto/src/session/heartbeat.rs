@@ -85,7 +85,7 @@ impl Heartbeat {
     /// A job has begun here, or nodes are starting.
     pub fn begin(&mut self, cx: &Cx) {
         let has_neighbours = !cx.links.neighbours.is_leaf() || asks_above(cx);
-        if self.next_at.is_none() && has_neighbours && cx.session.node_timeout_ns > 0 {
+        if self.next_at.is_none() && has_neighbours && cx.session.links.node_timeout_ns > 0 {
             self.next_at = Some(cx.now + interval_ns(cx));
         }
     }
@@ -110,7 +110,7 @@ impl Heartbeat {
         self.unanswered.retain(|link, _| whom.iter().any(|(_, asked)| asked == link));
         for (side, link) in whom {
             let since = *self.unanswered.entry(link).or_insert(cx.now);
-            match cx.now - since >= cx.session.node_timeout_ns {
+            match cx.now - since >= cx.session.links.node_timeout_ns {
                 true => silent_links.push((link, silent(cx))),
                 false => say(cx, side, Control::Pulse(Pulse::AreYouAlive)),
             }
@@ -147,7 +147,7 @@ fn asks_above(cx: &Cx) -> bool {
 }
 
 fn interval_ns(cx: &Cx) -> u64 {
-    cx.session.node_timeout_ns / IN_TIME
+    cx.session.links.node_timeout_ns / IN_TIME
 }
 
 fn say(cx: &mut Cx, side: Side, message: Control) {
@@ -158,7 +158,7 @@ fn say(cx: &mut Cx, side: Side, message: Control) {
 }
 
 fn silent(cx: &Cx) -> Problem {
-    let seconds = cx.session.node_timeout_ns as f64 / 1e9;
+    let seconds = cx.session.links.node_timeout_ns as f64 / 1e9;
     ProblemKind::Silent.with(format!("its agent has not responded for {seconds} s although its link is up"))
 }
 
@@ -275,7 +275,7 @@ mod tests {
         let mut heartbeat = Bench::new(in_session(1));
         heartbeat.asked(Side::Above);
         heartbeat.tick_when_due();
-        heartbeat.cx.now = heartbeat.cx.now + 100 * heartbeat.cx.session.node_timeout_ns;
+        heartbeat.cx.now = heartbeat.cx.now + 100 * heartbeat.cx.session.links.node_timeout_ns;
         heartbeat.asked(Side::Above);
         assert_eq!(heartbeat.tick().1, []);
         assert!(heartbeat.part.deadline().is_some_and(|at| at > heartbeat.cx.now));

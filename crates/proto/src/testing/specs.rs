@@ -6,8 +6,8 @@ use crate::time::Instant;
 use wireup_coll::mapping::{Mapping, by_slot};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
-use wireup_wire::job::{AppSpec, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
-use wireup_wire::peer::{AgentSpec, Departed, RemoteShell, SessionSpec};
+use wireup_wire::job::{AppSpec, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget, StdioOptions};
+use wireup_wire::peer::{AgentSpec, Departed, LinkOptions, RemoteShell, SessionSpec};
 
 pub const T: Instant = Instant(5_000_000_000);
 pub const SECOND: u64 = 1_000_000_000;
@@ -22,7 +22,7 @@ pub fn session(agents: u32) -> SessionSpec {
         shells_max: 64,
         program: "wireup".into(),
         start_timeout_ns: 60 * SECOND,
-        node_timeout_ns: 30 * SECOND,
+        links: LinkOptions { node_timeout_ns: 30 * SECOND, ..LinkOptions::default() },
         ..SessionSpec::default()
     }
 }
@@ -47,7 +47,7 @@ pub fn job(id: u32) -> JobSpec {
 /// A job of one rank, on the root's node, which reads standard input.
 pub fn small_job(id: u32) -> JobSpec {
     let mut spec = job_on(id, [0], 1);
-    spec.options.stdin = StdinTarget::All;
+    spec.options.stdio.stdin = StdinTarget::All;
     spec
 }
 
@@ -65,7 +65,11 @@ pub fn job_on(id: u32, agents: impl IntoIterator<Item = u32>, ppn: u32) -> JobSp
         env: Vec::new(),
         endpoints: Vec::new(),
         spawned: None,
-        options: JobOptions { line_buffered: true, kill_grace_ns: SECOND, ..JobOptions::default() },
+        options: JobOptions {
+            stdio: StdioOptions { line_buffered: true, ..StdioOptions::default() },
+            kill_grace_ns: SECOND,
+            ..JobOptions::default()
+        },
     }
 }
 
@@ -93,7 +97,7 @@ impl Facts {
     /// A job on this many nodes of one tree with fan-out 2, as known to agent `me`; `pmi`: the interface for its ranks.
     pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
         let mut spec = job_on(1, 0..nodes, ppn);
-        spec.options.pmi = pmi;
+        spec.options.pmi.flavour = pmi;
         let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("all ranks are placed");
         Facts::new(spec.into(), &mapping, AgentId(me), JobTree::whole(AgentId(me), Tree::new(nodes, 2)))
     }

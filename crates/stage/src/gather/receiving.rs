@@ -50,16 +50,8 @@ struct Gatherer {
     name: String,
     frames: Frames,
     open: Option<Open>,
-    end: End,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum End {
-    #[default]
-    None,
-    Done,
-    /// The gatherer has sent something malformed; what follows from it is ignored.
-    Broken,
+    /// The gatherer has sent everything, or something malformed; what follows from it is ignored.
+    has_ended: bool,
 }
 
 /// A file on its way.
@@ -101,21 +93,21 @@ impl Gathering {
     /// A gatherer has written something. Returns what all are told: that more of them may send.
     pub fn output(&mut self, gatherer: u32, bytes: &[u8]) -> Option<[u8; 4]> {
         let index = gatherer as usize;
-        let mut own = std::mem::take(self.gatherers.get_mut(index).filter(|own| own.end == End::None)?);
+        let mut own = std::mem::take(self.gatherers.get_mut(index).filter(|own| !own.has_ended)?);
         own.frames.add(bytes);
-        while own.end == End::None {
-            let Gatherer { frames, open, end, name } = &mut own;
+        while !own.has_ended {
+            let Gatherer { frames, open, has_ended, name } = &mut own;
             match frames.next_frame() {
-                Ok(Some(frame)) => self.on_frame(frame, open, end),
+                Ok(Some(frame)) => self.on_frame(frame, open, has_ended),
                 Ok(None) => break,
                 Err(malformed) => {
-                    *end = End::Broken;
+                    *has_ended = true;
                     let text = format!("node {name}: {malformed}");
                     self.problem(text);
                 }
             }
         }
-        let has_ended = own.end != End::None;
+        let has_ended = own.has_ended;
         if has_ended {
             own.frames = Frames::default();
             self.abandon(&mut own.open);
@@ -125,7 +117,7 @@ impl Gathering {
         has_ended.then(|| permission(SENDERS_MAX.saturating_add(self.ended)))
     }
 
-    fn on_frame(&mut self, frame: Frame<'_>, open: &mut Option<Open>, end: &mut End) {
+    fn on_frame(&mut self, frame: Frame<'_>, open: &mut Option<Open>, has_ended: &mut bool) {
         if !matches!(frame, Frame::Data { .. } | Frame::End) {
             self.abandon(open);
         }
@@ -152,7 +144,7 @@ impl Gathering {
                     *matched = matched.saturating_add(count);
                 }
             }
-            Frame::Done => *end = End::Done,
+            Frame::Done => *has_ended = true,
         }
     }
 
@@ -289,7 +281,7 @@ impl Gathering {
 
     /// Whether this gatherer has sent everything.
     pub fn is_done(&self, gatherer: u32) -> bool {
-        self.gatherers.get(gatherer as usize).is_some_and(|own| own.end != End::None)
+        self.gatherers.get(gatherer as usize).is_some_and(|own| own.has_ended)
     }
 
     /// Whether all have.

@@ -6,21 +6,15 @@
 //! network file system each folder is opened all the same: then the kernel asks the server, and does not rely on what
 //! it has heard some time ago.
 //!
-//! ```text
-//!   check u64 | entries u64, folders u64, bytes of names u64
-//!   of each entry, the first one is the root: mode u32, number of a folder u32, end of its name u32, u32, identity
-//!                                             (seven u64)
-//!   of each folder: its first entry u32, the end of its entries u32 (the root is not counted)
-//!   the names
-//! ```
-//!
-//! All numbers are little-endian. The check is XXH3 of all that follows it.
+//! The file has a check (u64, little-endian), what was seen in each folder (`postcard`), and all names. The check is
+//! XXH3 of all that follows it.
 
 use super::listing::{Listing, Part, Seen, list, threads};
 use crate::digests::{self, Digests};
 use crate::file_system::FileSystem;
-use crate::known::{self, IDENTITY_LEN, Identity};
+use crate::known::{self, Identity};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, lstat, openat, statat};
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -28,9 +22,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use twox_hash::XxHash3_64;
 
-const HEAD_LEN: usize = 32;
-const ENTRY_LEN: usize = 16 + IDENTITY_LEN;
-const FOLDER_LEN: usize = 8;
+const CHECK_LEN: usize = 8;
 const KEPT_LEN_MAX: u64 = 256 << 20;
 /// Folders that a thread looks at one after the other.
 const FOLDERS: usize = 64;
@@ -66,34 +58,31 @@ fn is_to_be_kept(listing: &Listing, began_s: i64, is_network: bool) -> bool {
     listing.is_whole() && is_settled(root) && listing.parts.iter().flat_map(|part| &part.seen).all(is_settled)
 }
 
+/// What is kept before the names.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    root: Seen,
+    seen: Vec<Seen>,
+    /// Where in `seen` is what each folder has.
+    folders: Vec<Range<usize>>,
+}
+
 fn encode(listing: &Listing) -> Vec<u8> {
-    let Some(root) = &listing.root else { return Vec::new() };
-    let (mut entries, mut folders, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    let mut push = |seen: &Seen, name: &[u8], names: &mut Vec<u8>| {
-        names.extend_from_slice(name);
-        for number in [seen.mode, seen.folder, names.len() as u32, 0] {
-            entries.extend(number.to_le_bytes());
-        }
-        seen.identity.encode(&mut entries);
-    };
-    push(root, &[], &mut names);
-    let mut count = 0u32;
+    let Some(root) = listing.root.clone() else { return Vec::new() };
+    let (mut seen, mut folders, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for (part, inside) in &listing.folders {
-        let part = &listing.parts[*part];
-        folders.extend(count.to_le_bytes());
-        for seen in &part.seen[inside.clone()] {
-            push(seen, part.name(seen), &mut names);
-            count += 1;
+        let (part, from) = (&listing.parts[*part], seen.len());
+        for one in &part.seen[inside.clone()] {
+            let begin = names.len() as u32;
+            names.extend_from_slice(part.name(one));
+            seen.push(Seen { name: begin..names.len() as u32, ..one.clone() });
         }
-        folders.extend(count.to_le_bytes());
+        folders.push(from..seen.len());
     }
-    let mut out = vec![0; 8];
-    for number in [count as usize + 1, listing.folders.len(), names.len()] {
-        out.extend((number as u64).to_le_bytes());
-    }
-    [entries, folders, names].iter().for_each(|bytes| out.extend_from_slice(bytes));
-    let check = XxHash3_64::oneshot(&out[8..]).to_le_bytes();
-    out[..8].copy_from_slice(&check);
+    let mut out = postcard::to_extend(&Kept { root, seen, folders }, vec![0; CHECK_LEN]).expect("plain data");
+    out.extend_from_slice(&names);
+    let check = XxHash3_64::oneshot(&out[CHECK_LEN..]).to_le_bytes();
+    out[..CHECK_LEN].copy_from_slice(&check);
     out
 }
 
@@ -108,42 +97,19 @@ fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
     if u64::from_le_bytes(*check) != XxHash3_64::oneshot(rest) {
         return None;
     }
-    let (head, rest) = rest.split_at_checked(HEAD_LEN - 8)?;
-    let number = |at: usize| usize::try_from(u64::from_le_bytes(*head.get(at..)?.first_chunk()?)).ok();
-    let (entries, folders, names) = (number(0)?, number(8)?, number(16)?);
-    let (entries, rest) = rest.split_at_checked(entries.checked_mul(ENTRY_LEN)?)?;
-    let (folders, rest) = rest.split_at_checked(folders.checked_mul(FOLDER_LEN)?)?;
-    let (entries, _) = entries.as_chunks::<ENTRY_LEN>();
-    let (folders, _) = folders.as_chunks::<FOLDER_LEN>();
-    let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-    let mut begin = 0;
-    let mut seen = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let (mode, folder, end) = (word(entry, 0)?, word(entry, 4)?, word(entry, 8)?);
-        let name = std::mem::replace(&mut begin, end)..end;
-        seen.push(Seen { mode, identity: Identity::decode(&entry[ENTRY_LEN - IDENTITY_LEN..]), name, folder });
-    }
-    let all = folders.iter().map(|folder| Some((word(folder, 0)? as usize, word(folder, 4)? as usize)));
-    let folders = all.map(|inside| inside.map(|(from, to)| (0, from..to))).collect::<Option<Vec<_>>>()?;
-    let root_seen = if seen.is_empty() { return None } else { seen.remove(0) };
-    let part = Part::of(seen, rest.to_vec());
-    let fits = rest.len() == names && is_tree(&part, &folders);
-    fits.then(|| Listing {
-        path: root.to_owned(),
-        root: Some(root_seen),
-        parts: vec![part],
-        folders,
-        problems: Vec::new(),
-    })
+    let (Kept { root: root_seen, seen, folders }, names) = postcard::take_from_bytes(rest).ok()?;
+    let (part, folders) = (Part::of(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
+    let (path, parts, root) = (root.to_owned(), vec![part], Some(root_seen));
+    let listing = Listing { path, root, parts, folders, problems: Vec::new() };
+    is_tree(&listing.parts[0], &listing.folders).then_some(listing)
 }
 
 /// Whether the entries of each folder are there, and each folder is in one that was numbered before it.
 fn is_tree(part: &Part, folders: &[(usize, Range<usize>)]) -> bool {
-    let has_names = part.seen.iter().all(|seen| seen.name.start <= seen.name.end)
-        && part.seen.last().map_or(0, |last| last.name.end as usize) == part.names.len();
+    let has_name = |seen: &Seen| seen.name.start <= seen.name.end && seen.name.end as usize <= part.names.len();
     let mut next = 0;
     let mut above = vec![false; folders.len()];
-    has_names
+    part.seen.iter().all(has_name)
         && folders.iter().enumerate().all(|(number, (_, inside))| {
             let follows = inside.start == next && inside.end >= next && inside.end <= part.seen.len();
             next = inside.end;

@@ -9,6 +9,7 @@ use crate::file_system::FileSystem;
 use crate::known::Identity;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, lstat, openat, statat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::ops::Range;
@@ -24,7 +25,7 @@ pub(super) const THREADS: usize = 8;
 const NAMES_LEN: usize = 32 << 10;
 
 /// Something in a folder, as it was when its folder was read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seen {
     pub mode: u32,
     pub(super) identity: Identity,

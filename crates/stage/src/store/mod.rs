@@ -38,7 +38,7 @@ pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -322,8 +322,9 @@ impl Store {
         at(&place, fs::rename(made, &place))
     }
 
-    fn set_folders(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.root.join("sets");
+    /// What is in one of [`FOLDERS`].
+    fn inside(&self, name: &str) -> Result<Vec<PathBuf>> {
+        let folder = self.root.join(name);
         let inside = at(&folder, fs::read_dir(&folder))?;
         Ok(inside.flatten().map(|inside| inside.path()).collect())
     }
@@ -335,7 +336,7 @@ impl Store {
     pub fn sets(&self) -> Result<Vec<Kept>> {
         let _looks = self.looks()?;
         let mut all = Vec::new();
-        for folder in self.set_folders()? {
+        for folder in self.inside("sets")? {
             let path = folder.join("manifest");
             let Ok(manifest) = File::open(&path) else { continue };
             // What cannot be read can be dropped like any other.
@@ -352,18 +353,17 @@ impl Store {
     /// Whether a set is in use shows when it is locked: one process at a time looks, so that none takes the look of
     /// another for a use.
     fn looks(&self) -> Result<File> {
-        let folder = self.root.join("sets");
-        let lock = at(&folder, File::open(&folder))?;
-        match lock_within(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy(&folder)),
-            locked => at(&folder, locked.map(|()| lock)),
-        }
+        self.lock_folder("sets", FlockOperation::NonBlockingLockExclusive)
     }
 
     /// Locks the folder of what is being received or removed: shared while something is put there that has no lock of
     /// its own yet, else against all others.
     pub(crate) fn new_folder(&self, how: FlockOperation) -> Result<File> {
-        let folder = self.root.join("new");
+        self.lock_folder("new", how)
+    }
+
+    fn lock_folder(&self, name: &str, how: FlockOperation) -> Result<File> {
+        let folder = self.root.join(name);
         let lock = at(&folder, File::open(&folder))?;
         match lock_within(&lock, how) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy(&folder)),
@@ -430,8 +430,5 @@ pub(crate) fn object(entry: &Entry) -> Option<String> {
 }
 
 fn hex(digest: &Digest) -> String {
-    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    blake3::Hash::from_bytes(*digest).to_hex().to_string()
 }

@@ -91,16 +91,10 @@ impl Store {
         self.root.join("packs").join(name).join("data")
     }
 
-    fn pack_folders(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.root.join("packs");
-        let inside = at(&folder, fs::read_dir(&folder))?;
-        Ok(inside.flatten().map(|inside| inside.path()).collect())
-    }
-
     /// The packs with contents that are wanted. They stay.
     pub(crate) fn packs_with(&self, is_wanted: impl Fn(&Digest) -> bool) -> Result<Vec<Pack>> {
         let mut found = Vec::new();
-        for folder in self.pack_folders()? {
+        for folder in self.inside("packs")? {
             // One that cannot be locked, or has just been removed, is of no use.
             let Ok(lock) = File::open(folder.join("data")) else { continue };
             if lock_shared(&lock).is_err() || !is_at(&lock, &folder.join("data")) {
@@ -118,13 +112,13 @@ impl Store {
     /// Bytes that the packs take.
     pub(super) fn pack_bytes(&self) -> Result<u64> {
         let used = |folder: &PathBuf| fs::metadata(folder.join("data")).map_or(0, |meta| meta.blocks() * 512);
-        Ok(self.pack_folders()?.iter().map(used).sum())
+        Ok(self.inside("packs")?.iter().map(used).sum())
     }
 
     /// Removes contents that no set uses.
     pub(super) fn sweep_packs(&self) -> Result<()> {
         let mut locked = Vec::new();
-        for folder in self.pack_folders()? {
+        for folder in self.inside("packs")? {
             if let Ok(data) = File::options().read(true).write(true).open(folder.join("data"))
                 && flock(&data, FlockOperation::NonBlockingLockExclusive).is_ok()
             {
@@ -136,7 +130,7 @@ impl Store {
         }
         // Only now: no set that takes something from these packs is put together meanwhile.
         let mut used: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
-        for set in self.set_folders()? {
+        for set in self.inside("sets")? {
             let Some(places) = Places::read(&set) else {
                 // What cannot be read may name any contents: then none is removed. A set of files has no list.
                 if set.join("places").exists() {

@@ -17,11 +17,11 @@
 //!
 //! No other user can remove or exchange a placeholder: see [`check_owners`].
 
-use super::hex;
 use crate::set::{Entry, Kind};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::mount::{UnmountFlags, unmount};
-use std::ffi::OsStr;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -29,11 +29,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// What is made.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Placeholder {
     Folder,
     File,
-    Link(PathBuf),
+    Link(OsString),
 }
 
 impl Placeholder {
@@ -76,7 +76,7 @@ impl Placeholder {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Inode {
     device: u64,
     number: u64,
@@ -92,42 +92,22 @@ impl Inode {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 struct Record {
     what: Placeholder,
-    path: PathBuf,
+    path: OsString,
     inode: Inode,
 }
 
 impl Record {
-    fn encode(&self) -> Vec<u8> {
-        let (word, target) = match &self.what {
-            Placeholder::Folder => ("folder", Path::new("")),
-            Placeholder::File => ("file", Path::new("")),
-            Placeholder::Link(target) => ("link", &**target),
-        };
-        let head = format!("{word} {} {}", self.inode.device, self.inode.number);
-        [head.as_bytes(), self.path.as_os_str().as_bytes(), target.as_os_str().as_bytes()].join(&0)
-    }
-
-    /// `None`: it was not written to its end.
-    fn decode(record: &[u8]) -> Option<Record> {
-        let mut parts = record.split(|byte| *byte == 0);
-        let (head, path, target) = (parts.next()?, parts.next()?, parts.next()?);
-        let mut head = std::str::from_utf8(head).ok()?.split(' ');
-        let path_of = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
-        let what = match head.next()? {
-            "folder" => Placeholder::Folder,
-            "file" => Placeholder::File,
-            "link" => Placeholder::Link(path_of(target)),
-            _ => return None,
-        };
-        let mut number = || head.next()?.parse().ok();
-        Some(Record { what, path: path_of(path), inode: Inode { device: number()?, number: number()? } })
+    /// The record in a file; `None`: there is none, or it was not written to its end.
+    fn read(file: &Path) -> Option<Record> {
+        postcard::from_bytes(&fs::read(file).ok()?).ok()
     }
 
     /// Whether the placeholder is still there.
     fn holds(&self) -> bool {
-        Inode::at(&self.path).is_ok_and(|inode| inode == self.inode)
+        Inode::at(Path::new(&self.path)).is_ok_and(|inode| inode == self.inode)
     }
 }
 
@@ -186,14 +166,14 @@ impl Registry {
     }
 
     fn record_of(&self, path: &Path) -> PathBuf {
-        self.folder.join(hex(blake3::hash(path.as_os_str().as_bytes()).as_bytes()))
+        self.folder.join(blake3::hash(path.as_os_str().as_bytes()).to_hex().as_str())
     }
 
     /// Makes `what` at `path` if nothing is there. `None`: there is something that no job has made.
     pub(crate) fn hold(&self, path: &Path, what: &Placeholder) -> io::Result<Option<HeldPlaceholder>> {
         let _alone = self.lock()?;
         let file = self.record_of(path);
-        let known = fs::read(&file).ok().and_then(|bytes| Record::decode(&bytes)).filter(Record::holds);
+        let known = Record::read(&file).filter(Record::holds);
         if known.is_none() {
             match fs::symlink_metadata(path) {
                 Ok(_) => return Ok(None),
@@ -203,11 +183,12 @@ impl Registry {
             check_owners(path)?;
             what.make(path)?;
             let made = Inode::at(path).and_then(|inode| {
-                let record = Record { what: what.clone(), path: path.to_owned(), inode };
+                let record = Record { what: what.clone(), path: path.into(), inode };
+                let bytes = postcard::to_allocvec(&record).map_err(io::Error::other)?;
                 // The record of a placeholder that is gone may be in the way.
                 let _ = fs::remove_file(&file);
                 let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
-                new.write_all(&record.encode()).inspect_err(|_| drop(what.remove(path, inode)))
+                new.write_all(&bytes).inspect_err(|_| drop(what.remove(path, inode)))
             });
             made?;
         }
@@ -234,9 +215,9 @@ impl Registry {
         let mut unused = Vec::new();
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             if let Ok(record) = File::open(file.path())
-                && let Some(path) = fs::read(file.path()).ok().and_then(|bytes| Some(Record::decode(&bytes)?.path))
+                && let Some(known) = Record::read(&file.path())
             {
-                unused.push((path, file.path(), record));
+                unused.push((known.path, file.path(), record));
             }
         }
         // What is in a folder comes before the folder.
@@ -249,8 +230,7 @@ fn remove_unused(file: &Path, record: &File) {
     if flock(record, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
-    let known = fs::read(file).ok().and_then(|bytes| Record::decode(&bytes));
-    let removed = known.map_or(Ok(()), |known| known.what.remove(&known.path, known.inode));
+    let removed = Record::read(file).map_or(Ok(()), |known| known.what.remove(Path::new(&known.path), known.inode));
     // A folder into which ranks have put files is kept, and is no placeholder from then on. One that is mounted on is
     // tried again.
     if removed.map_or_else(|error| error.kind() != io::ErrorKind::ResourceBusy, |()| true) {

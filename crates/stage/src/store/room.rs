@@ -54,26 +54,17 @@ impl Store {
                 let _ = fs::remove_file(path);
             }
         }
-        let new = self.root.join("new");
-        for inside in at(&new, fs::read_dir(&new))?.flatten() {
-            let is_left = File::open(inside.path())
-                .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok());
-            if is_left {
-                remove_tree(&inside.path())?;
+        for left in self.inside("new")? {
+            let is_alone = |folder: File| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if File::open(&left).is_ok_and(is_alone) {
+                remove_tree(&left)?;
             }
         }
         Ok(())
     }
 
     pub(super) fn objects(&self) -> Result<Vec<(PathBuf, fs::Metadata)>> {
-        let folder = self.root.join("objects");
-        let mut all = Vec::new();
-        for inside in at(&folder, fs::read_dir(&folder))? {
-            let inside = at(&folder, inside)?;
-            if let Ok(meta) = inside.metadata() {
-                all.push((inside.path(), meta));
-            }
-        }
-        Ok(all)
+        let objects = self.inside("objects")?.into_iter();
+        Ok(objects.filter_map(|path| Some((path.clone(), fs::symlink_metadata(path).ok()?))).collect())
     }
 }

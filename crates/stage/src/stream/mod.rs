@@ -25,7 +25,7 @@ pub use cluster::Cluster;
 pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Stored, blocks, unpack};
 pub use input::{Buffered, Input};
 pub use receiver::Receiver;
-pub use sender::{Part, Sender};
+pub use sender::Sender;
 
 use crate::set::{Digest, PIECE_LEN, Set};
 use twox_hash::XxHash3_64;

@@ -33,14 +33,6 @@ struct Open {
     hasher: blake3::Hasher,
 }
 
-/// What a sender has next.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
-    Bytes(Vec<u8>),
-    /// Nothing until [`Sender::want_set`], then [`Sender::want`].
-    Waits,
-}
-
 impl<'a> Sender<'a> {
     pub fn new(set: &'a Set) -> Sender<'a> {
         Sender {
@@ -75,31 +67,31 @@ impl<'a> Sender<'a> {
         self.wanted.as_ref().map_or(0, |wanted| wanted.cut.left())
     }
 
-    /// The next part of the stream.
+    /// The next part of the stream; `None`: nothing until [`Sender::want_set`], then [`Sender::want`].
     ///
     /// # Errors
     /// A file cannot be read, or is not what it was when the set was made.
-    pub fn next_part(&mut self) -> Result<Part, Problem> {
+    pub fn next_part(&mut self) -> Result<Option<Vec<u8>>, Problem> {
         if !std::mem::replace(&mut self.name_sent, true) {
-            return Ok(Part::Bytes(framed(NAME, &[&self.set.digest()])));
+            return Ok(Some(framed(NAME, &[&self.set.digest()])));
         }
         if !self.is_wanted {
-            return Ok(Part::Waits);
+            return Ok(None);
         }
         if let Some(manifest) = self.manifest {
             let (part, rest) = manifest.split_at(manifest.len().min(PIECE_LEN));
             self.manifest = (!part.is_empty()).then_some(rest);
-            return Ok(Part::Bytes(framed(if part.is_empty() { MANIFEST_END } else { MANIFEST }, &[part])));
+            return Ok(Some(framed(if part.is_empty() { MANIFEST_END } else { MANIFEST }, &[part])));
         }
-        let Some(wanted) = &mut self.wanted else { return Ok(Part::Waits) };
+        let Some(wanted) = &mut self.wanted else { return Ok(None) };
         if !wanted.announce.is_empty() {
-            return Ok(Part::Bytes(following(&mut wanted.announce)));
+            return Ok(Some(following(&mut wanted.announce)));
         }
         let piece = wanted.next_piece(self.set, &mut self.packer)?;
         if piece.is_none() {
             self.wanted = None;
         }
-        Ok(Part::Bytes(piece.unwrap_or_else(|| framed(END, &[]))))
+        Ok(Some(piece.unwrap_or_else(|| framed(END, &[]))))
     }
 }
 

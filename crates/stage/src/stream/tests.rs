@@ -22,11 +22,7 @@ fn stream(set: &Set, wanted: &BTreeSet<u32>) -> Vec<Vec<u8>> {
     let mut sender = Sender::new(set);
     sender.want_set();
     sender.want(wanted);
-    std::iter::from_fn(|| match sender.next_part().unwrap() {
-        Part::Bytes(part) => Some(part),
-        Part::Waits => None,
-    })
-    .collect()
+    std::iter::from_fn(|| sender.next_part().unwrap()).collect()
 }
 
 /// A piece without its buffer.
@@ -128,7 +124,7 @@ fn contents_wait_until_it_is_known_what_is_wanted() {
     let mut receiver = Parts::new();
     let mut pull = |sender: &mut Sender| {
         let mut pieces = Vec::new();
-        while let Part::Bytes(part) = sender.next_part().unwrap() {
+        while let Some(part) = sender.next_part().unwrap() {
             pieces.extend(receiver.take(&part).unwrap());
         }
         pieces
@@ -137,7 +133,7 @@ fn contents_wait_until_it_is_known_what_is_wanted() {
     sender.want_set();
     assert_eq!(pull(&mut sender), [Taken::Set(set.clone())]);
     sender.want(&[1].into());
-    assert!(sender.bytes_left() > 0 && matches!(sender.next_part().unwrap(), Part::Bytes(_)));
+    assert!(sender.bytes_left() > 0 && sender.next_part().unwrap().is_some());
 }
 
 #[test]
@@ -148,10 +144,7 @@ fn a_file_that_has_changed_is_not_sent() {
         let mut sender = Sender::new(&set);
         sender.want_set();
         sender.want(&(0..3).collect());
-        let mut results = std::iter::from_fn(|| match sender.next_part() {
-            Ok(Part::Waits) => None,
-            other => Some(other),
-        });
+        let mut results = std::iter::from_fn(|| sender.next_part().transpose());
         assert!(results.any(|result| matches!(result, Err(Problem::Changes(_)))));
     }
 }

@@ -24,7 +24,7 @@ impl OutputCheck {
         OutputCheck {
             first,
             size: plan.size(),
-            label: plan.options.label && !plan.options.split_output,
+            label: plan.options.stdio.label && !plan.options.stdio.split_output,
             partial: BTreeMap::new(),
             next: BTreeMap::new(),
             lossy: false,
@@ -99,7 +99,7 @@ mod tests {
     /// A job with two ranks, the first of which is the tenth of all.
     fn check(label: bool) -> OutputCheck {
         let mut plan = JobPlan::even([0], 2, Script::plain(&[]));
-        plan.options.label = label;
+        plan.options.stdio.label = label;
         OutputCheck::new(&plan, 10)
     }
 

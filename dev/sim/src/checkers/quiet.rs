@@ -35,7 +35,7 @@ impl World {
 
     fn arrays_beside_the_table(&self, node: u32) -> usize {
         let node = &self.nodes[node as usize];
-        let has_table = self.jobs[node.job as usize].plan.options.rank_ports.is_some();
+        let has_table = self.jobs[node.job as usize].plan.options.process.rank_ports.is_some();
         node.memory.array_count() - usize::from(has_table && node.memory.array_count() > 0)
     }
 }

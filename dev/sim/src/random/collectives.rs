@@ -38,10 +38,10 @@ pub fn collective_world(seed: u64) -> WorldSpec {
     job.options.profile = rng.chance(300);
     let (timing, transport) = (draw_timing(rng), draw_transport(seed));
     job.options.stall_report_ns = *rng.pick(&[0, 1_000_000_000]);
-    job.options.exchange = *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]);
-    job.options.early_wireup = draw_early_wireup(seed);
+    job.options.exchange.scheme = *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]);
+    job.options.exchange.early_wireup = draw_early_wireup(seed);
     // A random stream of its own, so that everything else that a seed draws does not change.
-    job.options.exchange_compress = *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]);
+    job.options.exchange.compress_bytes_min = *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]);
     one_job(
         WorldSpec { fanout, timing, transport, ..WorldSpec::even(seed, spread, 1, Script::default()) },
         job,
@@ -54,7 +54,7 @@ pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     let size = job.size();
     let plan = Plan::draw(rng, size);
     let is_lazy = rng.chance(300) && !plan.overwrites;
-    job.options.pmi_fence = if is_lazy { PmiFence::Lazy } else { PmiFence::Strict };
+    job.options.pmi.fence = if is_lazy { PmiFence::Lazy } else { PmiFence::Strict };
     job.apps = vec![(size, Rc::new(plan.script(rng)))];
     if size > 1 && rng.chance(400) {
         let first = rng.between(1, u64::from(size) - 1) as u32;

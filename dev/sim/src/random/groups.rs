@@ -13,8 +13,8 @@ pub fn group_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "groups");
     collective_world(seed).job(|job| {
         job.apps = vec![(job.size(), Rc::new(script(rng)))];
-        job.options.pmi_version = PmiVersion::Groups;
-        job.options.pmi_fence = PmiFence::Strict;
+        job.options.pmi.version = PmiVersion::Groups;
+        job.options.pmi.fence = PmiFence::Strict;
         job.options.stall_report_ns = if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
     })
 }

@@ -18,7 +18,7 @@ pub fn modex_world(seed: u64) -> WorldSpec {
     world.stubborn_servers = rng.chance(100);
     let ports = rng.chance(300).then_some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true });
     world.options(|options| {
-        options.rank_ports = ports;
+        options.process.rank_ports = ports;
         options.stall_report_ns = if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
     })
 }
@@ -26,8 +26,8 @@ pub fn modex_world(seed: u64) -> WorldSpec {
 /// Makes all ranks of a job PMIx clients.
 pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     job.apps = vec![(job.size(), Rc::new(script(rng)))];
-    job.options.pmi = PmiFlavour::Pmix;
-    job.options.modex = *rng.pick(&[Modex::Auto, Modex::Full, Modex::Direct]);
+    job.options.pmi.flavour = PmiFlavour::Pmix;
+    job.options.pmi.modex = *rng.pick(&[Modex::Auto, Modex::Full, Modex::Direct]);
 }
 
 /// The PMIx world of `seed` with faults; `calm` is the run without faults.

@@ -44,7 +44,7 @@ pub fn calm(seed: u64) -> WorldSpec {
     let mut jobs: Vec<JobPlan> = (0..jobs).map(|_| job(&mut rng, agents)).collect();
     let mut rng = Rng::stream(seed, "rank ports");
     let ports = RankPorts { range: RANK_PORTS.range, listen: true };
-    jobs.iter_mut().for_each(|job| job.options.rank_ports = rng.chance(400).then_some(ports));
+    jobs.iter_mut().for_each(|job| job.options.process.rank_ports = rng.chance(400).then_some(ports));
     // Ends the jobs that do not end by themselves.
     let faults = (1..=4).map(|turn| Fault::EndJobs { at_ns: turn * SPAN_NS }).collect();
     WorldSpec { transport, jobs, faults, ..empty(seed, agents, fanout) }
@@ -216,10 +216,10 @@ fn job(rng: &mut Rng, agents: u32) -> JobPlan {
     set_input(rng, &mut job);
     let longest_ns = if rng.chance(200) { 1_000_000_000 } else { 5_000_000 };
     prepend(&mut job, &[Step::Compute { ns: rng.below(longest_ns) }]);
-    job.options.exchange = draw_exchange(rng.draw());
-    job.options.early_wireup = draw_early_wireup(rng.draw());
-    job.options.label = rng.chance(200);
-    job.options.split_output = rng.chance(200);
+    job.options.exchange.scheme = draw_exchange(rng.draw());
+    job.options.exchange.early_wireup = draw_early_wireup(rng.draw());
+    job.options.stdio.label = rng.chance(200);
+    job.options.stdio.split_output = rng.chance(200);
     job.options.profile = rng.chance(100);
     job.options.stall_report_ns = if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
     job.at_ns = if rng.chance(300) { 0 } else { rng.below(SPAN_NS) };
@@ -237,7 +237,7 @@ fn set_program(rng: &mut Rng, job: &mut JobPlan) {
         2..=3 => collectives::set_program(rng, job),
         4 => {
             job.apps = vec![(size, Rc::new(groups::script(rng)))];
-            job.options.pmi_version = PmiVersion::Groups;
+            job.options.pmi.version = PmiVersion::Groups;
         }
         _ => {
             modex::set_program(rng, job);
@@ -269,7 +269,7 @@ fn set_input(rng: &mut Rng, job: &mut JobPlan) {
         return;
     }
     let is_one = rng.chance(500);
-    job.options.stdin = if is_one { StdinTarget::One(Rank(0)) } else { StdinTarget::All };
+    job.options.stdio.stdin = if is_one { StdinTarget::One(Rank(0)) } else { StdinTarget::All };
     job.stdin_bytes = if rng.chance(500) { rng.below(1000) } else { rng.below(200_000) };
     if rng.chance(700) {
         let reads: &[Step] = if is_one { &[Step::OnlyRank { rank: 0 }, Step::ReadStdin] } else { &[Step::ReadStdin] };

@@ -107,7 +107,7 @@ impl World {
     ) -> Result<(), String> {
         let has_one_left = call.members.iter().any(|rank| self.has_left(node, *rank));
         let job = self.job_at(node);
-        let (seed, size, modex) = (job.seed, job.size(), job.plan.options.modex);
+        let (seed, size, modex) = (job.seed, job.size(), job.plan.options.pmi.modex);
         let checks = &mut self.jobs[self.nodes[node as usize].job as usize].checks;
         let known = match (answer, &call.group) {
             (Answer::Fenced { blocks }, None) => {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Crates that still have circles, and how many imports at most are part of one. A number may only become lower; a
 /// crate that has no circle any more leaves the list.
-const CIRCLES: [(&str, usize); 4] = [("cli", 27), ("node", 50), ("stage", 34), ("wire", 9)];
+const CIRCLES: [(&str, usize); 4] = [("cli", 25), ("node", 50), ("stage", 34), ("wire", 9)];
 
 /// Pairs of files, the importing one first, with the first line that imports.
 type Imports<'m> = BTreeMap<(&'m str, &'m str), usize>;

@@ -5,9 +5,10 @@
 //! welcome | 2 | to u64   | number u64          | proof | code 16 |
 //! ```
 //!
-//! `number` is that by which the sender names the connection; a welcome's `to` is the number of the hello. All numbers are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's
-//! datagram costs one check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that
-//! is repeated by a stranger is known by its number: a rank's numbers grow.
+//! `number` is that by which the sender names the connection; a welcome's `to` is the number of the hello. All numbers
+//! are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's datagram costs
+//! one check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that is repeated by a
+//! stranger is known by its number: a rank's numbers grow.
 
 use crate::network::carrier::Number;
 use crate::network::proof::{Secret, Unproved};

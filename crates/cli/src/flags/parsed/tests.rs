@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
 use wireup_flags::Takes;
 use wireup_node::launcher::Output;
-use wireup_wire::job::{BindTo, JobOptions, Object, PmiFlavour, PortRange, RankPorts};
+use wireup_wire::ids::Rank;
+use wireup_wire::job::{
+    BindTo, JobOptions, Object, PmiFlavour, PortRange, ProcessOptions, RankPorts, StdinTarget, StdioOptions,
+};
 use wireup_wire::session::SeatOrder;
 
 fn try_parse(line: &str) -> Result<Option<Parsed>, String> {
@@ -43,7 +46,7 @@ fn alternative_spellings_of_flags_mean_the_same() {
         assert_eq!(parsed(line).ppn, Some(2), "{line}");
     }
     for line in ["-l ./a", "--label ./a", "-prepend-rank ./a", "-label ./a"] {
-        assert!(parsed(line).options.label, "{line}");
+        assert!(parsed(line).options.stdio.label, "{line}");
     }
     let ignored = parsed("-genvall -envall --oversubscribe --allow-run-as-root ./a");
     assert_eq!(ignored.programs[0].argv, ["./a"]);
@@ -53,7 +56,7 @@ fn alternative_spellings_of_flags_mean_the_same() {
 fn the_program_ends_the_flags() {
     let line = parsed("-n 2 ./a -n 3 --label -- x");
     assert_eq!(line.programs[0].argv, ["./a", "-n", "3", "--label", "--", "x"]);
-    assert!(!line.options.label);
+    assert!(!line.options.stdio.label);
     assert_eq!(parsed("-n 2 -- -odd-name").programs[0].argv, ["-odd-name"]);
     assert_eq!(parsed("-").programs[0].argv, ["-"]);
 }
@@ -68,7 +71,10 @@ fn programs_have_their_own_flags_and_share_the_common_ones() {
     assert_eq!(line.programs[1].flags.env, [set("K=V")]);
     assert_eq!(line.programs[1].flags.wdir, Some("/w".into()));
     assert!(line.programs[0].flags.env.is_empty() && line.programs[2].flags.env.is_empty());
-    assert_eq!((line.ppn, line.virtual_nodes, line.fanout, line.options.label), (Some(4), Some(2), Some(3), true));
+    assert_eq!(
+        (line.ppn, line.virtual_nodes, line.fanout, line.options.stdio.label),
+        (Some(4), Some(2), Some(3), true)
+    );
 }
 
 #[test]
@@ -85,8 +91,8 @@ fn every_global_flag_sets_its_field() {
         fanout: Some(2),
         remote_shell: Some("ssh".into()),
         options: JobOptions {
-            rank_env: true,
-            line_buffered: true,
+            process: ProcessOptions { rank_env: true, ..ProcessOptions::default() },
+            stdio: StdioOptions { line_buffered: true, ..StdioOptions::default() },
             kill_grace_ns: 0,
             stall_report_ns: 3_000_000_000,
             ..JobOptions::default()
@@ -94,7 +100,7 @@ fn every_global_flag_sets_its_field() {
         output: Output { directory: Some("out".into()), overwrite: true, ..Output::default() },
         pmi: Some(PmiFlavour::None),
         bind: Bind { to: Some(BindTo::To { object: Object::Core, count: 1 }), overload: false },
-        stdin: Some(Stdin::All),
+        stdin: Some(StdinTarget::All),
         place: Some(SeatOrder::Pack),
         pty: Some(0),
         timeout_ns: Some(1_500_000_000),
@@ -122,7 +128,7 @@ fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--instant-on ./a").rank_ports(), rank_ports(usual, true));
     assert_eq!(parsed("--reserve-ports ./a").rank_ports(), rank_ports(usual, false));
     assert_eq!(parsed("--rank-ports 1-2 --reserve-ports ./a").rank_ports(), rank_ports(few, false));
-    assert_eq!(parsed("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
+    assert_eq!(parsed("--stdin 2 ./a").stdin, Some(StdinTarget::One(Rank(2))));
     assert_eq!(parsed("-x PATH ./a").programs[0].flags.env, [Variable::Export("PATH".into())]);
 }
 

@@ -33,11 +33,11 @@ fn a_bare_program_runs_once_per_cpu_on_this_machine() {
     assert_eq!(resolved.job.env, [b"HOME=/h".to_vec()]);
     assert_eq!(resolved.session.agents.len(), 1);
     let options = &resolved.job.options;
-    assert_eq!((options.pmi, &options.binding.to), (PmiFlavour::Simple, &BindTo::Even));
-    assert_eq!((options.stdin, options.stdin_inherit), (StdinTarget::One(Rank(0)), true));
-    assert_eq!((options.umask, options.limits[0].soft), (0o27, 1024));
+    assert_eq!((options.pmi.flavour, &options.binding.to), (PmiFlavour::Simple, &BindTo::Even));
+    assert_eq!((options.stdio.stdin, options.stdio.stdin_inherit), (StdinTarget::One(Rank(0)), true));
+    assert_eq!((options.process.umask, options.process.limits[0].soft), (0o27, 1024));
     assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 30 * SECOND_NS));
-    assert_eq!((options.profile, options.split_output, options.pty), (false, false, None));
+    assert_eq!((options.profile, options.stdio.split_output, options.stdio.pty), (false, false, None));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn virtual_nodes_are_agents_that_share_the_machine() {
 
 #[test]
 fn standard_input_is_inherited_only_by_a_single_local_rank() {
-    let inherit = |line: &str| resolved(line).job.options.stdin_inherit;
+    let inherit = |line: &str| resolved(line).job.options.stdio.stdin_inherit;
     assert!(inherit("-n 4 --virtual-nodes 2 --stdin 1 ./a"));
     assert!(!inherit("-n 4 --virtual-nodes 2 --stdin 2 ./a"));
     assert!(!inherit("-n 4 --stdin all ./a"));
@@ -61,14 +61,14 @@ fn standard_input_is_inherited_only_by_a_single_local_rank() {
     assert!(!inherit("-n 4 --pty ./a"));
     assert!(inherit("-n 4 --pty 1 ./a"));
     let terminal = Surroundings { stdin_is_terminal: true, ..surroundings() };
-    assert!(!try_resolve("./a", terminal).expect("valid").job.options.stdin_inherit);
+    assert!(!try_resolve("./a", terminal).expect("valid").job.options.stdio.stdin_inherit);
 }
 
 #[test]
 fn a_pty_has_the_size_of_this_terminal_or_24_by_80() {
-    assert_eq!(resolved("--pty 1 ./a").job.options.pty, Some(PtySpec { rank: Rank(1), rows: 50, columns: 132 }));
+    assert_eq!(resolved("--pty 1 ./a").job.options.stdio.pty, Some(PtySpec { rank: Rank(1), rows: 50, columns: 132 }));
     let without = Surroundings { terminal: None, ..surroundings() };
-    let pty = try_resolve("--pty ./a", without).expect("valid").job.options.pty;
+    let pty = try_resolve("--pty ./a", without).expect("valid").job.options.stdio.pty;
     assert_eq!(pty, Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }));
 }
 
@@ -139,9 +139,12 @@ fn hosts_are_agents_below_the_launcher() {
     let session = &resolved.session;
     assert_eq!(session.remote_shell, RemoteShell::Ssh(SSH.map(str::to_owned).to_vec()));
     assert_eq!((session.fanout, session.shells_max), (tree::default_fanout(4), 64));
-    assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
-    assert_eq!((session.program.as_str(), session.encrypt, &session.interface), ("/opt/bin/wireup", true, &None));
-    assert!(!resolved.job.options.stdin_inherit);
+    assert_eq!((session.start_timeout_ns, session.links.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
+    assert_eq!(
+        (session.program.as_str(), session.links.encrypt, &session.links.interface),
+        ("/opt/bin/wireup", true, &None)
+    );
+    assert!(!resolved.job.options.stdio.stdin_inherit);
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn this_machine_among_the_hosts_is_agent_0() {
     let resolved = resolved("--hosts n1,cn17.site,n2 --stdin 1 ./a");
     assert_eq!(agents(&resolved), ["cn17.site", "n1", "n2"]);
     assert_eq!(nodes(&resolved), [(1, "n1", false), (0, "cn17.site", false), (2, "n2", false)]);
-    assert!(resolved.job.options.stdin_inherit);
+    assert!(resolved.job.options.stdio.stdin_inherit);
     let alone = self::resolved("--hosts 10.0.0.17,localhost ./a");
     assert_eq!((nodes(&alone), alone.job.job_size()), (vec![(0, "10.0.0.17", false)], 2));
 }
@@ -187,8 +190,11 @@ fn nodes_that_share_a_machine_share_a_namespace() {
 fn flags_for_remote_hosts_reach_the_session() {
     let line = "--hosts a,b --plain-links --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
     let session = resolved(line).session;
-    assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (false, Some("ib0"), true));
-    assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
+    assert_eq!(
+        (session.links.encrypt, session.links.interface.as_deref(), session.verbose),
+        (false, Some("ib0"), true)
+    );
+    assert_eq!((session.start_timeout_ns, session.links.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
     assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
 }
 
@@ -207,7 +213,7 @@ fn variables_of_this_machine_stay_here_unless_exported() {
 fn pmi_follows_the_flag_or_else_the_program() {
     let chosen = |line: &str| {
         let resolved = resolved(line);
-        (resolved.job.options.pmi, resolved.pmi_why)
+        (resolved.job.options.pmi.flavour, resolved.pmi_why)
     };
     for (word, flavour) in [("simple", PmiFlavour::Simple), ("pmix", PmiFlavour::Pmix), ("none", PmiFlavour::None)] {
         assert_eq!(chosen(&format!("-n 1 --pmi {word} /bin/sh")), (flavour, "--pmi".to_owned()));
@@ -216,8 +222,8 @@ fn pmi_follows_the_flag_or_else_the_program() {
     assert_eq!(chosen("-n 1 /bin/true").0, PmiFlavour::Simple);
     // The launcher cannot see which program it is on the other host.
     let there = resolved("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
-    assert_eq!((there.options.pmi, there.options.modex), (PmiFlavour::Both, Modex::Direct));
-    assert_eq!(there.options.pmix_library.as_deref(), Some("/l/libpmix.so.2"));
+    assert_eq!((there.options.pmi.flavour, there.options.pmi.modex), (PmiFlavour::Both, Modex::Direct));
+    assert_eq!(there.options.pmi.pmix_library.as_deref(), Some("/l/libpmix.so.2"));
     assert!(there.env.contains(&b"MPIR_CVAR_PMI_VERSION=1".to_vec()));
     let missing = try_resolve("-n 1 --pmix-library no/such ./a", surroundings()).expect_err("missing");
     assert!(missing.starts_with("--pmix-library no/such: file not found"), "{missing}");

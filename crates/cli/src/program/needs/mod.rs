@@ -16,9 +16,13 @@
 mod collector;
 mod environment;
 mod folder;
+mod found;
 mod links;
+pub mod need;
 mod python;
+mod ranks;
 mod script;
+mod system;
 #[cfg(test)]
 mod tests;
 
@@ -27,88 +31,15 @@ use super::ld_cache::LdCache;
 use super::{path, variable};
 use crate::stage::{cache_file, digests};
 use collector::Collector;
+use need::{Error, Needs};
+use ranks::Ranks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use thiserror::Error;
 use wireup_stage::digests::Digests;
 use wireup_stage::file_system::FileSystem;
-use wireup_stage::set::Listings;
 use wireup_wire::job::AppSpec;
-
-/// Why something is not staged.
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum LeftOut {
-    #[error("in a system folder on a local disk: every node has its own")]
-    OfTheNode,
-    /// With the rights: `set-user-ID`.
-    #[error("{0}: a copy would not have its rights")]
-    Rights(&'static str),
-    #[error("{0}")]
-    Other(String),
-}
-
-/// Something that the user may want to know.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Remark {
-    pub text: String,
-    /// The ranks will lack something that they need.
-    pub is_lack: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
-    File,
-    /// With everything below it.
-    Folder,
-    /// The symbolic link itself.
-    Link,
-}
-
-/// One thing to stage.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Need {
-    /// Absolute; no component but the last is a symbolic link, and the last only for `Kind::Link`.
-    pub path: PathBuf,
-    pub kind: Kind,
-    /// For messages: `the program`, `library of app`.
-    pub why: String,
-}
-
-/// Each list is sorted and has each entry once.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Needs {
-    /// Nothing that lies below a folder in the list.
-    pub needs: Vec<Need>,
-    /// What is not staged, and why.
-    pub left_out: Vec<(PathBuf, LeftOut)>,
-    /// Libraries that are not found, programs that cannot be examined.
-    pub remarks: Vec<Remark>,
-    /// What was seen in folders, so that nobody has to look again.
-    pub listings: Listings,
-}
-
-#[derive(Error, Clone, PartialEq, Eq, Debug)]
-pub enum Error {
-    #[error("{0}: there is no such file")]
-    NoMatch(String),
-    #[error("{pattern}: {reason}")]
-    Pattern { pattern: String, reason: String },
-    #[error("{}: more than 40 symbolic links on the way", .0.display())]
-    Links(PathBuf),
-}
-
-impl Error {
-    /// The message for a user who gave the paths and patterns as values of `flag`: it names the flag if one of them is
-    /// wrong.
-    pub fn with_flag(&self, flag: &str) -> String {
-        match self {
-            Error::NoMatch(_) | Error::Pattern { .. } => format!("{flag} {self}"),
-            Error::Links(_) => self.to_string(),
-        }
-    }
-}
 
 /// What the ranks of `app` read to start. `env` are the job's variables, `also` the paths and patterns that the user
 /// named, relative to the folder of the program.
@@ -147,13 +78,13 @@ fn needs_on(
     let cache = LdCache::default();
     let program = path(app, env);
     let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
-    let mut collector = Collector::new(app, env, search, digests, &is_network);
+    let mut collector = Collector::new(Ranks::new(app, env), search, digests, &is_network);
     match &program {
-        Some(program) if program.is_dir() => collector.leave_out(program, "the program is a folder"),
+        Some(program) if program.is_dir() => collector.found.leave_out(program, "the program is a folder"),
         Some(program) => collector.add_program(program, "the program", &app.argv[1..], 0)?,
         None => {
             let name = app.argv.first().map(Vec::as_slice).unwrap_or_default();
-            collector.leave_out(Path::new(OsStr::from_bytes(name)), "not found");
+            collector.found.leave_out(Path::new(OsStr::from_bytes(name)), "not found");
         }
     }
     for pattern in also {

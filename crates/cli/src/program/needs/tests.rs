@@ -1,6 +1,7 @@
 //! Real programs of this machine, and small ones that are built here, compared with what the loader itself prints.
 
 use super::collector::name_of;
+use super::need::{Kind, LeftOut, Need, Remark};
 use super::*;
 use std::collections::BTreeSet;
 use std::fs;

@@ -59,7 +59,7 @@ impl AgentDriver {
                 // The library of the transport may start threads.
                 let ready = forker::before_threads();
                 let ready = ready.map_err(|error| format!("cannot start a process that forks keepers: {error}"));
-                let result = ready.and_then(|()| links.open_agreed(self.agent.session().transport, reactor));
+                let result = ready.and_then(|()| links.open_agreed(self.agent.session().links.transport, reactor));
                 inputs.push(Input::TransportOpened { result });
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),

@@ -9,7 +9,7 @@ const OUT: &str = "cmd=barrier_out rc=0\n";
 
 /// A net with `ppn` ranks per node, using PMI-1.
 fn pmi1(nodes: u32, ppn: u32) -> Net {
-    let mut net = Net::running(nodes, ppn, |options| options.pmi_fence = PmiFence::Lazy);
+    let mut net = Net::running(nodes, ppn, |options| options.pmi.fence = PmiFence::Lazy);
     net.request_all(INIT);
     net
 }
@@ -185,7 +185,7 @@ fn a_get_whose_fence_a_departed_rank_has_not_entered_fails() {
 
 #[test]
 fn pmi_2_has_lazy_fences() {
-    let mut net = Net::running(2, 1, |options| options.pmi_fence = PmiFence::Lazy);
+    let mut net = Net::running(2, 1, |options| options.pmi.fence = PmiFence::Lazy);
     net.request_all("cmd=init pmi_version=2 pmi_subversion=0");
     (0..2).for_each(|rank| {
         net.request(rank, &format!("cmd=fullinit;pmijobid=;pmirank={rank};threaded=FALSE;"));
@@ -220,7 +220,7 @@ fn without_lazy_fences_nothing_is_answered_early() {
 #[test]
 fn compressed_pairs_are_read_as_they_were_put() {
     for compress_min in [0, 1, 100, 1 << 20] {
-        let mut net = Net::running(3, 2, |options| options.exchange_compress = compress_min);
+        let mut net = Net::running(3, 2, |options| options.exchange.compress_bytes_min = compress_min);
         net.request_all("cmd=init pmi_version=1 pmi_subversion=1");
         let value = |rank: u32| format!("[{rank}]").repeat(300);
         (0..6).for_each(|rank| {

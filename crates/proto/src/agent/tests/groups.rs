@@ -110,7 +110,7 @@ fn invalid_groups_are_refused() {
 #[test]
 fn clients_of_pmi_1_1_have_no_groups() {
     let greet = |version, line: &str| {
-        let mut net = Net::running(1, 1, |options| options.pmi_version = version);
+        let mut net = Net::running(1, 1, |options| options.pmi.version = version);
         let reply = net.request(0, line);
         let subversion = if reply.contains("pmi_subversion=2") { 2 } else { 1 };
         let group = net.request(0, "cmd=barrier_in group=WORLD:0");

@@ -35,7 +35,7 @@ fn serving() -> TestAgent {
 fn begun(pmi: PmiFlavour) -> TestAgent {
     let mut agent = TestAgent::new(0, session(7));
     let mut spec = job_on(1, [0], 2);
-    spec.options.pmi = pmi;
+    spec.options.pmi.flavour = pmi;
     let outputs = agent.launch(spec).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.cpus.len() == 2)));
     assert!(!outputs.spawns(), "the ranks are not started yet");
@@ -46,8 +46,8 @@ fn begun(pmi: PmiFlavour) -> TestAgent {
 fn with_sockets(pmi: PmiFlavour) -> TestAgent {
     let mut agent = TestAgent::new(0, session(7));
     let mut spec = job_on(1, [0], 2);
-    spec.options.pmi = pmi;
-    spec.options.rank_ports = Some(job::RankPorts { range: PortRange { low: 100, high: 200 }, listen: true });
+    spec.options.pmi.flavour = pmi;
+    spec.options.process.rank_ports = Some(job::RankPorts { range: PortRange { low: 100, high: 200 }, listen: true });
     let outputs = agent.launch(spec).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.has_endpoints)));
     agent
@@ -87,8 +87,8 @@ fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
 fn a_job_may_bring_the_addresses_of_all_nodes() {
     let mut agent = TestAgent::new(0, session(2));
     let mut spec = job_on(1, [0, 1], 2);
-    spec.options.pmi = PmiFlavour::Pmix;
-    spec.options.rank_ports = Some(job::RankPorts { range: PortRange { low: 100, high: 200 }, listen: true });
+    spec.options.pmi.flavour = PmiFlavour::Pmix;
+    spec.options.process.rank_ports = Some(job::RankPorts { range: PortRange { low: 100, high: 200 }, listen: true });
     spec.endpoints = [103, 150].map(|port| rank_address::encode(7, port, &[]).into()).into();
     let rows = spec.endpoints.clone();
     let outputs = agent.launch(spec).outputs();

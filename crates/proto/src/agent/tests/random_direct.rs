@@ -4,7 +4,7 @@
 use super::direct::{frame, send};
 use super::*;
 use proptest::prelude::*;
-use wireup_wire::peer::{AgentTransport, Note};
+use wireup_wire::peer::{AgentTransport, LinkOptions, Note};
 
 /// The job whose frames are sent; it never starts, so they are kept at the receiver.
 const LATER: u32 = 2;
@@ -55,7 +55,9 @@ fn is_neighbour(tree: &Tree, one: u32, other: u32) -> bool {
 }
 
 fn check(count: u32, fanout: u32, events: Events, sends: &[(u32, u32, bool)], seed: u64) {
-    let session = SessionSpec { fanout, transport: events.transport, ..session(count) };
+    let base = session(count);
+    let session =
+        SessionSpec { fanout, links: LinkOptions { transport: events.transport, ..base.links.clone() }, ..base };
     let mut net = Net::new(session, job_on(1, 0..count, 1), events.faults, seed);
     let mut sent = Frames::new();
     let mut rest =

@@ -285,8 +285,8 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     let mut middle = TestAgent::new(5, session(7));
     middle.outputs();
     let mut served = job(1);
-    served.options.pmi = PmiFlavour::Both;
-    served.options.stdin = StdinTarget::All;
+    served.options.pmi.flavour = PmiFlavour::Both;
+    served.options.stdio.stdin = StdinTarget::All;
     middle.receive_launch(UP, served);
     let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
     let early =

@@ -43,8 +43,8 @@ impl Default for Bench {
         spec.spawned =
             Some(Spawned { family: JobId(0), by: JobId(0), nspace: "job-0".into(), rank: Rank(0), preput: vec![left] });
         spec.nspace = "job-1".into();
-        spec.options.universe_size = Some(16);
-        spec.options.memory_alloc_kinds = Some("mpi:alloc_mem".into());
+        spec.options.pmi.universe_size = Some(16);
+        spec.options.pmi.memory_alloc_kinds = Some("mpi:alloc_mem".into());
         let one = AppSpec { ranks: 1, ..spec.apps[0].clone() };
         spec.apps = vec![one.clone(), one.clone(), AppSpec { ranks: 6, ..one }];
         let mut tables = Tables::new(&facts);

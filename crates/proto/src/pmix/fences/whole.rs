@@ -87,7 +87,7 @@ impl Whole {
                 cx.up(step::up(cx.facts, &Up::Impatient { epoch }));
             }
         }
-        let stays = !collect || cx.facts.spec.options.modex == Modex::Direct;
+        let stays = !collect || cx.facts.spec.options.pmi.modex == Modex::Direct;
         let mut data = if stays { Bytes::new() } else { data };
         for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
             let entry = Entry::Modex { data: std::mem::take(&mut data) };

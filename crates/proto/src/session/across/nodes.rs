@@ -18,7 +18,7 @@ pub type Members = Vec<(JobId, Set)>;
 pub fn job_named<'v>(cx: &'v Cx, nspace: &str) -> Option<&'v Arc<JobSpec>> {
     let spec = cx.jobs.specs().find(|spec| spec.nspace == nspace)?;
     let is_there = cx.jobs.get(spec.job).is_none_or(|job| !job.is_ending());
-    (is_there && spec.options.pmi.has_pmix()).then_some(spec)
+    (is_there && spec.options.pmi.flavour.has_pmix()).then_some(spec)
 }
 
 /// Checks the members that an agent names for a collective that the agent's node enters, and returns them.
@@ -101,7 +101,7 @@ pub fn described(spec: &JobSpec) -> OtherJob {
         nodes: spec.nodes.iter().map(|node| (node.agent, node.name.clone())).collect(),
         blocks: spec.blocks.clone(),
         apps: spec.apps.iter().map(app).collect(),
-        universe: spec.options.universe_size,
+        universe: spec.options.pmi.universe_size,
         parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
     }
 }

@@ -29,7 +29,7 @@ impl Bench {
         cx.outputs();
         for (job, agents) in [(1, 0..2), (2, 1..3)] {
             let mut spec = job_on(job, agents, 2);
-            spec.options.pmi = PmiFlavour::Pmix;
+            spec.options.pmi.flavour = PmiFlavour::Pmix;
             cx.jobs.announce(spec.into());
             cx.links.owners.own(JobId(job), LinkId(job));
         }

@@ -119,7 +119,7 @@ impl Launchers {
             fanout: cx.session.fanout,
             shared: cx.session.remote_shell.starter().same_machine,
             by_step: cx.is_by_step(),
-            transport: cx.session.transport,
+            transport: cx.session.links.transport,
             nodes: nodes.own().to_vec(),
         };
         cx.send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome))));

@@ -58,7 +58,7 @@ impl Ports {
     /// too few ports, so the job gets none.
     pub fn allot(&mut self, spec: &JobSpec, mapping: &Mapping) -> Vec<Bytes> {
         // The reserved ports listen, so they only suit jobs whose ranks listen.
-        let Some(RankPorts { range, listen: true }) = spec.options.rank_ports else { return Vec::new() };
+        let Some(RankPorts { range, listen: true }) = spec.options.process.rank_ports else { return Vec::new() };
         let mut share = |(index, node): (u32, &wireup_wire::job::NodeSpec)| match mapping.local_size(NodeId(index)) {
             0 => Some(Bytes::new()),
             count => self.agents.get_mut(&node.agent)?.allot(spec.job, count, range),
@@ -121,7 +121,7 @@ mod tests {
 
     fn allot(ports: &mut Ports, job: u32, agents: &[u32], ppn: u32, range: PortRange) -> Vec<Option<u16>> {
         let mut spec = job_on(job, agents.iter().copied(), ppn);
-        spec.options.rank_ports = Some(RankPorts { range, listen: true });
+        spec.options.process.rank_ports = Some(RankPorts { range, listen: true });
         let mapping = Mapping::new(&spec.blocks, spec.job_size(), agents.len() as u32).unwrap();
         ports.allot(&spec, &mapping).iter().map(|address| rank_address::port(address)).collect()
     }

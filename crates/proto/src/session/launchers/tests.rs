@@ -267,7 +267,7 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     for (id, wanted) in [(1, vec![address.clone()]), (2, vec![next]), (3, vec![])] {
         bench.attach(LinkId(id));
         let mut spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(id) };
-        spec.options.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
+        spec.options.process.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
         assert_eq!(endpoints(&bench.launch(LinkId(id), spec)), wanted, "{id}");
     }
     bench.act(|launchers, cx, _| launchers.on_job_over(cx, JobId(1), Some(vec![AgentId(14)])));
@@ -277,6 +277,6 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     assert!(endpoints(&bench.launch(LINK, spec)).is_empty(), "it wants none");
     bench.attach(OTHER);
     let mut spec = job(5);
-    spec.options.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
+    spec.options.process.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
     assert_eq!(endpoints(&bench.launch(OTHER, spec)), [address]);
 }

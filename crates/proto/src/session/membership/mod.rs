@@ -364,7 +364,7 @@ pub enum News {
 /// How long the root waits for an agent without a parent (ns): the agent may notice late that its parent is gone, after
 /// the parent has tried in vain to reach the root, and then needs several attempts itself.
 pub fn lease_ns(cx: &Cx) -> u64 {
-    cx.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
+    cx.session.links.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
 
 /// The search of an agent without a parent for the root.
