@@ -10,7 +10,6 @@ use super::link_config::LinkConfig;
 use super::link_end;
 use super::links::LinkSet;
 use super::local_jobs::LocalJobs;
-use super::ranks::JobRanks;
 use super::shells::Shells;
 use super::token::Token;
 use super::turn::Turn;
@@ -132,12 +131,11 @@ impl AgentDriver {
     }
 
     /// Why the parent cannot be reached; the agent must then exit.
-    pub fn unreachable(&self) -> Option<&str> {
-        self.links.dials.unreachable()
+    pub fn unreachable(&self) -> Option<BeginError> {
+        self.links.dials.unreachable().map(|problem| self.cannot_dial(problem.to_owned()))
     }
 
-    /// The parent cannot be reached.
-    pub fn cannot_dial(&self, problem: String) -> BeginError {
+    fn cannot_dial(&self, problem: String) -> BeginError {
         match self.links.dials.was_dialled_in_vain() {
             true => BeginError::Dial { problem, same_machine: self.session().remote_shell.starter().same_machine },
             false => BeginError::NoAddress(problem),
@@ -206,7 +204,7 @@ impl AgentDriver {
         let turn = &mut Turn { now_ns, reactor, buffer, inputs };
         links.on_tick(turn);
         shells.iter_mut().for_each(|shells| shells.on_tick(now_ns));
-        local.on_tick(shells.as_ref().map(Shells::keeper), turn);
+        local.on_tick(shells.as_ref().map(|shells| &shells.keeper), turn);
         self.inputs.push(Input::Tick);
         self.take_inputs();
     }
@@ -221,7 +219,7 @@ impl AgentDriver {
             Token::Link(id) => links.on_event(*id, event, turn),
             Token::Shells => shells.iter_mut().for_each(|shells| shells.on_keeper(turn)),
             Token::ShellError(shell) => shells.iter_mut().for_each(|shells| shells.on_error_text(*shell, turn)),
-            Token::StepIn(shell) => shells.iter_mut().for_each(|shells| shells.on_step_input(*shell, turn.reactor)),
+            Token::StepIn(shell) => shells.iter_mut().for_each(|shells| shells.steps.on_input(*shell, turn.reactor)),
             Token::StepOut(shell) => shells.iter_mut().for_each(|shells| shells.on_step_output(*shell, turn)),
             Token::Keeper(slot) => local.on_keeper(*slot, turn),
             Token::IdleKeeper(pid) => local.keepers.on_event(*pid, turn.reactor),
@@ -238,7 +236,7 @@ impl AgentDriver {
                 jobs.with_at(*slot, |ranks| ranks.relays.on_relay_event(*relay, event, turn));
             }
             Token::PmixServer(slot) => jobs.with_at(*slot, |ranks| {
-                if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {
+                if let Some(pmix) = ranks.pmix.as_mut().filter(|_| event.writable) {
                     pmix.flush(turn.reactor);
                 }
                 if event.readable || event.hangup {
@@ -246,7 +244,7 @@ impl AgentDriver {
                 }
             }),
             Token::PmixError(slot) => {
-                if let Some(pmix) = jobs.at(*slot).and_then(JobRanks::pmix) {
+                if let Some(pmix) = jobs.at(*slot).and_then(|ranks| ranks.pmix.as_mut()) {
                     pmix.on_error_text(turn);
                 }
             }
@@ -276,7 +274,7 @@ impl AgentDriver {
             self.flush_links();
             self.local.flush_keepers(&self.reactor);
             if let Some(shells) = &mut self.shells {
-                shells.flush_keeper(&self.reactor);
+                shells.keeper.flush(&self.reactor);
             }
             if self.inputs.is_empty() {
                 return;
@@ -292,7 +290,7 @@ impl AgentDriver {
             shells.end_steps(&self.reactor);
         }
         let Self { local, shells, reactor, .. } = self;
-        local.end(shells.map(|shells| shells.into_keeper(&reactor)), &reactor);
+        local.end(shells.map(|shells| shells.keeper.into_keeper(&reactor)), &reactor);
     }
 
     fn take_inputs(&mut self) {

@@ -65,7 +65,7 @@ impl Jobs {
 
     pub fn remove(&mut self, job: &JobId) -> Option<JobRanks> {
         let ranks = self.ranks.remove(job)?;
-        self.slots.remove(&ranks.slot());
+        self.slots.remove(&ranks.slot);
         Some(ranks)
     }
 
@@ -93,14 +93,14 @@ mod tests {
         for job in [7, 1 << 25, 3] {
             jobs.ranks_of(JobId(job), KernelSession::Own, &mut keepers, &reactor).unwrap();
         }
-        let slots: Vec<JobSlot> = jobs.values().map(JobRanks::slot).collect();
+        let slots: Vec<JobSlot> = jobs.values().map(|ranks| ranks.slot).collect();
         assert_eq!(slots, [JobSlot(1), JobSlot::LAST, JobSlot(0)]);
         jobs.next = JobSlot::LAST;
-        assert_eq!(jobs.ranks_of(JobId(9), KernelSession::Own, &mut keepers, &reactor).unwrap().slot(), JobSlot(2));
+        assert_eq!(jobs.ranks_of(JobId(9), KernelSession::Own, &mut keepers, &reactor).unwrap().slot, JobSlot(2));
         let gone = jobs.remove(&JobId(7)).expect("the job was there");
-        assert!(gone.slot() == JobSlot::LAST && jobs.at(JobSlot::LAST).is_none() && jobs.at(JobSlot(0)).is_some());
+        assert!(gone.slot == JobSlot::LAST && jobs.at(JobSlot::LAST).is_none() && jobs.at(JobSlot(0)).is_some());
         jobs.into_values().chain([gone]).for_each(|ranks| {
-            let _ = ranks.into_keeper().into_keeper(&reactor).close();
+            let _ = ranks.keeper.into_keeper(&reactor).close();
         });
     }
 }

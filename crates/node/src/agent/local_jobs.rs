@@ -86,7 +86,8 @@ impl LocalJobs {
 
     /// The ranks that have spawned a job get less weight while it starts, if all ranks here share too few CPUs.
     fn lower_parent_weight(&mut self, plan: &SpawnPlan) {
-        let parent = self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(JobRanks::keeper);
+        let parent =
+            self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(|ranks| &ranks.keeper);
         let parent = parent.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
         let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
         // Where nodes share a machine, each rank is a scheduling group of its own, so there is no group to lower.
@@ -141,8 +142,8 @@ impl LocalJobs {
     pub fn on_keeper(&mut self, slot: JobSlot, turn: &mut Turn<'_>) {
         if let Some(ranks) = self.jobs.at(slot) {
             ranks.on_keeper(turn);
-            if ranks.keeper().lost().is_some() {
-                self.parent_weight.on_keeper_lost(ranks.keeper().pid());
+            if ranks.keeper.lost().is_some() {
+                self.parent_weight.on_keeper_lost(ranks.keeper.pid());
             }
         }
     }
@@ -152,15 +153,15 @@ impl LocalJobs {
         let now_ns = monotonic_ns();
         self.memory.forget(job);
         self.parent_weight.on_started(job, now_ns);
-        if self.jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
+        if self.jobs.get(&job).is_some_and(|ranks| ranks.keeper.lost().is_some()) {
             self.collect_orphans(now_ns, of_shells);
         }
         if let Some(mut ranks) = self.jobs.remove(&job) {
             if let Some((first, sockets)) = ranks.sockets.take_reserved() {
                 self.rank_ports.close(job, first, sockets);
             }
-            self.parent_weight.on_parent_over(ranks.keeper().pid(), now_ns);
-            self.keepers.give_back(job, ranks.into_keeper(), reactor);
+            self.parent_weight.on_parent_over(ranks.keeper.pid(), now_ns);
+            self.keepers.give_back(job, ranks.keeper, reactor);
         } else {
             self.keepers.leave(job, reactor);
         }
@@ -169,7 +170,7 @@ impl LocalJobs {
 
     /// A job is over; if its keeper was killed, its orphans are now descendants of this subreaper.
     fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
-        let keepers = self.jobs.values().map(JobRanks::keeper).chain(of_shells);
+        let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
         if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
             self.orphans.begin(since, now_ns);
             self.look_for_orphans(now_ns, of_shells);
@@ -180,7 +181,7 @@ impl LocalJobs {
         if self.orphans.deadline_ns().is_some() {
             // A dying keeper's socket closes before its children are reparented to this process: until then they are
             // found below the keeper.
-            let keepers = self.jobs.values().map(JobRanks::keeper).chain(of_shells);
+            let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
             let living = keepers.filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
             let living: Vec<u32> =
                 living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();
@@ -210,14 +211,14 @@ impl LocalJobs {
 
     /// Writes the queued requests to the keepers.
     pub fn flush_keepers(&mut self, reactor: &Reactor) {
-        self.jobs.values_mut().for_each(|ranks| ranks.flush_keeper(reactor));
+        self.jobs.values_mut().for_each(|ranks| ranks.keeper.flush(reactor));
     }
 
     /// Ends all keepers, with all processes that they still hold, and waits until they are gone.
     pub fn end(mut self, of_shells: Option<Keeper>, reactor: &Reactor) {
         let first = self.keepers.take_first();
         let LocalJobs { jobs, keepers, orphans, .. } = self;
-        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(reactor));
+        let jobs = jobs.into_values().map(|ranks| ranks.keeper.into_keeper(reactor));
         let keepers: Vec<Keeper> = keepers.into_keepers(jobs, reactor).chain(of_shells).collect();
         forker::end();
         keepers.into_iter().for_each(Keeper::leave);

@@ -191,14 +191,13 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
                 driver.on_event(token, event);
             }
         }
-        if let Some(error) = called.as_mut().and_then(Called::take_problem) {
-            driver.end();
-            return Err(error.into());
+        let mut problem = called.as_mut().and_then(Called::take_problem);
+        if problem.is_none() {
+            driver.on_tick();
+            driver.settle();
+            problem = driver.unreachable();
         }
-        driver.on_tick();
-        driver.settle();
-        if let Some(problem) = driver.unreachable() {
-            let error = driver.cannot_dial(problem.to_owned());
+        if let Some(error) = problem {
             driver.end();
             return Err(error.into());
         }

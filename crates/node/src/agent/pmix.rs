@@ -47,7 +47,7 @@ pub struct PmixServer {
     /// Whether the reactor watches for room too.
     blocked: bool,
     /// Whether the server has closed its socket and has not been reaped yet.
-    dying: bool,
+    pub is_dying: bool,
     errors: Tail,
     said: Said,
 }
@@ -91,7 +91,7 @@ impl PmixServer {
             next: StandbyServer::like(plan).ok(),
             out,
             blocked: false,
-            dying: false,
+            is_dying: false,
             errors: Tail::new(ERROR_BYTES_MAX),
             said: Said::default(),
         })
@@ -129,10 +129,6 @@ impl PmixServer {
         }
     }
 
-    pub fn is_dying(&self) -> bool {
-        self.dying
-    }
-
     /// The server has sent something. Returns `false` when nothing more is available now.
     pub fn on_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(fd) = &self.out.fd else { return false };
@@ -148,7 +144,7 @@ impl PmixServer {
             Ok(0) | Err(_) => {
                 let _ = turn.reactor.remove(fd);
                 self.out = Outgoing::vanished();
-                self.dying = true;
+                self.is_dying = true;
                 false
             }
         }
@@ -177,7 +173,7 @@ impl PmixServer {
             let _ = turn.reactor.remove(&fd);
         }
         self.out = Outgoing::vanished();
-        self.dying = false;
+        self.is_dying = false;
         let no_room = self.directory.path().parent().and_then(files::lacking_room);
         turn.inputs.push(Input::Job {
             job: self.job,

@@ -40,8 +40,8 @@ use wireup_wire::signal::SIGKILL;
 
 pub struct JobRanks {
     job: JobId,
-    slot: JobSlot,
-    keeper: KeeperLink,
+    pub slot: JobSlot,
+    pub keeper: KeeperLink,
     /// Process number of each rank; 0: it has not started.
     pids: Vec<u32>,
     stdout: RankStdout,
@@ -50,7 +50,7 @@ pub struct JobRanks {
     pub stdin: RankStdin,
     pub clients: PmiSockets,
     pub relays: Relays,
-    pmix: Option<PmixServer>,
+    pub pmix: Option<PmixServer>,
     /// A server process that the keeper has started ahead, until the job gets it or it has ended.
     standby: Option<StandbyServer>,
     /// Exits of ranks that are reported after the exit of the PMIx server.
@@ -122,21 +122,8 @@ impl JobRanks {
         Ok(())
     }
 
-    /// Writes the queued requests to the keeper.
-    pub fn flush_keeper(&mut self, reactor: &Reactor) {
-        self.keeper.flush(reactor);
-    }
-
-    pub fn slot(&self) -> JobSlot {
-        self.slot
-    }
-
     pub fn len(&self) -> usize {
         self.pids.len()
-    }
-
-    pub fn keeper(&self) -> &KeeperLink {
-        &self.keeper
     }
 
     pub fn signal(&mut self, target: SignalTarget, signal: i32) {
@@ -194,7 +181,7 @@ impl JobRanks {
                 let local = LocalRank(slot as u16);
                 // The server's messages about the rank, such as its finalize, come before its exit.
                 while self.on_pmix_bytes(turn) {}
-                if self.pmix.as_ref().is_some_and(PmixServer::is_dying) {
+                if self.pmix.as_ref().is_some_and(|pmix| pmix.is_dying) {
                     // The rank may have died because of the server: the server's exit, with its cause, is reported
                     // first.
                     self.deferred.push((slot, status));
@@ -280,11 +267,6 @@ impl JobRanks {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         self.output.deadline_ns().into_iter().chain(self.clients.deadline_ns()).min()
-    }
-
-    /// Closes everything that the job has open here; only its keeper remains.
-    pub fn into_keeper(self) -> KeeperLink {
-        self.keeper
     }
 }
 

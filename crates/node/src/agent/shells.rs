@@ -30,9 +30,9 @@ const AGENT_UMASK: u32 = 0o077;
 const STEP_END_MAX: Duration = Duration::from_secs(2);
 
 pub struct Shells {
-    keeper: KeeperLink,
+    pub keeper: KeeperLink,
     errors: BTreeMap<ShellId, Tail>,
-    steps: Steps,
+    pub steps: Steps,
     /// Steps whose bootstrap message is being encrypted, so that they are not called yet.
     sealings: BTreeMap<ShellId, Sealing>,
     own: OwnProgram,
@@ -132,13 +132,13 @@ impl Shells {
 
     /// When `on_tick` is due.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.sealings.values().map(Sealing::until_ns).filter(|until_ns| *until_ns < u64::MAX).min()
+        self.sealings.values().map(|sealing| sealing.until_ns).filter(|until_ns| *until_ns < u64::MAX).min()
     }
 
     /// Ends calls of munge that take too long.
     pub fn on_tick(&mut self, now_ns: u64) {
         for (shell, sealing) in &mut self.sealings {
-            if sealing.until_ns() <= now_ns {
+            if sealing.until_ns <= now_ns {
                 sealing.on_late();
                 self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
             }
@@ -183,17 +183,9 @@ impl Shells {
     /// Kills a remote shell.
     pub fn stop(&mut self, shell: ShellId) {
         if let Some(sealing) = self.sealings.get_mut(&shell) {
-            sealing.stop();
+            sealing.is_stopped = true;
         }
         self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
-    }
-
-    pub fn flush_keeper(&mut self, reactor: &Reactor) {
-        self.keeper.flush(reactor);
-    }
-
-    pub fn keeper(&self) -> &KeeperLink {
-        &self.keeper
     }
 
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
@@ -266,11 +258,6 @@ impl Shells {
         inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited { shell, status, stderr: stderr.into() }));
     }
 
-    /// There is room in a step's standard input, or it is closed.
-    pub fn on_step_input(&mut self, shell: ShellId, reactor: &Reactor) {
-        self.steps.on_input(shell, reactor);
-    }
-
     /// A step, or the munge that seals its message, wrote to its standard output.
     pub fn on_step_output(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
         match self.sealings.get_mut(&shell) {
@@ -292,7 +279,7 @@ impl Shells {
     /// Waits for steps to end: they do so when their agents have left, which takes a moment. A step that takes too long
     /// is ended.
     pub fn end_steps(&mut self, reactor: &Reactor) {
-        self.sealings.values_mut().for_each(Sealing::stop);
+        self.sealings.values_mut().for_each(|sealing| sealing.is_stopped = true);
         for (signal, patience) in [(None, STEP_END_MAX), (Some(SIGTERM), STEP_END_MAX)] {
             for shell in self.steps.shells() {
                 if let Some(signal) = signal {
@@ -311,10 +298,6 @@ impl Shells {
                 self.on_keeper(turn);
             }
         }
-    }
-
-    pub fn into_keeper(self, reactor: &Reactor) -> Keeper {
-        self.keeper.into_keeper(reactor)
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! One pass: a name joins the previous one if they differ in only one number. The order is kept.
 
+use super::pattern;
+
 /// Number of groups that are shown before the rest is only counted.
 const GROUPS_SHOWN: usize = 8;
 
@@ -48,9 +50,9 @@ impl<'a> Group<'a> {
         let Some((start, end)) = self.number.or_else(|| place_of_difference(self.first, name)) else { return false };
         let (before, behind) = (&self.first[..start], &self.first[end..]);
         let middle = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
-        let Some((digits, number)) = middle.and_then(|text| Some((text, number(text)?))) else { return false };
+        let Some((digits, number)) = middle.and_then(|text| Some((text, pattern::number(text)?))) else { return false };
         if self.runs.is_empty() {
-            let Some(first) = self::number(&self.first[start..end]) else { return false };
+            let Some(first) = pattern::number(&self.first[start..end]) else { return false };
             self.number = Some((start, end));
             self.runs.push((&self.first[start..end], first, first));
         }
@@ -93,12 +95,6 @@ fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
     let start = same - digits_before;
     let end = start + left[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     (end > start).then_some((start, end))
-}
-
-/// Parses a number as the list syntax does.
-fn number(digits: &str) -> Option<u64> {
-    let plain = (1..=18).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| plain)
 }
 
 fn written(number: u64, digits: usize) -> String {

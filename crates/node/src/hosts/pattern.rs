@@ -70,14 +70,17 @@ impl Pattern {
     }
 }
 
+/// A number in a range, which has digits only.
+pub(super) fn number(digits: &str) -> Option<u64> {
+    let plain = (1..=DIGITS_MAX).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| plain)
+}
+
 impl Range {
     fn parse(text: &str) -> Result<Range, HostProblem> {
         let refused = || HostProblem::Range { text: text.to_owned() };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let number = |digits: &str| {
-            let plain = (1..=DIGITS_MAX).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse::<u64>().ok().filter(|_| plain).ok_or_else(refused)
-        };
+        let number = |digits| number(digits).ok_or_else(refused);
         let range = Range { first: number(first)?, last: number(last)?, digits: first.len() };
         if range.last < range.first {
             return Err(HostProblem::RangeDown { text: text.to_owned() });

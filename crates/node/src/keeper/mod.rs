@@ -42,7 +42,6 @@ mod channel;
 mod directories;
 pub mod forker;
 pub mod leaving;
-mod limits;
 mod plan;
 mod processes;
 mod protocol;

@@ -1,11 +1,11 @@
 //! The processes of a keeper: those that wait to be started, and those that have been created and not yet reaped.
 
 use super::channel::Outbox;
-use super::limits;
 use super::protocol::{Batch, KeeperEvent, Process, ProcessFds, Program, is_server};
 use super::redirected::Redirected;
 use super::stops::Stops;
 use super::streams::{Lent, Streams};
+use rustix::process::Resource as KernelResource;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
@@ -21,6 +21,7 @@ use wireup_os::process::{self, Ended, Isolated, Reaped};
 use wireup_os::spawn::{self, Command, EXTRA_TARGETS, Executed, Failure, Limits, Session, Spawner, Step};
 use wireup_os::spawn::{check_directory, find_program};
 use wireup_proto::io::ExitStatus;
+use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGKILL, SIGSTOP};
 
@@ -93,7 +94,7 @@ impl Processes {
     /// Adds a batch to the queue. Each program is looked up once, not once per process.
     pub fn enqueue(&mut self, batch: Batch, redirected: Option<&Redirected>) {
         let programs: Vec<_> = batch.programs.iter().map(|program| prepare(program, redirected)).collect();
-        let limits = Rc::new(limits::of_children(&batch.limits));
+        let limits = Rc::new(limits_of(&batch.limits));
         self.queue.extend(batch.processes.into_iter().map(|mut process| {
             if process.pmi {
                 process.env.push(format!("PMI_FD={}", EXTRA_TARGETS[0]).into_bytes());
@@ -316,6 +317,25 @@ impl Prepared {
             Step::Execute => (SpawnStep::Exec, &self.path),
         };
         error(step, what, failure.errno)
+    }
+}
+
+/// Limits for the processes of a batch. The keeper's own limits do not change, because it also starts processes of
+/// other jobs, and server processes.
+fn limits_of(limits: &[Limit]) -> Limits {
+    Limits::new(limits.iter().map(|limit| (kernel_resource(limit.resource), limit.soft)))
+}
+
+fn kernel_resource(resource: Resource) -> KernelResource {
+    match resource {
+        Resource::Nofile => KernelResource::Nofile,
+        Resource::Core => KernelResource::Core,
+        Resource::Stack => KernelResource::Stack,
+        Resource::Memlock => KernelResource::Memlock,
+        Resource::Data => KernelResource::Data,
+        Resource::As => KernelResource::As,
+        Resource::Fsize => KernelResource::Fsize,
+        Resource::Cpu => KernelResource::Cpu,
     }
 }
 

@@ -101,7 +101,7 @@ impl AgentDriver {
             }
             Output::StartPmix(plan) => local.start_pmix(&plan, reactor, inputs),
             Output::PmixSend { job, bytes } => {
-                if let Some(pmix) = jobs.get_mut(&job).and_then(JobRanks::pmix) {
+                if let Some(pmix) = jobs.get_mut(&job).and_then(|ranks| ranks.pmix.as_mut()) {
                     pmix.send(bytes, reactor);
                 }
             }
@@ -140,7 +140,7 @@ impl AgentDriver {
             }
             Output::MeetsFamily { job } => local.parent_weight.on_started(job, monotonic_ns()),
             Output::JobGone { job } => {
-                local.on_job_gone(job, shells.as_ref().map(Shells::keeper), reactor);
+                local.on_job_gone(job, shells.as_ref().map(|shells| &shells.keeper), reactor);
             }
             Output::Exit => self.left = true,
         }

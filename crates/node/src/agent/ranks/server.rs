@@ -49,15 +49,11 @@ impl JobRanks {
         self.pmix.as_mut()?.next.take()
     }
 
-    pub fn pmix(&mut self) -> Option<&mut PmixServer> {
-        self.pmix.as_mut()
-    }
-
     /// The server process has sent something. `false`: nothing more is available now.
     pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(pmix) = &mut self.pmix else { return false };
-        let (was_dying, more) = (pmix.is_dying(), pmix.on_bytes(turn));
-        if pmix.is_dying() && !was_dying {
+        let (was_dying, more) = (pmix.is_dying, pmix.on_bytes(turn));
+        if pmix.is_dying && !was_dying {
             // A server without its socket is useless; its exit is awaited.
             self.stop_pmix();
         }
@@ -137,14 +133,14 @@ mod tests {
                 match Token::unpack(event.token) {
                     Some(Token::Keeper(_)) => ranks.on_keeper(turn),
                     Some(Token::PmixServer(_)) => drop(ranks.on_pmix_bytes(turn)),
-                    Some(Token::PmixError(_)) => ranks.pmix().unwrap().on_error_text(turn),
+                    Some(Token::PmixError(_)) => ranks.pmix.as_mut().unwrap().on_error_text(turn),
                     _ => {}
                 }
             }
-            ranks.flush_keeper(&reactor);
+            ranks.keeper.flush(&reactor);
         }
-        assert_eq!(ranks.pmix().unwrap().process, SERVER_SLOT);
-        keepers.give_back(JOB, ranks.into_keeper(), &reactor);
+        assert_eq!(ranks.pmix.as_ref().unwrap().process, SERVER_SLOT);
+        keepers.give_back(JOB, ranks.keeper, &reactor);
         keepers.into_keepers(std::iter::empty(), &reactor).for_each(|keeper| drop(keeper.close()));
         assert!(!directory.exists());
     }

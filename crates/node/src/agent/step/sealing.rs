@@ -21,9 +21,9 @@ pub struct Sealing {
     credential: Vec<u8>,
     output: Stream,
     /// Time at which munge is given up (ns).
-    until_ns: u64,
+    pub until_ns: u64,
     /// Whether the step is not wanted any more.
-    is_stopped: bool,
+    pub is_stopped: bool,
 }
 
 /// A step that can be called.
@@ -75,17 +75,9 @@ impl Sealing {
         });
     }
 
-    pub fn until_ns(&self) -> u64 {
-        self.until_ns
-    }
-
     /// Munge has been killed, because it took too long.
     pub fn on_late(&mut self) {
         self.until_ns = u64::MAX;
-    }
-
-    pub fn stop(&mut self) {
-        self.is_stopped = true;
     }
 
     /// Munge has exited; `stderr`: its standard error. `None`: the step is not wanted any more.
