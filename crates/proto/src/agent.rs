@@ -109,9 +109,15 @@ impl Agent {
             Input::LinkBytes { link, bytes } => self.on_bytes(link, bytes),
             Input::LinkUp { link, peer, local } => session.on_link_up(link, peer, local),
             Input::LinkDown { link, problem } => session.on_link_down(link, problem),
-            Input::Listening { addresses } => cx.links.on_listening(addresses, &mut cx.out),
-            Input::ListenFailed { problem } => cx.links.on_listen_failed(&problem, &mut cx.out),
-            Input::DialFailed { agent, problem } => cx.links.on_dial_failed(agent, problem, &mut cx.out),
+            Input::Listening { addresses } => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_listening(addresses));
+            }
+            Input::ListenFailed { problem } => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_listen_failed(&problem));
+            }
+            Input::DialFailed { agent, problem } => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_dial_failed(agent, problem));
+            }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
             Input::ShellExited { shell, status, stderr } => {
                 session.start(|starter, cx, snapshot| starter.on_exited(cx, snapshot, shell, status, &stderr));

@@ -284,7 +284,7 @@ impl Session {
         self.names.on_job_over(id);
         self.across.on_job_over(cx, id);
         self.rank_ports.on_job_gone(cx, id);
-        cx.forget_direct(id);
+        cx.forget_direct(&[id]);
         if cx.is_root() && cx.policy.has_many_launchers() {
             let traces = job.leaves_traces().then(|| job.facts.agents());
             self.early.forget(id);
@@ -442,7 +442,9 @@ impl Session {
             Some(Peer::Child { agent: child, .. }) => {
                 self.start(|starter, cx, _| starter.on_link_down(cx, child, problem));
             }
-            Some(Peer::Direct(agent)) => cx.links.on_direct_lost(agent, link, &problem, &mut cx.out),
+            Some(Peer::Direct(agent)) => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_lost(agent, link, &problem));
+            }
         }
     }
 

@@ -308,11 +308,11 @@ impl Starter {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // Without an address of this agent it could not link, whichever agent starts it.
-            Purpose::Child if is_last || cx.links.addresses().is_empty() => self.on_missing(cx, agent, problem),
+            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => self.on_missing(cx, agent, problem),
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                let (parent, snapshot) = (cx.links.addresses().to_vec(), Box::new(snapshot(cx)));
+                let (parent, snapshot) = (cx.links.direct.addresses().to_vec(), Box::new(snapshot(cx)));
                 cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
             }
             Purpose::Stead { parent, snapshot, .. } if !is_last => {
