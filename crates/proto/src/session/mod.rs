@@ -664,8 +664,7 @@ fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<J
 
 /// Refuses a job that no correct launcher sends: it ends before it starts.
 fn refuse(cx: &mut Cx, spec: &JobSpec, problem: String) {
-    let cause = Cause::Launcher { problem };
-    let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+    let failure = Failure::from(Cause::Launcher { problem });
     let message = match cx.is_root() {
         true => Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() })),
         false => Control::JobUp(JobUp::Failed(failure)),
