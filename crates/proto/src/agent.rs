@@ -138,8 +138,10 @@ impl Agent {
                 session.leaving.on_told_to_end();
                 cx.tell_jobs(cx.jobs.ids(), |_, cx| cx.fail_here(Cause::ToldToEnd { signal }));
             }
-            Input::RankPortsReserved { result } => session.on_ports_reserved(result),
-            Input::RankPortsRenewed { job } => session.on_ports_renewed(job),
+            Input::RankPortsReserved { result } => {
+                session.report_ports(|ports, cx| ports.on_reserved(cx, result));
+            }
+            Input::RankPortsRenewed { job } => session.report_ports(|ports, cx| ports.on_renewed(cx, job)),
             Input::RejoinFailed { .. } => {
                 if session.membership.on_rejoin_failed(cx) {
                     session.leaving.leave(cx);
@@ -314,7 +316,9 @@ impl Agent {
                 cx.child(branch, Control::SessionDown(SessionDown::ClockTell { asked_ns, told_ns: cx.now.0 }));
             }
             SessionUp::Here(agents) if survives => session.on_here(branch, agents),
-            SessionUp::RankPorts(report) if survives => session.on_ports_told(branch, report),
+            SessionUp::RankPorts(report) if survives => {
+                session.report_ports(|ports, cx| ports.on_told(cx, branch, report));
+            }
             SessionUp::Gone(gone) if survives => {
                 session.decide(|membership, cx, live| membership.on_gone(cx, live, branch, gone));
             }

@@ -38,7 +38,6 @@ use crate::policy::Policy;
 use crate::time::Instant;
 use across::Across;
 use agreement::Agreement;
-use bytes::Bytes;
 use early::Early;
 use launchers::{Asked, Launchers};
 use leaving::Leaving;
@@ -453,8 +452,7 @@ impl Session {
         let cx = &mut self.cx;
         cx.clock.start_over();
         self.membership.on_parent_up(cx);
-        let report = self.rank_ports.reserved(cx);
-        self.report_ports(report);
+        self.report_ports(|ports, cx| ports.reserved(cx));
         let cx = &mut self.cx;
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
         if cx.jobs.all().any(Job::is_profiled) {
@@ -463,30 +461,12 @@ impl Session {
         self.serve_jobs();
     }
 
-    /// Sends a report about ports for ranks to the root.
-    fn report_ports(&mut self, report: Option<RankPortsReport>) {
-        let Some(report) = report else { return };
+    /// Lets the part for ranks' ports act, and sends its report to the root.
+    pub fn report_ports(&mut self, act: impl FnOnce(&mut RankPorts, &mut Cx) -> Option<RankPortsReport>) {
+        let Some(report) = act(&mut self.rank_ports, &mut self.cx) else { return };
         if let Some(report) = rank_ports::pass_on(&mut self.cx, report) {
             self.serve_launchers(|launchers, _, _| launchers.ports.on_report(report));
         }
-    }
-
-    /// The driver has reserved ports for ranks, or could not.
-    pub fn on_ports_reserved(&mut self, result: Result<Bytes, String>) {
-        let report = self.rank_ports.on_reserved(&mut self.cx, result);
-        self.report_ports(report);
-    }
-
-    /// The driver has renewed the ports of a job.
-    pub fn on_ports_renewed(&mut self, job: JobId) {
-        let report = self.rank_ports.on_renewed(&self.cx, job);
-        self.report_ports(report);
-    }
-
-    /// A child tells about the ports of an agent below it.
-    pub fn on_ports_told(&mut self, branch: AgentId, report: RankPortsReport) {
-        let report = Some(report).filter(|report| rank_ports::is_current(&self.cx, branch, report));
-        self.report_ports(report);
     }
 
     /// A child has linked.

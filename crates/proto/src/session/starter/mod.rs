@@ -285,8 +285,7 @@ impl Starter {
         step.fail_unheard(cx, problem);
         self.on_tasks_lost(cx, step.take_failed());
         let agents = &step.call.agents;
-        let starting: Vec<AgentId> = self.children.starting().filter(|child| agents.contains(child)).collect();
-        for child in starting {
+        for child in self.children.starting().into_iter().filter(|child| agents.contains(child)) {
             if !cx.policy.survives_losses() && step.explains_loss_of(cx, child) {
                 self.forget_starting(cx, child);
             } else {
@@ -415,7 +414,7 @@ impl Starter {
         }
         // Nobody needs the results of probes any more.
         self.answer_askers(cx, |_| true, None);
-        if !self.starts.is_busy() && self.children.starting().next().is_none() {
+        if !self.starts.is_busy() && self.children.starting().is_empty() {
             return;
         }
         let forced = cx.jobs.all().all(Job::is_forced);
@@ -432,8 +431,7 @@ impl Starter {
         }
         if forced {
             // An ancestor may still be starting these agents.
-            let starting: Vec<AgentId> = self.children.starting().collect();
-            starting.into_iter().for_each(|child| self.forget_starting(cx, child));
+            self.children.starting().into_iter().for_each(|child| self.forget_starting(cx, child));
         }
     }
 }
