@@ -109,9 +109,15 @@ impl Agent {
             Input::LinkBytes { link, bytes } => self.on_bytes(link, bytes),
             Input::LinkUp { link, peer, local } => session.on_link_up(link, peer, local),
             Input::LinkDown { link, problem } => session.on_link_down(link, problem),
-            Input::Listening { addresses } => cx.links.on_listening(addresses, &mut cx.out),
-            Input::ListenFailed { problem } => cx.links.on_listen_failed(&problem, &mut cx.out),
-            Input::DialFailed { agent, problem } => cx.links.on_dial_failed(agent, problem, &mut cx.out),
+            Input::Listening { addresses } => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_listening(addresses));
+            }
+            Input::ListenFailed { problem } => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_listen_failed(&problem));
+            }
+            Input::DialFailed { agent, problem } => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_dial_failed(agent, problem));
+            }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
             Input::ShellExited { shell, status, stderr } => {
                 session.start(|starter, cx, snapshot| starter.on_exited(cx, snapshot, shell, status, &stderr));
@@ -132,8 +138,10 @@ impl Agent {
                 session.leaving.on_told_to_end();
                 cx.tell_jobs(cx.jobs.ids(), |_, cx| cx.fail_here(Cause::ToldToEnd { signal }));
             }
-            Input::RankPortsReserved { result } => session.on_ports_reserved(result),
-            Input::RankPortsRenewed { job } => session.on_ports_renewed(job),
+            Input::RankPortsReserved { result } => {
+                session.report_ports(|ports, cx| ports.on_reserved(cx, result));
+            }
+            Input::RankPortsRenewed { job } => session.report_ports(|ports, cx| ports.on_renewed(cx, job)),
             Input::RejoinFailed { .. } => {
                 if session.membership.on_rejoin_failed(cx) {
                     session.leaving.leave(cx);
@@ -308,7 +316,9 @@ impl Agent {
                 cx.child(branch, Control::SessionDown(SessionDown::ClockTell { asked_ns, told_ns: cx.now.0 }));
             }
             SessionUp::Here(agents) if survives => session.on_here(branch, agents),
-            SessionUp::RankPorts(report) if survives => session.on_ports_told(branch, report),
+            SessionUp::RankPorts(report) if survives => {
+                session.report_ports(|ports, cx| ports.on_told(cx, branch, report));
+            }
             SessionUp::Gone(gone) if survives => {
                 session.decide(|membership, cx, live| membership.on_gone(cx, live, branch, gone));
             }

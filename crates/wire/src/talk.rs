@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The trees of jobs and of the session may differ: `Job…` follows the job's tree, `Session…` the session's. A
-//! [`Note`] follows the session's tree up to the launcher, which trusts what it says of itself; [`Pulse`] goes either way
-//! between neighbours. A message of a conversation which its sender cannot hold is an error, and its link is closed; to
-//! a launcher of a standing session the root answers that it is refused.
+//! [`Note`] follows the session's tree up to the launcher, which trusts what it says of itself; [`Pulse`] goes either
+//! way between neighbours. A message of a conversation which its sender cannot hold is an error, and its link is
+//! closed; to a launcher of a standing session the root answers that it is refused.
 
 use crate::collective::Collective;
 use crate::ids::{AgentId, JobId, Rank};

@@ -214,8 +214,7 @@ impl<'a> Cx<'a> {
 
     /// A failure that happened on no node of the job.
     pub fn fail_by(&mut self, cause: Cause) {
-        let failure = Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause };
-        self.endings.push_back(Ending::FailBy(failure));
+        self.endings.push_back(Ending::FailBy(cause.into()));
     }
 
     /// A rank of the subtree enters no more collectives.

@@ -19,7 +19,7 @@ use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::FAMILY_JOBS_MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+enum Stage {
     /// `asked`: whether a rank waits for the start of the job.
     Starting {
         asked: bool,
@@ -33,7 +33,7 @@ pub enum Stage {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+enum Event {
     /// All ranks of the job run.
     Started,
     /// The ranks of the job cannot be started.
@@ -41,22 +41,19 @@ pub enum Event {
     ToldToEnd,
 }
 
-/// The event is not allowed in this state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused;
-
 impl Stage {
-    pub fn next(self, event: Event) -> Result<Stage, Refused> {
+    /// The state after an event; `None`: the event is not allowed in this state.
+    fn next(self, event: Event) -> Option<Stage> {
         match (self, event) {
-            (Stage::Starting { .. }, Event::Started) => Ok(Stage::Running),
-            (Stage::Starting { asked: true }, Event::StartFailed) => Ok(Stage::Failed),
-            (Stage::Starting { asked }, Event::ToldToEnd) => Ok(Stage::Ending { asked }),
-            (Stage::Running, Event::ToldToEnd) => Ok(Stage::Ending { asked: false }),
-            (Stage::Ending { .. }, Event::Started) => Ok(Stage::Ending { asked: false }),
+            (Stage::Starting { .. }, Event::Started) => Some(Stage::Running),
+            (Stage::Starting { asked: true }, Event::StartFailed) => Some(Stage::Failed),
+            (Stage::Starting { asked }, Event::ToldToEnd) => Some(Stage::Ending { asked }),
+            (Stage::Running, Event::ToldToEnd) => Some(Stage::Ending { asked: false }),
+            (Stage::Ending { .. }, Event::Started) => Some(Stage::Ending { asked: false }),
             (Stage::Starting { asked: false }, Event::StartFailed)
             | (Stage::Running, Event::Started | Event::StartFailed)
             | (Stage::Ending { .. }, Event::StartFailed | Event::ToldToEnd)
-            | (Stage::Failed, Event::Started | Event::StartFailed | Event::ToldToEnd) => Err(Refused),
+            | (Stage::Failed, Event::Started | Event::StartFailed | Event::ToldToEnd) => None,
         }
     }
 }
@@ -83,7 +80,7 @@ impl Member {
     fn on(&mut self, event: Event) -> bool {
         let next = self.stage.next(event);
         self.stage = next.unwrap_or(self.stage);
-        next.is_ok()
+        next.is_some()
     }
 }
 
@@ -224,10 +221,11 @@ impl Family {
         all.into_iter().filter(told).collect()
     }
 
-    /// Returns the jobs that are to be told to end.
-    pub fn end_all(&mut self) -> Vec<JobId> {
-        let told = self.members.iter_mut().filter_map(|(job, member)| member.on(Event::ToldToEnd).then_some(*job));
-        told.collect()
+    /// All jobs are told to end.
+    pub fn end_all(&mut self) {
+        for member in self.members.values_mut() {
+            member.on(Event::ToldToEnd);
+        }
     }
 }
 

@@ -436,7 +436,7 @@ impl Launcher {
             Phase::Draining | Phase::Left => self.result.failure.is_none(),
         };
         if counts {
-            let failure = own_failure(cause);
+            let failure = Failure::from(cause);
             self.result.failure = Some(failure.clone());
             self.notice(Notice::Failed(failure));
         }
@@ -459,7 +459,7 @@ impl Launcher {
     fn on_link_down(&mut self, problem: String) {
         self.link = None;
         if matches!(self.phase, Phase::Waiting | Phase::Running) {
-            let failure = own_failure(Cause::AgentLost { agent: Default::default(), problem: problem.into() });
+            let failure = Failure::from(Cause::AgentLost { agent: Default::default(), problem: problem.into() });
             self.notice(Notice::Failed(failure.clone()));
             self.result = Ended { failure: Some(failure), done: Default::default() };
             self.phase = Phase::Draining;
@@ -497,11 +497,6 @@ impl Launcher {
     fn notice(&mut self, notice: Notice) {
         self.out.push_back(LauncherOutput::Notice(notice));
     }
-}
-
-/// A failure that the launcher itself has found.
-fn own_failure(cause: Cause) -> Failure {
-    Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause }
 }
 
 #[cfg(test)]

@@ -82,7 +82,8 @@ impl Requests {
 
     /// A rank asks for processes, which become the job `child`.
     pub fn on_request(&mut self, family: &Family, child: JobId, request: Request) -> Step {
-        let host_files = |parent| host_files(parent, request.from, &request.request).map_err(|no| no.to_string());
+        let host_files =
+            |parent| host_files(parent, request.from, &request.request).map_err(|refused| refused.to_string());
         match family.to_grow(request.by).and_then(host_files) {
             Ok(paths) if !paths.is_empty() => {
                 self.reading.insert(child, request);
@@ -103,8 +104,9 @@ impl Requests {
     fn describe(&mut self, family: &Family, child: JobId, request: Request, host_files: &HostFiles) -> Step {
         self.children += 1;
         let names = (child, nspace(&self.nspace, self.children));
-        let job =
-            |parent| self.job(names, (parent, &request), &family.loads(), host_files).map_err(|no| no.to_string());
+        let job = |parent| {
+            self.job(names, (parent, &request), &family.loads(), host_files).map_err(|refused| refused.to_string())
+        };
         match family.to_grow(request.by).and_then(job) {
             Ok(spec) => Step::Launch(spec.into()),
             Err(problem) => Step::Refuse { request, problem },

@@ -334,7 +334,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_rank_gets_a_seat(slots in proptest::collection::vec(proptest::option::of(0u32..9), 1..6), ranks in 1u32..40) {
+        fn every_rank_gets_a_seat(
+            slots in proptest::collection::vec(proptest::option::of(0u32..9), 1..6),
+            ranks in 1u32..40,
+        ) {
             let places = places(&slots);
             let given = Seats::new(&places, &loads(&[2, 5])).give(ranks, None, Layout::Slots).expect("there are nodes");
             prop_assert_eq!(given.iter().sum::<u32>(), ranks);

@@ -67,7 +67,8 @@ impl Unwritten {
         self.moved_at = now;
     }
 
-    /// Removes up to `bytes_max` of the oldest output, all of one job. Returns the job, which gets credit, and how much.
+    /// Removes up to `bytes_max` of the oldest output, all of one job. Returns the job, which gets credit, and the
+    /// number of bytes.
     pub fn take(&mut self, stream: Stream, bytes_max: u32) -> Option<(JobId, u32)> {
         let pieces = &mut self.pieces[stream as usize - 1];
         let (job, waiting) = pieces.front_mut().filter(|_| bytes_max > 0)?;

@@ -257,6 +257,11 @@ impl Direct {
         }
     }
 
+    /// The addresses at which other agents can dial in; none before this agent listens.
+    pub fn addresses(&self) -> &[String] {
+        self.addresses.as_deref().unwrap_or_default()
+    }
+
     /// Other agents can dial this agent at these addresses.
     pub fn on_listening(&mut self, addresses: Vec<String>) {
         self.addresses = Some(addresses);
@@ -274,7 +279,8 @@ impl Direct {
         }
     }
 
-    /// This agent cannot be dialled. It can still dial peers that send their endpoints.
+    /// This agent cannot be dialled. It can still dial peers that send their endpoints. Listening is tried again on the
+    /// next request.
     pub fn on_listen_failed(&mut self, problem: &str) {
         for agent in self.unasked() {
             let problem = format!("{problem}; so other agents cannot connect to it");

@@ -11,12 +11,12 @@ use crate::outbox::Outbox;
 use crate::policy::Policy;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use wireup_coll::tree::{Hop, Tree};
+use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, PeerError};
-use wireup_wire::route::{self, Endpoint, Point, Routed};
+use wireup_wire::route::{self, Routed};
 
 pub struct Links {
     me: AgentId,
@@ -26,8 +26,6 @@ pub struct Links {
     pub direct: Direct,
     pub routes: Routes,
     pub owners: Owners,
-    /// The addresses at which other agents can dial in, once this agent listens.
-    addresses: Vec<String>,
 }
 
 struct OpenLink {
@@ -53,7 +51,6 @@ impl Links {
             direct: Direct::new(me, transport, policy.survives_losses()),
             routes,
             owners: Owners::default(),
-            addresses: Vec::new(),
         }
     }
 
@@ -167,27 +164,25 @@ impl Links {
         }
     }
 
-    /// The addresses at which other agents can dial in.
-    pub fn addresses(&self) -> &[String] {
-        &self.addresses
-    }
-
-    pub fn on_listening(&mut self, addresses: Vec<String>, out: &mut Outbox) {
-        self.addresses.clone_from(&addresses);
-        self.direct.on_listening(addresses);
+    /// Lets the direct links act, and carries out their decisions.
+    pub fn with_direct(&mut self, out: &mut Outbox, act: impl FnOnce(&mut Direct)) {
+        act(&mut self.direct);
         self.settle_direct(out);
     }
 
-    /// Listening failed; it is tried again on the next request.
-    pub fn on_listen_failed(&mut self, problem: &str, out: &mut Outbox) {
-        self.direct.on_listen_failed(problem);
-        self.settle_direct(out);
-    }
-
-    /// The agents have agreed whether to use the transport for direct links.
-    pub fn on_decided(&mut self, point: Option<Point>, out: &mut Outbox) {
-        self.direct.on_decided(point);
-        self.settle_direct(out);
+    fn settle_direct(&mut self, out: &mut Outbox) {
+        if self.direct.wants_to_listen() {
+            out.push(Output::Listen);
+        }
+        for link in self.direct.take_closing() {
+            self.open.remove(&link);
+            out.push(Output::CloseLink { link });
+        }
+        while let Some((job, routed)) = self.direct.next_routed() {
+            let to = routed.to;
+            let incarnations = self.routes.incarnations_to(to);
+            self.route(to, Routed { incarnations, ..routed }.wrap(job.0), out);
+        }
     }
 
     /// Sends a frame to any other agent: on the tree's link if the agent is a neighbour, otherwise as `direct` decides.
@@ -209,51 +204,9 @@ impl Links {
     }
 
     /// Starts the links that will be needed to these agents.
-    pub fn prepare_peers(&mut self, agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
-        for agent in agents {
-            if !self.routes.is_neighbour(&self.neighbours, agent) {
-                self.direct.prepare(agent, job);
-            }
-        }
-        self.settle_direct(out);
-    }
-
-    /// Carries out the decisions of `direct`.
-    fn settle_direct(&mut self, out: &mut Outbox) {
-        if self.direct.wants_to_listen() {
-            out.push(Output::Listen);
-        }
-        for link in self.direct.take_closing() {
-            self.open.remove(&link);
-            out.push(Output::CloseLink { link });
-        }
-        while let Some((job, routed)) = self.direct.next_routed() {
-            let to = routed.to;
-            let incarnations = self.routes.incarnations_to(to);
-            self.route(to, Routed { incarnations, ..routed }.wrap(job.0), out);
-        }
-    }
-
-    /// Another agent sends its endpoint.
-    fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
-        if !self.routes.is_neighbour(&self.neighbours, from) {
-            if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
-                out.push(Output::Dial { agent, addresses, point });
-            }
-            self.settle_direct(out);
-        }
-    }
-
-    /// Dialling an agent failed.
-    pub fn on_dial_failed(&mut self, agent: AgentId, problem: String, out: &mut Outbox) {
-        self.direct.on_dial_failed(agent, problem);
-        self.settle_direct(out);
-    }
-
-    /// A direct link broke.
-    pub fn on_direct_lost(&mut self, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
-        self.direct.on_lost(agent, link, problem);
-        self.settle_direct(out);
+    pub fn prepare_peers(&mut self, mut agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
+        agents.retain(|agent| !self.routes.is_neighbour(&self.neighbours, *agent));
+        self.with_direct(out, |direct| agents.into_iter().for_each(|agent| direct.prepare(agent, job)));
     }
 
     /// Handles a frame routed through the tree, to this agent or another. `branch`: the child that forwarded it;
@@ -280,8 +233,11 @@ impl Links {
         if incarnations != self.routes.incarnations_from(from) {
             return Ok(None);
         }
-        if let Some(endpoint) = endpoint {
-            self.on_endpoint(from, endpoint, job, out);
+        if let Some(endpoint) = endpoint.filter(|_| !self.routes.is_neighbour(&self.neighbours, from)) {
+            if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(Output::Dial { agent, addresses, point });
+            }
+            self.settle_direct(out);
         }
         let frame = frame.and_then(|(number, frame)| self.direct.on_routed(from, number, frame));
         Ok(Some(Arrived { from, job, frame }))
@@ -301,24 +257,8 @@ impl Links {
     /// Handles timeouts of direct links. Returns the peers that are reached only through the tree, and why; and the
     /// peers whose jobs cannot continue.
     pub fn check_direct(&mut self, out: &mut Outbox) -> (Vec<(AgentId, String)>, Vec<Broken>) {
-        self.direct.on_tick();
-        self.settle_direct(out);
+        self.with_direct(out, Direct::on_tick);
         (self.direct.take_notes(), self.direct.take_broken())
-    }
-
-    /// Forgets frames that arrived for these jobs: nobody needs them.
-    pub fn forget_jobs(&mut self, jobs: &[JobId], out: &mut Outbox) {
-        jobs.iter().for_each(|job| self.direct.forget(*job));
-        self.settle_direct(out);
-    }
-
-    /// Sends frames again that went through the tree to or from `top`, or agents below it in the original tree, and may
-    /// be lost.
-    pub fn route_again(&mut self, tree: Tree, top: AgentId, out: &mut Outbox) {
-        let is_behind = |agent| tree.subtree_contains(top, agent);
-        let has_moved = is_behind(self.me);
-        self.direct.route_again(|peer| has_moved || is_behind(peer));
-        self.settle_direct(out);
     }
 
     /// The agent at the other end of a link; `None` for a launcher.

@@ -146,6 +146,7 @@ impl Roster {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn ids(agents: impl IntoIterator<Item = u32>) -> Vec<AgentId> {
         agents.into_iter().map(AgentId).collect()
@@ -203,8 +204,8 @@ mod tests {
         fn the_roster_is_always_one_tree(log in entries()) {
             let mut roster = roster(&[]);
             for (loses, agents) in log {
-                let agents = ids(agents).into_iter().filter(|agent| roster.is_lost(*agent) != loses).collect::<std::collections::BTreeSet<_>>();
-                let agents: Vec<AgentId> = agents.into_iter().collect();
+                let agents: BTreeSet<AgentId> = ids(agents).into_iter().collect();
+                let agents: Vec<AgentId> = agents.into_iter().filter(|agent| roster.is_lost(*agent) != loses).collect();
                 roster.apply(&if loses { Entry::Lost(agents) } else { Entry::Return(agents) });
                 let mut there = roster.subtree(ROOT);
                 there.sort_unstable();
@@ -218,7 +219,10 @@ mod tests {
                             at = match roster.next_hop(at, to) {
                                 Hop::Here => break,
                                 Hop::Child(child) => { went_down = true; child }
-                                Hop::Parent => { prop_assert!(!went_down); roster.parent(at).expect("the root has all below it") }
+                                Hop::Parent => {
+                                    prop_assert!(!went_down);
+                                    roster.parent(at).expect("the root has all below it")
+                                }
                             };
                         }
                         prop_assert_eq!(at, to);

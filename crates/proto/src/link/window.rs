@@ -295,7 +295,8 @@ mod tests {
             start in prop_oneof![Just(0u64), Just((1u64 << 32) - 20)],
             shuffle in any::<u64>(),
         ) {
-            let (mut out, mut there) = (Window { next: start, ..Window::default() }, Window { expected: start, ..Window::default() });
+            let mut out = Window { next: start, ..Window::default() };
+            let mut there = Window { expected: start, ..Window::default() };
             let mut received = Vec::new();
             let mut receive = |there: &mut Window, frame: Option<Frame>| {
                 received.extend(frame.map(|frame| frame.arg));

@@ -110,7 +110,8 @@ impl Agreement {
         }
         self.state = State::Decided(yes);
         cx.children(Control::SessionDown(SessionDown::UseTransport { yes }));
-        cx.links.on_decided(self.point.clone().filter(|_| yes), &mut cx.out);
+        let point = self.point.clone().filter(|_| yes);
+        cx.links.with_direct(&mut cx.out, |direct| direct.on_decided(point));
     }
 }
 

@@ -187,15 +187,17 @@ impl Cx {
         self.links.send_peer(agent, frame, &mut self.out);
     }
 
-    /// Forgets frames that arrived for a job: nobody needs them.
-    pub fn forget_direct(&mut self, job: JobId) {
-        self.links.forget_jobs(&[job], &mut self.out);
+    /// Forgets frames that arrived for these jobs: nobody needs them.
+    pub fn forget_direct(&mut self, jobs: &[JobId]) {
+        self.links.with_direct(&mut self.out, |direct| jobs.iter().for_each(|job| direct.forget(*job)));
     }
 
     /// Sends frames again that went through the tree to or from `top`, or agents below it in the original tree, and may
     /// be lost.
     pub fn route_again(&mut self, top: AgentId) {
-        self.links.route_again(self.tree, top, &mut self.out);
+        let is_behind = |agent| self.tree.subtree_contains(top, agent);
+        let has_moved = is_behind(self.me);
+        self.links.with_direct(&mut self.out, |direct| direct.route_again(|peer| has_moved || is_behind(peer)));
     }
 
     /// Asks the parent for the time of its clock, at most once, and not if both agents share a machine and thus a

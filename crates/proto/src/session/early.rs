@@ -60,19 +60,19 @@ impl Early {
         self.set_live(newest, live);
         let with_frames = cx.links.direct.jobs().into_iter();
         let over: Vec<JobId> = with_frames.filter(|job| !cx.jobs.has(*job) && self.is_over(*job)).collect();
-        cx.links.forget_jobs(&over, &mut cx.out);
+        cx.forget_direct(&over);
     }
 
     /// A job that this agent does not run has ended on all nodes.
     pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
         self.forget(job);
-        cx.forget_direct(job);
+        cx.forget_direct(&[job]);
     }
 
     /// A frame of a job was handled: if the job has ended, nothing of it is kept.
     pub fn forget_if_over(&self, cx: &mut Cx, job: JobId) {
         if cx.policy.outlives_jobs() && !cx.jobs.has(job) && self.is_over(job) {
-            cx.forget_direct(job);
+            cx.forget_direct(&[job]);
         }
     }
 

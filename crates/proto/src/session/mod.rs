@@ -38,7 +38,6 @@ use crate::policy::Policy;
 use crate::time::Instant;
 use across::Across;
 use agreement::Agreement;
-use bytes::Bytes;
 use early::Early;
 use launchers::{Asked, Launchers};
 use leaving::Leaving;
@@ -284,7 +283,7 @@ impl Session {
         self.names.on_job_over(id);
         self.across.on_job_over(cx, id);
         self.rank_ports.on_job_gone(cx, id);
-        cx.forget_direct(id);
+        cx.forget_direct(&[id]);
         if cx.is_root() && cx.policy.has_many_launchers() {
             let traces = job.leaves_traces().then(|| job.facts.agents());
             self.early.forget(id);
@@ -442,7 +441,9 @@ impl Session {
             Some(Peer::Child { agent: child, .. }) => {
                 self.start(|starter, cx, _| starter.on_link_down(cx, child, problem));
             }
-            Some(Peer::Direct(agent)) => cx.links.on_direct_lost(agent, link, &problem, &mut cx.out),
+            Some(Peer::Direct(agent)) => {
+                cx.links.with_direct(&mut cx.out, |direct| direct.on_lost(agent, link, &problem));
+            }
         }
     }
 
@@ -451,8 +452,7 @@ impl Session {
         let cx = &mut self.cx;
         cx.clock.start_over();
         self.membership.on_parent_up(cx);
-        let report = self.rank_ports.reserved(cx);
-        self.report_ports(report);
+        self.report_ports(|ports, cx| ports.reserved(cx));
         let cx = &mut self.cx;
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
         if cx.jobs.all().any(Job::is_profiled) {
@@ -461,30 +461,12 @@ impl Session {
         self.serve_jobs();
     }
 
-    /// Sends a report about ports for ranks to the root.
-    fn report_ports(&mut self, report: Option<RankPortsReport>) {
-        let Some(report) = report else { return };
+    /// Lets the part for ranks' ports act, and sends its report to the root.
+    pub fn report_ports(&mut self, act: impl FnOnce(&mut RankPorts, &mut Cx) -> Option<RankPortsReport>) {
+        let Some(report) = act(&mut self.rank_ports, &mut self.cx) else { return };
         if let Some(report) = rank_ports::pass_on(&mut self.cx, report) {
             self.serve_launchers(|launchers, _, _| launchers.ports.on_report(report));
         }
-    }
-
-    /// The driver has reserved ports for ranks, or could not.
-    pub fn on_ports_reserved(&mut self, result: Result<Bytes, String>) {
-        let report = self.rank_ports.on_reserved(&mut self.cx, result);
-        self.report_ports(report);
-    }
-
-    /// The driver has renewed the ports of a job.
-    pub fn on_ports_renewed(&mut self, job: JobId) {
-        let report = self.rank_ports.on_renewed(&self.cx, job);
-        self.report_ports(report);
-    }
-
-    /// A child tells about the ports of an agent below it.
-    pub fn on_ports_told(&mut self, branch: AgentId, report: RankPortsReport) {
-        let report = Some(report).filter(|report| rank_ports::is_current(&self.cx, branch, report));
-        self.report_ports(report);
     }
 
     /// A child has linked.
@@ -662,8 +644,7 @@ fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<J
 
 /// Refuses a job that no correct launcher sends: it ends before it starts.
 fn refuse(cx: &mut Cx, spec: &JobSpec, problem: String) {
-    let cause = Cause::Launcher { problem };
-    let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+    let failure = Failure::from(Cause::Launcher { problem });
     let message = match cx.is_root() {
         true => Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() })),
         false => Control::JobUp(JobUp::Failed(failure)),

@@ -74,6 +74,14 @@ impl RankPorts {
         }
     }
 
+    /// A child has sent a report. Returns it for the root if it is about an agent below the child, and about the agent's
+    /// current incarnation.
+    pub fn on_told(&self, cx: &Cx, branch: AgentId, report: RankPortsReport) -> Option<RankPortsReport> {
+        let (roster, agent) = (&cx.links.routes.roster, report.agent);
+        let is_current = roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent);
+        (is_current && roster.is_below(branch, agent)).then_some(report)
+    }
+
     /// The driver has renewed the ports of a job. Returns a report for the root.
     pub fn on_renewed(&self, cx: &Cx, job: JobId) -> Option<RankPortsReport> {
         wanted(cx).map(|_| report(cx, RankPortsNews::Renewed(job)))
@@ -88,12 +96,6 @@ fn wanted(cx: &Cx) -> Option<Wanted> {
 
 fn report(cx: &Cx, news: RankPortsNews) -> RankPortsReport {
     RankPortsReport { agent: cx.me, incarnation: cx.links.routes.roster.incarnation(cx.me), news }
-}
-
-/// Whether a report that a child has sent is about an agent below it, and about its current incarnation.
-pub fn is_current(cx: &Cx, branch: AgentId, report: &RankPortsReport) -> bool {
-    let (roster, agent) = (&cx.links.routes.roster, report.agent);
-    roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent) && roster.is_below(branch, agent)
 }
 
 /// Passes a report on to the parent; returns it at the root.
@@ -132,7 +134,8 @@ mod tests {
     /// What an agent passes on of the report of a child, and whether the root handles it.
     fn told(cx: &mut Cx, branch: u32, agent: u32, incarnation: u32) -> (Vec<Control>, bool) {
         let report = RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() };
-        let arrives = is_current(cx, AgentId(branch), &report) && pass_on(cx, report).is_some();
+        let report = RankPorts::default().on_told(cx, AgentId(branch), report);
+        let arrives = report.and_then(|report| pass_on(cx, report)).is_some();
         (cx.outputs().sent(UP), arrives)
     }
 

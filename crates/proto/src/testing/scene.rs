@@ -26,7 +26,7 @@ pub fn agent_of(me: u32, session: SessionSpec, snapshot: &SessionSnapshot) -> Cx
     let me = AgentId(me);
     let routes = Routes::new(me, Tree::new(15, 2), Policy::of(&session), snapshot);
     let mut cx = Cx::new(me, Instant(1_000_000_000), session, routes);
-    cx.links.on_listening(vec!["10.0.0.1:1".into()], &mut cx.out);
+    cx.links.with_direct(&mut cx.out, |direct| direct.on_listening(vec!["10.0.0.1:1".into()]));
     cx
 }
 

@@ -18,6 +18,13 @@ pub struct Failure {
     pub cause: Cause,
 }
 
+/// A failure that concerns no node in particular.
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Failure {
+        Failure { node: NodeId::default(), host: String::new(), rank: None, pid: None, cause }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Cause {
     /// The rank exited with this exit code, which is not 0.

@@ -143,10 +143,8 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
         "{sent:?}"
     );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);
-    assert!(
-        matches!(&receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes)])[..], [Control::ToLauncher(ToLauncher::Nodes(nodes))]
-            if nodes.len() == 3)
-    );
+    let sent = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes)]);
+    assert!(matches!(&sent[..], [Control::ToLauncher(ToLauncher::Nodes(nodes))] if nodes.len() == 3), "{sent:?}");
 }
 
 #[test]

@@ -2,10 +2,8 @@
 //! one.
 
 use super::*;
-use crate::io::{ExitStatus, ShellId};
+use crate::io::ShellId;
 use wireup_wire::talk::ToLauncher;
-
-const KILLED: ExitStatus = ExitStatus::Signalled { signal: 9, core_dumped: false };
 
 /// A root, with a job on the agents below it, that has called the shells of its two children.
 fn root() -> (TestAgent, Vec<ShellId>) {
@@ -14,21 +12,6 @@ fn root() -> (TestAgent, Vec<ShellId>) {
     assert_eq!(outputs.calls().iter().map(|(_, agent)| *agent).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(outputs.sent(UP), []);
     (root, outputs.calls().into_iter().map(|(shell, _)| shell).collect())
-}
-
-/// The root with a job on two children, the remote shell of the first child, and the link to that child.
-fn linked() -> (TestAgent, ShellId, LinkId) {
-    let (mut root, shells) = root();
-    let link = root.link_child(1);
-    (root, shells[0], link)
-}
-
-/// Why the first child is lost.
-fn problem(root: &mut TestAgent) -> String {
-    match cause(&root.sent(UP)) {
-        Some(Cause::AgentLost { agent: AgentId(1), problem }) => problem.to_string(),
-        other => panic!("{other:?}"),
-    }
 }
 
 /// No child is running or can be started: the job fails when the agents below have been probed.
@@ -54,26 +37,15 @@ fn a_job_fails_if_no_agent_can_be_started() {
 
 #[test]
 fn a_lost_child_is_reported_with_what_its_shell_says_afterwards() {
-    let (mut root, shell, link) = linked();
+    let (mut root, shells) = root();
+    let link = root.link_child(1);
     assert_eq!(root.link_down(link).sent(UP), []);
     root.now = T + 1_000_000;
-    root.shell_ended(shell, 137, "Killed\n");
-    assert_eq!(problem(&mut root), "closed; its remote shell exited with code 137: Killed");
-}
-
-#[test]
-fn a_lost_child_is_reported_with_what_its_shell_said_before() {
-    let (mut root, shell, link) = linked();
-    let ended = Input::ShellExited { shell, status: KILLED, stderr: String::new() };
-    assert_eq!(root.handle(ended).sent(UP), []);
-    root.link_down(link);
-    assert_eq!(problem(&mut root), "closed; its remote shell was killed by signal 9");
-}
-
-#[test]
-fn a_lost_child_is_reported_soon_if_its_shell_says_nothing() {
-    let (mut root, _, link) = linked();
-    root.link_down(link).tick_when_due();
-    assert!(root.now <= T + 200_000_000);
-    assert_eq!(problem(&mut root), "closed");
+    root.shell_ended(shells[0], 137, "Killed\n");
+    match cause(&root.sent(UP)) {
+        Some(Cause::AgentLost { agent: AgentId(1), problem }) => {
+            assert_eq!(problem.to_string(), "closed; its remote shell exited with code 137: Killed");
+        }
+        other => panic!("{other:?}"),
+    }
 }

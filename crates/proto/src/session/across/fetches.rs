@@ -95,8 +95,10 @@ impl Fetches {
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
         self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by.0.job != job));
         self.tickets.retain(|(of, _), _| of.job != job);
-        let over = self.open.extract_if(.., |_, open| open.of.0.job == job);
-        over.flat_map(|(_, open)| open.callers).for_each(|caller| caller.refuse(cx, Status::RankGone));
+        let is_of = |(_, open): &(u64, Open)| open.of.0.job == job;
+        let (over, open): (BTreeMap<_, _>, _) = std::mem::take(&mut self.open).into_iter().partition(is_of);
+        self.open = open;
+        over.into_values().flat_map(|open| open.callers).for_each(|caller| caller.refuse(cx, Status::RankGone));
     }
 
     pub fn size(&self) -> usize {

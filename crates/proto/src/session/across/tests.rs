@@ -169,8 +169,8 @@ fn nobody_waits_for_members_that_are_gone() {
 #[test]
 fn what_no_correct_agent_says_is_refused() {
     let mut bench = Bench::new();
-    let mut refused = |job, agent, members: &[(&str, Set)]| match &bench.join(job, agent, Purpose::Fence, members, "")[..]
-    {
+    let mut join = |job, agent, members: &[(&str, Set)]| bench.join(job, agent, Purpose::Fence, members, "");
+    let mut refused = |job, agent, members: &[(&str, Set)]| match &join(job, agent, members)[..] {
         [(_, _, Answer::Failed(status))] => *status,
         told => panic!("{told:?}"),
     };

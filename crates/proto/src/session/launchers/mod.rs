@@ -496,7 +496,7 @@ fn refuse(cx: &mut Cx, link: LinkId, problem: String) {
 }
 
 fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cause) {
-    let failure = Failure { node: Default::default(), host, rank: None, pid: None, cause };
+    let failure = Failure { host, ..cause.into() };
     let ended = Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() }));
     cx.send(link, control_frame(job, &ended));
 }

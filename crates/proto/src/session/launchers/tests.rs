@@ -79,19 +79,6 @@ fn job(id: u32) -> JobSpec {
 }
 
 #[test]
-fn each_launcher_has_a_job_of_its_own() {
-    let mut bench = Bench::new();
-    for (link, own) in [(LINK, 1), (OTHER, 2)] {
-        let outputs = bench.attach(link);
-        assert!(matches!(&outputs.sent(link)[..], [Control::ToLauncher(ToLauncher::Welcome(welcome))]
-                if welcome.job == JobId(own)));
-    }
-    let outputs = bench.launch(OTHER, job(1));
-    assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Refused { .. })]));
-    assert!(bench.links_of(1).is_empty());
-}
-
-#[test]
 fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     let mut bench = Bench::new();
     bench.nodes.on_agent_up(AgentId(14));
@@ -155,17 +142,6 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
     };
     assert_eq!(failure.host, "n14");
     assert!(matches!(&failure.cause, Cause::AgentLost { problem, .. } if problem == "no route"));
-}
-
-#[test]
-fn requests_of_one_read_are_answered_once() {
-    let mut bench = Bench::new();
-    bench.attach(LINK);
-    for _ in 0..3 {
-        assert!(bench.said(LINK, 0, Control::FromLauncher(FromLauncher::AskNodes)).is_empty());
-    }
-    assert_eq!(bench.read(LINK).sent(LINK).len(), 1);
-    assert!(bench.read(LINK).is_empty());
 }
 
 #[test]

@@ -153,7 +153,10 @@ proptest! {
         for (what, who, name) in steps {
             let (at, from, name) = (place(who, who), Rank(who), format!("name{name}"));
             match what {
-                0 => drop(names.publish(at, ("job", from), vec![item(&name, "v"), item(&name, "longer")], Range::Session, Keep::FirstRead)),
+                0 => {
+                    let items = vec![item(&name, "v"), item(&name, "longer")];
+                    names.publish(at, ("job", from), items, Range::Session, Keep::FirstRead);
+                }
                 1 => drop(names.withdraw(at, from, &[name.into()], Range::Session, Publisher::Rank)),
                 2 => drop(names.publish(at, ("job", from), vec![item(&name, "vv")], Range::Node, Keep::Rank)),
                 3 => drop(names.look_up(lookup((who, who), &[&name, &name], Range::Session, 1))),

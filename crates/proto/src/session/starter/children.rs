@@ -91,39 +91,43 @@ impl Children {
     }
 
     pub fn is_starting(&self, agent: AgentId) -> bool {
-        self.children.get(&agent).is_some_and(|child| matches!(child.state, State::Starting { .. }))
+        matches!(self.state(agent), Some(State::Starting { .. }))
     }
 
     pub fn is_up(&self, agent: AgentId) -> bool {
-        self.children.get(&agent).is_some_and(|child| child.state == State::Up)
+        self.state(agent) == Some(State::Up)
     }
 
     pub fn is_lost(&self, agent: AgentId) -> bool {
-        self.children.get(&agent).is_some_and(|child| child.state == State::Lost)
+        self.state(agent) == Some(State::Lost)
+    }
+
+    fn state(&self, agent: AgentId) -> Option<State> {
+        Some(self.children.get(&agent)?.state)
     }
 
     /// Children that are lost, and the agents below them in the original tree.
     pub fn lost_branches(&self, tree: Tree) -> Vec<AgentId> {
-        let lost = self.children.iter().filter(|(_, child)| child.state == State::Lost);
-        lost.flat_map(|(agent, _)| tree.subtree(*agent)).collect()
+        self.that(|state| state == State::Lost).into_iter().flat_map(|agent| tree.subtree(agent)).collect()
     }
 
     /// Children that have not linked yet.
-    pub fn starting(&self) -> impl Iterator<Item = AgentId> {
-        let starting = |child: &Child| matches!(child.state, State::Starting { .. });
-        self.children.iter().filter(move |(_, child)| starting(child)).map(|(agent, _)| *agent)
+    pub fn starting(&self) -> Vec<AgentId> {
+        self.that(|state| matches!(state, State::Starting { .. }))
     }
 
     /// Children that have not linked in time.
     pub fn late(&self, now: Instant) -> Vec<AgentId> {
-        let late = |child: &Child| matches!(child.state, State::Starting { until, .. } if until <= now);
-        self.children.iter().filter(|(_, child)| late(child)).map(|(agent, _)| *agent).collect()
+        self.that(|state| matches!(state, State::Starting { until, .. } if until <= now))
     }
 
     /// Children that are slow to link: the agents below them should be probed.
     pub fn suspects(&self, now: Instant) -> Vec<AgentId> {
-        let slow = |child: &Child| matches!(child.state, State::Starting { suspect_at: Some(at), .. } if at <= now);
-        self.children.iter().filter(|(_, child)| slow(child)).map(|(agent, _)| *agent).collect()
+        self.that(|state| matches!(state, State::Starting { suspect_at: Some(at), .. } if at <= now))
+    }
+
+    fn that(&self, is_meant: impl Fn(State) -> bool) -> Vec<AgentId> {
+        self.children.iter().filter(|(_, child)| is_meant(child.state)).map(|(agent, _)| *agent).collect()
     }
 
     /// The agents below a child are being probed.

@@ -1,5 +1,5 @@
-//! Finds out why a child was lost, and reports it: the link reports at once that the agent is gone; its remote shell, or
-//! the step of a batch system, that it was killed, or panicked, possibly slightly later or earlier.
+//! Finds out why a child was lost, and reports it: the link reports at once that the agent is gone; its remote shell,
+//! or the step of a batch system, that it was killed, or panicked, possibly slightly later or earlier.
 //!
 //! So a child whose shell was called here is considered lost shortly after its link broke.
 

@@ -285,8 +285,7 @@ impl Starter {
         step.fail_unheard(cx, problem);
         self.on_tasks_lost(cx, step.take_failed());
         let agents = &step.call.agents;
-        let starting: Vec<AgentId> = self.children.starting().filter(|child| agents.contains(child)).collect();
-        for child in starting {
+        for child in self.children.starting().into_iter().filter(|child| agents.contains(child)) {
             if !cx.policy.survives_losses() && step.explains_loss_of(cx, child) {
                 self.forget_starting(cx, child);
             } else {
@@ -308,11 +307,11 @@ impl Starter {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // Without an address of this agent it could not link, whichever agent starts it.
-            Purpose::Child if is_last || cx.links.addresses().is_empty() => self.on_missing(cx, agent, problem),
+            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => self.on_missing(cx, agent, problem),
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                let (parent, snapshot) = (cx.links.addresses().to_vec(), Box::new(snapshot(cx)));
+                let (parent, snapshot) = (cx.links.direct.addresses().to_vec(), Box::new(snapshot(cx)));
                 cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
             }
             Purpose::Stead { parent, snapshot, .. } if !is_last => {
@@ -415,7 +414,7 @@ impl Starter {
         }
         // Nobody needs the results of probes any more.
         self.answer_askers(cx, |_| true, None);
-        if !self.starts.is_busy() && self.children.starting().next().is_none() {
+        if !self.starts.is_busy() && self.children.starting().is_empty() {
             return;
         }
         let forced = cx.jobs.all().all(Job::is_forced);
@@ -432,8 +431,7 @@ impl Starter {
         }
         if forced {
             // An ancestor may still be starting these agents.
-            let starting: Vec<AgentId> = self.children.starting().collect();
-            starting.into_iter().for_each(|child| self.forget_starting(cx, child));
+            self.children.starting().into_iter().for_each(|child| self.forget_starting(cx, child));
         }
     }
 }

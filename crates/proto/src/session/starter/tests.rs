@@ -1,6 +1,5 @@
 use super::*;
 use crate::io::{Output, Peer};
-use crate::session::starts::NEEDED;
 use crate::testing::{Look, UP, agent_of, by_step, down, in_session, one_run, session, standing};
 use wireup_wire::session::SessionSnapshot;
 
@@ -159,22 +158,6 @@ fn a_child_is_lost_when_its_shell_ends_after_its_link() {
     let lost = bench.part.losses.take_observed();
     let [MissingAgent { problem, .. }] = &lost[..] else { panic!("{lost:?}") };
     assert!(problem.contains("its link broke; ") && problem.contains("signal 9"));
-}
-
-#[test]
-fn a_step_is_called_again_when_no_node_has_the_program() {
-    let mut bench = Bench::new(by_steps(0, standing(session(15))), &[1, 2]);
-    let how = |outputs: &[Output]| {
-        outputs.iter().find_map(|output| match output {
-            Output::StartStep { how, .. } => Some(*how),
-            _ => None,
-        })
-    };
-    assert_eq!(how(&bench.call_step()), Some(How::Plain));
-    assert_eq!(how(&bench.shell_ends(0, ExitStatus::Exited(NEEDED), "")), Some(How::Look));
-    bench.told(1, 1, None);
-    assert_eq!(how(&bench.shell_ends(1, ExitStatus::Exited(NEEDED), "")), None, "some have started");
-    assert!(!bench.is_expected(1) && !bench.is_expected(2));
 }
 
 fn by_steps(me: u32, session: SessionSpec) -> Cx {
