@@ -109,20 +109,20 @@ impl Agent {
             Input::LinkBytes { link, bytes } => self.on_bytes(link, bytes),
             Input::LinkUp { link, peer, local } => session.on_link_up(link, peer, local),
             Input::LinkDown { link, problem } => session.on_link_down(link, problem),
-            Input::Listening { addresses } => {
+            Input::Listening { result: Ok(addresses) } => {
                 cx.links.with_direct(&mut cx.out, |direct| direct.on_listening(addresses));
             }
-            Input::ListenFailed { problem } => {
+            Input::Listening { result: Err(problem) } => {
                 cx.links.with_direct(&mut cx.out, |direct| direct.on_listen_failed(&problem));
             }
             Input::DialFailed { agent, problem } => {
                 cx.links.with_direct(&mut cx.out, |direct| direct.on_dial_failed(agent, problem));
             }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
-            Input::ShellExited { shell, status, stderr } => {
+            Input::ShellEnded { shell, end: Ok((status, stderr)) } => {
                 session.start(|starter, cx, snapshot| starter.on_exited(cx, snapshot, shell, status, &stderr));
             }
-            Input::ShellFailed { shell, error } => {
+            Input::ShellEnded { shell, end: Err(error) } => {
                 session.start(|starter, cx, snapshot| starter.on_failed(cx, snapshot, shell, error));
             }
             Input::StepTold { shell, agent, problem } => {

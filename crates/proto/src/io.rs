@@ -117,18 +117,15 @@ pub enum Input {
     /// The link is down; `problem` says why, for the user.
     LinkDown { link: LinkId, problem: Problem },
     /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can
-    /// end or on request.
-    Listening { addresses: Vec<String> },
-    /// Other agents cannot dial this one.
-    ListenFailed { problem: String },
+    /// end or on request. Or why other agents cannot dial this one.
+    Listening { result: Result<Vec<String>, String> },
     /// The address of this agent in the opened transport, or why there is none.
     TransportOpened { result: Result<Point, String> },
     /// An agent could not be reached at any of its addresses; lists each with its problem, for the user.
     DialFailed { agent: AgentId, problem: String },
-    /// A remote shell ended; with the end of its standard error.
-    ShellExited { shell: ShellId, status: ExitStatus, stderr: String },
-    /// A remote shell could not be called: `error.what` says what was tried and why it failed, for the user.
-    ShellFailed { shell: ShellId, error: SpawnError },
+    /// A remote shell ended; with the end of its standard error. Or it could not be called: the error's `what` says what
+    /// was tried and why it failed, for the user.
+    ShellEnded { shell: ShellId, end: Result<(ExitStatus, String), SpawnError> },
     /// The task of a step has started an agent, or has failed.
     StepTold { shell: ShellId, agent: AgentId, problem: Option<Problem> },
     /// The bootstrap message of a step could not be encrypted, for the reason in `problem`, and is sent as plain text.
@@ -152,119 +149,69 @@ pub enum Input {
 /// What has happened to the part of a job on this node: to its ranks, their keeper, or their PMIx server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobEvent {
-    /// A rank is running (its `exec` succeeded).
-    RankStarted {
-        local: LocalRank,
-        pid: u32,
-        spawn_ns: u64,
-        exec_ns: u64,
-    },
-    RankStartFailed {
-        local: LocalRank,
-        error: SpawnError,
-    },
+    /// A rank is running (its `exec` succeeded), or could not be started.
+    RankStarted { local: LocalRank, result: Result<Started, SpawnError> },
     /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit
     /// until `StdioClosed`.
-    RankExited {
-        local: LocalRank,
-        status: ExitStatus,
-    },
+    RankExited { local: LocalRank, status: ExitStatus },
     /// The kernel has killed a rank because memory ran out; its end is reported next.
-    OutOfMemory {
-        local: LocalRank,
-    },
+    OutOfMemory { local: LocalRank },
     /// The ranks of a job on this node run without something that was asked for.
-    RanksLack {
-        what: Lacking,
-    },
+    RanksLack { what: Lacking },
     /// How the ranks of a job on this node are bound, as a picture in lines of text.
-    RanksBound {
-        picture: String,
-    },
+    RanksBound { picture: String },
     /// Another PMI library in a rank's process has connected.
-    ClientJoined {
-        client: Client,
-    },
+    ClientJoined { client: Client },
     /// PMI bytes from a rank.
-    ClientBytes {
-        client: Client,
-        bytes: Bytes,
-    },
+    ClientBytes { client: Client, bytes: Bytes },
     /// A rank closed its PMI socket.
-    ClientGone {
-        client: Client,
-    },
+    ClientGone { client: Client },
     /// A rank wrote output.
-    StdioBytes {
-        local: LocalRank,
-        stream: Stream,
-        bytes: Bytes,
-    },
+    StdioBytes { local: LocalRank, stream: Stream, bytes: Bytes },
     /// A rank's stream ended, or the rank has ended and everything that it wrote was read.
-    StdioClosed {
-        local: LocalRank,
-        stream: Stream,
-    },
+    StdioClosed { local: LocalRank, stream: Stream },
     /// A rank's standard input took `bytes` of the `Write` outputs, or the bytes were dropped because the input was
     /// closed.
-    StdinTaken {
-        local: LocalRank,
-        bytes: u32,
-    },
-    /// A listening socket is bound for each rank of a job on this node. `address`: of the first rank (see
-    /// `wireup_wire::rank_address`); the other ranks have the ports that follow.
-    RanksListen {
-        address: Bytes,
-    },
+    StdinTaken { local: LocalRank, bytes: u32 },
+    /// A listening socket is bound for each rank of a job on this node, at the address of the first rank (see
+    /// `wireup_wire::rank_address`) and the ports that follow. Or the sockets, or the secret of the ranks, could not be
+    /// made: the error's `what` says what was tried, for the user.
+    RanksListen { result: Result<Bytes, SpawnError> },
     /// What has happened at this end of a relay between two ranks.
-    Relay {
-        relay: RelayId,
-        event: RelayEvent,
-    },
+    Relay { relay: RelayId, event: RelayEvent },
     /// The secret of the job's ranks, the same on all nodes.
-    SecretOfRanks {
-        secret: Secret,
-    },
-    /// The listening sockets or the secret of the ranks could not be made. `error.what` says what was tried, for the
-    /// user.
-    RanksListenFailed {
-        error: SpawnError,
-    },
+    SecretOfRanks { secret: Secret },
     /// Bytes from a job's PMIx server process, split anywhere.
-    PmixBytes {
-        bytes: Bytes,
-    },
+    PmixBytes { bytes: Bytes },
     /// Whole lines that the PMIx server process has written on its standard error.
-    PmixSaid {
-        text: String,
-    },
-    /// The PMIx server process has ended and was reaped; everything that it sent has been reported before. `stderr` is
-    /// the end of its standard error.
-    PmixGone {
-        status: ExitStatus,
-        stderr: String,
-        /// Text about the space that is left, if the file system of the server's directory is full.
-        no_room: Option<String>,
-    },
-    /// The PMIx server process could not be started. `error.what` has the complete description, for the user.
-    PmixFailed {
-        error: SpawnError,
-    },
+    PmixSaid { text: String },
+    /// The PMIx server process has ended and was reaped; everything that it sent has been reported before. Or it could
+    /// not be started: the error's `what` has the complete description, for the user.
+    PmixGone { end: Result<PmixEnd, SpawnError> },
     /// The keeper of a job's local ranks has ended, after this error or because it was killed: the kernel kills the
     /// ranks.
-    KeeperLost {
-        problem: Option<SpawnError>,
-    },
-    /// Shared memory for array slots exists and can be written.
-    Shared {
-        share: ShareId,
-    },
-    /// Shared memory could not be created or written. `problem` says what was tried, why it failed and what to do, for
-    /// the user.
-    ShareFailed {
-        share: ShareId,
-        problem: String,
-    },
+    KeeperLost { problem: Option<SpawnError> },
+    /// Shared memory for array slots exists and can be written. Or shared memory could not be created or written: the
+    /// text says what was tried, why it failed and what to do, for the user.
+    Shared { share: ShareId, result: Result<(), String> },
+}
+
+/// A rank that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Started {
+    pub pid: u32,
+    pub spawn_ns: u64,
+    pub exec_ns: u64,
+}
+
+/// How a PMIx server process has ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PmixEnd {
+    pub status: ExitStatus,
+    /// The end of its standard error.
+    pub stderr: String,
+    /// Text about the space that is left, if the file system of the server's directory is full.
+    pub no_room: Option<String>,
 }
 
 /// The kernel session (`setsid`) of a job's processes on one node.

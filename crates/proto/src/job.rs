@@ -22,7 +22,7 @@ mod stdio;
 mod tree;
 
 use crate::input::Sink;
-use crate::io::{ExitStatus, JobEvent, Output, SignalTarget};
+use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmix::{AskedOfJob, Pmix, Remains, ServerProcess, Steps};
@@ -224,10 +224,8 @@ impl JobParts {
     /// Something has happened to the part of the job on this node.
     pub fn on_event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
         match event {
-            JobEvent::RankStarted { local, pid, spawn_ns, exec_ns } => {
-                self.on_started(cx, local, pid, (spawn_ns, exec_ns))
-            }
-            JobEvent::RankStartFailed { local, error } => {
+            JobEvent::RankStarted { local, result: Ok(started) } => self.on_started(cx, local, started),
+            JobEvent::RankStarted { local, result: Err(error) } => {
                 if cx.common.ranks.on_start_failed(local) {
                     cx.fail_rank(local, Cause::Spawn(error));
                     self.serve(cx, RankService::end_server_if_alone);
@@ -247,13 +245,17 @@ impl JobParts {
                 self.serve(cx, |service, cx| service.on_client_bytes(cx, client, &bytes));
             }
             JobEvent::ClientGone { client } => self.service.on_client_gone(cx, client),
-            JobEvent::RanksListen { address } => {
+            JobEvent::RanksListen { result: Ok(address) } => {
                 self.serve(cx, |service, cx| service.on_ranks_listen(cx, &address));
                 self.lifecycle.release(cx, Wait::Sockets);
             }
+            JobEvent::RanksListen { result: Err(error) } => {
+                cx.fail_here(Cause::Spawn(error));
+                self.drop_deferred(cx);
+            }
             JobEvent::SecretOfRanks { secret } => self.service.pmi.on_secret(cx, &secret),
-            JobEvent::Shared { share } => self.service.pmi.on_shared(cx, share),
-            JobEvent::ShareFailed { share, problem } => self.service.pmi.on_share_failed(cx, share, problem),
+            JobEvent::Shared { share, result: Ok(()) } => self.service.pmi.on_shared(cx, share),
+            JobEvent::Shared { share, result: Err(problem) } => self.service.pmi.on_share_failed(cx, share, problem),
             JobEvent::StdioBytes { local, stream, bytes } => self.stdio.on_bytes(cx, local, stream, &bytes),
             JobEvent::StdioClosed { local, stream } => {
                 if cx.common.ranks.on_stream_closed(local, stream) {
@@ -266,17 +268,8 @@ impl JobParts {
                 while self.serve(cx, |service, cx| service.pmix(cx, Pmix::read)) == Some(true) {}
             }
             JobEvent::PmixSaid { text } => self.tell_pmix(cx, |pmix, cx| pmix.server.on_said(cx, text)),
-            JobEvent::PmixGone { status, stderr, no_room } => {
-                self.tell_server(cx, |server, cx, steps| server.on_gone(cx, status, (&stderr, no_room), steps));
-            }
-            JobEvent::PmixFailed { error } => {
-                self.tell_server(cx, |server, cx, steps| server.on_failed(cx, &error, steps));
-            }
+            JobEvent::PmixGone { end } => self.tell_server(cx, |server, cx, steps| server.on_gone(cx, end, steps)),
             JobEvent::Relay { relay, event } => self.service.pmi.on_relay_event(cx, relay, event),
-            JobEvent::RanksListenFailed { error } => {
-                cx.fail_here(Cause::Spawn(error));
-                self.drop_deferred(cx);
-            }
         }
     }
 
@@ -398,7 +391,7 @@ impl JobParts {
         }
     }
 
-    fn on_started(&mut self, cx: &mut Cx<'_>, local: LocalRank, pid: u32, (spawn_ns, exec_ns): (u64, u64)) {
+    fn on_started(&mut self, cx: &mut Cx<'_>, local: LocalRank, Started { pid, spawn_ns, exec_ns }: Started) {
         if cx.common.ranks.on_started(local, pid, spawn_ns, exec_ns)
             && let Some(signal) = self.ends.signal_for_newcomers()
         {

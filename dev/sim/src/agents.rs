@@ -287,7 +287,7 @@ impl World {
                         None => self.checks_at(node).tells_endpoints = true,
                     }
                     let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
-                    self.tell_agent(agent, Input::Job { job, event: JobEvent::RanksListen { address } });
+                    self.tell_agent(agent, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
                 }
             }
             Output::Relay { .. } => self.checks.problem("a relay that no simulated rank has asked for".into()),
@@ -306,7 +306,7 @@ impl World {
                 if let Some(node) = self.run_node(agent, job)
                     && self.nodes[node as usize].memory.share(share, &content)
                 {
-                    self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share } });
+                    self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
                 }
             }
             Output::PmixSend { job, bytes } => {

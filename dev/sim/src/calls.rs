@@ -210,7 +210,7 @@ impl World {
                 self.calls.leave_room(index, State::Over);
                 let what = "remote-shell: No such file or directory (os error 2) (finding the program)".into();
                 let error = SpawnError { step: SpawnStep::Find, what, errno: 2 };
-                self.tell_agent(caller, Input::ShellFailed { shell, error });
+                self.tell_agent(caller, Input::ShellEnded { shell, end: Err(error) });
             }
             Answer::Ends(code, words) => self.end_call(index, ExitStatus::Exited(code), words),
             Answer::Stores => {
@@ -291,7 +291,7 @@ impl World {
     pub(crate) fn on_call_ended(&mut self, index: u32) {
         let Call { caller, shell, ref end, .. } = *self.calls.get(index);
         let (status, stderr) = end.clone();
-        self.tell_agent(caller, Input::ShellExited { shell, status, stderr });
+        self.tell_agent(caller, Input::ShellEnded { shell, end: Ok((status, stderr)) });
     }
 
     /// An agent has ended, and its shell with it.

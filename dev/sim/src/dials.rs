@@ -49,7 +49,7 @@ impl World {
         if !std::mem::replace(&mut self.agents[agent as usize].listens, true) {
             // The name of a process is also the address where it listens.
             let addresses = vec![self.name(agent)];
-            self.tell_agent(agent, Input::Listening { addresses });
+            self.tell_agent(agent, Input::Listening { result: Ok(addresses) });
         }
     }
 

@@ -67,7 +67,9 @@ impl Digest {
             Input::Job { event: JobEvent::ClientGone { client }, .. } => {
                 self.number(5 | u64::from(client.local.0) << 8)
             }
-            Input::Job { event: JobEvent::RankStarted { local, .. }, .. } => self.number(6 | u64::from(local.0) << 8),
+            Input::Job { event: JobEvent::RankStarted { local, result: Ok(_) }, .. } => {
+                self.number(6 | u64::from(local.0) << 8)
+            }
             Input::Job { event: JobEvent::RankExited { local, status }, .. } => {
                 self.number(7 | u64::from(local.0) << 8);
                 self.debug(status);
@@ -84,28 +86,23 @@ impl Digest {
             | Input::Job { event: JobEvent::RanksLack { .. }, .. }
             | Input::Job { event: JobEvent::RanksBound { .. }, .. }
             | Input::Listening { .. }
-            | Input::ListenFailed { .. }
             | Input::DialFailed { .. }
             | Input::TransportOpened { .. }
-            | Input::ShellExited { .. }
-            | Input::ShellFailed { .. }
+            | Input::ShellEnded { .. }
             | Input::Job { event: JobEvent::Shared { .. }, .. }
             | Input::RankPortsReserved { .. }
             | Input::RankPortsRenewed { .. }
             | Input::Job { event: JobEvent::RanksListen { .. }, .. }
             | Input::Job { event: JobEvent::SecretOfRanks { .. }, .. }
             | Input::Job { event: JobEvent::Relay { .. }, .. }
-            | Input::Job { event: JobEvent::RanksListenFailed { .. }, .. }
-            | Input::Job { event: JobEvent::ShareFailed { .. }, .. }
             | Input::StepTold { .. }
             | Input::StepNotSealed { .. }
             | Input::ToldToEnd { .. }
             | Input::Job { event: JobEvent::ClientJoined { .. }, .. }
-            | Input::Job { event: JobEvent::RankStartFailed { .. }, .. }
+            | Input::Job { event: JobEvent::RankStarted { .. }, .. }
             | Input::Job { event: JobEvent::StdinTaken { .. }, .. }
             | Input::Job { event: JobEvent::PmixSaid { .. }, .. }
             | Input::Job { event: JobEvent::PmixGone { .. }, .. }
-            | Input::Job { event: JobEvent::PmixFailed { .. }, .. }
             | Input::Job { event: JobEvent::KeeperLost { .. }, .. }
             | Input::RejoinFailed { .. }
             | Input::EndSession { .. } => self.debug(input),

@@ -14,7 +14,7 @@ use crate::workload::{Disposition, Script};
 use crate::world::World;
 use bytes::Bytes;
 use std::rc::Rc;
-use wireup_proto::io::{ExitStatus, Input, JobEvent, RankPlan, SpawnPlan};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, RankPlan, SpawnPlan, Started};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -182,7 +182,10 @@ impl World {
             self.blame_rank(id, true);
             let step = if errno == 2 { SpawnStep::Find } else { SpawnStep::Exec };
             let error = SpawnError { step, what: "./app".into(), errno };
-            return self.keeper_says(node, |job| Input::Job { job, event: JobEvent::RankStartFailed { local, error } });
+            return self.keeper_says(node, |job| Input::Job {
+                job,
+                event: JobEvent::RankStarted { local, result: Err(error) },
+            });
         }
         self.procs[id as usize].phase = Phase::Running;
         self.checks.started += 1;
@@ -190,7 +193,7 @@ impl World {
         let (pid, spawn_ns, exec_ns) = (1000 + rank, now_ns - 1000, now_ns);
         self.keeper_says(node, |job| Input::Job {
             job,
-            event: JobEvent::RankStarted { local, pid, spawn_ns, exec_ns },
+            event: JobEvent::RankStarted { local, result: Ok(Started { pid, spawn_ns, exec_ns }) },
         });
         self.next_step(id);
     }
@@ -275,7 +278,7 @@ impl World {
         let Some(input) = at.keeper.pop() else { return };
         let rank = |local: LocalRank| at.ranks[local.index()];
         let (started, exited) = match &input {
-            Input::Job { event: JobEvent::RankStarted { local, .. }, .. } => (Some(rank(*local)), None),
+            Input::Job { event: JobEvent::RankStarted { local, result: Ok(_) }, .. } => (Some(rank(*local)), None),
             Input::Job { event: JobEvent::RankExited { local, .. }, .. } => (None, Some(rank(*local))),
             _ => (None, None),
         };

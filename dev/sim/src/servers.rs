@@ -16,7 +16,7 @@ use crate::ranks::{Phase, Proc};
 use crate::world::World;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixPlan};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixEnd, PmixPlan};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Event as PmixEvent, FromServer, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::signal::SIGKILL;
@@ -136,7 +136,7 @@ impl World {
             server.serving = false;
             self.keeper_says(node, |job| Input::Job {
                 job,
-                event: JobEvent::PmixGone { status, stderr: "last words".into(), no_room: None },
+                event: JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: "last words".into(), no_room: None }) },
             });
         }
     }

@@ -79,7 +79,7 @@ impl LocalJobs {
             }
             Err(error) => inputs.extend(plan.ranks.iter().map(|rank| Input::Job {
                 job,
-                event: JobEvent::RankStartFailed { local: rank.local, error: error.clone() },
+                event: JobEvent::RankStarted { local: rank.local, result: Err(error.clone()) },
             })),
         }
     }
@@ -101,7 +101,7 @@ impl LocalJobs {
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor, inputs: &mut Vec<Input>) {
         let ranks = self.jobs.ranks_of(plan.job, plan.kernel_session, &mut self.keepers, reactor);
         if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(plan, reactor)) {
-            inputs.push(Input::Job { job: plan.job, event: JobEvent::PmixFailed { error: in_words(error) } });
+            inputs.push(Input::Job { job: plan.job, event: JobEvent::PmixGone { end: Err(in_words(error)) } });
         }
     }
 

@@ -57,7 +57,7 @@ impl RankMemory {
             Ok(piece) => {
                 let is_arena = matches!(piece, Piece::Arena(_));
                 self.0.entry(job).or_default().pieces.insert(share, piece);
-                is_arena.then_some(Input::Job { job, event: JobEvent::Shared { share } })
+                is_arena.then_some(Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } })
             }
         }
     }
@@ -151,7 +151,7 @@ impl AsFd for Shared {
 
 fn failed(job: JobId, share: ShareId, len: usize, error: &ShmError) -> Input {
     let problem = format!("cannot share {len} bytes with the ranks of this node: {error}{}", next_step(error));
-    Input::Job { job, event: JobEvent::ShareFailed { share, problem } }
+    Input::Job { job, event: JobEvent::Shared { share, result: Err(problem) } }
 }
 
 /// Advice for the user about memory that could not be made.

@@ -24,7 +24,7 @@ use said::Said;
 pub use standby::StandbyServer;
 use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixPlan};
+use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixEnd, PmixPlan};
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
@@ -177,7 +177,7 @@ impl PmixServer {
         let no_room = self.directory.path().parent().and_then(files::lacking_room);
         turn.inputs.push(Input::Job {
             job: self.job,
-            event: JobEvent::PmixGone { status, stderr: self.errors.text(), no_room },
+            event: JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: self.errors.text(), no_room }) },
         });
     }
 }

@@ -31,7 +31,9 @@ use stdin::RankStdin;
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::pty::is_terminal;
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{ExitStatus, JobEvent, KernelSession, RelayAct, RelayId, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{
+    ExitStatus, JobEvent, KernelSession, RelayAct, RelayId, SignalTarget, SpawnPlan, Started, Stream,
+};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::RankStdout;
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
@@ -168,14 +170,14 @@ impl JobRanks {
             }
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds, .. } => {
                 let local = LocalRank(slot as u16);
-                turn.push_event(job, JobEvent::RankStarted { local, pid, spawn_ns, exec_ns });
+                turn.push_event(job, JobEvent::RankStarted { local, result: Ok(Started { pid, spawn_ns, exec_ns }) });
                 if let Some(of_rank) = self.pids.get_mut(local.index()) {
                     *of_rank = pid;
                 }
                 return self.adopt(local, fds, turn);
             }
             KeeperEvent::StartFailed { slot, error } => {
-                turn.push_event(job, JobEvent::RankStartFailed { local: LocalRank(slot as u16), error });
+                turn.push_event(job, JobEvent::RankStarted { local: LocalRank(slot as u16), result: Err(error) });
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);

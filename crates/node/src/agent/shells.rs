@@ -107,7 +107,7 @@ impl Shells {
     fn on_sealed(&mut self, shell: ShellId, step: Option<Sealed>, inputs: &mut Vec<Input>) {
         let Some(step) = step else {
             let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
-            return inputs.push(Input::ShellExited { shell, status, stderr: String::new() });
+            return inputs.push(Input::ShellEnded { shell, end: Ok((status, String::new())) });
         };
         match &step.problem {
             None => {}
@@ -122,7 +122,7 @@ impl Shells {
                      that \"munge -n\" works on this host, or run with --plain-links"
                 );
                 let error = SpawnError { step: SpawnStep::Stdio, what, errno: 0 };
-                return inputs.push(Input::ShellFailed { shell, error });
+                return inputs.push(Input::ShellEnded { shell, end: Err(error) });
             }
         }
         if let Err(error) = self.call_step(shell, step) {
@@ -212,7 +212,7 @@ impl Shells {
                             sealing.finish(Some(NotSealed::NoMunge(in_words(error).what))),
                             turn.inputs,
                         ),
-                        None => turn.inputs.push(Input::ShellFailed { shell, error: in_words(error) }),
+                        None => turn.inputs.push(Input::ShellEnded { shell, end: Err(in_words(error)) }),
                     }
                 }
                 KeeperEvent::Exited { slot, status } => {
@@ -227,7 +227,7 @@ impl Shells {
                             let step = sealing.on_exited(status, &stderr, turn.reactor);
                             self.on_sealed(shell, step, turn.inputs);
                         }
-                        None => turn.inputs.push(Input::ShellExited { shell, status, stderr }),
+                        None => turn.inputs.push(Input::ShellEnded { shell, end: Ok((status, stderr)) }),
                     }
                 }
                 KeeperEvent::Failed { .. }
@@ -251,11 +251,12 @@ impl Shells {
             let problem = spawn_error::in_words(problem);
             let what = format!("the process that calls the remote shells has failed: {problem}{advice}");
             let error = SpawnError { step: SpawnStep::Fork, what, errno: 0 };
-            return inputs.extend(self.errors.keys().map(|&shell| Input::ShellFailed { shell, error: error.clone() }));
+            return inputs
+                .extend(self.errors.keys().map(|&shell| Input::ShellEnded { shell, end: Err(error.clone()) }));
         }
         let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
         let stderr = "the process that ran it was killed";
-        inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited { shell, status, stderr: stderr.into() }));
+        inputs.extend(self.errors.keys().map(|&shell| Input::ShellEnded { shell, end: Ok((status, stderr.into())) }));
     }
 
     /// A step, or the munge that seals its message, wrote to its standard output.
@@ -305,7 +306,7 @@ impl Shells {
 pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
     // A problem of listening is already a complete message.
     let error = if error.step == SpawnStep::Listen { error } else { in_words(error) };
-    Input::ShellFailed { shell, error }
+    Input::ShellEnded { shell, end: Err(error) }
 }
 
 /// Completes the text `what` of an error, so that it says what was tried and why it failed.
@@ -329,7 +330,7 @@ mod tests {
     fn a_remote_shell_that_cannot_start_is_described_in_words() {
         let said =
             |step, what: &str, errno| match shell_failed(ShellId(1), SpawnError { step, what: what.into(), errno }) {
-                Input::ShellFailed { error, .. } => error.what,
+                Input::ShellEnded { end: Err(error), .. } => error.what,
                 input => panic!("{input:?}"),
             };
         assert_eq!(

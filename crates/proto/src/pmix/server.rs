@@ -8,7 +8,7 @@ use super::asks::{Asks, Refused, Waits};
 use super::phase::{Event, Phase};
 use super::pulse::{Beat, Pulse};
 use super::step::{Asked, AskedOfJob, Step, Steps};
-use crate::io::{ExitStatus, Output, PmixPlan};
+use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan};
 use crate::job::cx::Cx;
 use crate::plan::{app_of, kernel_session};
 use crate::time::Instant;
@@ -163,14 +163,19 @@ impl ServerProcess {
         }
     }
 
-    /// The process has ended.
-    pub fn on_gone(
-        &mut self,
-        cx: &mut Cx<'_>,
-        status: ExitStatus,
-        (stderr, no_room): (&str, Option<String>),
-        steps: &mut Steps,
-    ) {
+    /// The process has ended, or could not be started.
+    pub fn on_gone(&mut self, cx: &mut Cx<'_>, end: Result<PmixEnd, SpawnError>, steps: &mut Steps) {
+        match end {
+            Ok(end) => self.on_ended(cx, end, steps),
+            Err(error) => {
+                self.cannot_serve(cx, error.what, steps);
+                self.forget(steps);
+            }
+        }
+        steps.push(Step::AskJob(Asked::Gone));
+    }
+
+    fn on_ended(&mut self, cx: &mut Cx<'_>, PmixEnd { status, stderr, no_room }: PmixEnd, steps: &mut Steps) {
         let how = match status {
             ExitStatus::Exited(code) => format!("exited with code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
@@ -189,14 +194,6 @@ impl ServerProcess {
             }
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget(steps),
         }
-        steps.push(Step::AskJob(Asked::Gone));
-    }
-
-    /// The process could not be started.
-    pub fn on_failed(&mut self, cx: &mut Cx<'_>, error: &SpawnError, steps: &mut Steps) {
-        self.cannot_serve(cx, error.what.clone(), steps);
-        self.forget(steps);
-        steps.push(Step::AskJob(Asked::Gone));
     }
 
     /// No more messages from the process are expected.

@@ -2,7 +2,7 @@
 //! out.
 
 use super::*;
-use crate::io::{ExitStatus, Output};
+use crate::io::{ExitStatus, Output, PmixEnd};
 use crate::job::cx::Common;
 use crate::job::cx::Ending;
 use crate::job::cx::Sent;
@@ -99,7 +99,7 @@ impl Bench {
     }
 
     fn gone(&mut self) -> Came {
-        self.server(|server, cx, steps| server.on_gone(cx, ExitStatus::Exited(0), ("", None), steps))
+        self.server(|server, cx, steps| server.on_gone(cx, Ok(exited()), steps))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.
@@ -115,6 +115,10 @@ impl Bench {
             other => panic!("{other:?}"),
         })
     }
+}
+
+fn exited() -> PmixEnd {
+    PmixEnd { status: ExitStatus::Exited(0), stderr: String::new(), no_room: None }
 }
 
 /// What an input has caused.

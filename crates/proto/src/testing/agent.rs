@@ -2,7 +2,7 @@
 
 use super::specs::{T, local, session, standing};
 use crate::agent::{Agent, AgentConfig};
-use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, ShellId, Stream};
+use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, ShellId, Started, Stream};
 use crate::job::Born;
 use crate::outbox::control_frame;
 use crate::time::Instant;
@@ -50,7 +50,7 @@ impl TestAgent {
     /// A linked agent that other agents can dial, which the driver reports before a remote shell can end.
     pub fn new(me: u32, session: SessionSpec) -> TestAgent {
         let mut agent = TestAgent::linked(me, session);
-        agent.handle(Input::Listening { addresses: vec!["10.0.0.1:5".into()] });
+        agent.handle(Input::Listening { result: Ok(vec!["10.0.0.1:5".into()]) });
         agent
     }
 
@@ -119,7 +119,7 @@ impl TestAgent {
         let local = LocalRank(0);
         self.handle(Input::Job {
             job: JobId(job),
-            event: JobEvent::RankStarted { local, pid: 1, spawn_ns: 1, exec_ns: 1 },
+            event: JobEvent::RankStarted { local, result: Ok(Started { pid: 1, spawn_ns: 1, exec_ns: 1 }) },
         })
     }
 
@@ -134,7 +134,7 @@ impl TestAgent {
     }
 
     pub fn shell_ended(&mut self, shell: ShellId, code: u8, stderr: &str) -> &mut Self {
-        self.handle(Input::ShellExited { shell, status: ExitStatus::Exited(code), stderr: stderr.into() })
+        self.handle(Input::ShellEnded { shell, end: Ok((ExitStatus::Exited(code), stderr.into())) })
     }
 
     /// Everything that the agent has requested since the last call.

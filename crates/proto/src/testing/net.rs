@@ -6,7 +6,7 @@
 use super::agent::TestAgent;
 use super::specs::{T, job_on, session};
 use super::transit::{Dice, Transit};
-use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, Stream};
+use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, Started, Stream};
 use crate::memory::{Content, ShareId};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -215,8 +215,8 @@ impl Net {
             }
             Output::Listen => {
                 let input = match self.dice.hits(self.faults.listens) {
-                    true => Input::ListenFailed { problem: "it cannot listen".into() },
-                    false => Input::Listening { addresses: vec![format!("a{me}")] },
+                    true => Input::Listening { result: Err("it cannot listen".into()) },
+                    false => Input::Listening { result: Ok(vec![format!("a{me}")]) },
                 };
                 self.answer(me, input);
             }
@@ -239,7 +239,10 @@ impl Net {
                         me,
                         Input::Job {
                             job: plan.job,
-                            event: JobEvent::RankStarted { local, pid, spawn_ns: 1, exec_ns: 2 },
+                            event: JobEvent::RankStarted {
+                                local,
+                                result: Ok(Started { pid, spawn_ns: 1, exec_ns: 2 }),
+                            },
                         },
                     );
                 }
@@ -251,7 +254,7 @@ impl Net {
             Output::RenewRankPorts { job } => self.answer(me, Input::RankPortsRenewed { job }),
             Output::ListenForRanks { job, ports, base, .. } => {
                 let address = rank_address::encode(me.into(), base.unwrap_or(ports.range.low), &[]).into();
-                self.answer(me, Input::Job { job, event: JobEvent::RanksListen { address } });
+                self.answer(me, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
             }
             Output::TellSecret { job } => {
                 self.answer(me, Input::Job { job, event: JobEvent::SecretOfRanks { secret: Secret([7; 32]) } })
@@ -260,13 +263,10 @@ impl Net {
                 if (self.memory_fails)(content) {
                     self.answer(
                         me,
-                        Input::Job {
-                            job,
-                            event: JobEvent::ShareFailed { share, problem: "there is no memory".into() },
-                        },
+                        Input::Job { job, event: JobEvent::Shared { share, result: Err("there is no memory".into()) } },
                     );
                 } else if matches!(content, Content::Slots { .. }) {
-                    self.answer(me, Input::Job { job, event: JobEvent::Shared { share } });
+                    self.answer(me, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
                 }
                 self.memory.push(output);
             }

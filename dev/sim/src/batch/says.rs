@@ -47,11 +47,11 @@ impl World {
             Said::GivenUp => self.on_step_killed(index),
             Said::CannotCall => {
                 let error = SpawnError { step: SpawnStep::Find, what: "srun".into(), errno: 2 };
-                self.tell_agent(0, Input::ShellFailed { shell, error });
+                self.tell_agent(0, Input::ShellEnded { shell, end: Err(error) });
             }
             Said::Exited(status) => {
                 let stderr = step.stderr.clone();
-                self.tell_agent(0, Input::ShellExited { shell, status, stderr });
+                self.tell_agent(0, Input::ShellEnded { shell, end: Ok((status, stderr)) });
             }
         }
     }

@@ -82,11 +82,8 @@ impl AgentDriver {
             }
             Output::ListenForRanks { job, count, ports, base, kernel_session } => {
                 let base = local.sockets_for_ranks(job, kernel_session, count, ports, base, reactor);
-                let event = match base.and_then(|base| Ok(address_of_ranks(links, base)?)) {
-                    Ok(address) => JobEvent::RanksListen { address },
-                    Err(error) => JobEvent::RanksListenFailed { error },
-                };
-                inputs.push(Input::Job { job, event });
+                let result = base.and_then(|base| Ok(address_of_ranks(links, base)?));
+                inputs.push(Input::Job { job, event: JobEvent::RanksListen { result } });
             }
             Output::Relay { job, relay, act } => jobs.with(job, |ranks| {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
@@ -95,7 +92,7 @@ impl AgentDriver {
             Output::TellSecret { job } => {
                 let event = match links.secret() {
                     Ok(secret) => JobEvent::SecretOfRanks { secret: secret_of_ranks(&secret, job) },
-                    Err(error) => JobEvent::RanksListenFailed { error: no_secret("the secret of the ranks", &error) },
+                    Err(error) => JobEvent::RanksListen { result: Err(no_secret("the secret of the ranks", &error)) },
                 };
                 inputs.push(Input::Job { job, event });
             }
@@ -192,14 +189,14 @@ impl AgentDriver {
     pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
         let addresses = self.links.listen(&self.reactor)?;
         if !std::mem::replace(&mut self.listening, true) {
-            self.inputs.push(Input::Listening { addresses: addresses.clone() });
+            self.inputs.push(Input::Listening { result: Ok(addresses.clone()) });
         }
         Ok(addresses)
     }
 
     fn listen_on_demand(&mut self) {
         if let Err(error) = self.listen() {
-            self.inputs.push(Input::ListenFailed { problem: format!("cannot listen for other agents: {error}") });
+            self.inputs.push(Input::Listening { result: Err(format!("cannot listen for other agents: {error}")) });
         }
     }
 }

@@ -44,7 +44,10 @@ fn a_share_has_a_descriptor_until_it_is_unshared() {
 fn a_slot_can_be_written_repeatedly() {
     let (mut memory, share) = (RankMemory::default(), ShareId(3));
     let slots = Content::Slots { slot_len: 4096 };
-    assert_eq!(memory.share(JOB, share, &slots), Some(Input::Job { job: JOB, event: JobEvent::Shared { share } }));
+    assert_eq!(
+        memory.share(JOB, share, &slots),
+        Some(Input::Job { job: JOB, event: JobEvent::Shared { share, result: Ok(()) } })
+    );
     let shared = memory.for_reply(JOB, &[share]).unwrap();
     for slot in [0, 1, 0] {
         assert_eq!(memory.write(JOB, share, slot, &array(0)), None);
@@ -58,7 +61,7 @@ fn a_reply_with_a_share_that_could_not_be_made_is_not_sent() {
     let mut memory = RankMemory::default();
     let [there, missing, slots] = [ShareId(0), ShareId(1), ShareId(2)];
     assert_eq!(memory.share(JOB, there, &Content::Array(array(0))), None);
-    let Some(Input::Job { job: JOB, event: JobEvent::ShareFailed { share, problem } }) =
+    let Some(Input::Job { job: JOB, event: JobEvent::Shared { share, result: Err(problem) } }) =
         memory.share(JOB, missing, &Content::Array(array(TOO_LONG)))
     else {
         panic!("no file can be that long");
@@ -67,7 +70,7 @@ fn a_reply_with_a_share_that_could_not_be_made_is_not_sent() {
     assert!(problem.contains(" bytes with the ranks of this node: allocating its pages failed: "), "{problem}");
     let failed = memory.share(JOB, slots, &Content::Slots { slot_len: TOO_LONG / 2 + 1 });
     assert!(
-        matches!(failed, Some(Input::Job { event: JobEvent::ShareFailed { share, .. }, .. }) if share == slots),
+        matches!(failed, Some(Input::Job { event: JobEvent::Shared { share, result: Err(_) }, .. }) if share == slots),
         "{failed:?}"
     );
     assert!(memory.for_reply(JOB, &[there, missing]).is_none() && memory.for_reply(JOB, &[slots]).is_none());

@@ -80,7 +80,7 @@ impl JobRanks {
         match event {
             KeeperEvent::Started { fds, .. } => pmix.adopt(fds, turn.reactor),
             KeeperEvent::StartFailed { error, .. } => {
-                turn.push_event(job, JobEvent::PmixFailed { error: in_words(error) });
+                turn.push_event(job, JobEvent::PmixGone { end: Err(in_words(error)) });
             }
             KeeperEvent::Exited { status, .. } => {
                 pmix.on_exited(status, turn);

@@ -15,7 +15,7 @@ const CHILD: LinkId = LinkId(101);
 /// The root of a session on three hosts, which are up, and the number of its launcher's job.
 fn root() -> (TestAgent, u32) {
     let mut root = TestAgent::linked(0, standing(session(3)));
-    root.handle(Input::Listening { addresses: vec!["10.0.0.1:5".into()] });
+    root.handle(Input::Listening { result: Ok(vec!["10.0.0.1:5".into()]) });
     for child in [1, 2] {
         root.link_child(child);
     }

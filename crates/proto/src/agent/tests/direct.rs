@@ -157,7 +157,7 @@ fn an_agent_without_an_address_listens_first() {
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 6, frame(1, 0));
     assert_eq!(three.outputs(), [Output::Listen]);
-    three.handle(Input::Listening { addresses: vec!["there:1".into()] });
+    three.handle(Input::Listening { result: Ok(vec!["there:1".into()]) });
     let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, point: None });
     let outputs = through_tree(&three.outputs(), UP);
     assert_eq!(outputs, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
@@ -167,14 +167,14 @@ fn an_agent_without_an_address_listens_first() {
     let outputs = three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs();
     assert_eq!(dials(&outputs), [(5, vec!["a5".to_owned()])]);
     assert_eq!(through_tree(&outputs, UP), [(5, None, Some((0, 0)))], "the frame does not wait");
-    assert!(three.handle(Input::Listening { addresses: vec!["there:1".into()] }).outputs().is_empty());
+    assert!(three.handle(Input::Listening { result: Ok(vec!["there:1".into()]) }).outputs().is_empty());
 }
 
 #[test]
 fn an_agent_that_cannot_listen_uses_the_tree() {
     let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
-    three.handle(Input::ListenFailed { problem: "no such interface".into() });
+    three.handle(Input::Listening { result: Err("no such interface".into()) });
     let problem = "no such interface; so other agents cannot connect to it";
     assert_eq!(through_tree(&three.outputs(), UP), [(5, cannot_listen(problem), None), (5, None, Some((0, 0)))]);
     assert_eq!(notes(&mut three, T), [(5, problem.to_owned())]);

@@ -1,8 +1,7 @@
 //! A PMIx server process that violates the protocol ends only its own job; requests that the root itself serves.
 
 use super::*;
-use crate::io::ExitStatus;
-use crate::io::JobEvent;
+use crate::io::{ExitStatus, JobEvent, PmixEnd, Started};
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{self, PmiFlavour, PortRange};
 use wireup_wire::limits::PMIX_START_NS_MAX;
@@ -25,7 +24,10 @@ fn serving() -> TestAgent {
         let local = LocalRank(local);
         agent.handle(Input::Job {
             job: JOB,
-            event: JobEvent::RankStarted { local, pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 },
+            event: JobEvent::RankStarted {
+                local,
+                result: Ok(Started { pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 }),
+            },
         });
     }
     agent.outputs();
@@ -56,7 +58,7 @@ fn with_sockets(pmi: PmiFlavour) -> TestAgent {
 /// The sockets of the only node with ranks are bound.
 fn listening(agent: &mut TestAgent) -> Vec<Output> {
     agent
-        .handle(Input::Job { job: JOB, event: JobEvent::RanksListen { address: Bytes::from_static(b"here") } })
+        .handle(Input::Job { job: JOB, event: JobEvent::RanksListen { result: Ok(Bytes::from_static(b"here")) } })
         .outputs()
 }
 
@@ -104,7 +106,9 @@ fn a_server_may_end_before_it_is_known_where_the_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Both);
     let gone = Input::Job {
         job: JOB,
-        event: JobEvent::PmixGone { status: ExitStatus::Exited(89), stderr: String::new(), no_room: None },
+        event: JobEvent::PmixGone {
+            end: Ok(PmixEnd { status: ExitStatus::Exited(89), stderr: String::new(), no_room: None }),
+        },
     };
     assert!(!agent.handle(gone).outputs().spawns(), "the ranks wait for their sockets");
     let outputs = listening(&mut agent);
@@ -198,7 +202,9 @@ fn the_end_of_a_server_is_reported_with_its_last_output() {
         let status = ExitStatus::Signalled { signal: 11, core_dumped: false };
         agent.handle(Input::Job {
             job: JOB,
-            event: JobEvent::PmixGone { status, stderr: "assertion failed\n".into(), no_room: None },
+            event: JobEvent::PmixGone {
+                end: Ok(PmixEnd { status, stderr: "assertion failed\n".into(), no_room: None }),
+            },
         });
         failure(agent)
     };
@@ -210,7 +216,10 @@ fn the_end_of_a_server_is_reported_with_its_last_output() {
     let mut both = begun(PmiFlavour::Both);
     let status = ExitStatus::Exited(89);
     let outputs = both
-        .handle(Input::Job { job: JOB, event: JobEvent::PmixGone { status, stderr: String::new(), no_room: None } })
+        .handle(Input::Job {
+            job: JOB,
+            event: JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: String::new(), no_room: None }) },
+        })
         .outputs();
     assert!(outputs.spawns(), "the job continues without PMIx");
     assert!(outputs.sent(UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));

@@ -57,13 +57,13 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     root.receive(link, 1, &Control::JobUp(JobUp::Missing(vec![missing(2), missing(5), missing(900)])));
     // Agent 2 has still been called, and its loss still counts.
     let status = ExitStatus::Exited(255);
-    let failed = Input::ShellExited { shell: called[1].0, status, stderr: "No route to host".into() };
+    let failed = Input::ShellEnded { shell: called[1].0, end: Ok((status, "No route to host".into())) };
     let probes = root.handle(failed).outputs().into_iter().filter_map(|output| match output {
         Output::StartAgent { shell, bootstrap: None, .. } => Some(shell),
         _ => None,
     });
     for shell in probes.collect::<Vec<_>>() {
-        root.handle(Input::ShellExited { shell, status: ExitStatus::Exited(0), stderr: String::new() });
+        root.handle(Input::ShellEnded { shell, end: Ok((ExitStatus::Exited(0), String::new())) });
     }
     let sent = root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).rank_started(1).sent(UP);
     let failure = sent.iter().find_map(|message| match message {
@@ -88,7 +88,7 @@ fn notes_of_a_child_are_bounded() {
 fn an_agent_that_linked_is_not_called_again() {
     let (mut root, _, called) = root();
     let busy = "kex_exchange_identification: Connection closed by remote host".into();
-    root.handle(Input::ShellExited { shell: called[1].0, status: ExitStatus::Exited(255), stderr: busy });
+    root.handle(Input::ShellEnded { shell: called[1].0, end: Ok((ExitStatus::Exited(255), busy)) });
     root.link_child(2);
     root.outputs();
     for second in 1..60 {
@@ -104,7 +104,7 @@ fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
     let refused = "Permission denied (publickey).";
     for (shell, _) in called {
         let stderr = refused.into();
-        middle.handle(Input::ShellExited { shell, status: ExitStatus::Exited(255), stderr });
+        middle.handle(Input::ShellEnded { shell, end: Ok((ExitStatus::Exited(255), stderr)) });
     }
     let asked = middle.sent(UP);
     assert!(
