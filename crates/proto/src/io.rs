@@ -329,7 +329,7 @@ pub enum Output {
         job: JobId,
     },
     /// Create memory for the job's local ranks, and keep it for replies that refer to it. `Shared` reports that memory
-    /// for slots was created, `ShareFailed` that memory of any content was not. Replies that refer to memory which does
+    /// for slots was created, or that memory of any content was not. Replies that refer to memory which does
     /// not exist are dropped.
     Share {
         job: JobId,
@@ -337,7 +337,7 @@ pub enum Output {
         content: Content,
     },
     /// Write an array into a slot of shared memory; no rank reads the slot at this time. If it cannot be written, all
-    /// later replies of the job are dropped, and `ShareFailed` reports why.
+    /// later replies of the job are dropped, and `Shared` reports why.
     WriteSlot {
         job: JobId,
         share: ShareId,

@@ -6,8 +6,8 @@
 //!
 //! - **PMI-1**: one text line per message, `cmd=NAME key=value …\n`; only spawn is a block of lines.
 //! - **PMI-2**: the first exchange is PMI-1's `init`; afterwards each message is six characters of length and a body
-//!   `cmd=NAME;key=value;…`. A doubled `;` represents one inside a value (libpmi2 writes it so); values are returned and sent as they are
-//!   on the wire, so one libpmi2 halves what the other has doubled.
+//!   `cmd=NAME;key=value;…`. A doubled `;` represents one inside a value (libpmi2 writes it so); values are returned
+//!   and sent as they are on the wire, so one libpmi2 halves what the other has doubled.
 //!
 //! A message with valid framing but invalid fields is a [`Request::Malformed`]: that client gets an error. Invalid
 //! framing is a [`PmiError`]: nothing after it can be read, and the link cannot recover.
@@ -21,8 +21,7 @@ pub mod escape;
 mod framing;
 mod macros;
 mod pairs;
-mod read_reply;
-mod read_request;
+mod read;
 mod reply_fields;
 #[cfg(test)]
 mod round_trips;
@@ -34,8 +33,7 @@ mod value;
 
 pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_request, encode_unknown};
 pub use error::{Excerpt, PmiError, Problem};
-pub use read_reply::ReplyReader;
-pub use read_request::{Envelope, RequestReader};
+pub use read::{Envelope, ReplyReader, RequestReader};
 pub use reply_fields::ReplyFields;
 pub use spawn::{SpawnCommand, SpawnRequest, Unfit};
 pub use table::{Command, Reply, ReplyKind, Request};
