@@ -24,7 +24,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Note, PeerError, SessionSpec};
-use wireup_wire::talk::{Control, FromLauncher, JobDown, Pulse, SessionDown, SessionUp};
+use wireup_wire::talk::{Control, FromLauncher, JobDown, SessionDown, SessionUp};
 
 pub struct Agent {
     session: Session,
@@ -271,8 +271,8 @@ impl Agent {
             (_, Control::JobDown(message)) => cx.on_job_down(neighbour, job, message),
             (_, Control::JobUp(message)) => cx.on_job_up(neighbour, job, message),
             (Some(branch), Control::Note(note)) => session.starter.on_note(cx, branch, (job, note)),
-            (_, Control::Pulse(Pulse::AreYouAlive)) => session.heartbeat.on_asked(cx, side),
-            (_, Control::Pulse(Pulse::Alive)) => session.heartbeat.on_answered(cx, side),
+            (_, Control::AreYouAlive) => session.heartbeat.on_asked(cx, side),
+            (_, Control::Alive) => session.heartbeat.on_answered(cx, side),
             (_, _message) => return Err(PeerError::Misdirected),
         }
         Ok(())

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The trees of jobs and of the session may differ: `Job…` follows the job's tree, `Session…` the session's. A
-//! [`Note`] follows the session's tree up to the launcher, which trusts what it says of itself; [`Pulse`] goes either
-//! way between neighbours. A message of a conversation which its sender cannot hold is an error, and its link is
+//! [`Note`] follows the session's tree up to the launcher, which trusts what it says of itself. Neighbours ask each
+//! other whether they are alive. A message of a conversation which its sender cannot hold is an error, and its link is
 //! closed; to a launcher of a standing session the root answers that it is refused.
 
 use crate::collective::Collective;
@@ -32,7 +32,10 @@ pub enum Control {
     SessionUp(SessionUp),
     FromLauncher(FromLauncher),
     ToLauncher(ToLauncher),
-    Pulse(Pulse),
+    /// From a neighbour in the tree, because something waits for this agent.
+    AreYouAlive,
+    /// The answer to `AreYouAlive`.
+    Alive,
     /// Towards the launcher, which shows it to the user.
     Note(Note),
 }
@@ -138,14 +141,12 @@ pub enum FromLauncher {
     /// Choose the nodes of the launcher's job, which counts as running on them until it is launched or the launcher has
     /// left.
     AskSeats(SeatRequest),
-    /// List the nodes.
-    AskNodes,
-    /// Restart the agents that are lost.
-    Revive,
+    /// List the nodes; with `revive`, restart the agents that are lost first.
+    AskNodes { revive: bool },
     /// Send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the requester.
     KillJob { job: JobId, signal: Option<i32>, by: String },
     /// End the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
-    /// prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are refused.
+    /// prevent the end, then `Decided`. Once it is granted, further launches are refused.
     EndSession { kill: bool },
 }
 
@@ -173,23 +174,11 @@ pub enum ToLauncher {
     // Only in standing sessions.
     /// The first message.
     Welcome(Welcome),
-    /// The request is refused.
-    Refused {
-        problem: String,
-    },
-    /// The request, which has no other answer, is done or in progress.
-    Granted,
+    /// The request, which has no other answer, is done or in progress; or any request is refused, for this reason.
+    Decided(Result<(), String>),
     JobList(Vec<JobEntry>),
     /// The chosen nodes, in the order in which ranks are placed on them.
     Seats(Vec<AgentId>),
-    /// The state of each node, by `AgentId`. It answers `AskNodes`, and `Revive` once all agents are up or known to be
-    /// missing.
+    /// The state of each node, by `AgentId`. With `revive` it is sent once all agents are up or known to be missing.
     Nodes(Vec<NodeState>),
-}
-
-/// Between neighbours in the tree, because something waits for the neighbour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Pulse {
-    AreYouAlive,
-    Alive,
 }

@@ -117,14 +117,15 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
     let interrupted = ask_nodes(&spec, parsed.interface.as_deref(), plan, up, &mut seen)?;
     // The notes of the last agents come after the answer that all nodes are known, and before what their ranks report.
     // Without them only the time to connect is not shown.
-    let _ = attached.ask(&Control::FromLauncher(FromLauncher::AskNodes), None, |message| match message {
-        Control::ToLauncher(ToLauncher::Nodes(_)) => Some(()),
-        Control::Note(note) => {
-            on_note(&mut seen, note);
-            None
-        }
-        _ => None,
-    });
+    let _ =
+        attached.ask(&Control::FromLauncher(FromLauncher::AskNodes { revive: false }), None, |message| match message {
+            Control::ToLauncher(ToLauncher::Nodes(_)) => Some(()),
+            Control::Note(note) => {
+                on_note(&mut seen, note);
+                None
+            }
+            _ => None,
+        });
     Ok(interrupted.map_or(Examined::Seen(seen), Examined::Interrupted))
 }
 

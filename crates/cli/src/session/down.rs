@@ -72,8 +72,8 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
             jobs = listed.len();
             None
         }
-        Control::ToLauncher(ToLauncher::Granted) => Some(true),
-        Control::ToLauncher(ToLauncher::Refused { .. }) => Some(false),
+        Control::ToLauncher(ToLauncher::Decided(Ok(()))) => Some(true),
+        Control::ToLauncher(ToLauncher::Decided(Err(_))) => Some(false),
         _ => None,
     });
     match granted {

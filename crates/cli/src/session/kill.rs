@@ -49,8 +49,8 @@ pub fn kill(
 ) -> Result<(), String> {
     let message = Control::FromLauncher(FromLauncher::KillJob { job, signal, by: by.to_owned() });
     let answer = session.ask(&message, None, |answer| match answer {
-        Control::ToLauncher(ToLauncher::Granted) => Some(Ok(())),
-        Control::ToLauncher(ToLauncher::Refused { problem }) => Some(Err(problem)),
+        Control::ToLauncher(ToLauncher::Decided(Ok(()))) => Some(Ok(())),
+        Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
         _ => None,
     });
     answer.map_err(|error| error.to_string())?

@@ -213,14 +213,16 @@ pub fn await_nodes(
     on_note: &mut dyn FnMut(Note),
 ) -> Result<Vec<NodeState>, String> {
     let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
-    let answer = session.ask(&Control::FromLauncher(FromLauncher::Revive), Some(limit), |message| match message {
-        Control::ToLauncher(ToLauncher::Nodes(nodes)) => Some(Ok(nodes)),
-        Control::ToLauncher(ToLauncher::Refused { problem }) => Some(Err(problem)),
-        Control::Note(note) => {
-            on_note(note);
-            None
+    let answer = session.ask(&Control::FromLauncher(FromLauncher::AskNodes { revive: true }), Some(limit), |message| {
+        match message {
+            Control::ToLauncher(ToLauncher::Nodes(nodes)) => Some(Ok(nodes)),
+            Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
+            Control::Note(note) => {
+                on_note(note);
+                None
+            }
+            _ => None,
         }
-        _ => None,
     });
     match answer {
         Ok(answer) => answer,

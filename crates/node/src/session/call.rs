@@ -229,7 +229,7 @@ impl Attached {
         self.ask(&Control::FromLauncher(FromLauncher::AskSeats(request)), None, |answer| match answer {
             Control::ToLauncher(ToLauncher::Seats(agents)) => Some(Ok(agents)),
             // The session is being ended.
-            Control::ToLauncher(ToLauncher::Ended(_)) | Control::ToLauncher(ToLauncher::Refused { .. }) => {
+            Control::ToLauncher(ToLauncher::Ended(_)) | Control::ToLauncher(ToLauncher::Decided(Err(_))) => {
                 Some(Err(CallError::Ended { name: name.clone() }))
             }
             _ => None,

@@ -19,7 +19,7 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Problem, ProblemKind};
-use wireup_wire::talk::{Control, Pulse};
+use wireup_wire::talk::Control;
 
 /// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late
 /// is not mistaken for a missing one.
@@ -55,7 +55,7 @@ impl Heartbeat {
 
     /// A neighbour asks whether this agent is alive.
     pub fn on_asked(&mut self, cx: &mut Cx, side: Side) {
-        say(cx, side, Control::Pulse(Pulse::Alive));
+        say(cx, side, Control::Alive);
         let until = Some(cx.now + 2 * interval_ns(cx));
         match side {
             Side::Above => (self.above_waits, self.doubts_above) = (until, false),
@@ -112,7 +112,7 @@ impl Heartbeat {
             let since = *self.unanswered.entry(link).or_insert(cx.now);
             match cx.now - since >= cx.session.links.node_timeout_ns {
                 true => silent_links.push((link, silent(cx))),
-                false => say(cx, side, Control::Pulse(Pulse::AreYouAlive)),
+                false => say(cx, side, Control::AreYouAlive),
             }
         }
         silent_links
@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    const ASKED: [Control; 1] = [Control::Pulse(Pulse::AreYouAlive)];
-    const ALIVE: [Control; 1] = [Control::Pulse(Pulse::Alive)];
+    const ASKED: [Control; 1] = [Control::AreYouAlive];
+    const ALIVE: [Control; 1] = [Control::Alive];
 
     #[test]
     fn heartbeats_continue_in_their_direction_and_end() {

@@ -33,7 +33,7 @@ impl World {
                 self.clock.after(self.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Welcome(_))) => {
-                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::Revive))
+                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }))
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
                 if nodes.iter().any(|node| node.presence == Presence::Starting) {
@@ -64,14 +64,14 @@ impl World {
                 self.launcher_leaves(launcher, 0);
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::Welcome(_))) => {
-                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes))
+                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: false }))
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
                 self.check_nodes(&nodes);
                 self.ask_root(launcher, &Control::FromLauncher(FromLauncher::EndSession { kill: true }));
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::JobList(_)))
-            | (_, Control::ToLauncher(ToLauncher::Granted) | Control::Note(_)) => {}
+            | (_, Control::ToLauncher(ToLauncher::Decided(Ok(()))) | Control::Note(_)) => {}
             (role, message) => {
                 self.checks.problem(format!("a launcher for {role:?} receives {message:?}"));
             }

@@ -143,7 +143,7 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
         "{sent:?}"
     );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);
-    let sent = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes)]);
+    let sent = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes { revive: false })]);
     assert!(matches!(&sent[..], [Control::ToLauncher(ToLauncher::Nodes(nodes))] if nodes.len() == 3), "{sent:?}");
 }
 
@@ -253,7 +253,7 @@ fn lost_nodes_return_without_hosts_that_were_added() {
     let added = link(&mut root, 3, 1);
     root.outputs();
     root.link_down(added).tick_at(T + SECOND).outputs();
-    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::Revive));
+    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
     assert_eq!(called(&root.outputs()), []);
 }
 

@@ -23,7 +23,7 @@ fn reply(root: &mut TestAgent, job: u32, message: &Control) -> (Vec<Control>, Ve
 }
 
 fn is_refused(sent: &[Control], words: &str) -> bool {
-    matches!(sent, [Control::ToLauncher(ToLauncher::Refused { problem })] if problem.contains(words))
+    matches!(sent, [Control::ToLauncher(ToLauncher::Decided(Err(problem)))] if problem.contains(words))
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn any_launcher_may_end_any_job_by_a_valid_signal() {
     assert!(is_refused(&sent, "there is no job"), "{sent:?}");
     let message = Control::FromLauncher(FromLauncher::KillJob { job: JobId(job), signal: Some(64), by: "me".into() });
     let (sent, outputs) = reply(&mut root, 0, &message);
-    assert_eq!(sent, [Control::ToLauncher(ToLauncher::Granted)]);
+    assert_eq!(sent, [Control::ToLauncher(ToLauncher::Decided(Ok(())))]);
     assert!(outputs.iter().any(|output| matches!(output, Output::Signal { signal: 64, .. })), "{outputs:?}");
 }
 
@@ -90,7 +90,7 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     let (mut root, job, _) = two();
     let links_of = |root: &Agent, job| root.session.cx.links.owners.links_of(JobId(job));
     assert_eq!(links_of(&root, job), [LAUNCHER]);
-    root.receive(OTHER, 0, &Control::FromLauncher(FromLauncher::Revive));
+    root.receive(OTHER, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
     assert_eq!(links_of(&root, 0), [OTHER]);
     root.link_down(OTHER);
     assert_eq!(links_of(&root, 0), []);

@@ -65,7 +65,7 @@ fn an_earlier_incarnation_that_links_late_is_dismissed() {
     let mut root = root();
     lose(&mut root, 1);
     root.attach(LAUNCHER);
-    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::Revive)).outputs();
+    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true })).outputs();
     let mut dials = |link, incarnation| {
         let outputs = root.link_up(LinkId(link), Peer::Child { agent: AgentId(1), incarnation }).outputs();
         (

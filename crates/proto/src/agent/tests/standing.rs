@@ -51,7 +51,12 @@ fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
 fn requests_that_arrive_together_are_answered_once() {
     let (mut root, _) = root();
     let questions: Vec<Control> = (0..500)
-        .flat_map(|_| [Control::FromLauncher(FromLauncher::AskNodes), Control::FromLauncher(FromLauncher::AskJobs)])
+        .flat_map(|_| {
+            [
+                Control::FromLauncher(FromLauncher::AskNodes { revive: false }),
+                Control::FromLauncher(FromLauncher::AskJobs),
+            ]
+        })
         .collect();
     assert!(matches!(
         &receive_all(&mut root, 0, &questions)[..],
@@ -59,7 +64,7 @@ fn requests_that_arrive_together_are_answered_once() {
     ));
     assert!(matches!(&receive_all(&mut root, 0, &questions[..1])[..], [Control::ToLauncher(ToLauncher::Nodes(_))]));
     // All nodes are known, so the request is answered immediately.
-    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes));
+    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: false }));
     for agent in [1, 2] {
         let link = root.link_child(agent);
         let here = Control::SessionUp(SessionUp::Here((0..7).map(|agent| (AgentId(agent), 0)).collect()));
@@ -67,7 +72,7 @@ fn requests_that_arrive_together_are_answered_once() {
     }
     root.outputs();
     assert!(matches!(
-        &receive_all(&mut root, 0, &vec![Control::FromLauncher(FromLauncher::Revive); 500])[..],
+        &receive_all(&mut root, 0, &vec![Control::FromLauncher(FromLauncher::AskNodes { revive: true }); 500])[..],
         [Control::ToLauncher(ToLauncher::Nodes(_))]
     ));
 }
@@ -160,11 +165,11 @@ fn a_session_that_is_ending_starts_no_agent_again() {
         0,
         &[
             Control::FromLauncher(FromLauncher::EndSession { kill: true }),
-            Control::FromLauncher(FromLauncher::Revive),
-            Control::FromLauncher(FromLauncher::AskNodes),
+            Control::FromLauncher(FromLauncher::AskNodes { revive: true }),
+            Control::FromLauncher(FromLauncher::AskNodes { revive: false }),
         ],
     );
-    assert!(sent.iter().any(|message| matches!(message, Control::ToLauncher(ToLauncher::Refused { .. }))), "{sent:?}");
+    assert!(sent.iter().any(|message| matches!(message, Control::ToLauncher(ToLauncher::Decided(Err(_))))), "{sent:?}");
     let is_lost = |nodes: &[wireup_wire::session::NodeState]| matches!(nodes[1].presence, Presence::Lost { .. });
     assert!(
         sent.iter().any(|message| matches!(message, Control::ToLauncher(ToLauncher::Nodes(nodes)) if is_lost(nodes))),
@@ -184,15 +189,15 @@ fn a_session_ends_without_jobs_or_with_all_of_them() {
         |message: &Control| matches!(message, Control::ToLauncher(ToLauncher::JobList(jobs)) if jobs.len() == 1);
     assert!(sent.iter().any(is_there), "{sent:?}");
     assert!(
-        matches!(sent.last(), Some(Control::ToLauncher(ToLauncher::Refused { .. })))
-            && !sent.contains(&Control::ToLauncher(ToLauncher::Granted)),
+        matches!(sent.last(), Some(Control::ToLauncher(ToLauncher::Decided(Err(_)))))
+            && !sent.contains(&Control::ToLauncher(ToLauncher::Decided(Ok(())))),
         "{sent:?}"
     );
     // The session continues and accepts other launchers until it is ended by force.
     let second = root.attach(other);
     assert_eq!(cause(&root.receive(other, second, &launch(second)).sent(other)), None);
     let sent = receive_all(&mut root, job, &[by_force, gentle]);
-    let granted = sent.iter().filter(|message| **message == Control::ToLauncher(ToLauncher::Granted)).count();
+    let granted = sent.iter().filter(|message| **message == Control::ToLauncher(ToLauncher::Decided(Ok(())))).count();
     assert!(
         matches!(&sent[0], Control::ToLauncher(ToLauncher::JobList(jobs)) if jobs.len() == 2) && granted == 2,
         "{sent:?}"
@@ -214,8 +219,11 @@ fn a_job_launched_after_the_end_of_the_session_is_refused() {
         ],
     );
     assert!(
-        matches!(&sent[..2], [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Granted)]
-            if jobs.is_empty()),
+        matches!(
+            &sent[..2],
+            [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
+                if jobs.is_empty()
+        ),
         "{sent:?}"
     );
     assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");

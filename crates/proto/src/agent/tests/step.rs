@@ -170,7 +170,8 @@ fn output_of_an_earlier_step_is_ignored() {
     root.link_down(link).tick_at(T + SECOND).outputs();
     let launcher = LinkId(50);
     root.attach(launcher);
-    let new = steps(&root.receive(launcher, 0, &Control::FromLauncher(FromLauncher::Revive)).outputs());
+    let new =
+        steps(&root.receive(launcher, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true })).outputs());
     assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
     task(&mut root, old, 1, Some("Killed"));
     root.shell_ended(old, 1, "srun: error: n1: task 1: Killed");

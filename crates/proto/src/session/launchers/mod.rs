@@ -191,7 +191,7 @@ impl Launchers {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         match request {
             FromLauncher::Launch(spec) => self.on_launch(cx, nodes, link, *spec),
-            FromLauncher::AskNodes => attached.asks_nodes = true,
+            FromLauncher::AskNodes { revive: false } => attached.asks_nodes = true,
             FromLauncher::AskJobs => attached.asks_jobs = true,
             FromLauncher::AskSeats(_) if attached.has_launched => {
                 refuse(cx, link, "the job was launched before".into());
@@ -200,7 +200,7 @@ impl Launchers {
                 let seats = self.loads.assign(attached.job, nodes.own(), &request);
                 answer(cx, link, ToLauncher::Seats(seats));
             }
-            FromLauncher::Revive => self.on_revive(cx, link),
+            FromLauncher::AskNodes { revive: true } => self.on_revive(cx, link),
             FromLauncher::Spawned(result) => self.spawns.on_result(cx, job, Some(link), result),
             FromLauncher::KillJob { job, signal, by } => self.on_kill_job(cx, link, job, signal, &by),
             FromLauncher::EndSession { kill } => self.on_end_session(cx, link, kill),
@@ -299,7 +299,7 @@ impl Launchers {
         if !kill && self.ending.is_none() && !(cx.jobs.is_empty() && self.deferred.len() == 0) {
             return refuse(cx, link, "the session has jobs".into());
         }
-        answer(cx, link, ToLauncher::Granted);
+        answer(cx, link, ToLauncher::Decided(Ok(())));
         self.end(cx, Some(link), "it was ended by wireup down".into());
     }
 
@@ -341,7 +341,7 @@ impl Launchers {
             Some(signal) => cx.tell_job(id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal })),
             None => cx.tell_job(id, |_, cx| cx.fail_by(killed())),
         }
-        answer(cx, link, ToLauncher::Granted);
+        answer(cx, link, ToLauncher::Decided(Ok(())));
     }
 
     /// Ends a waiting job before it has started.
@@ -492,7 +492,7 @@ fn answer(cx: &mut Cx, link: LinkId, message: ToLauncher) {
 }
 
 fn refuse(cx: &mut Cx, link: LinkId, problem: String) {
-    answer(cx, link, ToLauncher::Refused { problem });
+    answer(cx, link, ToLauncher::Decided(Err(problem)));
 }
 
 fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cause) {

@@ -148,7 +148,7 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
 fn a_revive_request_is_answered_when_all_nodes_are_known() {
     let mut bench = Bench::new();
     bench.attach(LINK);
-    bench.said(LINK, 0, Control::FromLauncher(FromLauncher::Revive));
+    bench.said(LINK, 0, Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
     assert!(bench.read(LINK).is_empty(), "some are still starting");
     assert_eq!(bench.links_of(0), [LINK], "it receives notes meanwhile");
     (1..15).for_each(|agent| bench.nodes.on_agent_up(AgentId(agent)));
@@ -165,7 +165,7 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     let outputs = bench.said(LINK, 0, Control::FromLauncher(FromLauncher::EndSession { kill: false }));
     assert!(matches!(
         &outputs.sent(LINK)[..],
-        [Control::ToLauncher(ToLauncher::JobList(_)), Control::ToLauncher(ToLauncher::Granted)]
+        [Control::ToLauncher(ToLauncher::JobList(_)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
     ));
     // The launch of another launcher may be on its way.
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
