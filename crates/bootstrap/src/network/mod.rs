@@ -277,9 +277,13 @@ impl Network {
             self.pump_groups();
             let Network { groups, carrier, book, paused, plain, .. } = self;
             // Ranks of which fewer messages wait now, or one of which is waited for.
-            for (_, number) in paused.extract_if(.., |rank, _| !groups.is_behind(*rank)) {
-                carrier.resume(number);
-            }
+            paused.retain(|rank, number| {
+                let stays = groups.is_behind(*rank);
+                if !stays {
+                    carrier.resume(*number);
+                }
+                stays
+            });
             plain.dial(book, &mut **carrier);
             let happened = self.carrier.poll().or_else(|| {
                 self.carrier.flush();

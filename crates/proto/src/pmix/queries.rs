@@ -70,7 +70,9 @@ impl Queries {
 
     fn finish(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
         let facts = cx.facts;
-        for (query, Query { procs, .. }) in self.open.extract_if(.., |_, query| !query.waits.contains(&true)) {
+        let is_over = |(_, query): &(&u32, &Query)| !query.waits.contains(&true);
+        while let Some(query) = self.open.iter().find(is_over).map(|(query, _)| *query) {
+            let Query { procs, .. } = self.open.remove(&query).expect("it was found");
             if !facts.root {
                 cx.up(step::up(facts, &Up::Procs { query, procs }));
             } else if let Some((node, id)) = self.askers.remove(&query) {

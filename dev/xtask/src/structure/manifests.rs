@@ -1,19 +1,24 @@
-//! Every crate inherits the workspace's lints, and every dependency from elsewhere has its reason on its line.
-
+//! Every crate inherits the workspace's lints and oldest Rust (else clippy does not see what is newer). Every
 use super::Finding;
 use super::tree::Tree;
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let lacks = |path: &&str| !inherits(tree.get(path).unwrap_or(""));
     // The fuzz targets are a workspace of one crate; the laboratory's workspace has crates of its own.
     let crates = tree.ending("/Cargo.toml").filter(|path| *path != "dev/fuzz/Cargo.toml" && *path != "lab/Cargo.toml");
-    let lints = crates.filter(lacks).map(|path| format!("{path}: [lints] workspace = true")).collect();
+    let lacks = |path| {
+        let manifest = tree.get(path).unwrap_or("");
+        let lints = (!inherits(manifest)).then(|| format!("{path}: [lints] workspace = true"));
+        let is_version = |line: &str| line.replace(' ', "").starts_with("rust-version.workspace=true");
+        let version = (!manifest.lines().any(is_version)).then(|| format!("{path}: rust-version.workspace = true"));
+        lints.into_iter().chain(version)
+    };
+    let inherited = crates.flat_map(lacks).collect();
     let manifests = tree.ending("Cargo.toml").filter_map(|path| Some((path, tree.get(path)?)));
     let reasons = manifests.flat_map(|(path, manifest)| {
         unexplained(manifest).into_iter().map(move |name| format!("{path}: {name} = … # why it is here"))
     });
     vec![
-        Finding { rule: "every crate inherits the workspace's lints".into(), broken: lints },
+        Finding { rule: "every crate inherits the workspace's lints and oldest Rust".into(), broken: inherited },
         Finding { rule: "every dependency from elsewhere has a reason".into(), broken: reasons.collect() },
     ]
 }
@@ -49,14 +54,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_without_the_workspace_lints_is_named() {
+    fn a_crate_without_the_workspace_lints_or_version_is_named() {
         let tree = Tree::of(&[
-            ("crates/a/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n\n[dependencies]\n"),
-            ("crates/b/Cargo.toml", "[package]\nname = \"b\"\n"),
-            ("crates/c/Cargo.toml", "[lints]\n[dependencies]\nworkspace = true\n"),
+            (
+                "crates/a/Cargo.toml",
+                "[package]\nrust-version.workspace = true\n\n[lints]\nworkspace = true\n\n[dependencies]\n",
+            ),
+            ("crates/b/Cargo.toml", "[package]\nrust-version.workspace = true\nname = \"b\"\n"),
+            ("crates/c/Cargo.toml", "[lints]\nworkspace = true\n[dependencies]\nworkspace = true\n"),
         ]);
         let broken = check(&tree).remove(0).broken;
-        assert_eq!(broken, ["b", "c"].map(|name| format!("crates/{name}/Cargo.toml: [lints] workspace = true")));
+        let expected =
+            ["crates/b/Cargo.toml: [lints] workspace = true", "crates/c/Cargo.toml: rust-version.workspace = true"];
+        assert_eq!(broken, expected);
     }
 
     #[test]
