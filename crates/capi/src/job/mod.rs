@@ -20,7 +20,7 @@ use crate::codes::Result;
 use crate::job_slot::{JobSlot, With};
 use crate::mapping::Shared;
 use crate::secondary_client::{self, NotJoined};
-use crate::server::{Failure, Server};
+use crate::server::Server;
 use crate::socket::variable;
 use crate::start::{Start, find, join};
 use alloc::vec::Vec;
@@ -132,9 +132,4 @@ impl Job {
 pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
     let mut plain = Vec::new();
     halve(fields.get("value").or(fields.get("port")).unwrap_or_default(), &mut plain).to_vec()
-}
-
-/// Whether the server refused the request, which is how a server without an extension answers it.
-pub fn is_refusal(failure: Failure) -> bool {
-    failure == Failure::Refused
 }

@@ -46,10 +46,7 @@ impl Server {
     pub fn set_group(&mut self, group: u32, runs: &[(u32, u32)], tag: u64) -> Result {
         let mut members = Vec::new();
         for (first, last) in runs {
-            if !members.is_empty() {
-                members.push(b',');
-            }
-            number::push(*first as usize, &mut members);
+            number::push_item(*first as usize, &mut members);
             members.push(b'-');
             number::push(*last as usize, &mut members);
         }
