@@ -109,8 +109,7 @@ pub struct Link<M> {
 /// The result of a collective of a group: an array of its members' values, as in [`wireup_wire::shared::rows`].
 #[derive(Debug)]
 pub enum Gathered<M> {
-    /// All values are empty.
-    Empty,
+    /// Empty if all values are.
     Bytes(Vec<u8>),
     /// `None`: it could not be mapped.
     Memory(Option<M>),
@@ -370,10 +369,9 @@ impl<M> Link<M> {
             }
             Command::AddressGet => self.addresses.push((id, fields.get("value").map(<[u8]>::to_vec))),
             Command::Gather => {
-                let gathered = match (fields.get("value"), descriptors) {
-                    (_, 1..) => Gathered::Memory(memory.pop().flatten()),
-                    (Some(value), 0) => Gathered::Bytes(halve(value, &mut Vec::new()).to_vec()),
-                    (None, 0) => Gathered::Empty,
+                let gathered = match descriptors {
+                    1.. => Gathered::Memory(memory.pop().flatten()),
+                    0 => Gathered::Bytes(halve(fields.get("value").unwrap_or_default(), &mut Vec::new()).to_vec()),
                 };
                 self.gathers.push((id, gathered));
             }

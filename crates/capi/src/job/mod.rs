@@ -1,19 +1,18 @@
 //! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
 //!
 //! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start; `exchange` drives
-//! fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring` the exchange with both neighbours.
+//! fences and allgathers, `kvs` does puts and gets and publishes names, `ring` is the exchange with both neighbours.
 
 mod addresses;
 mod endpoints;
 mod exchange;
 mod kvs;
-mod names;
 mod ring;
 
 pub use addresses::{ADDRESS_LEN_MAX, ADDRESS_NAME_LEN_MAX};
 pub use endpoints::Endpoints;
 pub use exchange::{Gathered, MAX_LEN};
-pub use names::{NAME_LEN_MAX, Wish};
+pub use kvs::{NAME_LEN_MAX, Wish};
 pub use ring::Ring;
 
 use crate::codes::Result;
