@@ -31,15 +31,13 @@ mod operation;
 mod pairs;
 mod parts;
 mod start;
-mod view;
 mod worker;
 
 pub use context::{Context, Engine, Group};
 pub use error::Error;
 pub use network::{Counts, Transport};
-pub use operation::{Operation, Request};
+pub use operation::{Operation, Request, View};
 pub use start::{Phases, Start};
-pub use view::View;
 pub use wireup_fabric::Error as FabricError;
 pub use wireup_group::algorithms::Wanted;
 pub use wireup_group::reduce::{Number, Op, Reduce};

@@ -3,9 +3,12 @@
 use crate::network::Key;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use wireup_capi::job::Values;
+use wireup_capi::server::Gather;
 use wireup_client::requests::Id;
 use wireup_group::algorithms::Wanted;
 use wireup_group::reduce::Reduce;
+use wireup_wire::shared::rows::Rows;
 
 /// A collective. Every member of a group starts the same ones in the same order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,6 +70,28 @@ pub enum Request {
     Address(u32),
     /// A connection of the program's own.
     Connection(Key),
+}
+
+/// The result of an allgather where it is: in memory that the ranks of a node share, if the agents have exchanged it.
+pub enum View {
+    /// Of the whole job.
+    Job(Values),
+    Group(Gather),
+    /// What ranks or another server have exchanged: this process's own copy.
+    Own(Vec<u8>),
+}
+
+impl View {
+    /// All rows, one behind the other; `None`: the members gave values of different lengths.
+    pub fn rows(&self) -> Option<&[u8]> {
+        let array: &[u8] = match self {
+            View::Job(values) => values,
+            View::Group(gather) if gather.is_empty() => return Some(&[]),
+            View::Group(gather) => gather,
+            View::Own(rows) => return Some(rows),
+        };
+        Rows::read(array).ok()?.array()
+    }
 }
 
 impl Operation {

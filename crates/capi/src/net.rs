@@ -3,13 +3,13 @@
 mod datagrams;
 mod timer;
 
-use crate::mapping::Descriptor;
 use crate::socket::errno;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub use crate::mapping::Descriptor;
 pub use datagrams::Datagrams;
 pub use timer::Timer;
 pub use wireup_wire::rank_address::sockaddr as raw_address;
@@ -20,30 +20,15 @@ pub struct Errno(pub c_int);
 
 type Result<T> = core::result::Result<T, Errno>;
 
-/// A descriptor that belongs to this value; not inherited by programs that this process starts.
-#[derive(Debug)]
-pub struct Owned(c_int);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor belongs to this value, which is not used afterwards.
-        unsafe { libc::close(self.0) };
-    }
-}
-
-impl Owned {
-    pub fn fd(&self) -> c_int {
-        self.0
-    }
-
+impl Descriptor {
     /// Gives the descriptor of a socket to the program, which reads and writes with waits.
     ///
     /// # Errors
     /// The kernel refuses; the descriptor is closed.
     pub fn into_blocking(self) -> Result<c_int> {
         // SAFETY: no memory is passed.
-        checked(unsafe { libc::fcntl(self.0, libc::F_SETFL, 0) })?;
-        Ok(core::mem::ManuallyDrop::new(self).0)
+        checked(unsafe { libc::fcntl(self.fd(), libc::F_SETFL, 0) })?;
+        Ok(self.into_raw())
     }
 }
 
@@ -101,16 +86,16 @@ fn option(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<()> {
     checked(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) }).map(drop)
 }
 
-fn socket(family: c_int, kind: c_int) -> Result<Owned> {
+fn socket(family: c_int, kind: c_int) -> Result<Descriptor> {
     // SAFETY: no memory is passed.
-    checked(unsafe { libc::socket(family, kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0) }).map(Owned)
+    checked(unsafe { libc::socket(family, kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0) }).map(Descriptor::new)
 }
 
 /// The port of a socket that is bound to an address of this family.
-fn bound_port(socket: &Owned, any: &SocketAddr) -> Result<u16> {
+fn bound_port(socket: &Descriptor, any: &SocketAddr) -> Result<u16> {
     let mut bound = Raw::of(any);
     // SAFETY: at most `len` bytes are written, which the storage has.
-    checked(unsafe { libc::getsockname(socket.0, (&raw mut bound.storage).cast(), &mut bound.len) })?;
+    checked(unsafe { libc::getsockname(socket.fd(), (&raw mut bound.storage).cast(), &mut bound.len) })?;
     // SAFETY: the kernel has written an address of this family; the port is at the same place in both.
     let port = unsafe { (&raw const bound.storage).cast::<libc::sockaddr_in>().read().sin_port };
     Ok(u16::from_be(port))
@@ -120,7 +105,7 @@ fn bound_port(socket: &Owned, any: &SocketAddr) -> Result<u16> {
 ///
 /// # Errors
 /// The system has neither IPv6 nor IPv4, or no free port or descriptor.
-pub fn listen() -> Result<(Owned, u16)> {
+pub fn listen() -> Result<(Descriptor, u16)> {
     let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
     let mut failed = Errno(0);
     for (ip, family) in any.into_iter().zip([libc::AF_INET6, libc::AF_INET]) {
@@ -149,7 +134,7 @@ pub fn listens(fd: c_int) -> Result<bool> {
 ///
 /// # Errors
 /// The number is not that of a listening socket.
-pub fn inherited(fd: c_int) -> Result<Owned> {
+pub fn inherited(fd: c_int) -> Result<Descriptor> {
     if !listens(fd)? {
         return Err(Errno(libc::EINVAL));
     }
@@ -158,35 +143,34 @@ pub fn inherited(fd: c_int) -> Result<Owned> {
         checked(libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC))?;
         checked(libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK))?;
     }
-    Ok(Owned(fd))
+    Ok(Descriptor::new(fd))
 }
 
 /// A connected socket that the server has sent; it becomes non-blocking.
 ///
 /// # Errors
 /// The kernel refuses; the descriptor is closed.
-pub fn received(socket: Descriptor) -> Result<Owned> {
-    let owned = Owned(socket.into_raw());
+pub fn received(socket: Descriptor) -> Result<Descriptor> {
     // SAFETY: no memory is passed.
-    checked(unsafe { libc::fcntl(owned.0, libc::F_SETFL, libc::O_NONBLOCK) })?;
-    Ok(owned)
+    checked(unsafe { libc::fcntl(socket.fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok(socket)
 }
 
 /// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has
 /// bits, and as many again.
 const BACKLOG: c_int = 128;
 
-fn listen_at(family: c_int, any: SocketAddr) -> Result<(Owned, u16)> {
+fn listen_at(family: c_int, any: SocketAddr) -> Result<(Descriptor, u16)> {
     let socket = socket(family, libc::SOCK_STREAM)?;
     if family == libc::AF_INET6 {
         // IPv4 too.
-        option(socket.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+        option(socket.fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
     }
     let raw = Raw::of(&any);
     // SAFETY: pointer and length are those of the address.
-    checked(unsafe { libc::bind(socket.0, raw.pointer(), raw.len) })?;
+    checked(unsafe { libc::bind(socket.fd(), raw.pointer(), raw.len) })?;
     // SAFETY: no memory is passed.
-    checked(unsafe { libc::listen(socket.0, BACKLOG) })?;
+    checked(unsafe { libc::listen(socket.fd(), BACKLOG) })?;
     let port = bound_port(&socket, &any)?;
     Ok((socket, port))
 }
@@ -195,14 +179,14 @@ fn listen_at(family: c_int, any: SocketAddr) -> Result<(Owned, u16)> {
 ///
 /// # Errors
 /// There are no more descriptors.
-pub fn accept(listening: &Owned) -> Result<Option<Owned>> {
+pub fn accept(listening: &Descriptor) -> Result<Option<Descriptor>> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the address of the other end is not wanted.
-    match checked(unsafe { libc::accept4(listening.0, core::ptr::null_mut(), core::ptr::null_mut(), flags) }) {
+    match checked(unsafe { libc::accept4(listening.fd(), core::ptr::null_mut(), core::ptr::null_mut(), flags) }) {
         Ok(fd) => {
             // Without it messages are late, not wrong.
             let _ = option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-            Ok(Some(Owned(fd)))
+            Ok(Some(Descriptor::new(fd)))
         }
         Err(Errno(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED)) => Ok(None),
         Err(error) => Err(error),
@@ -214,15 +198,15 @@ pub fn accept(listening: &Owned) -> Result<Option<Owned>> {
 ///
 /// # Errors
 /// The attempt failed at once.
-pub fn connect(address: &SocketAddr, repetitions: Option<c_int>) -> Result<Owned> {
+pub fn connect(address: &SocketAddr, repetitions: Option<c_int>) -> Result<Descriptor> {
     let socket = socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }, libc::SOCK_STREAM)?;
-    let _ = option(socket.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    let _ = option(socket.fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
     if let Some(repetitions) = repetitions {
-        option(socket.0, libc::IPPROTO_TCP, libc::TCP_SYNCNT, repetitions)?;
+        option(socket.fd(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, repetitions)?;
     }
     let raw = Raw::of(address);
     // SAFETY: pointer and length are those of the address.
-    match checked(unsafe { libc::connect(socket.0, raw.pointer(), raw.len) }) {
+    match checked(unsafe { libc::connect(socket.fd(), raw.pointer(), raw.len) }) {
         Ok(_) | Err(Errno(libc::EINPROGRESS)) => Ok(socket),
         Err(error) => Err(error),
     }
@@ -232,11 +216,11 @@ pub fn connect(address: &SocketAddr, repetitions: Option<c_int>) -> Result<Owned
 ///
 /// # Errors
 /// It failed.
-pub fn outcome(socket: &Owned) -> Result<()> {
+pub fn outcome(socket: &Descriptor) -> Result<()> {
     let (mut error, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: `len` bytes may be written.
     checked(unsafe {
-        libc::getsockopt(socket.0, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len)
+        libc::getsockopt(socket.fd(), libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len)
     })?;
     if error == 0 { Ok(()) } else { Err(Errno(error)) }
 }
@@ -245,18 +229,18 @@ pub fn outcome(socket: &Owned) -> Result<()> {
 ///
 /// # Errors
 /// The other end is gone.
-pub fn end_output(socket: &Owned) -> Result<()> {
+pub fn end_output(socket: &Descriptor) -> Result<()> {
     // SAFETY: no memory is passed.
-    checked(unsafe { libc::shutdown(socket.0, libc::SHUT_WR) }).map(drop)
+    checked(unsafe { libc::shutdown(socket.fd(), libc::SHUT_WR) }).map(drop)
 }
 
 /// Sends what fits, which may be nothing.
 ///
 /// # Errors
 /// The other end is gone.
-pub fn write(socket: &Owned, bytes: &[u8]) -> Result<usize> {
+pub fn write(socket: &Descriptor, bytes: &[u8]) -> Result<usize> {
     // SAFETY: pointer and length are those of the slice.
-    let sent = unsafe { libc::send(socket.0, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+    let sent = unsafe { libc::send(socket.fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
     match usize::try_from(sent) {
         Ok(sent) => Ok(sent),
         Err(_) => match errno() {
@@ -276,9 +260,9 @@ pub enum Received {
 
 /// # Errors
 /// The connection broke.
-pub fn read(socket: &Owned, buffer: &mut [u8]) -> Result<Received> {
+pub fn read(socket: &Descriptor, buffer: &mut [u8]) -> Result<Received> {
     // SAFETY: pointer and length are those of the slice.
-    let got = unsafe { libc::recv(socket.0, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    let got = unsafe { libc::recv(socket.fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
     match usize::try_from(got) {
         Ok(0) => Ok(Received::End),
         Ok(got) => Ok(Received::Bytes(got)),
@@ -290,7 +274,7 @@ pub fn read(socket: &Owned, buffer: &mut [u8]) -> Result<Received> {
 }
 
 /// The descriptors that are watched.
-pub struct Epoll(Owned);
+pub struct Epoll(Descriptor);
 
 /// What has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -307,11 +291,11 @@ impl Epoll {
     /// There are no more descriptors.
     pub fn new() -> Result<Epoll> {
         // SAFETY: no memory is passed.
-        checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(|fd| Epoll(Owned(fd)))
+        checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(|fd| Epoll(Descriptor::new(fd)))
     }
 
     pub fn fd(&self) -> c_int {
-        self.0.0
+        self.0.fd()
     }
 
     /// Watches a descriptor, until it is closed: always for input, and for room to write if so wished.
@@ -335,20 +319,20 @@ impl Epoll {
     fn control(&self, operation: c_int, fd: c_int, token: u64, events: c_int) -> Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
         // SAFETY: `event` is a valid event.
-        checked(unsafe { libc::epoll_ctl(self.0.0, operation, fd, &mut event) }).map(drop)
+        checked(unsafe { libc::epoll_ctl(self.0.fd(), operation, fd, &mut event) }).map(drop)
     }
 
     /// Watches a descriptor no more.
     pub fn forget(&self, fd: c_int) {
         // SAFETY: no memory is passed. If the descriptor is not watched, nothing happens.
-        unsafe { libc::epoll_ctl(self.0.0, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) };
+        unsafe { libc::epoll_ctl(self.0.fd(), libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) };
     }
 
     /// Waits for at most `ms` milliseconds; a negative number means without limit.
     pub fn wait(&self, ms: c_int, events: &mut Vec<Event>) {
         let mut raw = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         // SAFETY: at most `EVENTS_MAX` entries are written.
-        let count = unsafe { libc::epoll_wait(self.0.0, raw.as_mut_ptr(), EVENTS_MAX as c_int, ms) };
+        let count = unsafe { libc::epoll_wait(self.0.fd(), raw.as_mut_ptr(), EVENTS_MAX as c_int, ms) };
         events.clear();
         for event in raw.iter().take(usize::try_from(count).unwrap_or(0)) {
             let bits = { event.events } as c_int;

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 pub use own_requests::{Address, Gather};
 pub use wireup_client::Failure;
 use wireup_client::Link;
-use wireup_client::pipeline::Answer;
+use wireup_client::link::Answer;
 use wireup_wire::pmi::{Dialect, ReplyFields, Request};
 
 impl From<Gone> for Failure {

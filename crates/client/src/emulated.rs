@@ -9,10 +9,9 @@
 //! Cost for each rank: start: one write. Finish of a fence: one read. Finish of an allgather: one read, then P - 1 gets
 //! in (P - 1) / 16 round trips, or P - 1 under Hydra; values longer than [`PIECE_LEN_MAX`] take further gets.
 
-use crate::link::{Failure, Link};
+use crate::link::{Answer, Failure, Link};
 use crate::memory::Memory;
 use crate::number;
-use crate::pipeline::Answer;
 use crate::requests::{Kind, Requests, Stage};
 use alloc::vec::Vec;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};

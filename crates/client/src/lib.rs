@@ -7,7 +7,7 @@
 //!   env ──► join ──► collectives ── own server ──► segments, arena    memory that the server shares
 //!             │          │     └─── other server ► emulated           put, fence, get
 //!             ▼          ▼
-//!            link: requests out, answers in ──► pipeline: which answer belongs to which request
+//!            link: requests out, answers in, and which answer belongs to which request
 //! ```
 //!
 //! A driver owns the socket and maps the memory ([`memory::Memory`]). Nothing here waits.
@@ -26,7 +26,6 @@ pub mod link;
 pub mod local;
 pub mod memory;
 pub mod number;
-pub mod pipeline;
 pub mod requests;
 pub mod segments;
 

@@ -17,7 +17,6 @@ extern crate alloc;
 extern crate std;
 
 mod endpoint;
-mod error;
 mod library;
 mod objects;
 mod pool;
@@ -27,7 +26,7 @@ mod sys;
 mod tests;
 
 pub use endpoint::{Endpoint, Peer};
-pub use error::Error;
+pub use library::Error;
 
 /// Longest address of an endpoint (bytes). Providers for datagrams have 16 to 32; the rest is room for those to come.
 pub const ADDRESS_LEN_MAX: usize = provider::KIND_LEN + objects::NAME_LEN_MAX;

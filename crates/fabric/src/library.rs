@@ -1,10 +1,22 @@
 //! Finds and opens libfabric.
 
-use crate::error::Error;
 use crate::sys::{DupInfo, FreeInfo, GetInfo, OpenFabric};
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_int, c_void};
 
 const SONAME: &CStr = c"libfabric.so.1";
+
+/// Why there is no endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// There is no `libfabric.so.1`, or it cannot be loaded, or it is too old.
+    Missing,
+    /// No provider has datagrams here, or those that have are excluded by `FI_PROVIDER`.
+    NoProvider,
+    /// There is no memory.
+    Memory,
+    /// A call has failed, with this number of `fi_errno`.
+    Call { what: &'static str, number: c_int },
+}
 
 /// The library's functions that are not inline. It stays open until the process ends.
 #[derive(Clone, Copy)]

@@ -1,8 +1,7 @@
 //! The library's objects of one endpoint, behind calls that cannot be misused: made one after the other, closed in the
 //! other order.
 
-use crate::error::Error;
-use crate::library::Library;
+use crate::library::{Error, Library};
 use crate::pool::Pool;
 use crate::provider::Choice;
 use crate::sys::{self, Av, AvAttr, Cq, CqAttr, CqEntry, CqErrEntry, Domain, EAGAIN, EAVAIL, Ep, Fabric, Fid, Mr};

@@ -5,8 +5,7 @@
 //! another one (`verbs;ofi_rxd`) has a reliability of its own, and is left out. Ranks understand each other if their
 //! endpoints are of one kind: the protocol, and the format of addresses.
 
-use crate::error::Error;
-use crate::library::Library;
+use crate::library::{Error, Library};
 use crate::sys::{self, Info};
 use core::ffi::CStr;
 use core::ptr;

@@ -112,8 +112,8 @@ fn declarations_match_the_c_headers() {
     }
     let mut checks: Vec<(String, u64)> = offsets! {
         "struct fi_info" Info: "next" next, "caps" caps, "mode" mode, "addr_format" addr_format,
-            "src_addrlen" src_addrlen, "src_addr" src_addr, "tx_attr" tx_attr, "rx_attr" rx_attr, "ep_attr" ep_attr, "domain_attr" domain_attr,
-            "fabric_attr" fabric_attr;
+            "src_addrlen" src_addrlen, "src_addr" src_addr, "tx_attr" tx_attr, "rx_attr" rx_attr, "ep_attr" ep_attr,
+            "domain_attr" domain_attr, "fabric_attr" fabric_attr;
         "struct fi_tx_attr" TxAttr: "mode" mode, "size" size;
         "struct fi_rx_attr" RxAttr: "mode" mode, "size" size;
         "struct fi_ep_attr" EpAttr: "type" kind, "protocol" protocol, "max_msg_size" max_msg_size,

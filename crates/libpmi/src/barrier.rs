@@ -100,10 +100,7 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, st
 fn list(ranks: &[c_int]) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     for &rank in ranks {
-        if !text.is_empty() {
-            text.push(b',');
-        }
-        number::push(usize::try_from(rank).map_err(|_| Code::INVALID_ARG)?, &mut text);
+        number::push_item(usize::try_from(rank).map_err(|_| Code::INVALID_ARG)?, &mut text);
     }
     if text.is_empty() { Err(Code::INVALID_LENGTH) } else { Ok(text) }
 }

@@ -1,6 +1,6 @@
 //! `libpmi.so.0`: PMI-1 for C programs.
 //!
-//! One file for each part of `pmi.h` (`job` `barrier` `kvs` `clique` `names` `spawn` `options`); each function checks
+//! One file for each part of `pmi.h` (`job` `barrier` `kvs` `names` `spawn` `options`); each function checks
 //! its pointers, makes slices and calls safe code. `state` is the process's place in its job.
 //!
 //! Round trips: two for `PMI_Init`; one each for a put, a get and a barrier. What many jobs never use (application
@@ -11,7 +11,6 @@ extern crate alloc;
 extern crate std;
 
 mod barrier;
-mod clique;
 mod codes;
 mod job;
 mod kvs;

@@ -1,4 +1,4 @@
-//! `pmix_ext.h`: collectives that a program may start and finish later.
+//! `pmix_ext.h`: collectives that a program may start and finish later, and the ring.
 //!
 //! Source: S1 IV; the forms with a length, without a copy, and the test are our own.
 // SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::job::{Gathered, MAX_LEN};
+use wireup_capi::text;
 use wireup_client::requests::{Id, Kind};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
@@ -206,5 +207,28 @@ pub unsafe extern "C" fn PMIX_Test(request: Request, flag: *mut c_int) -> c_int 
             flag.write(c_int::from(over));
             if over { finish(job, request as Id, Into::Later) } else { Ok(()) }
         }
+    }))
+}
+
+/// The values of both neighbours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Ring(
+    value: *const c_char,
+    rank: *mut c_int,
+    ranks: *mut c_int,
+    left: *mut c_char,
+    right: *mut c_char,
+    maxvalue: c_int,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(with_job(|job| unsafe {
+        let value = required(value)?;
+        given(left)?;
+        given(right)?;
+        let ring = job.ring(value)?;
+        text::set(rank, ring.position as c_int);
+        text::set(ranks, job.size as c_int);
+        let whole = text::write(&ring.left, left, maxvalue) & text::write(&ring.right, right, maxvalue);
+        if whole { Ok(()) } else { Err(Code::INVALID_LENGTH) }
     }))
 }

@@ -19,7 +19,6 @@ mod job;
 mod kvs;
 mod mvapich;
 mod names;
-mod ring;
 mod spawn;
 mod state;
 #[cfg(test)]

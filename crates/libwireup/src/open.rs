@@ -94,54 +94,45 @@ fn keep(text: &[u8]) {
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
 unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
-    let (mut engine, mut start, mut transport, mut connections_max, mut has_thread) = (0, 0, 0, 0, false);
+    let (size, mask) = match params.is_null() {
+        true => (0, 0),
+        // SAFETY: guaranteed by the caller; no reference is made, since the caller's struct may be shorter.
+        false => unsafe { ((*params).struct_size, (*params).field_mask) },
+    };
+    let has = |bit, at: usize, len: usize| mask & bit != 0 && size >= at + len;
+    let number = |bit, at: usize| match has(bit, at, size_of::<c_int>()) {
+        // SAFETY: guaranteed by the caller: this number lies within the caller's struct.
+        true => unsafe { params.byte_add(at).cast::<c_int>().read() },
+        false => 0,
+    };
     let mut name = Vec::new();
-    // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
-    unsafe {
-        if !params.is_null() {
-            let (size, mask) = ((*params).struct_size, (*params).field_mask);
-            has_thread = mask & OPEN_THREAD != 0;
-            let has = |bit, at| mask & bit != 0 && size >= at + size_of::<c_int>();
-            if mask & OPEN_NAME != 0 {
-                let is_there = size >= offset_of!(OpenParams, name) + size_of::<*const c_char>();
-                let given = if is_there { required((*params).name)? } else { &[] };
-                name = if secondary_client::is_name(given) { given.to_vec() } else { return Err(Status::ARG) };
-            }
-            if has(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
-                engine = (*params).engine;
-            }
-            if has(OPEN_START, offset_of!(OpenParams, start)) {
-                start = (*params).start;
-            }
-            if has(OPEN_TRANSPORT, offset_of!(OpenParams, transport)) {
-                transport = (*params).transport;
-            }
-            if has(OPEN_CONNECTIONS_MAX, offset_of!(OpenParams, connections_max)) {
-                connections_max = (*params).connections_max;
-            }
-        }
+    if mask & OPEN_NAME != 0 {
+        let is_there = has(OPEN_NAME, offset_of!(OpenParams, name), size_of::<*const c_char>());
+        // SAFETY: guaranteed by the caller: the name lies within the caller's struct.
+        let given = if is_there { unsafe { required((*params).name)? } } else { &[] };
+        name = if secondary_client::is_name(given) { given.to_vec() } else { return Err(Status::ARG) };
     }
     Ok(Choices {
-        engine: match engine {
+        engine: match number(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
             0 => None,
             1 => Some(Engine::Agents),
             2 => Some(Engine::Peers),
             _ => return Err(Status::ARG),
         },
-        start: match start {
+        start: match number(OPEN_START, offset_of!(OpenParams, start)) {
             0 => Start::Auto,
             1 => Start::Allgather,
             2 => Start::Ring,
             _ => return Err(Status::ARG),
         },
-        transport: match transport {
+        transport: match number(OPEN_TRANSPORT, offset_of!(OpenParams, transport)) {
             0 | 1 => Transport::Tcp,
             2 => Transport::Udp,
             3 => Transport::Fabric,
             _ => return Err(Status::ARG),
         },
-        connections_max,
-        has_thread,
+        connections_max: number(OPEN_CONNECTIONS_MAX, offset_of!(OpenParams, connections_max)) as u32,
+        has_thread: mask & OPEN_THREAD != 0,
         name,
     })
 }

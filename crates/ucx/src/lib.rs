@@ -10,13 +10,12 @@
 //!
 //! `sys` declares the C functions, `library` opens the library; `unsafe` is only where they are called.
 
-mod error;
 mod library;
 mod receiving;
 pub mod sys;
 
 use bytes::Bytes;
-pub use error::UcxError;
+pub use library::UcxError;
 use receiving::Receiving;
 pub use receiving::{Budget, Message, Verdict};
 use std::collections::BTreeMap;

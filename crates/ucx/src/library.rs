@@ -5,11 +5,11 @@
 //! loaded: the variables are set only for that moment, so that no rank inherits them. The user's own settings take
 //! precedence.
 
-use crate::error::UcxError;
-use crate::sys::{self, Functions, Handle, OK, Params, WorkerParams};
+use crate::sys::{self, Functions, Handle, OK, Params, Status, WorkerParams};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::c_uint;
 use std::ptr;
+use thiserror::Error;
 
 const SONAME: &str = "libucp.so.0";
 /// Settings of the whole library, used unless the user has set them.
@@ -22,6 +22,17 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 /// Settings of the context: no memory hooks, under either name that versions of the library use.
 const MODIFIED: [(&std::ffi::CStr, &std::ffi::CStr); 2] = [(c"MEM_EVENTS", c"no"), (c"MEM_MMAP_HOOK_MODE", c"none")];
+
+/// Why no worker could be made.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum UcxError {
+    #[error("libucp cannot be opened ({0}); install libucx0 (Debian) or ucx")]
+    Missing(String),
+    #[error("libucp is version {0}, expected 1.{min} or later of 1", min = sys::API.1)]
+    Version(String),
+    #[error("UCX failed while {what}: status {status}")]
+    Call { what: &'static str, status: Status },
+}
 
 pub(crate) struct Opened {
     pub functions: Functions,

@@ -8,7 +8,7 @@ use wireup_client::arena::Values;
 use wireup_client::collectives::Collectives;
 use wireup_client::env::{Contact, Env};
 use wireup_client::join::Join;
-use wireup_client::pipeline;
+use wireup_client::link;
 use wireup_client::requests::{Id, Kind, Stage};
 use wireup_client::segments::Update;
 use wireup_client::{Failure, Link};
@@ -302,7 +302,7 @@ impl Own {
     }
 }
 
-fn read(answer: &pipeline::Answer<'_>) -> Answer {
+fn read(answer: &link::Answer<'_>) -> Answer {
     match (answer.command, answer.fields.reply_to(answer.command)) {
         (Command::Put, Ok(Reply::Done)) => Answer::Put,
         (Command::Get, Ok(Reply::Value(value))) => Answer::Get(Some(value.to_vec())),

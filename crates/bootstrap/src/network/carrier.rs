@@ -4,7 +4,7 @@
 //! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
 
 use alloc::vec::Vec;
-use wireup_capi::net::{Epoll, Event, Owned};
+use wireup_capi::net::{Descriptor, Epoll, Event};
 pub use wireup_group::connections::{Number, Word};
 use wireup_wire::rank_address;
 
@@ -125,7 +125,7 @@ pub trait Carrier {
 
     /// Continues a dial that is not answered, over this socket, which the agents relay; `None`: the agents cannot relay
     /// it.
-    fn go_on(&mut self, _number: Number, _relay: Option<Owned>) {}
+    fn go_on(&mut self, _number: Number, _relay: Option<Descriptor>) {}
 
     /// Whether the other end may have heard of this dial.
     fn is_begun(&self, _number: Number) -> bool {
@@ -172,7 +172,7 @@ pub trait Carrier {
 
     /// A connection of the program's own, dialled by either end; `None` instead of a socket: the rank cannot be
     /// reached.
-    fn poll_plain(&mut self) -> Option<(Key, Option<Owned>)> {
+    fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
         None
     }
 }

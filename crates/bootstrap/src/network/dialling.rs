@@ -5,14 +5,14 @@ use super::Network;
 use super::carrier::{Key, Transport};
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use wireup_capi::net::{self, Owned};
+use wireup_capi::net::{self, Descriptor};
 use wireup_group::Context;
 use wireup_group::connections::Route;
 
 impl Network {
     /// Reaches ranks that do not answer through the agents. `ask` returns the socket that the agents relay to a rank,
     /// for datagrams or not; `None`: they cannot relay it.
-    pub fn relay(&mut self, ask: &mut dyn FnMut(u32, bool) -> Option<Owned>) {
+    pub fn relay(&mut self, ask: &mut dyn FnMut(u32, bool) -> Option<Descriptor>) {
         for (number, rank) in core::mem::take(&mut self.unanswered) {
             self.carrier.go_on(number, ask(rank, self.book.transport != Transport::Tcp));
             self.pump();

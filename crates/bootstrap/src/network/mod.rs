@@ -42,7 +42,7 @@ use tcp::Tcp;
 use upkeep::Upkeep;
 use waits::Waits;
 use wireup_capi::job::Endpoints;
-use wireup_capi::net::{self, Errno, Event, Owned};
+use wireup_capi::net::{self, Descriptor, Errno, Event};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
 use wireup_group::{Context, Done, Failure, Groups, Output, Peer, Request};
 use wireup_wire::rank_address;
@@ -92,7 +92,7 @@ pub struct Counts {
 
 /// A socket at which others reach this rank. It is not used before the secret is known.
 pub enum Listener {
-    Tcp { listening: Owned, host: u64, address: Vec<u8> },
+    Tcp { listening: Descriptor, host: u64, address: Vec<u8> },
     Udp(Udp),
     Fabric(Box<Fabric>),
 }
@@ -115,7 +115,7 @@ impl Listener {
     }
 
     /// One that listens already, at this address.
-    pub fn bound(listening: Owned, address: Vec<u8>) -> Listener {
+    pub fn bound(listening: Descriptor, address: Vec<u8>) -> Listener {
         Listener::Tcp { listening, host: rank_address::host(&address).unwrap_or_default(), address }
     }
 

@@ -13,7 +13,7 @@ use super::carrier::{Carrier, Key};
 use crate::answers::Answers;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wireup_capi::net::Owned;
+use wireup_capi::net::Descriptor;
 
 /// Connections of one rank that wait for the program. Chosen: more than a program has use for; what comes beyond is
 /// closed.
@@ -29,7 +29,7 @@ pub struct Plain {
     asked: BTreeMap<u32, u32>,
     /// To be dialled as soon as the rank's address is known.
     undialled: Vec<Key>,
-    made: Answers<Key, Result<Owned, Unreachable>>,
+    made: Answers<Key, Result<Descriptor, Unreachable>>,
 }
 
 impl Plain {
@@ -75,7 +75,7 @@ impl Plain {
     }
 
     /// A connection is made, or could not be.
-    fn on_over(&mut self, (peer, number): Key, result: Result<Owned, Unreachable>) {
+    fn on_over(&mut self, (peer, number): Key, result: Result<Descriptor, Unreachable>) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         if number < asked || number - asked < KEPT_MAX {
             self.made.on_answer((peer, number), result);
@@ -93,7 +93,7 @@ impl Plain {
         self.made.is_over(key)
     }
 
-    pub fn take(&mut self, key: Key) -> Option<Result<Owned, Unreachable>> {
+    pub fn take(&mut self, key: Key) -> Option<Result<Descriptor, Unreachable>> {
         self.made.take(key)
     }
 
@@ -110,7 +110,7 @@ mod tests {
     use std::vec;
     use wireup_capi::net;
 
-    fn socket() -> Owned {
+    fn socket() -> Descriptor {
         net::listen().unwrap().0
     }
 

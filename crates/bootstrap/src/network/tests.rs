@@ -297,7 +297,7 @@ fn strangers_do_not_disturb_ranks() {
 
 /// A stranger's connection to a rank, over which it has sent a first message of another rank that it has recorded, and
 /// got the answer.
-fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose) -> Owned {
+fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose) -> Descriptor {
     let (_, first) = proof::Proof::dial(&SECRET, from, to, purpose).unwrap();
     let address = rank_address::candidates(&all[to as usize].groups.own().address[1..], net::host_number())[0];
     let stranger = net::connect(&address, None).unwrap();
@@ -324,7 +324,7 @@ fn a_first_message_that_a_stranger_sends_again_replaces_no_connection() {
     let mut all = networks(3, Transport::Tcp);
     gather(&mut all, WORLD, &[0, 1, 2]);
     let pairs = (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).filter(|(from, to)| from != to);
-    let strangers: Vec<Owned> =
+    let strangers: Vec<Descriptor> =
         pairs.map(|pair| replayed(&mut all, pair, proof::Purpose::Messages { closed: 0 })).collect();
     gather(&mut all, WORLD, &[0, 1, 2]);
     // Nor when it says something, or ends.

@@ -3,7 +3,7 @@
 
 use super::Job;
 use crate::codes::{Code, Result};
-use crate::net::{self, Owned};
+use crate::net::{self, Descriptor};
 use alloc::vec::Vec;
 use wireup_wire::hex;
 use wireup_wire::limits::KEY_LEN_MAX;
@@ -41,7 +41,7 @@ impl Job {
 
     /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for
     /// the server only. `datagrams`: one for datagrams. `None`: there is none.
-    pub fn relay(&mut self, name: &[u8], rank: u32, datagrams: bool) -> Option<Owned> {
+    pub fn relay(&mut self, name: &[u8], rank: u32, datagrams: bool) -> Option<Descriptor> {
         if !self.answers_questions() {
             return None;
         }

@@ -7,7 +7,9 @@ use crate::mapping::Shared;
 use crate::server::Server;
 use alloc::vec::Vec;
 use core::ffi::c_int;
+pub use wireup_client::local::Wish;
 use wireup_client::segments::{SegmentError, Segments, Update};
+pub use wireup_wire::limits::NAME_LEN_MAX;
 use wireup_wire::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::Request;
 use wireup_wire::pmi::escape::{doubled, halve};
@@ -66,6 +68,25 @@ impl Job {
         let kvsname = Some(jobid).filter(|name| !name.is_empty());
         let found = self.look_up(&Request::Get { kvsname, key, source: Some(source) })?;
         Ok(found.map(|value| give(&value)).is_some())
+    }
+
+    /// Publishes a service under a name, or looks one up: with the server or, without one, in this process. Returns the
+    /// port of a look-up.
+    ///
+    /// # Errors
+    /// [`Code::OTHER`]: the name is taken, or there is no such name, or the server refuses for another reason.
+    pub fn name(&mut self, name: &[u8], wish: Wish<'_>) -> Result<Vec<u8>> {
+        if let With::Singleton(local) = &mut self.with {
+            return local.name(name, wish).ok_or(Code::OTHER);
+        }
+        let (mut name_room, mut port_room) = (Vec::new(), Vec::new());
+        let name = doubled(name, &mut name_room);
+        let found = self.look_up(&match wish {
+            Wish::Publish(port) => Request::PublishName { name, port: doubled(port, &mut port_room) },
+            Wish::LookUp => Request::LookupName { name },
+            Wish::Unpublish => Request::UnpublishName { name },
+        });
+        found?.ok_or(Code::OTHER)
     }
 }
 

@@ -1,26 +1,25 @@
 //! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
 //!
 //! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start; `exchange` drives
-//! fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring` the exchange with both neighbours.
+//! fences and allgathers, `kvs` does puts and gets and publishes names, `ring` is the exchange with both neighbours.
 
 mod addresses;
 mod endpoints;
 mod exchange;
 mod kvs;
-mod names;
 mod ring;
 
 pub use addresses::{ADDRESS_LEN_MAX, ADDRESS_NAME_LEN_MAX};
 pub use endpoints::Endpoints;
 pub use exchange::{Gathered, MAX_LEN};
-pub use names::{NAME_LEN_MAX, Wish};
+pub use kvs::{NAME_LEN_MAX, Wish};
 pub use ring::Ring;
 
 use crate::codes::Result;
 use crate::job_slot::{JobSlot, With};
 use crate::mapping::Shared;
 use crate::secondary_client::{self, NotJoined};
-use crate::server::{Failure, Server};
+use crate::server::Server;
 use crate::socket::variable;
 use crate::start::{Start, find, join};
 use alloc::vec::Vec;
@@ -132,9 +131,4 @@ impl Job {
 pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
     let mut plain = Vec::new();
     halve(fields.get("value").or(fields.get("port")).unwrap_or_default(), &mut plain).to_vec()
-}
-
-/// Whether the server refused the request, which is how a server without an extension answers it.
-pub fn is_refusal(failure: Failure) -> bool {
-    failure == Failure::Refused
 }

@@ -4,8 +4,9 @@
 //! servers may end the job when they receive an unknown command, so the ring is not requested without that variable. In
 //! that case, and if the server refuses, the ring is a put, a fence and two gets, in rank order.
 
-use super::{Job, is_refusal};
+use super::Job;
 use crate::codes::{Code, Result};
+use crate::server::Failure;
 use alloc::vec::Vec;
 use wireup_client::escape::{double, halve};
 use wireup_client::number;
@@ -53,17 +54,15 @@ impl Job {
             }
         });
         match asked {
-            Err(failure) if is_refusal(failure) => Ok(None),
+            // So answers a server without a ring.
+            Err(Failure::Refused) => Ok(None),
             Err(failure) => Err(failure.into()),
             Ok(()) => ring.ok_or(Code::OTHER).map(Some),
         }
     }
 
     /// As [`Job::ring`], in the order of ranks whatever the server: the values of all ranks travel to every node.
-    pub fn neighbours(&mut self, value: &[u8]) -> Result<Ring> {
-        if self.size == 1 {
-            return Ok(Ring { position: 0, left: value.to_vec(), right: value.to_vec() });
-        }
+    fn neighbours(&mut self, value: &[u8]) -> Result<Ring> {
         let (rank, size) = (self.rank, self.size);
         let (left_rank, right_rank) = ((rank + size - 1) % size, (rank + 1) % size);
         let (mut left, mut right) = (Vec::new(), Vec::new());

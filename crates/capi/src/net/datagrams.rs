@@ -3,7 +3,7 @@
 //! The kernel keeps the errors that came back for datagrams in a queue of the socket: so a process learns that the one
 //! at the other end has ended, because its host then answers "port unreachable".
 
-use super::{Owned, Raw, Result, bound_port, checked, option, socket};
+use super::{Descriptor, Raw, Result, bound_port, checked, option, socket};
 use crate::socket::errno;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
@@ -13,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// computes; systems may allow less.
 const RECEIVED_LEN_MAX: c_int = 1 << 20;
 
-pub struct Datagrams(Owned);
+pub struct Datagrams(Descriptor);
 
 /// Room for what the kernel says about a datagram that came back.
 #[repr(C, align(8))]

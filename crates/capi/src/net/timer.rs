@@ -1,11 +1,11 @@
 //! A descriptor that becomes readable at a time.
 
-use super::{Owned, Result, checked};
+use super::{Descriptor, Result, checked};
 use core::cell::Cell;
 use core::ffi::c_int;
 
 pub struct Timer {
-    timer: Owned,
+    timer: Descriptor,
     /// The time at which the timer goes off (ms, by [`super::now_ms`]); `None`: not set.
     at: Cell<Option<u64>>,
 }
@@ -16,7 +16,7 @@ impl Timer {
     pub fn new() -> Result<Timer> {
         // SAFETY: no memory is passed.
         let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
-        checked(fd).map(|fd| Timer { timer: Owned(fd), at: Cell::new(None) })
+        checked(fd).map(|fd| Timer { timer: Descriptor::new(fd), at: Cell::new(None) })
     }
 
     pub fn fd(&self) -> c_int {

@@ -15,8 +15,7 @@ use wireup_wire::pmi::{Raw, Request};
 
 /// The array of the values (see `wireup_wire::shared::rows`).
 pub enum Gather {
-    /// All are empty.
-    Empty,
+    /// Empty if all values are.
     Bytes(Vec<u8>),
     /// In memory that the ranks of the node share.
     Shared(Part),
@@ -27,7 +26,6 @@ impl Deref for Gather {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Gather::Empty => &[],
             Gather::Bytes(bytes) => bytes,
             Gather::Shared(part) => part,
         }
@@ -46,10 +44,7 @@ impl Server {
     pub fn set_group(&mut self, group: u32, runs: &[(u32, u32)], tag: u64) -> Result {
         let mut members = Vec::new();
         for (first, last) in runs {
-            if !members.is_empty() {
-                members.push(b',');
-            }
-            number::push(*first as usize, &mut members);
+            number::push_item(*first as usize, &mut members);
             members.push(b'-');
             number::push(*last as usize, &mut members);
         }
@@ -105,7 +100,6 @@ impl Server {
 
 fn whole(gathered: link::Gathered<Shared>) -> Result<Gather> {
     match gathered {
-        link::Gathered::Empty => Ok(Gather::Empty),
         link::Gathered::Bytes(bytes) => Ok(Gather::Bytes(bytes)),
         link::Gathered::Memory(memory) => {
             memory.and_then(|memory| memory.whole()).map(Gather::Shared).ok_or(Code::NOMEM)

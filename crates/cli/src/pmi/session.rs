@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use wireup_client::env::Env;
 use wireup_client::escape::{double, halve};
 use wireup_client::join::Join;
+use wireup_client::link::{Answer, Broken};
 use wireup_client::memory::NoMemory;
-use wireup_client::pipeline::{Answer, Broken};
 use wireup_client::{Failure, Link};
 use wireup_wire::pmi::{Command, Dialect, Problem, Reply, Request};
 

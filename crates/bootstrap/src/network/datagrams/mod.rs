@@ -29,7 +29,7 @@ use core::ffi::c_int;
 use endpoint::{Endpoint, Refusal, WireAddress};
 pub use fabric::Fabric;
 pub use udp::Udp;
-use wireup_capi::net::{Epoll, Errno, Event, Owned, Timer, now_ms};
+use wireup_capi::net::{Descriptor, Epoll, Errno, Event, Timer, now_ms};
 
 /// The tokens of the wire's descriptor and of the timer.
 const WIRE: u64 = 0;
@@ -73,7 +73,7 @@ pub trait Wire {
 
     /// Adds a relay: a socket over which the agents carry datagrams to and from one rank. Returns the wire address that
     /// stands for the relay; `None`: this wire uses no relays.
-    fn add_relay(&mut self, _socket: Owned) -> Option<WireAddress> {
+    fn add_relay(&mut self, _socket: Descriptor) -> Option<WireAddress> {
         None
     }
 
@@ -176,7 +176,7 @@ impl<W: Wire> Carrier for Datagrams<W> {
         self.endpoint.has_relays();
     }
 
-    fn go_on(&mut self, number: Number, relay: Option<Owned>) {
+    fn go_on(&mut self, number: Number, relay: Option<Descriptor>) {
         let Some(socket) = relay else { return };
         if self.epoll.watch(socket.fd(), WIRE, false, true).is_ok()
             && let Some(place) = self.wire.add_relay(socket)

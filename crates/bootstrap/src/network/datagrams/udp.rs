@@ -6,7 +6,7 @@ use super::seals::QUOTE_LEN;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};
-use wireup_capi::net::{self, Errno, Owned, Received};
+use wireup_capi::net::{self, Descriptor, Errno, Received};
 use wireup_wire::rank_address;
 
 /// Fits the smallest path of IPv6 (1,280 bytes with all headers), so that no datagram is divided on its way.
@@ -17,7 +17,7 @@ pub struct Udp {
     host: u64,
     address: Vec<u8>,
     /// Sockets by which agents carry datagrams, each to and from one rank; `None`: it has ended.
-    relays: Vec<Option<Owned>>,
+    relays: Vec<Option<Descriptor>>,
     /// Relays that have ended, and of which that was not told.
     ended: Vec<WireAddress>,
 }
@@ -72,7 +72,7 @@ impl Wire for Udp {
         Some(len)
     }
 
-    fn add_relay(&mut self, socket: Owned) -> Option<WireAddress> {
+    fn add_relay(&mut self, socket: Descriptor) -> Option<WireAddress> {
         self.relays.push(Some(socket));
         Some(relay_place(self.relays.len() - 1))
     }

@@ -12,24 +12,27 @@
 //! acceptance: it is the program's after the confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
-use crate::network::carrier::Word;
+use crate::network::carrier::{Happened, Key, Number, Word};
 use crate::network::messages::{said, word};
 use crate::network::proof::{Proof, Purpose, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
-use wireup_capi::net::{self, Errno, Owned, Received};
+use wireup_capi::net::{self, Descriptor, Errno, Received};
 
 pub struct Link {
     /// The rank at the other end, once it is known.
-    peer: Option<u32>,
+    pub peer: Option<u32>,
     was_open: bool,
     /// Number of the connection, if this end has dialled it for the program's own use.
-    plain: Option<u32>,
-    was_heard: bool,
-    relayed_to: Option<u64>,
-    socket: Option<Owned>,
+    pub plain: Option<u32>,
+    /// Whether the other end is known to use this connection. An acceptor does not know it until something follows the
+    /// dialler's confirmation: the dialler may have given up before.
+    pub was_heard: bool,
+    /// The host at the other end if the agents carry the connection.
+    pub relayed_to: Option<u64>,
+    socket: Option<Descriptor>,
     stage: Stage,
     received: Vec<u8>,
     to_send: Vec<u8>,
@@ -38,7 +41,7 @@ pub struct Link {
     is_watched: bool,
     reading: Reading,
     ending: Ending,
-    since_ms: u64,
+    pub since_ms: u64,
 }
 
 /// Whether this end takes what has arrived.
@@ -88,25 +91,10 @@ pub struct Target {
 
 /// What a read has brought.
 pub enum Arrived {
-    Proved {
-        peer: u32,
-        was_dialled: bool,
-        closed: u32,
-    },
+    Happened(Happened),
     /// A connection for the program's own use is proved, and is the program's from now on. No byte behind the handshake
     /// was read.
-    Plain {
-        peer: u32,
-        number: u32,
-    },
-    Message {
-        from: u32,
-        bytes: Vec<u8>,
-    },
-    Said {
-        from: u32,
-        word: Word,
-    },
+    Plain(Key),
 }
 
 /// The connection is of no more use.
@@ -120,7 +108,7 @@ impl From<Errno> for Over {
 }
 
 impl Link {
-    fn new(peer: Option<u32>, socket: Option<Owned>, stage: Stage) -> Link {
+    fn new(peer: Option<u32>, socket: Option<Descriptor>, stage: Stage) -> Link {
         Link {
             peer,
             was_open: false,
@@ -144,7 +132,7 @@ impl Link {
         Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, purpose, target }) }
     }
 
-    pub fn accepted(socket: Owned, secret: &Secret, me: u32) -> Result<Link, Over> {
+    pub fn accepted(socket: Descriptor, secret: &Secret, me: u32) -> Result<Link, Over> {
         let proof = Proof::accept(secret, me).map_err(|_| Over)?;
         Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
@@ -165,18 +153,13 @@ impl Link {
     }
 
     /// Continues the dial over a connection that the agents relay, and returns the socket's descriptor.
-    pub fn use_relay(&mut self, socket: Owned) -> c_int {
+    pub fn use_relay(&mut self, socket: Descriptor) -> c_int {
         let fd = socket.fd();
         if let Stage::Connecting { target, .. } = &self.stage {
             self.relayed_to = Some(target.host);
         }
         (self.socket, self.is_watched) = (Some(socket), false);
         fd
-    }
-
-    /// The host at the other end if the agents carry the connection.
-    pub fn relayed_to(&self) -> Option<u64> {
-        self.relayed_to
     }
 
     /// Reads nothing until it is resumed. Returns the descriptor, and whether room is to be waited for.
@@ -213,32 +196,13 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the other end is known to use this connection. An acceptor does not know it until something follows the
-    /// dialler's confirmation: the dialler may have given up before.
-    pub fn was_heard(&self) -> bool {
-        self.was_heard
-    }
-
     /// Accepted, and nobody knows from whom.
     pub fn is_stranger(&self) -> bool {
         self.peer.is_none()
     }
 
-    pub fn since_ms(&self) -> u64 {
-        self.since_ms
-    }
-
-    pub fn peer(&self) -> Option<u32> {
-        self.peer
-    }
-
-    /// The number of a connection of the program's own that this end has dialled.
-    pub fn plain(&self) -> Option<u32> {
-        self.plain
-    }
-
     /// For the program; `None`: the last message of the proof could not be sent.
-    pub fn into_socket(mut self) -> Option<Owned> {
+    pub fn into_socket(mut self) -> Option<Descriptor> {
         self.flush().ok()?;
         self.socket.filter(|_| self.to_send.is_empty())
     }
@@ -322,8 +286,9 @@ impl Link {
         Ok(has_changed.then_some((socket.fd(), waits)))
     }
 
-    /// Reads once into `buffer`. Returns what has arrived, and whether there may be more to read.
-    pub fn read(&mut self, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
+    /// Reads once into `buffer`. Returns what has arrived on this connection, whose number is `number`, and whether there
+    /// may be more to read.
+    pub fn read(&mut self, number: Number, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
         let socket = self.socket.as_ref().ok_or(Over)?;
         let room = self.readable().min(buffer.len());
         let len = match net::read(socket, &mut buffer[..room])? {
@@ -335,7 +300,7 @@ impl Link {
         received.extend_from_slice(&buffer[..len]);
         let (mut left, mut all) = (&received[..], Vec::new());
         while let Some(unit) = take_unit(&mut left) {
-            self.on_unit(unit, &mut all)?;
+            self.on_unit(number, unit, &mut all)?;
         }
         let taken = received.len() - left.len();
         received.drain(..taken);
@@ -356,7 +321,7 @@ impl Link {
         }
     }
 
-    fn on_unit(&mut self, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {
+    fn on_unit(&mut self, number: Number, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {
         match core::mem::replace(&mut self.stage, Stage::Broken) {
             Stage::Proving(proof) => {
                 let was_dialled = proof.dialled().is_some();
@@ -370,7 +335,7 @@ impl Link {
                     stream.confirm(&mut self.to_send).map_err(|_| Over)?;
                 }
                 match purpose {
-                    Purpose::Plain { number } if was_dialled => all.push(Arrived::Plain { peer: stream.peer, number }),
+                    Purpose::Plain { number } if was_dialled => all.push(Arrived::Plain((stream.peer, number))),
                     _ => self.stage = Stage::Confirming { stream, purpose, was_dialled },
                 }
             }
@@ -380,7 +345,7 @@ impl Link {
                 let closed = match purpose {
                     Purpose::Messages { closed } => closed,
                     Purpose::Plain { number } => {
-                        all.push(Arrived::Plain { peer: from, number });
+                        all.push(Arrived::Plain((from, number)));
                         return Ok(());
                     }
                 };
@@ -389,15 +354,15 @@ impl Link {
                 }
                 (self.peer, self.was_open, self.was_heard) = (Some(from), true, was_dialled);
                 self.stage = Stage::Open(stream);
-                all.push(Arrived::Proved { peer: from, was_dialled, closed });
-                all.extend(messages.into_iter().map(|bytes| arrived(from, bytes)));
+                all.push(Arrived::Happened(Happened::Proved { number, peer: from, was_dialled, closed }));
+                all.extend(messages.into_iter().map(|bytes| arrived(number, from, bytes)));
             }
             Stage::Open(mut stream) => {
                 let from = stream.peer;
                 let messages = stream.open(unit).map_err(|_| Over)?;
                 self.was_heard = true;
                 self.stage = Stage::Open(stream);
-                all.extend(messages.into_iter().map(|bytes| arrived(from, bytes)));
+                all.extend(messages.into_iter().map(|bytes| arrived(number, from, bytes)));
             }
             Stage::Connecting { .. } | Stage::Broken => return Err(Over),
         }
@@ -405,9 +370,9 @@ impl Link {
     }
 }
 
-fn arrived(from: u32, bytes: Vec<u8>) -> Arrived {
-    match word(&bytes) {
-        Some(word) => Arrived::Said { from, word },
-        None => Arrived::Message { from, bytes },
-    }
+fn arrived(number: Number, from: u32, bytes: Vec<u8>) -> Arrived {
+    Arrived::Happened(match word(&bytes) {
+        Some(word) => Happened::Said { number, from, word },
+        None => Happened::Message { number, from, bytes },
+    })
 }

@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use link::{Arrived, Link, Target};
-use wireup_capi::net::{self, Epoll, Errno, Event, Owned};
+use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
 use wireup_wire::rank_address;
 
 /// Connections whose dialler has not proved itself. Chosen: twice as many as links of a graph of a billion ranks; the
@@ -37,7 +37,7 @@ pub struct Tcp {
     me: u32,
     host: u64,
     secret: Secret,
-    listening: Owned,
+    listening: Descriptor,
     epoll: Epoll,
     links: BTreeMap<Number, Link>,
     last: Number,
@@ -46,7 +46,7 @@ pub struct Tcp {
     /// For what is read.
     buffer: Vec<u8>,
     happened: VecDeque<Happened>,
-    plain: VecDeque<(Key, Option<Owned>)>,
+    plain: VecDeque<(Key, Option<Descriptor>)>,
     has_relays: bool,
     /// Hosts whose ranks only the agents reach.
     beyond: BTreeSet<u64>,
@@ -57,7 +57,7 @@ impl Tcp {
     ///
     /// # Errors
     /// There is no descriptor.
-    pub fn new(listening: Owned, me: u32, host: u64, secret: Secret) -> Result<Tcp, Errno> {
+    pub fn new(listening: Descriptor, me: u32, host: u64, secret: Secret) -> Result<Tcp, Errno> {
         let epoll = Epoll::new()?;
         epoll.watch(listening.fd(), LISTENING, false, true)?;
         Ok(Tcp {
@@ -85,7 +85,7 @@ impl Tcp {
                 return;
             }
         }
-        match link.peer().filter(|_| self.has_relays && link.relayed_to().is_none()) {
+        match link.peer.filter(|_| self.has_relays && link.relayed_to.is_none()) {
             Some(peer) => self.happened.push_back(Happened::Unanswered { number, peer }),
             None => self.end(number, true),
         }
@@ -108,25 +108,21 @@ impl Tcp {
             }
         }
         let now = net::now_ms();
-        self.links.retain(|_, link| !link.is_stranger() || now < link.since_ms() + PROOF_MS_MAX);
+        self.links.retain(|_, link| !link.is_stranger() || now < link.since_ms + PROOF_MS_MAX);
     }
 
     fn read(&mut self, number: Number) {
         loop {
             let Some(link) = self.links.get_mut(&number).filter(|link| !link.is_paused()) else { return };
-            match link.read(&mut self.buffer) {
+            match link.read(number, &mut self.buffer) {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
-                    self.beyond.extend(link.relayed_to());
+                    self.beyond.extend(link.relayed_to);
                     for arrived in all {
-                        self.happened.push_back(match arrived {
-                            Arrived::Proved { peer, was_dialled, closed } => {
-                                Happened::Proved { number, peer, was_dialled, closed }
-                            }
-                            Arrived::Plain { peer, number: nth } => return self.hand_over(number, (peer, nth)),
-                            Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
-                            Arrived::Said { from, word } => Happened::Said { number, from, word },
-                        });
+                        match arrived {
+                            Arrived::Happened(happened) => self.happened.push_back(happened),
+                            Arrived::Plain(key) => return self.hand_over(number, key),
+                        }
                     }
                     self.unwritten.insert(number);
                     if !is_more {
@@ -178,12 +174,12 @@ impl Tcp {
     /// A connection has ended or must end. `unreachable`: no address of the rank could be connected.
     fn end(&mut self, number: Number, unreachable: bool) {
         let Some(link) = self.links.remove(&number) else { return };
-        if let Some((peer, nth)) = link.peer().zip(link.plain()) {
+        if let Some((peer, nth)) = link.peer.zip(link.plain) {
             self.plain.push_back(((peer, nth), None));
-        } else if let Some(peer) = link.peer() {
+        } else if let Some(peer) = link.peer {
             self.happened.push_back(match link.is_finishing() {
                 true => Happened::Finished { number, peer },
-                false => Happened::Over { number, peer, is_lost: link.was_heard() || unreachable },
+                false => Happened::Over { number, peer, is_lost: link.was_heard || unreachable },
             });
         }
     }
@@ -202,7 +198,7 @@ impl Carrier for Tcp {
         self.has_relays = true;
     }
 
-    fn go_on(&mut self, number: Number, relay: Option<Owned>) {
+    fn go_on(&mut self, number: Number, relay: Option<Descriptor>) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let socket = relay.map(|socket| link.use_relay(socket));
         if socket.is_none_or(|socket| self.epoll.watch(socket, number, false, true).is_err()) {
@@ -301,7 +297,7 @@ impl Carrier for Tcp {
         true
     }
 
-    fn poll_plain(&mut self) -> Option<(Key, Option<Owned>)> {
+    fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
         self.plain.pop_front()
     }
 
