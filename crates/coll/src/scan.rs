@@ -8,7 +8,7 @@
 //!
 //! A peer waits for its own processes and an [`Up`] from each child, and sends their combination to its parent. The
 //! root closes the ring: the left neighbour of the first process is the last one. On the way down a peer splits the
-//! [`Down`] that it received into one for each child and a [`Place`] for each process. So the processes of a node are
+//! [`Down`] that it received into one for each process and one for each child. So the processes of a node are
 //! adjacent, and a position in the ring is not a rank. A subtree without processes takes no position: its count is 0
 //! and its values are ignored.
 //!
@@ -31,10 +31,10 @@ pub struct Up {
     pub right: Bytes,
 }
 
-/// The ring positions and values around the processes of a subtree.
+/// The ring positions and values around the processes of a subtree, or around one process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Down {
-    /// Number of processes before the subtree's first one, counted from the ring's beginning.
+    /// Number of processes before the first one, counted from the beginning of the ring: the first one's position.
     pub before: u32,
     /// Value of the process to the left of the first one.
     pub left: Bytes,
@@ -44,14 +44,6 @@ pub struct Down {
 
 /// The messages to the children, by child index.
 pub type Downs = Vec<(usize, Down)>;
-
-/// The result for one process.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    pub position: u32,
-    pub left: Bytes,
-    pub right: Bytes,
-}
 
 /// Another peer sent an invalid message.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,15 +170,14 @@ impl RingScan {
     }
 
     /// Takes the surroundings of this subtree. Returns those of each child's subtree, to be sent to the child, and the
-    /// places of this peer's own processes in local order.
-    pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Place>), Refused> {
+    /// surroundings of this peer's own processes in local order.
+    pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Down>), Refused> {
         self.total.take().ok_or(Refused::TooEarly)?;
         let own = self.own.iter().flatten().map(|value| Up { count: 1, left: value.clone(), right: value.clone() });
         let ups: Vec<Up> = own.chain(self.children.iter().flatten().cloned()).collect();
         let mut downs = surroundings(&ups, down);
         let children = downs.split_off(self.local_size);
-        let place = |Down { before, left, right }| Place { position: before, left, right };
-        Ok((children.into_iter().enumerate().collect(), downs.into_iter().map(place).collect()))
+        Ok((children.into_iter().enumerate().collect(), downs))
     }
 
     /// The summary of the subtree, if that is complete.

@@ -24,7 +24,7 @@ fn tree() -> impl Strategy<Value = Peer> {
 struct Run {
     scan: RingScan,
     children: Vec<Run>,
-    places: Vec<Place>,
+    places: Vec<Down>,
 }
 
 fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
@@ -56,7 +56,7 @@ fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
     (Run { scan, children, places: Vec::new() }, total.expect("all contributions have arrived"))
 }
 
-fn down(run: &mut Run, down_here: Down, places: &mut Vec<Place>) {
+fn down(run: &mut Run, down_here: Down, places: &mut Vec<Down>) {
     let (downs, own) = run.scan.on_down(Down::decode(&down_here.encode()).unwrap()).unwrap();
     assert_eq!(run.scan.on_down(Down::default()), Err(Refused::TooEarly));
     places.extend(own.iter().cloned());
@@ -79,7 +79,7 @@ proptest! {
         // The walk assigned the values in the ring's order.
         let value = |index: usize| Bytes::from(format!("value {}", index % size));
         let expected: Vec<_> = (0..size)
-            .map(|index| Place { position: index as u32, left: value(index + size - 1), right: value(index + 1) })
+            .map(|index| Down { before: index as u32, left: value(index + size - 1), right: value(index + 1) })
             .collect();
         prop_assert_eq!(places, expected);
     }
@@ -113,7 +113,7 @@ fn a_single_process_is_its_own_neighbour() {
     scan.own(vec![value.clone()]).unwrap().unwrap();
     assert_eq!(scan.own(vec![value.clone()]), Err(Refused::OwnTwice));
     let (_, places) = scan.on_down(scan.root()).unwrap();
-    assert_eq!(places, [Place { position: 0, left: value.clone(), right: value }]);
+    assert_eq!(places, [Down { before: 0, left: value.clone(), right: value }]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use wireup_coll::allgather::{PeerSet, Rules};
-use wireup_coll::scan::Place;
+use wireup_coll::scan::Down;
 use wireup_wire::collective::{Collective, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
@@ -97,7 +97,7 @@ pub enum Outcome {
     /// Blocks of values. `shared`: some local rank reads the values from shared memory, in rows.
     Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
     /// The result of a ring: one place for each local rank.
-    Places(Vec<Place>),
+    Places(Vec<Down>),
 }
 
 impl Entry {

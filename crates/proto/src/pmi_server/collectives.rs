@@ -16,7 +16,7 @@ use crate::collective::{Entry, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
 use bytes::Bytes;
-use wireup_coll::scan::Place;
+use wireup_coll::scan::Down;
 use wireup_wire::group::{Group, tag_of};
 use wireup_wire::job::PmiFence;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX};
@@ -34,7 +34,7 @@ pub enum Completion<'a> {
         place: Option<u32>,
         new: bool,
     },
-    Place(&'a Place),
+    Place(&'a Down),
 }
 
 /// PMI 1.2 clients identify barriers by their tags; the barrier of all ranks belongs to no group and has tag 0, as in
@@ -57,7 +57,7 @@ impl PmiLink {
                 encode(Command::Barrier, thread, &barrier_out(self.subversion))
             }
             (ReplyTo::Ring { thread }, Completion::Place(place)) => {
-                let answer = Reply::Ring { count: place.position as i32, left: &place.left, right: &place.right };
+                let answer = Reply::Ring { count: place.before as i32, left: &place.left, right: &place.right };
                 encode(Command::Ring, thread, &answer);
             }
             (ReplyTo::OwnFence { id }, Completion::Fence { version }) => {
