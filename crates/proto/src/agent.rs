@@ -115,7 +115,7 @@ impl Agent {
             Input::Listening { result: Err(problem) } => {
                 cx.links.with_direct(&mut cx.out, |direct| direct.on_listen_failed(&problem));
             }
-            Input::DialFailed { agent, problem } => {
+            Input::DialFailed { agent: Some(agent), problem } => {
                 cx.links.with_direct(&mut cx.out, |direct| direct.on_dial_failed(agent, problem));
             }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
@@ -142,7 +142,7 @@ impl Agent {
                 session.report_ports(|ports, cx| ports.on_reserved(cx, result));
             }
             Input::RankPortsRenewed { job } => session.report_ports(|ports, cx| ports.on_renewed(cx, job)),
-            Input::RejoinFailed { .. } => {
+            Input::DialFailed { agent: None, .. } => {
                 if session.membership.on_rejoin_failed(cx) {
                     session.leaving.leave(cx);
                 }

@@ -121,8 +121,9 @@ pub enum Input {
     Listening { result: Result<Vec<String>, String> },
     /// The address of this agent in the opened transport, or why there is none.
     TransportOpened { result: Result<Point, String> },
-    /// An agent could not be reached at any of its addresses; lists each with its problem, for the user.
-    DialFailed { agent: AgentId, problem: String },
+    /// An agent could not be reached at any of its addresses; lists each with its problem, for the user. `None`: the
+    /// root, at the addresses in `Rejoin`.
+    DialFailed { agent: Option<AgentId>, problem: String },
     /// A remote shell ended; with the end of its standard error. Or it could not be called: the error's `what` says what
     /// was tried and why it failed, for the user.
     ShellEnded { shell: ShellId, end: Result<(ExitStatus, String), SpawnError> },
@@ -136,8 +137,6 @@ pub enum Input {
     RankPortsReserved { result: Result<Bytes, String> },
     /// The ports that a job has used are free again and listen.
     RankPortsRenewed { job: JobId },
-    /// The root could not be reached at the addresses in `Rejoin`; for the user.
-    RejoinFailed { problem: String },
     /// At the root of a standing session: end it and its jobs. The reason is for the user.
     EndSession { reason: String },
     /// A deadline has passed, and nothing else has happened.
@@ -153,9 +152,12 @@ pub enum JobEvent {
     RankStarted { local: LocalRank, result: Result<Started, SpawnError> },
     /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit
     /// until `StdioClosed`.
-    RankExited { local: LocalRank, status: ExitStatus },
-    /// The kernel has killed a rank because memory ran out; its end is reported next.
-    OutOfMemory { local: LocalRank },
+    RankExited {
+        local: LocalRank,
+        status: ExitStatus,
+        /// The kernel has killed it because memory ran out.
+        out_of_memory: bool,
+    },
     /// The ranks of a job on this node run without something that was asked for.
     RanksLack { what: Lacking },
     /// How the ranks of a job on this node are bound, as a picture in lines of text.
@@ -260,7 +262,7 @@ pub enum Output {
         point: Option<Point>,
     },
     /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or
-    /// `RejoinFailed`.
+    /// `DialFailed`.
     Rejoin {
         root: Vec<String>,
         rejoin: Rejoin,
@@ -282,10 +284,6 @@ pub enum Output {
     PmixSend {
         job: JobId,
         bytes: Bytes,
-    },
-    /// Kill the PMIx server process.
-    StopPmix {
-        job: JobId,
     },
     /// Reserve ports for ranks of jobs to come, and listen on them.
     ReserveRankPorts {
@@ -317,7 +315,7 @@ pub enum Output {
     },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),
-    /// Send a signal to ranks of a job (to their process groups).
+    /// Send a signal to ranks of a job (to their process groups), or to its PMIx server process.
     Signal {
         job: JobId,
         target: SignalTarget,
@@ -403,6 +401,8 @@ pub enum Output {
 pub enum SignalTarget {
     All,
     One(LocalRank),
+    /// The PMIx server process, which is killed.
+    Server,
 }
 
 /// The ranks of one job on one node, ready to be started.

@@ -231,10 +231,9 @@ impl JobParts {
                     self.serve(cx, RankService::end_server_if_alone);
                 }
             }
-            JobEvent::OutOfMemory { local } => cx.common.ranks.on_out_of_memory(local),
             JobEvent::RanksLack { what } => cx.note(Note::Lacks { host: cx.facts.host(), what }),
             JobEvent::RanksBound { picture } => cx.note(Note::Bound { host: cx.facts.host(), picture }),
-            JobEvent::RankExited { local, status } => self.on_exited(cx, local, status),
+            JobEvent::RankExited { local, status, out_of_memory } => self.on_exited(cx, local, status, out_of_memory),
             JobEvent::KeeperLost { problem } if self.ends.is_ending() => self.on_keeper_lost(cx, problem),
             JobEvent::KeeperLost { problem } => self.ends.on_keeper_lost(cx.now(), problem),
             JobEvent::ClientJoined { client } => {
@@ -376,8 +375,8 @@ impl JobParts {
     }
 
     /// A local rank has ended.
-    fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus) {
-        let Some(exit) = cx.common.ranks.on_exited(cx.agent.now, local, status) else { return };
+    fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus, out_of_memory: bool) {
+        let Some(exit) = cx.common.ranks.on_exited(cx.agent.now, local, status, out_of_memory) else { return };
         self.serve(cx, |service, cx| service.on_rank_gone(cx, local));
         self.stdio.on_sink_gone(cx, Sink::Local(local));
         match exit {

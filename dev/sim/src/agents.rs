@@ -312,7 +312,6 @@ impl World {
             Output::PmixSend { job, bytes } => {
                 self.on_node(agent, job, |world, node| world.send_to_server(node, bytes))
             }
-            Output::StopPmix { job } => self.on_node(agent, job, World::stop_server),
             Output::Signal { job, target, signal } => {
                 self.on_node(agent, job, |world, node| world.signal_ranks(node, target, signal));
             }
@@ -401,6 +400,7 @@ impl World {
         let ranks = match target {
             SignalTarget::All => ranks.clone(),
             SignalTarget::One(local) => ranks.get(local.index()).copied().into_iter().collect(),
+            SignalTarget::Server => return self.stop_server(node),
         };
         for proc in ranks {
             let delay_ns = self.spec.timing.report.draw(&mut self.rng);

@@ -146,11 +146,11 @@ impl World {
         let listener = match self.answer(agent, at) {
             Answer::Accepts(listener) if !self.no_dial.contains(&target.0) => listener,
             Answer::Silence => {
-                let input = Input::DialFailed { agent: target, problem: "no answer in time".into() };
+                let input = Input::DialFailed { agent: Some(target), problem: "no answer in time".into() };
                 return self.later(DIAL_NS_MAX, Pending::Hears { agent, input });
             }
             Answer::Accepts(_) | Answer::Refused => {
-                return self.tell_agent(agent, Input::DialFailed { agent: target, problem: refused(target) });
+                return self.tell_agent(agent, Input::DialFailed { agent: Some(target), problem: refused(target) });
             }
         };
         let is_between = |link: &u32| self.net.is_direct(*link) && self.other_end(*link, agent) == Some(listener);
@@ -174,7 +174,7 @@ impl World {
 
     pub(crate) fn on_rejoins(&mut self, agent: u32, root: Option<String>, rejoin: Rejoin) {
         let target = root.as_deref().and_then(parse).map(|(host, start)| (host, Some(start)));
-        let fails = |problem: &str| Input::RejoinFailed { problem: problem.into() };
+        let fails = |problem: &str| Input::DialFailed { agent: None, problem: problem.into() };
         match self.answer(agent, target) {
             Answer::Refused => self.tell_agent(agent, fails("Connection refused")),
             Answer::Silence => {

@@ -70,7 +70,7 @@ impl Digest {
             Input::Job { event: JobEvent::RankStarted { local, result: Ok(_) }, .. } => {
                 self.number(6 | u64::from(local.0) << 8)
             }
-            Input::Job { event: JobEvent::RankExited { local, status }, .. } => {
+            Input::Job { event: JobEvent::RankExited { local, status, .. }, .. } => {
                 self.number(7 | u64::from(local.0) << 8);
                 self.debug(status);
             }
@@ -82,7 +82,6 @@ impl Digest {
             Input::LinkUp { .. }
             | Input::ParentReached { .. }
             | Input::LinkDown { .. }
-            | Input::Job { event: JobEvent::OutOfMemory { .. }, .. }
             | Input::Job { event: JobEvent::RanksLack { .. }, .. }
             | Input::Job { event: JobEvent::RanksBound { .. }, .. }
             | Input::Listening { .. }
@@ -104,7 +103,6 @@ impl Digest {
             | Input::Job { event: JobEvent::PmixSaid { .. }, .. }
             | Input::Job { event: JobEvent::PmixGone { .. }, .. }
             | Input::Job { event: JobEvent::KeeperLost { .. }, .. }
-            | Input::RejoinFailed { .. }
             | Input::EndSession { .. } => self.debug(input),
         }
     }

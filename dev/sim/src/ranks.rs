@@ -245,7 +245,10 @@ impl World {
         self.close_socket(id);
         self.server_loses(id);
         self.close_pipes(id);
-        self.keeper_says(node, |job| Input::Job { job, event: JobEvent::RankExited { local, status } });
+        self.keeper_says(node, |job| Input::Job {
+            job,
+            event: JobEvent::RankExited { local, status, out_of_memory: false },
+        });
     }
 
     fn close_pipes(&mut self, id: u32) {

@@ -129,11 +129,12 @@ impl JobRanks {
     }
 
     pub fn signal(&mut self, target: SignalTarget, signal: i32) {
-        self.has_killed |= signal == SIGKILL;
         let slot = match target {
             SignalTarget::All => None,
             SignalTarget::One(local) => Some(local.0.into()),
+            SignalTarget::Server => return self.stop_pmix(),
         };
+        self.has_killed |= signal == SIGKILL;
         self.keeper.request(&Request::Signal { slot, signal });
     }
 
@@ -190,10 +191,8 @@ impl JobRanks {
                     return Ok(());
                 }
                 self.on_exited(local, turn);
-                if self.ran_out_of_memory(local, status) {
-                    turn.push_event(job, JobEvent::OutOfMemory { local });
-                }
-                turn.push_event(job, JobEvent::RankExited { local, status });
+                let out_of_memory = self.ran_out_of_memory(local, status);
+                turn.push_event(job, JobEvent::RankExited { local, status, out_of_memory });
             }
             KeeperEvent::NotStaged { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Staged { problem } });

@@ -289,7 +289,7 @@ mod tests {
         let mut acts = |act: &mut dyn FnMut(&mut Lifecycle, &mut Cx<'_>)| {
             Cx::bench(&facts, crate::time::Instant(1), |cx| act(&mut lifecycle, cx)).1.len()
         };
-        assert_eq!(acts(&mut |lifecycle, cx| lifecycle.for_ranks(cx, Output::StopPmix { job })), 0);
+        assert_eq!(acts(&mut |lifecycle, cx| lifecycle.for_ranks(cx, Output::Sweep { job })), 0);
         assert_eq!(acts(&mut |lifecycle, cx| lifecycle.release(cx, Wait::Link)), 0);
         assert_eq!(acts(&mut |lifecycle, cx| lifecycle.release(cx, Wait::Server)), 2, "the ranks, the output for them");
         assert_eq!(lifecycle.stage, Stage::Starting);

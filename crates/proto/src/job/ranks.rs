@@ -36,8 +36,6 @@ pub struct Process {
     pub finalized: bool,
     /// Whether the PMI socket was closed without finalize, which counts as a departure after some time.
     closed: bool,
-    /// Whether the kernel has killed the rank for lack of memory.
-    out_of_memory: bool,
     pub trace: RankTrace,
 }
 
@@ -61,7 +59,6 @@ impl Process {
             meets_node: false,
             finalized: false,
             closed: false,
-            out_of_memory: false,
             trace: RankTrace { rank, ..RankTrace::default() },
         }
     }
@@ -177,14 +174,14 @@ impl Ranks {
         true
     }
 
-    pub fn on_out_of_memory(&mut self, local: LocalRank) {
-        if let Some(process) = self.get_mut(local, ProcessState::Running) {
-            process.out_of_memory = true;
-        }
-    }
-
     /// A rank has ended. Returns how; `None`: that was known.
-    pub fn on_exited(&mut self, now: Instant, local: LocalRank, status: ExitStatus) -> Option<Exit> {
+    pub fn on_exited(
+        &mut self,
+        now: Instant,
+        local: LocalRank,
+        status: ExitStatus,
+        out_of_memory: bool,
+    ) -> Option<Exit> {
         let process = self.get_mut(local, ProcessState::Running)?;
         let exit = match status {
             ExitStatus::Exited(code) => Some(code),
@@ -192,7 +189,6 @@ impl Ranks {
         };
         process.state = ProcessState::Gone { exit };
         process.closed = false;
-        let out_of_memory = process.out_of_memory;
         process.trace.exit_ns = now.0;
         let finalized = process.finalized;
         self.busy -= usize::from(!process.is_busy());
@@ -357,7 +353,7 @@ mod tests {
     #[test]
     fn a_rank_is_busy_until_it_has_ended_and_its_output_was_read() {
         let mut ranks = ranks(1);
-        assert_eq!(ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(0)), Some(Exit::Good));
+        assert_eq!(ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(0), false), Some(Exit::Good));
         assert!(ranks.are_busy() && !ranks.are_alive());
         assert!(ranks.on_stream_closed(LocalRank(0), Stream::Out));
         assert!(!ranks.on_stream_closed(LocalRank(0), Stream::Out));
@@ -369,7 +365,8 @@ mod tests {
     #[test]
     fn only_the_first_exit_of_a_rank_counts() {
         let mut ranks = ranks(2);
-        let mut exits = |now, local, code| ranks.on_exited(Instant(now), LocalRank(local), ExitStatus::Exited(code));
+        let mut exits =
+            |now, local, code| ranks.on_exited(Instant(now), LocalRank(local), ExitStatus::Exited(code), false);
         assert_eq!(exits(5, 0, 3), Some(Exit::Bad(Cause::Exited(3))));
         assert_eq!((exits(6, 0, 4), exits(6, 9, 4)), (None, None));
         assert!(!ranks.on_started(LocalRank(0), 7, 1, 2), "it does not start again");
@@ -380,7 +377,7 @@ mod tests {
         let mut ranks = ranks(2);
         ranks.on_socket_closed(Instant(0), LocalRank(0));
         ranks.on_socket_closed(Instant(0), LocalRank(1));
-        ranks.on_exited(Instant(1), LocalRank(1), ExitStatus::Exited(3));
+        ranks.on_exited(Instant(1), LocalRank(1), ExitStatus::Exited(3), false);
         assert_eq!(ranks.on_tick(Instant(1)), []);
         assert_eq!(ranks.on_tick(ranks.deadline().unwrap()), [LocalRank(0)], "only the rank that is still running");
         assert_eq!(ranks.deadline(), None);
@@ -391,7 +388,7 @@ mod tests {
         let mut ranks = ranks(2);
         for local in [LocalRank(0), LocalRank(1)] {
             ranks.on_connected(Instant(1), local, true);
-            ranks.on_exited(Instant(2), local, ExitStatus::Exited(0));
+            ranks.on_exited(Instant(2), local, ExitStatus::Exited(0), false);
             assert!(!ranks.on_left_well(Instant(2), local, true));
         }
         ranks.on_finalized(Instant(3), LocalRank(0), true);
@@ -403,7 +400,7 @@ mod tests {
         for by_pmix in [true, false] {
             let mut ranks = ranks(3);
             let awaited = |ranks: &Ranks| (0..3).map(LocalRank).find(|local| ranks.is_awaited_in_library(*local));
-            ranks.on_exited(Instant(5), LocalRank(1), ExitStatus::Exited(0));
+            ranks.on_exited(Instant(5), LocalRank(1), ExitStatus::Exited(0), false);
             assert_eq!(awaited(&ranks), None, "no rank has connected");
             ranks.on_connected(Instant(6), LocalRank(2), by_pmix);
             assert_eq!(awaited(&ranks), by_pmix.then_some(LocalRank(1)));

@@ -8,7 +8,7 @@ use super::asks::{Asks, Refused, Waits};
 use super::phase::{Event, Phase};
 use super::pulse::{Beat, Pulse};
 use super::step::{Asked, AskedOfJob, Step, Steps};
-use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan};
+use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan, SignalTarget};
 use crate::job::cx::Cx;
 use crate::plan::{app_of, kernel_session};
 use crate::time::Instant;
@@ -18,6 +18,7 @@ use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::peer::{Cause, Note, Opened, PmixFault, PmixProblem, SpawnError};
 use wireup_wire::pmix::{Answer, App, Begin, FromServer, ToServer, Unpacker, pieces};
+use wireup_wire::signal::SIGKILL;
 
 /// Prefixes of the variables that are passed to a server process.
 const LIBRARY_VARIABLES: [&[u8]; 8] =
@@ -239,7 +240,8 @@ impl ServerProcess {
     /// Kills the process in any state.
     fn stop(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
         if self.phase.on(Event::Kill { until: cx.now() + PMIX_END_NS_MAX }).is_ok() {
-            cx.output(Output::StopPmix { job: cx.facts.id() });
+            let (job, target) = (cx.facts.id(), SignalTarget::Server);
+            cx.output(Output::Signal { job, target, signal: SIGKILL });
             self.pulse.end();
             self.asks.clear();
             steps.push(Step::Unserved);

@@ -2,7 +2,7 @@
 //! out.
 
 use super::*;
-use crate::io::{ExitStatus, Output, PmixEnd};
+use crate::io::{ExitStatus, Output, PmixEnd, SignalTarget};
 use crate::job::cx::Common;
 use crate::job::cx::Ending;
 use crate::job::cx::Sent;
@@ -134,7 +134,7 @@ impl Came {
     }
 
     fn stops_server(&self) -> bool {
-        matches!(self.acts[..], [Sent::Output(Output::StopPmix { .. }), ..])
+        matches!(self.acts[..], [Sent::Output(Output::Signal { target: SignalTarget::Server, .. }), ..])
     }
 }
 
@@ -240,7 +240,9 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
     bench.act(|pmix, cx| pmix.server.start(cx));
     let came = bench.tick(T + PMIX_START_NS_MAX);
-    let [Sent::Output(Output::StopPmix { .. }), Sent::Note(note)] = &came.acts[..] else { panic!("{:?}", came.acts) };
+    let [Sent::Output(Output::Signal { target: SignalTarget::Server, .. }), Sent::Note(note)] = &came.acts[..] else {
+        panic!("{:?}", came.acts)
+    };
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.is_empty()));

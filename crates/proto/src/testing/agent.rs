@@ -126,7 +126,7 @@ impl TestAgent {
     /// A rank has ended, and its output with it.
     pub fn rank_ended(&mut self, job: u32, local: u16, status: ExitStatus) -> &mut Self {
         let (job, local) = (JobId(job), LocalRank(local));
-        self.handle(Input::Job { job, event: JobEvent::RankExited { local, status } });
+        self.handle(Input::Job { job, event: JobEvent::RankExited { local, status, out_of_memory: false } });
         for stream in [Stream::Out, Stream::Err] {
             self.handle(Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
         }

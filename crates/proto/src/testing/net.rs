@@ -223,7 +223,7 @@ impl Net {
             Output::Dial { agent, addresses, .. } => {
                 assert_eq!(addresses, [format!("a{agent}")]);
                 match self.dice.hits(self.faults.dials) {
-                    true => self.answer(me, Input::DialFailed { agent, problem: "refused".into() }),
+                    true => self.answer(me, Input::DialFailed { agent: Some(agent), problem: "refused".into() }),
                     false => {
                         self.connect([agent.0, me], [Peer::Direct(AgentId(me)), Peer::Direct(agent)], true);
                     }
@@ -380,7 +380,13 @@ impl Net {
         for stream in [Stream::Out, Stream::Err] {
             self.answer(agent, Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
         }
-        self.answer(agent, Input::Job { job, event: JobEvent::RankExited { local, status: ExitStatus::Exited(code) } });
+        self.answer(
+            agent,
+            Input::Job {
+                job,
+                event: JobEvent::RankExited { local, status: ExitStatus::Exited(code), out_of_memory: false },
+            },
+        );
         self.settle();
     }
 

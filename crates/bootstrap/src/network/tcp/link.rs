@@ -286,8 +286,8 @@ impl Link {
         Ok(has_changed.then_some((socket.fd(), waits)))
     }
 
-    /// Reads once into `buffer`. Returns what has arrived on this connection, whose number is `number`, and whether there
-    /// may be more to read.
+    /// Reads once into `buffer`. Returns what has arrived on this connection, whose number is `number`, and whether
+    /// there may be more to read.
     pub fn read(&mut self, number: Number, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
         let socket = self.socket.as_ref().ok_or(Over)?;
         let room = self.readable().min(buffer.len());

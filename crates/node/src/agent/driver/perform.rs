@@ -102,7 +102,6 @@ impl AgentDriver {
                     pmix.send(bytes, reactor);
                 }
             }
-            Output::StopPmix { job } => jobs.with(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
                 let own_devices = self.agent.session().remote_shell.starter().by_step();
                 local.spawn(&plan, own_devices, reactor, inputs);

@@ -58,7 +58,7 @@ impl Dials {
             self.by_target.insert(target, dial);
         }
         let gives_way = before.is_some_and(|before| (before == Role::Direct) != (role == Role::Direct));
-        gives_way.then(|| Input::DialFailed { agent: target, problem: "it is to be this agent's parent".into() })
+        gives_way.then(|| Input::DialFailed { agent: Some(target), problem: "it is to be this agent's parent".into() })
     }
 
     /// The next attempt that is due.
@@ -83,8 +83,8 @@ impl Dials {
             let Some(problem) = dial.attempts.over() else { return true };
             self.was_dialled_in_vain |= dial.attempts.has_tried();
             match dial.role {
-                Role::Direct => failed.push(Input::DialFailed { agent, problem }),
-                Role::Rejoin(_) => failed.push(Input::RejoinFailed { problem }),
+                Role::Direct => failed.push(Input::DialFailed { agent: Some(agent), problem }),
+                Role::Rejoin(_) => failed.push(Input::DialFailed { agent: None, problem }),
                 Role::Child { .. } => self.unreachable = Some(problem),
             }
             false
@@ -186,7 +186,7 @@ mod tests {
             let mut dials = Dials::default();
             assert!(dials.begin(OTHER, before, offer(&["127.0.0.1:1"]), 0, 9).is_none());
             let failed = dials.begin(OTHER, then, offer(&["127.0.0.1:1"]), 0, 9);
-            assert!(matches!(failed, Some(Input::DialFailed { agent: OTHER, .. })));
+            assert!(matches!(failed, Some(Input::DialFailed { agent: Some(OTHER), .. })));
             assert_eq!(dials.next(0, &mut transports).expect("it is dialled").role, rejoin);
         }
     }

@@ -417,7 +417,7 @@ fn a_failed_direct_dial_reports_every_address() {
     let offered = [refused.clone(), at[2][0].clone()];
     dial_direct(&mut ends[0], 6, &offered);
     turn_all(&mut ends, |ends| !ends[0].inputs.is_empty());
-    let [Input::DialFailed { agent: AgentId(6), problem }] = &ends[0].inputs[..] else {
+    let [Input::DialFailed { agent: Some(AgentId(6)), problem }] = &ends[0].inputs[..] else {
         panic!("{:?}", ends[0].inputs)
     };
     assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");

@@ -137,7 +137,7 @@ fn a_dialler_with_a_wrong_secret_gets_no_answer_and_tries_tcp() {
     let LinkEnd { links, reactor, buffer, inputs } = &mut ends[0];
     links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
     turn_all(&mut ends, |ends| !ends[0].inputs.is_empty());
-    let [Input::DialFailed { agent: AgentId(6), problem }] = &ends[0].inputs[..] else {
+    let [Input::DialFailed { agent: Some(AgentId(6)), problem }] = &ends[0].inputs[..] else {
         panic!("{:?}", ends[0].inputs)
     };
     let by_tcp = format!("; {}: closed by the other end during the handshake", addresses[0]);

@@ -266,7 +266,7 @@ fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
     three.outputs();
     three.receive_frame(UP, routed(5, 3, refusal(5, "a3: refused"), None));
     assert_eq!(dials(&three.outputs()), [(5, vec!["a5".to_owned()])]);
-    let failed = || Input::DialFailed { agent: AgentId(5), problem: "a5: refused".into() };
+    let failed = || Input::DialFailed { agent: Some(AgentId(5)), problem: "a5: refused".into() };
     three.handle(failed());
     let both = "a5: refused; in the other direction: a3: refused";
     assert_eq!(through_tree(&three.outputs(), UP), [(5, cannot_listen(both), None)]);

@@ -1,13 +1,14 @@
 //! A PMIx server process that violates the protocol ends only its own job; requests that the root itself serves.
 
 use super::*;
-use crate::io::{ExitStatus, JobEvent, PmixEnd, Started};
+use crate::io::{ExitStatus, JobEvent, PmixEnd, SignalTarget, Started};
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{self, PmiFlavour, PortRange};
 use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
 use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::rank_address;
+use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::JobDown;
 
 const JOB: JobId = JobId(1);
@@ -62,12 +63,16 @@ fn listening(agent: &mut TestAgent) -> Vec<Output> {
         .outputs()
 }
 
+fn stop_pmix() -> Output {
+    Output::Signal { job: JOB, target: SignalTarget::Server, signal: SIGKILL }
+}
+
 #[test]
 fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Pmix);
     // The time limit of the server's start begins only when all nodes have reported where their ranks listen.
     let outputs = agent.tick_at(T + 2 * PMIX_START_NS_MAX).outputs();
-    assert!(!outputs.contains(&Output::StopPmix { job: JOB }), "{outputs:?}");
+    assert!(!outputs.contains(&stop_pmix()), "{outputs:?}");
     let outputs = listening(&mut agent);
     assert_eq!(to_server(&outputs), [ToServer::Endpoints { rows: vec![Bytes::from_static(b"here")] }]);
     assert!(!outputs.spawns());
@@ -179,7 +184,7 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
         let sent = outputs.sent(UP);
         let cause = cause(&sent);
         assert!(matches!(cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
-        assert!(outputs.contains(&Output::StopPmix { job: JOB }), "{what}");
+        assert!(outputs.contains(&stop_pmix()), "{what}");
         assert!(!agent.session.leaving.has_left(), "{what}: the agent continues");
     }
     let mut agent = serving();
@@ -262,7 +267,7 @@ fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
     let leaves = |agent: &mut TestAgent| {
         agent.handle(Input::Job {
             job: JOB,
-            event: JobEvent::RankExited { local: LocalRank(1), status: ExitStatus::Exited(0) },
+            event: JobEvent::RankExited { local: LocalRank(1), status: ExitStatus::Exited(0), out_of_memory: false },
         });
     };
     for joins_first in [true, false] {
@@ -293,7 +298,7 @@ fn waits_for_the_server_are_limited() {
     assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
     let mut agent = ending();
     agent.tick_at(T + 2 * SECOND);
-    assert!(agent.outputs().contains(&Output::StopPmix { job: JOB }), "the end has a time limit");
+    assert!(agent.outputs().contains(&stop_pmix()), "the end has a time limit");
     let outputs = agent.tick_at(T + 4 * SECOND).outputs();
     assert!(outputs.contains(&Output::Sweep { job: JOB }) && outputs.contains(&Output::JobGone { job: JOB }));
 }
@@ -332,7 +337,10 @@ fn one_node_answers_requests_about_its_own_ranks() {
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(0) });
     let local = LocalRank(0);
     agent
-        .handle(Input::Job { job: JOB, event: JobEvent::RankExited { local, status: ExitStatus::Exited(0) } })
+        .handle(Input::Job {
+            job: JOB,
+            event: JobEvent::RankExited { local, status: ExitStatus::Exited(0), out_of_memory: false },
+        })
         .outputs();
     assert_eq!(
         server_asks(&mut agent, 8, lookup()),
@@ -353,13 +361,16 @@ fn job_control_signals_and_ends_ranks() {
     let control = |set, action| Ask::Control { from: Rank(0), set, action };
     server_sends(&mut agent, &FromServer::Ask { id: 1, ask: control(Set::Ranks(vec![Rank(1)]), Action::Signal(10)) });
     let outputs = agent.outputs();
-    let target = crate::io::SignalTarget::One(LocalRank(1));
+    let target = SignalTarget::One(LocalRank(1));
     assert!(outputs.contains(&Output::Signal { job: JOB, target, signal: 10 }));
     let bad = server_asks(&mut agent, 2, control(Set::All, Action::Signal(99)));
     assert_eq!(bad, answered(2, Answer::Status(Status::BadParam)));
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(1) });
     let local = LocalRank(1);
-    agent.handle(Input::Job { job: JOB, event: JobEvent::RankExited { local, status: ExitStatus::Exited(0) } });
+    agent.handle(Input::Job {
+        job: JOB,
+        event: JobEvent::RankExited { local, status: ExitStatus::Exited(0), out_of_memory: false },
+    });
     let messages = to_server(&agent.outputs());
     assert_eq!(messages, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
     server_sends(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::io::JobEvent;
-use crate::io::{ExitStatus, ShellId};
+use crate::io::{ExitStatus, ShellId, SignalTarget};
 use wireup_wire::frame::Class;
 use wireup_wire::job::{PmiFlavour, StdinTarget};
 use wireup_wire::peer::Note;
@@ -159,7 +159,10 @@ fn a_child_that_links_after_the_end_of_its_job_is_closed_and_the_root_can_exit()
     let (mut root, link, _) = root();
     root.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
     let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
-    let exited = Input::Job { job: JobId(1), event: JobEvent::RankExited { local: Default::default(), status } };
+    let exited = Input::Job {
+        job: JobId(1),
+        event: JobEvent::RankExited { local: Default::default(), status, out_of_memory: false },
+    };
     let outputs = root.rank_started(1).handle(exited).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::StopShell { .. })), "{outputs:?}");
     let late = root.link_child(2);
@@ -291,8 +294,9 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
     let early =
         middle.receive_frame(UP, input).receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 10 })).outputs();
-    let is_for_ranks =
-        |output: &Output| matches!(output, Output::Spawn(_) | Output::Write { .. } | Output::Signal { .. });
+    let is_for_ranks = |output: &Output| {
+        matches!(output, Output::Spawn(_) | Output::Write { .. } | Output::Signal { target: SignalTarget::All, .. })
+    };
     assert!(!early.iter().any(is_for_ranks), "{early:?}");
     let failed = FromServer::Failed { problem: "no library".into() };
     let later =
