@@ -9,10 +9,11 @@
 //! directory above: no note is kept anywhere else, so a home directory that is missing, read-only or shared by many
 //! machines does not matter.
 //!
-//! There is at most one: a process that has made a directory looks for another one of this user, and if it sees one
-//! removes its own and begins again. So where the usual name is this user's, nothing is listed, which takes long in a
-//! full directory. A third process may have found the one that is removed: a caller that then misses the directory asks
-//! again.
+//! There is one: a process that has made a directory looks for another one of this user, and if it sees one removes its
+//! own and begins again. So where the usual name is this user's, nothing is listed, which takes long in a full
+//! directory. A third process may have found the one that is removed: a caller that then misses the directory asks
+//! again. If two are made at the same moment and others already use both, both stay until they are empty, and the one
+//! with the usual name is found.
 
 use crate::random;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};

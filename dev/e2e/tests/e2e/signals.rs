@@ -3,11 +3,7 @@
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use wireup_e2e::Run;
-
-/// Ranks that wait for a signal, print its name and exit with `code`.
-fn trapping(name: &str, code: i32) -> String {
-    format!("trap 'echo got {name}; exit {code}' {name}; echo ready; while :; do sleep 0.02; done")
-}
+use wireup_e2e::folders::Folder;
 
 #[test]
 fn each_signal_is_forwarded_to_all_ranks_whose_exit_code_is_the_jobs() {
@@ -19,11 +15,18 @@ fn each_signal_is_forwarded_to_all_ranks_whose_exit_code_is_the_jobs() {
         ("USR1", Signal::USR1, 0),
         ("USR2", Signal::USR2, 0),
     ];
+    let folder = Folder::new("signals");
     for (name, signal, code) in signals {
-        let running = Run::job("-n 3 --virtual-nodes 2").sh(&trapping(name, code)).start_until("ready\n", 3);
+        // A rank that exits with 3 ends the others, so each waits until all have said that they got the signal.
+        let all = folder.at(name);
+        let wait = format!("until [ -e {} ]; do sleep 0.02; done", all.display());
+        let script =
+            format!("trap 'echo got {name}; {wait}; exit {code}' {name}; echo ready; while :; do sleep 0.02; done");
+        let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&script).start_until("ready\n", 3);
         running.signal(signal);
-        let outcome = running.finish().expect_code(code);
-        assert_eq!(outcome.out().matches(&format!("got {name}\n")).count(), 3, "{outcome}");
+        running.await_out(&format!("got {name}\n"), 3);
+        folder.write(name, "");
+        running.finish().expect_code(code);
     }
 }
 
